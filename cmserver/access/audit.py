@@ -1,0 +1,42 @@
+"""The audit log: who did what, in ids and names, never in texts."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import structlog
+
+from cmserver.access import repository
+from cmserver.access.model import Principal
+from cmserver.base.sql import Conn
+
+
+async def record(
+    conn: Conn,
+    principal: Principal,
+    action: str,
+    resource_type: str,
+    resource_id: UUID | str | None,
+    *,
+    project_id: UUID | None = None,
+    **details: object,
+) -> None:
+    """Append one row, in the caller's transaction: what was done and its trace commit together."""
+    await repository.audit(
+        conn,
+        team_id=principal.team_id,
+        project_id=project_id,
+        actor_id=principal.actor_id,
+        api_key_id=principal.key_id,
+        action=action,
+        resource_type=resource_type,
+        resource_id=None if resource_id is None else str(resource_id),
+        request_id=request_id(),
+        details=details,
+    )
+
+
+def request_id() -> str | None:
+    """The id of the request that is being answered, for logs, audit rows and jobs."""
+    value = structlog.contextvars.get_contextvars().get("request_id")
+    return value if isinstance(value, str) else None

@@ -1,0 +1,88 @@
+"""Who may do what: teams, projects, keys, and the principal that a key stands for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from cmserver.base.errors import Forbidden
+
+SCOPES = (
+    "events:write",
+    "sessions:write",
+    "observations:read",
+    "observations:write",
+    "jobs:read",
+    "jobs:write",
+    "keys:write",
+    "admin",
+    "*",
+)
+"""What a key may be allowed. `*` and `admin` allow everything in the key's team."""
+
+OLDER_SCOPES = {
+    "memories:read": frozenset({"observations:read", "jobs:read"}),
+    "memories:write": frozenset({"events:write", "sessions:write", "observations:write", "jobs:write"}),
+}
+"""Scope words of claude-mem's server, accepted as the sets they mean."""
+
+
+class Team(msgspec.Struct, frozen=True, kw_only=True):
+    """People who share what their agents remember. Teams never see each other. Made by bootstrap or an operator."""
+
+    id: UUID
+    name: str
+    created_at: datetime
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """One code base of a team, named by a canonical id (`github.com/user/repo`, a name, or a path). Made when first named."""
+
+    id: UUID
+    team_id: UUID
+    canonical_id: str
+    name: str
+    metadata: dict[str, object]
+    created_at: datetime
+    updated_at: datetime
+
+
+class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as it is stored: never its text, only the SHA-256 of its secret."""
+
+    id: UUID
+    key_hash: str
+    team_id: UUID
+    project_id: UUID | None
+    actor_id: str
+    scopes: list[str]
+    revoked_at: datetime | None
+    expires_at: datetime | None
+
+
+class MintedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A new key with its text, which is shown once."""
+
+    id: UUID
+    text: str
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever is asking: a key's team, its project when it is bound to one, and what it may do."""
+
+    team_id: UUID
+    project_id: UUID | None
+    key_id: UUID
+    actor_id: str
+    scopes: frozenset[str]
+    team_name: str = ""
+
+    def may(self, scope: str) -> bool:
+        return bool(self.scopes & {scope, "*", "admin"})
+
+    def require(self, scope: str) -> None:
+        """Forbidden, in a sentence that says what to ask for, when the key lacks the scope."""
+        if not self.may(scope):
+            raise Forbidden(f"This key does not have the scope {scope}. Ask an owner of the team for a key that has it.")

@@ -1,0 +1,66 @@
+"""The few ways a request can be refused. Each is a sentence to a person; the doors decide how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Issue(msgspec.Struct, frozen=True):
+    """One wrong field: its path in the input (`$.events[3].payload`) and what is wrong with it."""
+
+    path: str
+    message: str
+
+
+class CmserverError(Exception):
+    """Base of every refusal. `str(error)` is a sentence that may be shown to whoever asked."""
+
+
+class Invalid(CmserverError):
+    """The input cannot be accepted as it is; nothing was changed."""
+
+    def __init__(self, message: str, issues: Sequence[Issue] = ()) -> None:
+        super().__init__(message)
+        self.issues = list(issues)
+
+
+class Unauthenticated(CmserverError):
+    """No key was sent."""
+
+
+class Forbidden(CmserverError):
+    """The key is wrong, over, or lacks the scope."""
+
+
+class NotFound(CmserverError):
+    """It does not exist, or the caller may not know that it does."""
+
+
+class Conflict(CmserverError):
+    """It contradicts what is already so."""
+
+
+class TooLarge(CmserverError):
+    """The body is over the limit."""
+
+
+class RateLimited(CmserverError):
+    """Too many requests; `retry_after_seconds` says when the next may come."""
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class QuotaExceeded(CmserverError):
+    """An agreed amount is used up."""
+
+
+class Unavailable(CmserverError):
+    """The database or a provider is away for now; asking again later is right."""
+
+    def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds

@@ -1,0 +1,71 @@
+"""The frame around every request: its id, the security headers, and what becomes of an error nobody expected."""
+
+from __future__ import annotations
+
+import re
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cmserver.base.errors import CmserverError
+from cmserver.base.http.wire import answer, refusal
+from cmserver.base.ids import new_id
+
+log = structlog.get_logger()
+
+_ID = re.compile(rb"^[\x21-\x7e]{1,128}$")
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+
+
+class Frame:
+    """Pure ASGI: on the way of every event, so it does little."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id" and _ID.match(value)), None)
+        request_id = given or str(new_id()).encode()
+        started = False
+
+        async def send_framed(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [*message.get("headers", ()), *_HEADERS, (b"x-request-id", request_id)]
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):
+            try:
+                await self._app(scope, receive, send_framed)
+            except CmserverError as error:
+                await _last_word(refusal(error, request_id.decode()), scope, receive, send_framed, started=started)
+            except Exception:
+                log.exception("request.failed", method=scope["method"], path=scope["path"])
+                told = {"error": "InternalError", "message": "Internal error.", "requestId": request_id.decode()}
+                await _last_word(answer(told, 500), scope, receive, send_framed, started=started)
+
+
+async def _last_word(response: Response, scope: Scope, receive: Receive, send: Send, *, started: bool) -> None:
+    if not started:
+        await response(scope, receive, send)
+
+
+async def not_found(_request: Request, _error: Exception) -> Response:
+    """For paths that no route has."""
+    return answer({"error": "NotFound", "message": "There is no such path."}, 404)
+
+
+async def not_allowed(_request: Request, _error: Exception) -> Response:
+    """For methods that a path does not have."""
+    return answer({"error": "MethodNotAllowed", "message": "This path does not take that method."}, 405)

@@ -1,0 +1,153 @@
+"""A handler is three moves: read, do, answer. This is read and answer, and the one table from refusals to HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cmserver.base.db import Db
+from cmserver.base.errors import (
+    CmserverError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Issue,
+    NotFound,
+    QuotaExceeded,
+    RateLimited,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Caller(Protocol):
+    """Whoever is asking, as far as this floor knows: somebody who may, or may not."""
+
+    def require(self, scope: str) -> None: ...
+
+
+C = TypeVar("C", bound=Caller)
+
+STATUS: dict[type[CmserverError], tuple[int, str]] = {
+    Invalid: (400, "ValidationError"),
+    Unauthenticated: (401, "Unauthorized"),
+    QuotaExceeded: (402, "quota_exceeded"),
+    Forbidden: (403, "Forbidden"),
+    NotFound: (404, "NotFound"),
+    Conflict: (409, "Conflict"),
+    TooLarge: (413, "PayloadTooLarge"),
+    RateLimited: (429, "rate_limited"),
+    Unavailable: (503, "Unavailable"),
+}
+"""What each refusal is in HTTP: status, and the name under `error`."""
+
+_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+_ENCODER = msgspec.json.Encoder()
+
+
+def answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response."""
+    return Response(_ENCODER.encode(value), status, headers, media_type="application/json")
+
+
+async def body(request: Request) -> bytes:
+    """The whole body, or TooLarge as soon as it is known to be over the limit (`app.state.body_max_bytes`)."""
+    limit = cast("int", request.app.state.body_max_bytes)
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise TooLarge(_too_large(limit))
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise TooLarge(_too_large(limit))
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(limit: int) -> str:
+    return f"The body is larger than {limit:,} bytes, the limit of this server (CMSERVER_BODY_MAX_BYTES)."
+
+
+async def read(request: Request, type_: type[T]) -> T:
+    """The body as a wire Struct; Invalid with the path of the wrong field."""
+    raw = await body(request)
+    try:
+        return msgspec.json.decode(raw or b"{}", type=type_)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(f"The body is not JSON: {error}.") from error
+
+
+def convert(value: object, type_: type[T], *, at: str = "$") -> T:
+    """A decoded JSON value as a wire Struct. `at` is where it stands in the body."""
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise invalid(error, at=at) from error
+
+
+def query(request: Request, type_: type[T]) -> T:
+    """The query string as a wire Struct (numbers and booleans are read from text)."""
+    try:
+        return msgspec.convert(dict(request.query_params), type_, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from error
+
+
+def invalid(error: msgspec.ValidationError, *, at: str = "$") -> Invalid:
+    """Msgspec's sentence as ours, with the field's path apart."""
+    match = cast("re.Match[str]", _WHERE.match(str(error)))
+    path = at + (match["path"] or "$")[1:]
+    what = match["what"]
+    return Invalid(f"{what} at {path}.", [Issue(path, what)])
+
+
+def refusal(error: CmserverError, request_id: str | None) -> Response:
+    """The response to a refusal."""
+    status, name = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), (500, "InternalError"))
+    told: dict[str, object] = {"error": name, "message": str(error)}
+    if isinstance(error, Invalid):
+        told["issues"] = error.issues
+    if request_id:
+        told["requestId"] = request_id
+    headers: dict[str, str] = {}
+    if isinstance(error, (RateLimited, Unavailable)):
+        headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
+    return answer(told, status, headers)
+
+
+def key_text(request: Request) -> str | None:
+    """The API key as it was sent: `Authorization: Bearer <key>`, or else `X-Api-Key: <key>`."""
+    kind, _, text = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and text.strip():
+        return text.strip()
+    return request.headers.get("x-api-key", "").strip() or None
+
+
+async def caller(request: Request, type_: type[C], scope: str) -> C:
+    """Who sent the request (`app.state.authenticate`); Unauthenticated or Forbidden without a key that has the scope."""
+    authenticate = cast("Callable[[str | None], Awaitable[object]]", request.app.state.authenticate)
+    who = await authenticate(key_text(request))
+    if not isinstance(who, type_):
+        raise TypeError(f"app.state.authenticate gave a {type(who).__name__}, not a {type_.__name__}")
+    who.require(scope)
+    return who
+
+
+def db(request: Request) -> Db:
+    """The app's `Db` (`app.state.db`)."""
+    return cast("Db", request.app.state.db)

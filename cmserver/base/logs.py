@@ -1,0 +1,171 @@
+"""Structured logs to standard error: our events and the records of the libraries below us come out in one shape."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from collections.abc import Mapping, MutableMapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Literal, TextIO, cast
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+MAX_CHARS = 2_000
+MAX_EXCEPTION_CHARS = 16_000  # the last line of a traceback matters most, and stands at its end
+MAX_DEPTH = 6
+MAX_ITEMS = 100
+
+# Compared with the key in lower case and with underscores. A count of `tokens` is no secret.
+_SECRET_PARTS = ("authorization", "api_key", "apikey", "password", "passwd", "secret", "cookie", "database_url")
+_SECRET_ENDS = ("token", "bootstrap_key")
+
+# Libraries whose INFO is one line for each job or request.
+_CHATTY = ("procrastinate", "httpx", "httpcore", "anthropic")
+
+
+def configure(log_format: Literal["console", "json"], level: str) -> None:
+    """Sets up structlog and the standard library's logging for this process. `level` is debug, info, warning or error.
+
+    May be called again; but a logger that has been used keeps its first level.
+    """
+    renderer: Processor = (
+        _as_json
+        if log_format == "json"
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,  # the rich one prints local variables, secrets too
+            timestamp_key="ts",
+            sort_keys=False,
+        )
+    )
+    handler = _ToStandardError()
+    handler.setFormatter(
+        _Formatter(
+            processors=[structlog.processors.format_exc_info, _in_shape, renderer],
+            foreign_pre_chain=[structlog.contextvars.merge_contextvars],
+        )
+    )
+    number = logging.getLevelNamesMapping()[level.upper()]
+    root = logging.getLogger()
+    for ours in [handler for handler in root.handlers if isinstance(handler, _ToStandardError)]:
+        root.removeHandler(ours)
+    root.addHandler(handler)
+    root.setLevel(number)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(number if number <= logging.DEBUG else max(number, logging.WARNING))
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+    access = logging.getLogger("uvicorn.access")  # uvicorn does not even build the record when nobody would get it
+    access.handlers.clear()
+    access.propagate = False
+    structlog.configure(
+        processors=_PROCESSORS,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        cache_logger_on_first_use=True,
+    )
+
+
+# What may fail stands in the formatter, where a failure cannot reach the caller. One list for all calls of `configure`,
+# because structlog's capture_logs, which tests use, changes the list that a used logger has kept.
+_PROCESSORS: list[Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+]
+
+
+class _ToStandardError(logging.StreamHandler[TextIO]):
+    """Writes to what `sys.stderr` is at that moment; a failure is nobody's business but the log's own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - there is nowhere left to tell it
+        return
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        try:
+            return super().format(record)
+        except Exception as error:  # noqa: BLE001 - a log line never breaks what it tells of
+            return json.dumps(
+                {
+                    "ts": _moment(record),
+                    "level": record.levelname.lower(),
+                    "event": "a record that could not be formatted",
+                    "logger": record.name,
+                    "exception": type(error).__name__,
+                }
+            )
+
+
+def _in_shape(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """The record as it is written: ts, level, event and logger first, secrets masked, values plain and not too long."""
+    record: logging.LogRecord = event.pop("_record")
+    del event["_from_structlog"]
+    shaped: EventDict = {
+        "ts": _moment(record),
+        "level": record.levelname.lower(),
+        "event": _plain(event.pop("event", "")),
+        "logger": record.name,
+    }
+    exception: object = event.pop("exception", None)
+    for key, value in event.items():
+        shaped.setdefault(key, _masked(key, value, depth=0))
+    if exception is not None:
+        shaped["exception"] = _cut(str(exception), MAX_EXCEPTION_CHARS)
+    return shaped
+
+
+def _as_json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    return json.dumps(event)
+
+
+def _moment(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _masked(key: str, value: object, depth: int) -> object:
+    if isinstance(value, bool | int | float) or value is None:
+        return _plain(value)
+    name = key.lower().replace("-", "_")
+    if name.endswith(_SECRET_ENDS) or any(part in name for part in _SECRET_PARTS):
+        return "***"
+    return _plain(value, depth)
+
+
+def _plain(value: object, depth: int = 0) -> object:
+    """The value as JSON can hold it; what is no text, number, list or mapping becomes its repr."""
+    if isinstance(value, str):
+        return _cut(str(value), MAX_CHARS)
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if depth < MAX_DEPTH and isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value)
+        return {_cut(str(key), MAX_CHARS): _masked(str(key), item, depth + 1) for key, item in pairs.items()}
+    if depth < MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, depth + 1) for item in islice(cast("list[object]", value), MAX_ITEMS)]
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001 - a __str__ of anybody
+        text = f"<{type(value).__name__}>"
+    return _cut(text, MAX_CHARS)
+
+
+def _cut(text: str, most: int) -> str:
+    if not text.isascii():
+        # Lone surrogates (from file names, or half an emoji) can be neither written nor read back.
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    if len(text) <= most:
+        return text
+    mark = f" ... {len(text) - most} characters ... "
+    head = (most - len(mark)) // 2
+    return text[:head] + mark + text[-(most - len(mark) - head) :]

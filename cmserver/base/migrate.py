@@ -1,0 +1,185 @@
+"""Numbered SQL files, forward only, each applied once and in order; safe when several processes start at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from importlib import resources
+from pathlib import Path
+from typing import LiteralString, cast
+
+import msgspec
+import psycopg
+import structlog
+from procrastinate.schema import SchemaManager
+from psycopg import AsyncConnection, errors, sql
+from psycopg.rows import TupleRow
+
+from cmserver.base.db import TENANT_ROLE
+from cmserver.base.errors import CmserverError
+from cmserver.base.sql import Conn, Query
+
+log = structlog.get_logger()
+
+OWNS = {"schema_migrations", "installation"}
+OLDEST_POSTGRES = 15
+SECRET = Query(bytes, "SELECT secret FROM installation")
+_LOCK = 7_237_415_001  # one number for all cmserver processes on a database
+_INCLUDE_PROCRASTINATE = "--include procrastinate"
+
+
+class MigrationError(CmserverError):
+    """The database cannot be brought to this program's schema; the sentence says what a person must do."""
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One file: its number, name, text and the checksum that is remembered."""
+
+    number: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def sql_folder() -> Path:
+    """The folder `sql/`: inside the wheel, or at the root of a checkout."""
+    packaged = Path(str(resources.files("cmserver"))) / "_sql"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "sql"
+
+
+def migrations() -> list[Migration]:
+    """All migrations of this program, in order."""
+    files = sorted((sql_folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    return [Migration(int(file.name[:4]), file.stem, file.read_text(encoding="utf-8")) for file in files]
+
+
+def newest() -> int:
+    """The number of the newest migration that this program knows."""
+    return migrations()[-1].number
+
+
+async def migrate(url: str) -> list[str]:
+    """Bring the database to this program's schema; the names of what was applied.
+
+    Raises MigrationError when the database is newer than the program, an applied file was changed, the server is too old,
+    or its user may not make the tenant role.
+    """
+    async with await AsyncConnection.connect(url, autocommit=True) as conn:
+        await _check_version(conn)
+        await conn.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+        try:
+            await _ensure_tenant_role(conn)
+            return await _apply_missing(conn)
+        finally:
+            await conn.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+async def _check_version(conn: AsyncConnection[TupleRow]) -> None:
+    major = conn.info.server_version // 10_000
+    if major < OLDEST_POSTGRES:
+        raise MigrationError(
+            f"The database is PostgreSQL {major}; cmserver needs PostgreSQL {OLDEST_POSTGRES} or newer."
+        )
+
+
+async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
+    await conn.execute(
+        "CREATE TABLE IF NOT EXISTS schema_migrations (number integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, "
+        "applied_at timestamptz NOT NULL DEFAULT now())"
+    )
+    cursor = await conn.execute("SELECT number, name, checksum FROM schema_migrations ORDER BY number")
+    applied: dict[int, tuple[str, str]] = {row[0]: (row[1], row[2]) for row in await cursor.fetchall()}
+    known = migrations()
+    _refuse_strangers(applied, {one.number: one for one in known})
+    done: list[str] = []
+    for one in known:
+        if one.number in applied:
+            continue
+        async with conn.transaction():
+            # One simple-protocol call: a file holds many statements. The text is ours, never a user's.
+            await conn.execute(cast("LiteralString", _full_text(one)))
+            await conn.execute(
+                "INSERT INTO schema_migrations (number, name, checksum) VALUES (%s, %s, %s)",
+                [one.number, one.name, one.checksum],
+            )
+        log.info("migration.applied", name=one.name)
+        done.append(one.name)
+    await _ensure_installation(conn)
+    return done
+
+
+def _refuse_strangers(applied: dict[int, tuple[str, str]], known: dict[int, Migration]) -> None:
+    for number, (name, checksum) in applied.items():
+        mine = known.get(number)
+        if mine is None:
+            raise MigrationError(
+                f"The database was made by a newer cmserver (it has migration {name}, this program knows up to "
+                f"{max(known):04}). Upgrade this program; the database was not changed."
+            )
+        if mine.checksum != checksum:
+            raise MigrationError(
+                f"Migration {name} was applied with another text than this program's file has. "
+                "Restore the released file, or the database that belongs to it; nothing was changed."
+            )
+
+
+def _full_text(one: Migration) -> str:
+    return one.text.replace(_INCLUDE_PROCRASTINATE, SchemaManager.get_schema())
+
+
+async def _ensure_installation(conn: AsyncConnection[TupleRow]) -> None:
+    await conn.execute(
+        "INSERT INTO installation (id, secret) VALUES (gen_random_uuid(), "
+        "sha256((gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text)::bytea)) ON CONFLICT DO NOTHING"
+    )
+
+
+async def installation_secret(conn: Conn) -> bytes:
+    """The secret of this installation's keyed hashes. Never leaves the server."""
+    return await SECRET.one(conn)
+
+
+async def _ensure_tenant_role(conn: AsyncConnection[TupleRow]) -> None:
+    """Roles belong to the cluster: a restored dump does not bring them, so this is looked at on every start."""
+    role = sql.Identifier(TENANT_ROLE)
+    with_set = conn.info.server_version >= 160_000
+    try:
+        cursor = await conn.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [TENANT_ROLE])
+        if await cursor.fetchone() is None:
+            try:
+                await conn.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(role))
+            except (errors.DuplicateObject, errors.UniqueViolation):
+                log.debug("migration.role_made_by_another")
+        may = "SET" if with_set else "MEMBER"
+        cursor = await conn.execute(
+            "SELECT rolsuper OR pg_has_role(current_user, %s, %s) FROM pg_roles WHERE rolname = current_user",
+            [TENANT_ROLE, may],
+        )
+        row = await cursor.fetchone()
+        if row is None or not row[0]:
+            grant = "GRANT {} TO CURRENT_USER WITH SET TRUE" if with_set else "GRANT {} TO CURRENT_USER"
+            await conn.execute(sql.SQL(cast("LiteralString", grant)).format(role))
+    except errors.InsufficientPrivilege as error:
+        me = conn.info.user
+        tail = " WITH SET TRUE" if with_set else ""
+        raise MigrationError(
+            f"The database user {me} may not make the role cmserver works with. Ask whoever runs the database to execute:\n"
+            f'  CREATE ROLE {TENANT_ROLE} NOLOGIN;\n  GRANT {TENANT_ROLE} TO "{me}"{tail};'
+        ) from error
+
+
+async def connect_when_ready(url: str, wait_seconds: float) -> None:
+    """Return once the database answers; Unavailable-like psycopg.OperationalError after `wait_seconds`."""
+    end = time.monotonic() + wait_seconds
+    while True:
+        try:
+            async with await AsyncConnection.connect(url, connect_timeout=5):
+                return
+        except psycopg.OperationalError:
+            if time.monotonic() >= end:
+                raise
+            await asyncio.sleep(0.3)

@@ -1,0 +1,59 @@
+"""The catalogue of what the program says about itself: the names of its log events. Metrics will join them here."""
+
+from __future__ import annotations
+
+EVENTS: dict[str, str] = {
+    "batch.completed": "The observations of a batch are stored and its jobs are done.",
+    "batch.failed": "A batch could not be generated; its jobs are tried again later or have failed for good.",
+    "batch.held": "A batch waits without using up an attempt, because its provider is paused.",
+    "batch.split": "A batch that was too large for the provider is tried again in smaller parts.",
+    "batch.started": "A worker has claimed the waiting jobs of one lane.",
+    "key.created": "An API key was made.",
+    "lanes.recovered": "Lanes of a worker that fell silent were given back to be claimed by others.",
+    "lease.lost": "A worker found that its batch belongs to another by now, and wrote nothing.",
+    "listener.back": "The connection that listens for notifications is there again.",
+    "listener.lost": "The connection that listens for notifications broke; work is found by polling meanwhile.",
+    "migration.applied": "A migration has changed the schema of the database.",
+    "migration.role_made_by_another": "Another process made a database role at the same moment; it is used.",
+    "postgres.exited": "The embedded PostgreSQL ended without being asked to.",
+    "postgres.restart_failed": "The embedded PostgreSQL could not be started again; it is tried once more after a pause.",
+    "postgres.restarted": "The embedded PostgreSQL runs again after it ended.",
+    "postgres.slow_to_stop": "The embedded PostgreSQL did not stop in time and gets a stronger signal.",
+    "postgres.started": "The embedded PostgreSQL takes connections.",
+    "postgres.stopped": "The embedded PostgreSQL was stopped.",
+    "provider.paused": "A provider is left alone for a while, because it refused, is overloaded or out of reach.",
+    "provider.resumed": "A paused provider is asked again.",
+    "request.failed": "A request ended in an error that is a bug or an outage; the answer carries the same request id.",
+    "server.started": "The server listens.",
+    "server.stopped": "The server has stopped.",
+    "server.stopping": "The server was asked to stop and finishes what it has begun.",
+    "setting.unknown": "A variable or a key of the config file looks like a setting but is none.",
+    "team.created": "A team was made.",
+    "worker.lost": "A worker process ended without being asked to.",
+    "worker.restarting": "A worker process is started again after it ended.",
+    "worker.started": "A worker takes jobs.",
+    "worker.stopped": "A worker has stopped and holds no jobs.",
+}
+
+
+def events_page() -> str:
+    """docs/reference/logs.md."""
+    rows = "\n".join(f"| `{name}` | {sentence} |" for name, sentence in sorted(EVENTS.items()))
+    return _EVENTS_PAGE.format(rows=rows)
+
+
+_EVENTS_PAGE = """\
+# Logs
+
+<!-- Generated from cmserver/base/telemetry.py. -->
+
+Logs go to standard error: for a person to read on a terminal, else one JSON object a line (`CMSERVER_LOG_FORMAT`,
+`CMSERVER_LOG_LEVEL`). Each record has `ts` (ISO 8601, UTC, milliseconds), `level`, `event` and `logger`; `request_id`,
+`job_id` and `lane` where there is one; an exception as text in `exception`; and what belongs to the event. Values of
+keys that look like secrets are replaced by `***`, and long values are cut in the middle. Records of the libraries below
+(uvicorn, psycopg, procrastinate) have the same shape; their `event` is a sentence.
+
+| event | what has happened |
+|---|---|
+{rows}
+"""

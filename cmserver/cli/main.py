@@ -1,0 +1,34 @@
+"""The command `cmserver`: every act of an operator."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from cmserver import __version__
+from cmserver.base.errors import CmserverError
+from cmserver.cli.config import config
+from cmserver.cli.exits import exit_code
+from cmserver.cli.run import run
+from cmserver.cli.service import restart, start, status, stop
+from cmserver.cli.verify import verify
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="cmserver")
+def cli() -> None:
+    """Memory for coding agents, on one PostgreSQL and nothing else."""
+
+
+for command in (run, start, stop, restart, status, config, verify):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command; a refusal is one sentence on standard error and an exit code."""
+    try:
+        cli()
+    except CmserverError as error:
+        click.echo(f"cmserver: {error}", err=True)
+        sys.exit(exit_code(error))

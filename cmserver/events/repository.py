@@ -1,0 +1,54 @@
+"""Reading events. They are written by ingest, together with their jobs and lanes, in one statement."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from cmserver.base.sql import Conn, Query
+from cmserver.events.model import Event
+
+OWNS = {"agent_events"}
+
+BY_ID = Query(
+    Event,
+    """
+    SELECT id, project_id, team_id, server_session_id, source_adapter, source_event_id, event_type, platform_source, origin, generate,
+           payload, metadata, occurred_at, received_at, created_at
+      FROM agent_events WHERE id = %(id)s AND team_id = %(team_id)s
+    """,
+)
+
+BY_KEYS = Query(
+    Event,
+    """
+    SELECT e.id, e.project_id, e.team_id, e.server_session_id, e.source_adapter, e.source_event_id, e.event_type, e.platform_source,
+           e.origin, e.generate, e.payload, e.metadata, e.occurred_at, e.received_at, e.created_at
+      FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k(key, place)
+      JOIN agent_events e ON e.idempotency_key = k.key AND e.team_id = %(team_id)s
+     ORDER BY k.place
+    """,
+)
+
+LAST_MESSAGE = Query(
+    str,
+    """
+    SELECT payload ->> 'last_assistant_message' FROM agent_events
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
+       AND payload ->> 'last_assistant_message' IS NOT NULL
+     ORDER BY occurred_at DESC, id DESC LIMIT 1
+    """,
+)
+
+
+async def by_id(conn: Conn, team_id: UUID, event_id: UUID) -> Event | None:
+    return await BY_ID.first(conn, id=event_id, team_id=team_id)
+
+
+async def by_keys(conn: Conn, team_id: UUID, keys: list[str]) -> list[Event]:
+    """One event for each key that is stored, in the keys' order."""
+    return await BY_KEYS.all(conn, team_id=team_id, keys=keys)
+
+
+async def last_message(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
+    """The agent's last words in the session, when it reported any."""
+    return await LAST_MESSAGE.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)

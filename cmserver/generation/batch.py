@@ -1,0 +1,96 @@
+"""What is known of a batch while it is worked on, and what each failure means for its jobs. Decides; touches nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from uuid import UUID
+
+from cmserver.generation.apply import Answered, Hold
+from cmserver.generation.model import Claim, End, HeldJob, Pause, StoredAnswer
+from cmserver.providers.model import ProviderError
+
+BACKOFF_FIRST_SECONDS = 5.0
+BACKOFF_LONGEST_SECONDS = 900.0
+_LONGEST_MESSAGE = 2000
+
+Group = tuple[list[HeldJob], StoredAnswer | None]
+"""Jobs that share one answer, and the answer when it was bought before."""
+
+
+class Batch:
+    """The jobs of one claim, the answers they got, and the ends of those that got none."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.jobs: list[HeldJob] = []
+        self.answered: list[Answered] = []
+        self.ends: list[End] = []
+        self.hold = Hold()
+
+    def possible(self) -> list[HeldJob]:
+        """The jobs that may be generated. The others fail at once, without a provider call."""
+        todo: list[HeldJob] = []
+        for job in self.jobs:
+            if job.key_revoked:
+                self.fail([job], "key_revoked", "The API key that asked for this was revoked.")
+            elif not job.project_open:
+                self.fail([job], "project_closed", "The project or team of this job is archived or no longer the same.")
+            elif job.source_type == "agent_event" and job.event_type is None:
+                self.fail([job], "source_gone", "The event of this job is gone.")
+            else:
+                todo.append(job)
+        return todo
+
+    def fail(self, jobs: Sequence[HeldJob], reason: str, message: str) -> None:
+        """For good, until an operator sends them back."""
+        error: dict[str, object] = {"reason": reason, "message": message[:_LONGEST_MESSAGE]}
+        self.ends += [End(job_id=job.id, status="failed", error=error) for job in jobs]
+
+    def back_off(self, jobs: Sequence[HeldJob], reason: str, message: str, retry_after_seconds: float | None = None) -> None:
+        """Once more after a while, as often as their attempts allow; the lane waits with them."""
+        error: dict[str, object] = {"reason": reason, "message": message[:_LONGEST_MESSAGE]}
+        again = [job for job in jobs if job.attempts < job.max_attempts]
+        self.ends += [End(job_id=job.id, status="queued", error=error) for job in again]
+        self.fail([job for job in jobs if job.attempts >= job.max_attempts], reason, message)
+        if again:
+            seconds = max(full_jitter(max(job.attempts for job in again)), retry_after_seconds or 0)
+            self.hold = Hold(seconds=max(self.hold.seconds, seconds), reason=f"back-off: {reason}")
+
+    def hold_for(self, pause: Pause, jobs: Sequence[HeldJob]) -> None:
+        """Wait for the end of the provider's pause; no attempt is used up."""
+        self.send_back(jobs)
+        self.hold = Hold(seconds=max(pause.seconds_left, 0.1), reason=f"{pause.provider} is paused: {pause.reason}")
+
+    def send_back(self, jobs: Sequence[HeldJob]) -> None:
+        """To the queue as if they had not been claimed: no provider call was made for them."""
+        self.ends += [End(job_id=job.id, status="queued", give_back=True) for job in jobs]
+
+    def failed_call(self, jobs: Sequence[HeldJob], error: ProviderError) -> None:
+        """A call that only time can heal."""
+        self.back_off(jobs, error.kind.value, str(error), error.retry_after_seconds)
+
+    def only_ends(self, job_ids: Sequence[UUID]) -> None:
+        """Drop what was answered: every job was cancelled, and the database turns each end into that."""
+        self.answered = []
+        self.ends = [End(job_id=job_id, status="failed") for job_id in job_ids]
+
+
+def groups(jobs: Sequence[HeldJob], stored: Sequence[StoredAnswer]) -> list[Group]:
+    """Jobs by the answer they carry, in order; those without one together."""
+    answers = {answer.id: answer for answer in stored}
+    with_answer: dict[UUID, list[HeldJob]] = {}
+    without: list[HeldJob] = []
+    for job in jobs:
+        run_id = job.generation_run_id
+        if run_id is not None and run_id in answers:
+            with_answer.setdefault(run_id, []).append(job)
+        else:
+            without.append(job)
+    known: list[Group] = [(held, answers[run_id]) for run_id, held in with_answer.items()]
+    return [*known, (without, None)] if without else known
+
+
+def full_jitter(attempts: int) -> float:
+    """Seconds to wait after so many attempts: anything up to an exponentially growing bound."""
+    return random.uniform(0.1, min(BACKOFF_LONGEST_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** max(0, attempts - 1)))  # noqa: S311

@@ -1,0 +1,48 @@
+"""The background tasks of generation: running a claimed batch, and keeping the ready list small."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import structlog
+from procrastinate import App, Blueprint, JobContext, PsycopgConnector
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.base.db import Db
+from cmserver.generation import repository
+from cmserver.generation.manager import QUEUE, TASK, OutboxManager
+from cmserver.generation.run import Generator
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+maintenance = Blueprint()
+"""Tasks of the stock queue. At least one is periodic: without any, procrastinate does not notice that its listener died."""
+
+
+@maintenance.periodic(cron="*/10 * * * *")
+@maintenance.task(name="remove_idle_lanes", queue="maintenance", queueing_lock="generation.remove_idle_lanes", pass_context=True)
+async def remove_idle_lanes(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate gives it
+    """Lanes that nothing has waited in for a day; they come back with their session's next event."""
+    db = cast("Db", context.additional_context["db"])  # pyright: ignore[reportUnknownMemberType]
+    async with db.system_statement() as conn:
+        removed = await repository.remove_idle_lanes(conn)
+    log.debug("lanes.removed", lanes=removed)
+
+
+def generation_app(manager: OutboxManager, connector: PsycopgConnector, generator: Generator) -> App:
+    """Procrastinate over our outbox."""
+    app = App(connector=connector)
+    app.job_manager = manager
+
+    @app.task(name=TASK, queue=QUEUE)
+    async def run_batch(lane: str, claim: int, job_ids: list[str]) -> None:  # pyright: ignore[reportUnusedFunction]  # noqa: ARG001
+        await generator.run(manager.claimed(claim))
+
+    return app
+
+
+def maintenance_app(connector: PsycopgConnector) -> App:
+    """The stock procrastinate, for everything periodic."""
+    app = App(connector=connector)
+    app.add_tasks_from(maintenance, namespace="generation")
+    return app

@@ -1,0 +1,87 @@
+"""From stored events to a provider's prompt: tags, tool uses lifted out of their payloads, what the session has recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from cmserver.base.ids import epoch_ms
+from cmserver.generation.model import HeldJob
+from cmserver.observations.model import Observation
+from cmserver.providers.model import Prompt, PromptEvent, Recorded
+from cmserver.sessions.model import SessionPrompt
+
+RECORDED_LINES = 50
+"""How much of what a session has recorded a prompt shows; its newest."""
+
+
+def tag(place: int) -> str:
+    """How the answer names the event at this place of the batch (from 0): e1, e2 ..."""
+    return f"e{place + 1}"
+
+
+def for_events(jobs: Sequence[HeldJob], prompts: Sequence[SessionPrompt], recorded: Sequence[Observation]) -> Prompt:
+    """The prompt of a batch of events."""
+    return Prompt(
+        kind="observations",
+        project=jobs[0].project_name,
+        root=_root(jobs),
+        requests=[prompt.text for prompt in prompts],
+        recorded=[_recorded(one) for one in recorded],
+        events=[_event(place, job) for place, job in enumerate(jobs)],
+    )
+
+
+def for_summary(
+    job: HeldJob, prompts: Sequence[SessionPrompt], recorded: Sequence[Observation], last_message: str | None
+) -> Prompt:
+    """The prompt of a session's summary."""
+    return Prompt(
+        kind="summary",
+        project=job.project_name,
+        requests=[prompt.text for prompt in prompts],
+        recorded=[_recorded(one) for one in recorded],
+        last_message=last_message,
+    )
+
+
+def payload_of(job: HeldJob) -> dict[str, object]:
+    """The event's payload when it is an object, else an empty one."""
+    payload = job.payload
+    return cast("dict[str, object]", payload) if isinstance(payload, dict) else {}
+
+
+def _event(place: int, job: HeldJob) -> PromptEvent:
+    payload = payload_of(job)
+    name = payload.get("tool_name")
+    error = payload.get("error")
+    is_tool = isinstance(name, str)
+    return PromptEvent(
+        tag=tag(place),
+        event_type=job.event_type or "unknown",
+        occurred_at_epoch=epoch_ms(job.occurred_at or job.created_at),
+        tool_name=name if isinstance(name, str) else None,
+        tool_input=payload.get("tool_input") if is_tool else None,
+        tool_response=payload.get("tool_response", payload.get("tool_output")) if is_tool else None,
+        error=error if is_tool and isinstance(error, str) else None,
+        payload=None if is_tool else job.payload,
+    )
+
+
+def _root(jobs: Sequence[HeldJob]) -> str | None:
+    for job in jobs:
+        cwd = payload_of(job).get("cwd")
+        if isinstance(cwd, str) and cwd:
+            return cwd
+    return None
+
+
+def _recorded(one: Observation) -> Recorded:
+    return Recorded(
+        number=one.number,
+        type=one.type,
+        title=one.title or one.content[:100],
+        facts=one.facts or [],
+        files_read=one.files_read or [],
+        files_modified=one.files_modified or [],
+    )

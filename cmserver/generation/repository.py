@@ -1,0 +1,538 @@
+"""All SQL of the outbox. Every write of a batch is fenced by its claim number.
+
+Lock order, everywhere: sessions, events by idempotency key, jobs by id, then lanes by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.generation.model import Claim, End, HeldJob, Job, Pause, QueueCounts, StoredAnswer
+from cmserver.providers.model import Completion, ProviderError
+
+OWNS = {
+    "observation_generation_jobs",
+    "observation_generation_job_events",
+    "generation_lanes",
+    "generation_runs",
+    "provider_pauses",
+}
+
+# One statement: as many due lanes as there are free slots, and of each the waiting jobs that make its next batch. Jobs that carry a
+# stored answer form exactly that batch; otherwise up to the first summary, and a summary alone. A worker without a live
+# heartbeat gets nothing. What a batch leaves in the lane is found at its release, never here: this snapshot may be old.
+CLAIM = Query(
+    Claim,
+    """
+    WITH alive AS MATERIALIZED (
+        SELECT w.id FROM procrastinate_workers w
+         WHERE w.id = %(worker_id)s AND w.last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)
+    ), ready AS MATERIALIZED (
+        SELECT l.lane FROM generation_lanes l, alive
+         WHERE l.worker_id IS NULL AND l.due_at <= now()
+         ORDER BY l.due_at LIMIT %(slots)s FOR UPDATE OF l SKIP LOCKED
+    ), taken AS MATERIALIZED (
+        UPDATE generation_lanes l
+           SET worker_id = %(worker_id)s, claim = nextval('generation_claims'), locked_at = now(),
+               due_at = NULL, held_until = NULL, held_reason = NULL
+          FROM ready WHERE l.lane = ready.lane
+        RETURNING l.lane, l.team_id, l.project_id, l.claim
+    ), waiting AS MATERIALIZED (
+        SELECT t.lane, t.claim, q.id, q.seq, q.size_chars, q.source_type, q.generation_run_id
+          FROM taken t CROSS JOIN LATERAL (
+               SELECT j.id, j.seq, j.size_chars, j.source_type, j.generation_run_id
+                 FROM observation_generation_jobs j
+                WHERE j.lane = t.lane AND j.status = 'queued'
+                ORDER BY j.seq LIMIT %(max_events)s FOR UPDATE OF j SKIP LOCKED) q
+    ), placed AS (
+        SELECT w.id, w.claim, w.seq, w.generation_run_id, row_number() OVER in_lane AS place,
+               sum(w.size_chars) OVER in_lane AS chars,
+               first_value(w.generation_run_id) OVER in_lane AS stored_answer,
+               count(*) FILTER (WHERE w.source_type <> 'agent_event') OVER in_lane AS summaries
+          FROM waiting w WINDOW in_lane AS (PARTITION BY w.lane ORDER BY w.seq ROWS UNBOUNDED PRECEDING)
+    ), batch AS (
+        SELECT id, claim FROM placed
+         WHERE place = 1
+            OR (stored_answer IS NULL AND generation_run_id IS NULL AND summaries = 0 AND chars <= %(max_chars)s)
+            OR generation_run_id = stored_answer
+    ), held AS (
+        UPDATE observation_generation_jobs j
+           SET status = 'processing', attempts = j.attempts + 1, next_attempt_at = NULL, locked_at = now(),
+               locked_by = %(label)s, worker_id = %(worker_id)s, claim = batch.claim
+          FROM batch WHERE j.id = batch.id
+        RETURNING j.id, j.seq, j.claim
+    )
+    SELECT t.lane, t.team_id, t.project_id, t.claim,
+           coalesce(array_agg(h.id ORDER BY h.seq) FILTER (WHERE h.id IS NOT NULL), '{}') AS job_ids
+      FROM taken t LEFT JOIN held h ON h.claim = t.claim
+     GROUP BY t.lane, t.team_id, t.project_id, t.claim
+    """,
+    prepare=True,
+)
+
+# The LAST statement of a transaction. `least` on the row's own due_at keeps an event that committed while we waited for its lock.
+RELEASE = Query(
+    UUID,
+    """
+    UPDATE generation_lanes l
+       SET worker_id = NULL, claim = NULL,
+           held_until = CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
+           held_reason = CASE WHEN %(hold_seconds)s::float8 > 0 THEN %(hold_reason)s::text END,
+           due_at = greatest(
+               CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
+               least(l.due_at, (SELECT now() FROM observation_generation_jobs j
+                                 WHERE j.lane = l.lane AND j.status = 'queued' ORDER BY j.seq LIMIT 1)))
+     WHERE l.lane = %(lane)s AND l.claim = %(claim)s
+    RETURNING l.lane
+    """,
+    prepare=True,
+)
+
+REMOVE_LANE = Query(UUID, "DELETE FROM generation_lanes WHERE lane = %(lane)s AND claim = %(claim)s RETURNING lane")
+
+REMOVE_IDLE_LANES = Query(
+    int,
+    """
+    DELETE FROM generation_lanes
+     WHERE worker_id IS NULL AND due_at IS NULL AND (locked_at IS NULL OR locked_at < now() - interval '1 day')
+    """,
+)
+
+HELD_JOBS = Query(
+    HeldJob,
+    """
+    SELECT j.id, j.seq, j.team_id, j.project_id, j.lane, j.source_type, j.source_id, j.source_run, j.agent_event_id,
+           j.server_session_id, j.attempts, j.max_attempts, j.api_key_id, j.actor_id, j.request_id, j.generation_run_id,
+           j.created_at,
+           e.event_type, e.payload, e.occurred_at, e.origin,
+           coalesce(p.name, '') AS project_name,
+           coalesce(p.archived_at IS NULL AND t.archived_at IS NULL AND p.team_id = j.team_id, false) AS project_open,
+           coalesce(k.revoked_at IS NOT NULL, false) AS key_revoked
+      FROM observation_generation_jobs j
+      LEFT JOIN agent_events e ON e.id = j.agent_event_id AND e.project_id = j.project_id AND e.team_id = j.team_id
+      LEFT JOIN projects p ON p.id = j.project_id
+      LEFT JOIN teams t ON t.id = j.team_id
+      LEFT JOIN api_keys k ON k.id = j.api_key_id
+     WHERE j.id = ANY(%(job_ids)s) AND j.claim = %(claim)s AND j.status = 'processing'
+     ORDER BY j.seq
+    """,
+)
+
+# Locks what is still ours, in order of id; the rows of cancelled jobs say so.
+STILL_HELD = Query(
+    UUID,
+    """
+    SELECT id FROM observation_generation_jobs
+     WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing' AND cancel_requested_at IS NULL
+     ORDER BY id FOR UPDATE
+    """,
+)
+
+END_JOBS = Query(
+    UUID,
+    """
+    UPDATE observation_generation_jobs j
+       SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE e.status END,
+           outcome = CASE WHEN j.cancel_requested_at IS NULL THEN e.outcome END,
+           outcome_reason = CASE WHEN j.cancel_requested_at IS NULL THEN e.reason ELSE 'cancelled while running' END,
+           last_error = CASE WHEN j.cancel_requested_at IS NULL THEN coalesce(e.error, j.last_error) END,
+           attempts = j.attempts - CASE WHEN e.give_back THEN 1 ELSE 0 END,
+           next_attempt_at = CASE WHEN e.status = 'queued' AND j.cancel_requested_at IS NULL
+                                  THEN now() + make_interval(secs => %(hold_seconds)s::float8) END
+      FROM jsonb_to_recordset(%(ends)s) AS e(job_id uuid, status text, outcome text, reason text, error jsonb, give_back boolean)
+     WHERE j.id = e.job_id AND j.claim = %(claim)s AND j.status = 'processing'
+    RETURNING j.id
+    """,
+)
+
+PUT_BACK_JOBS = Query(
+    int,
+    """
+    WITH mine AS (
+        SELECT id FROM observation_generation_jobs
+         WHERE worker_id = %(worker_id)s AND status = 'processing' ORDER BY id FOR UPDATE
+    )
+    UPDATE observation_generation_jobs j
+       SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE 'queued' END,
+           attempts = j.attempts - 1, last_error = jsonb_build_object('reason', 'worker stopped')
+      FROM mine WHERE j.id = mine.id
+    """,
+)
+
+PUT_BACK_LANES = Query(
+    int,
+    """
+    WITH mine AS (SELECT lane FROM generation_lanes WHERE worker_id = %(worker_id)s ORDER BY lane FOR UPDATE)
+    UPDATE generation_lanes l SET worker_id = NULL, claim = NULL, due_at = greatest(l.held_until, now())
+      FROM mine WHERE l.lane = mine.lane
+    """,
+)
+
+REAP = Query(UUID, "SELECT requeue_stale(%(lease_seconds)s, %(hard_limit_seconds)s)")
+
+TO_ABORT = Query(
+    int,
+    """
+    SELECT claim FROM observation_generation_jobs
+     WHERE worker_id = %(worker_id)s AND status = 'processing'
+     GROUP BY claim HAVING bool_and(cancel_requested_at IS NOT NULL)
+    """,
+)
+
+# The lease: a heartbeat that comes too late does not count; the worker must come back under a new id.
+HEARTBEAT = Query(
+    int,
+    """
+    UPDATE procrastinate_workers SET last_heartbeat = now()
+     WHERE id = %(worker_id)s AND last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)
+    RETURNING id
+    """,
+)
+
+INSERT_RUN = Query(
+    UUID,
+    """
+    INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status,
+                                 error_class, error_message, answer, input_tokens, output_tokens, cache_read_tokens,
+                                 cache_write_tokens, latency_ms)
+    VALUES (%(id)s, %(team_id)s, %(project_id)s, %(lane)s, %(claim)s, %(kind)s, %(provider)s, %(model)s, %(job_ids)s, %(status)s,
+            %(error_class)s, %(error_message)s, %(answer)s, %(input_tokens)s, %(output_tokens)s, %(cache_read_tokens)s,
+            %(cache_write_tokens)s, %(latency_ms)s)
+    RETURNING id
+    """,
+)
+
+ATTACH_RUN = Query(
+    UUID,
+    """
+    UPDATE observation_generation_jobs SET generation_run_id = %(run_id)s
+     WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing'
+    RETURNING id
+    """,
+)
+
+STORED_ANSWERS = Query(
+    StoredAnswer,
+    """
+    SELECT id, job_ids, answer, input_tokens, output_tokens FROM generation_runs
+     WHERE id = ANY(%(run_ids)s) AND status = 'answered' AND answer IS NOT NULL
+    """,
+)
+
+END_RUN = Query(
+    int,
+    """
+    UPDATE generation_runs
+       SET status = %(status)s, error_class = %(error_class)s, error_message = %(error_message)s,
+           answer = CASE WHEN %(status)s::text = 'applied' THEN NULL ELSE answer END,
+           applied_at = CASE WHEN %(status)s::text = 'applied' THEN now() END
+     WHERE id = ANY(%(run_ids)s) AND status = 'answered'
+    """,
+)
+
+PAUSE_PROVIDER = Query(
+    Pause,
+    """
+    INSERT INTO provider_pauses AS p (provider, reason, message, until_at)
+    VALUES (%(provider)s, %(reason)s, %(message)s, now() + make_interval(secs => %(seconds)s))
+    ON CONFLICT (provider) DO UPDATE
+       SET reason = excluded.reason, message = excluded.message, times = p.times + 1,
+           until_at = greatest(p.until_at, now() + make_interval(secs => least(%(seconds)s * 2 ^ least(p.times, 6), 3600)))
+    RETURNING provider, reason, message, paused_at, until_at, extract(epoch FROM until_at - now())::float8 AS seconds_left
+    """,
+)
+
+PAUSES = Query(
+    Pause,
+    """
+    SELECT provider, reason, message, paused_at, until_at,
+           greatest(extract(epoch FROM until_at - now()), 0)::float8 AS seconds_left
+      FROM provider_pauses ORDER BY provider
+    """,
+)
+
+END_PAUSE = Query(str, "DELETE FROM provider_pauses WHERE provider = %(provider)s RETURNING provider")
+
+UNHOLD_LANES = Query(
+    int,
+    """
+    WITH held AS (SELECT lane FROM generation_lanes WHERE held_until IS NOT NULL AND worker_id IS NULL ORDER BY lane FOR UPDATE)
+    UPDATE generation_lanes l SET held_until = NULL, held_reason = NULL, due_at = now() FROM held WHERE l.lane = held.lane
+    """,
+)
+
+JOB = Query(
+    Job,
+    """
+    SELECT id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
+           max_attempts, outcome, outcome_reason, created_at, updated_at
+      FROM observation_generation_jobs WHERE id = %(id)s AND team_id = %(team_id)s
+    """,
+)
+
+JOB_OF_EVENT = Query(
+    Job,
+    """
+    SELECT id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
+           max_attempts, outcome, outcome_reason, created_at, updated_at
+      FROM observation_generation_jobs WHERE agent_event_id = %(event_id)s AND team_id = %(team_id)s
+    """,
+)
+
+LAST_SUMMARY_JOB = Query(
+    Job,
+    """
+    SELECT id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
+           max_attempts, outcome, outcome_reason, created_at, updated_at
+      FROM observation_generation_jobs
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND source_type = 'session_summary' AND source_id = %(session_id)s
+     ORDER BY source_run DESC LIMIT 1
+    """,
+)
+
+NEWS_SINCE = Query(
+    bool,
+    """
+    SELECT EXISTS (SELECT FROM observation_generation_jobs j, observation_generation_jobs s
+                    WHERE s.id = %(summary_job_id)s AND j.server_session_id = %(session_id)s
+                      AND j.source_type = 'agent_event' AND j.seq > s.seq)
+        OR EXISTS (SELECT FROM session_prompts p, observation_generation_jobs s
+                    WHERE s.id = %(summary_job_id)s AND p.server_session_id = %(session_id)s AND p.created_at > s.created_at)
+    """,
+)
+
+INSERT_SUMMARY_JOB = Query(
+    Job,
+    """
+    INSERT INTO observation_generation_jobs
+           (id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, idempotency_key,
+            max_attempts, api_key_id, actor_id, source_adapter, request_id)
+    VALUES (%(id)s, %(project_id)s, %(team_id)s, %(session_id)s, 'session_summary', %(session_id)s, %(source_run)s, %(session_id)s,
+            %(job_type)s, %(idempotency_key)s, %(max_attempts)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s)
+    RETURNING id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
+              max_attempts, outcome, outcome_reason, created_at, updated_at
+    """,
+)
+
+WAKE_LANE = Query(
+    UUID,
+    """
+    INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
+    VALUES (%(lane)s, %(team_id)s, %(project_id)s, now())
+    ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at))
+    RETURNING lane
+    """,
+)
+
+QUEUE_COUNTS = Query(
+    QueueCounts,
+    """
+    WITH jobs AS (
+        SELECT j.status, j.created_at, l.held_until > now() AS held, l.due_at > now() AS later
+          FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane AND j.status = 'queued'
+         WHERE %(team_id)s::uuid IS NULL OR j.team_id = %(team_id)s::uuid)
+    SELECT count(*) FILTER (WHERE status = 'queued' AND held IS NOT TRUE AND later IS NOT TRUE) AS waiting,
+           count(*) FILTER (WHERE status = 'processing') AS active,
+           count(*) FILTER (WHERE status = 'queued' AND held IS NOT TRUE AND later) AS delayed,
+           count(*) FILTER (WHERE status = 'queued' AND held) AS held,
+           count(*) FILTER (WHERE status = 'completed') AS completed,
+           count(*) FILTER (WHERE status = 'failed') AS failed,
+           count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
+           extract(epoch FROM now() - min(created_at) FILTER (WHERE status = 'queued'))::float8 AS oldest_waiting_seconds,
+           (SELECT count(*) FROM procrastinate_workers w
+             WHERE w.last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)) AS workers
+      FROM jobs
+    """,
+)
+
+
+async def claim(
+    conn: Conn, *, worker_id: int, label: str, lease_seconds: float, slots: int, max_events: int, max_chars: int
+) -> list[Claim]:
+    return await CLAIM.all(
+        conn,
+        worker_id=worker_id,
+        label=label,
+        lease_seconds=lease_seconds,
+        slots=slots,
+        max_events=max_events,
+        max_chars=max_chars,
+    )
+
+
+async def release(conn: Conn, lane: UUID, claim: int, *, hold_seconds: float = 0, hold_reason: str | None = None) -> bool:
+    """Give the lane back; False when the claim is no longer ours."""
+    return await RELEASE.first(conn, lane=lane, claim=claim, hold_seconds=hold_seconds, hold_reason=hold_reason) is not None
+
+
+async def remove_lane(conn: Conn, lane: UUID, claim: int) -> bool:
+    """For the lane of a single job that has ended; False when the claim is no longer ours."""
+    return await REMOVE_LANE.first(conn, lane=lane, claim=claim) is not None
+
+
+async def remove_idle_lanes(conn: Conn) -> int:
+    return await REMOVE_IDLE_LANES.run(conn)
+
+
+async def held_jobs(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[HeldJob]:
+    return await HELD_JOBS.all(conn, claim=claim, job_ids=list(job_ids))
+
+
+async def still_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> set[UUID]:
+    """Those that are ours and not cancelled, locked until the transaction ends."""
+    return set(await STILL_HELD.all(conn, claim=claim, job_ids=list(job_ids)))
+
+
+async def end_jobs(conn: Conn, claim: int, ends: Sequence[End], *, hold_seconds: float = 0) -> set[UUID]:
+    """Write the ends of the jobs that this claim holds; those it no longer holds are left alone."""
+    return set(await END_JOBS.all(conn, claim=claim, ends=Jsonb(list(ends)), hold_seconds=hold_seconds))
+
+
+async def put_back(conn: Conn, worker_id: int) -> int:
+    """All that a stopping worker holds; its attempts do not count. How many jobs."""
+    jobs = await PUT_BACK_JOBS.run(conn, worker_id=worker_id)
+    await PUT_BACK_LANES.run(conn, worker_id=worker_id)
+    return jobs
+
+
+async def reap(conn: Conn, *, lease_seconds: float, hard_limit_seconds: float) -> list[UUID]:
+    """Give back what dead workers hold; the jobs."""
+    return await REAP.all(conn, lease_seconds=lease_seconds, hard_limit_seconds=hard_limit_seconds)
+
+
+async def claims_to_abort(conn: Conn, worker_id: int) -> list[int]:
+    return await TO_ABORT.all(conn, worker_id=worker_id)
+
+
+async def heartbeat(conn: Conn, worker_id: int, lease_seconds: float) -> bool:
+    """False when the lease is over or the row is gone."""
+    return await HEARTBEAT.first(conn, worker_id=worker_id, lease_seconds=lease_seconds) is not None
+
+
+async def insert_run(
+    conn: Conn,
+    *,
+    run_id: UUID,
+    claim: Claim,
+    kind: str,
+    provider: str,
+    job_ids: Sequence[UUID],
+    latency_ms: int,
+    completion: Completion | None,
+    error: ProviderError | None,
+) -> None:
+    """One provider call: either its completion or its error is given."""
+    cost = completion or Completion(text="", model="")
+    await INSERT_RUN.one(
+        conn,
+        id=run_id,
+        team_id=claim.team_id,
+        project_id=claim.project_id,
+        lane=claim.lane,
+        claim=claim.claim,
+        kind=kind,
+        provider=provider,
+        model=cost.model,
+        job_ids=list(job_ids),
+        status="failed" if error else "answered",
+        error_class=error.kind.value if error else None,
+        error_message=str(error)[:2000] if error else None,
+        answer=None if error else cost.text.replace("\x00", "\ufffd"),
+        input_tokens=cost.input_tokens,
+        output_tokens=cost.output_tokens,
+        cache_read_tokens=cost.cache_read_tokens,
+        cache_write_tokens=cost.cache_write_tokens,
+        latency_ms=latency_ms,
+    )
+
+
+async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUID]) -> int:
+    """Let the jobs carry the stored answer; how many of them are still ours."""
+    return len(await ATTACH_RUN.all(conn, claim=claim, run_id=run_id, job_ids=list(job_ids)))
+
+
+async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnswer]:
+    return await STORED_ANSWERS.all(conn, run_ids=list(run_ids))
+
+
+async def end_runs(
+    conn: Conn, run_ids: Sequence[UUID], status: str, *, error_class: str | None = None, error_message: str | None = None
+) -> None:
+    await END_RUN.run(conn, run_ids=list(run_ids), status=status, error_class=error_class, error_message=error_message)
+
+
+async def pause_provider(conn: Conn, provider: str, reason: str, message: str, seconds: float) -> Pause:
+    """Stop calls for everybody; each pause in a row is twice as long, up to an hour."""
+    return await PAUSE_PROVIDER.one(conn, provider=provider, reason=reason, message=message, seconds=seconds)
+
+
+async def pauses(conn: Conn) -> list[Pause]:
+    return await PAUSES.all(conn)
+
+
+async def end_pause(conn: Conn, provider: str) -> bool:
+    return await END_PAUSE.first(conn, provider=provider) is not None
+
+
+async def unhold_lanes(conn: Conn) -> int:
+    return await UNHOLD_LANES.run(conn)
+
+
+async def job(conn: Conn, team_id: UUID, job_id: UUID) -> Job | None:
+    return await JOB.first(conn, id=job_id, team_id=team_id)
+
+
+async def job_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> Job | None:
+    return await JOB_OF_EVENT.first(conn, event_id=event_id, team_id=team_id)
+
+
+async def last_summary_job(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> Job | None:
+    return await LAST_SUMMARY_JOB.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+
+
+async def news_since(conn: Conn, session_id: UUID, summary_job_id: UUID) -> bool:
+    """Whether the session has got events or prompts since that summary was asked for."""
+    return await NEWS_SINCE.one(conn, session_id=session_id, summary_job_id=summary_job_id)
+
+
+async def insert_summary_job(
+    conn: Conn,
+    *,
+    job_id: UUID,
+    project_id: UUID,
+    team_id: UUID,
+    session_id: UUID,
+    source_run: int,
+    job_type: str,
+    idempotency_key: str,
+    max_attempts: int,
+    api_key_id: UUID | None,
+    actor_id: str | None,
+    source_adapter: str | None,
+    request_id: str | None,
+) -> Job:
+    return await INSERT_SUMMARY_JOB.one(
+        conn,
+        id=job_id,
+        project_id=project_id,
+        team_id=team_id,
+        session_id=session_id,
+        source_run=source_run,
+        job_type=job_type,
+        idempotency_key=idempotency_key,
+        max_attempts=max_attempts,
+        api_key_id=api_key_id,
+        actor_id=actor_id,
+        source_adapter=source_adapter,
+        request_id=request_id,
+    )
+
+
+async def wake_lane(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> None:
+    await WAKE_LANE.run(conn, lane=lane, team_id=team_id, project_id=project_id)
+
+
+async def queue_counts(conn: Conn, *, lease_seconds: float, team_id: UUID | None = None) -> QueueCounts:
+    return await QUEUE_COUNTS.one(conn, lease_seconds=lease_seconds, team_id=team_id)

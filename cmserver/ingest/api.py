@@ -1,0 +1,285 @@
+"""The doors of ingest: sessions start and end, events one by one or in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Literal, cast
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from cmserver.access.model import Principal, Project
+from cmserver.access.projects import Projects
+from cmserver.base.errors import Invalid, Issue, NotFound
+from cmserver.base.http.wire import answer, body, caller, convert, db, query, read
+from cmserver.base.ids import epoch_ms, from_epoch_ms, parse_id
+from cmserver.base.live import Hub
+from cmserver.events.wire import EventOut, event_out
+from cmserver.generation import wait
+from cmserver.generation.bell import Bell
+from cmserver.generation.model import Job
+from cmserver.ingest import session as sessions
+from cmserver.ingest.clean import clean, decode_json
+from cmserver.ingest.model import Incoming, Recorded
+from cmserver.ingest.record import Recorder
+from cmserver.observations import repository as observations
+from cmserver.sessions.model import NewSession, Session
+
+BATCH_MOST = 500
+WAIT_SECONDS = 30.0
+
+Name = Annotated[str, Meta(min_length=1, max_length=1000)]
+EpochMs = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+
+
+class StartIn(msgspec.Struct, rename="camel", kw_only=True):
+    """POST /v1/sessions/start."""
+
+    project_id: Name | None = None
+    external_session_id: Name | None = None
+    content_session_id: Name | None = None
+    agent_id: Name | None = None
+    agent_type: Name | None = None
+    platform_source: Name | None = None
+    metadata: dict[str, object] = {}
+
+
+class EventIn(msgspec.Struct, rename="camel", kw_only=True):
+    """POST /v1/events, and one item of /v1/events/batch."""
+
+    event_type: Annotated[str, Meta(min_length=1, max_length=200)]
+    project_id: Name | None = None
+    source_type: Literal["hook", "worker", "provider", "server", "api"] = "api"
+    occurred_at_epoch: EpochMs | None = None
+    server_session_id: UUID | None = None
+    content_session_id: Name | None = None
+    memory_session_id: str | None = None
+    platform_source: Name | None = None
+    source_event_id: Name | None = None
+    payload: object = None
+    metadata: dict[str, object] = {}
+
+
+class EventsQuery(msgspec.Struct, kw_only=True):
+    """`?generate=false` stores only; `?wait=true` answers when the observations are there, after 30 s at the latest."""
+
+    generate: bool = True
+    wait: bool = False
+
+
+class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A session on the wire."""
+
+    id: UUID
+    project_id: UUID
+    team_id: UUID
+    external_session_id: str | None
+    content_session_id: str | None
+    agent_id: str | None
+    agent_type: str | None
+    platform_source: str | None
+    generation_status: str
+    metadata: dict[str, object]
+    started_at_epoch: int
+    ended_at_epoch: int | None
+    last_generated_at_epoch: int | None
+    created_at_epoch: int
+    updated_at_epoch: int
+
+
+class GenerationJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The job of an event or a session's end, as the answer to it shows it. `bullmqJobId` is an older name of the id."""
+
+    id: UUID
+    status: str
+    bullmq_job_id: UUID
+    source_type: str
+    source_id: UUID
+    transport: Literal["enqueued"] = "enqueued"
+    attempts: int
+    max_attempts: int
+    created_at_epoch: int
+    updated_at_epoch: int
+
+
+class RecordedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The answer to an event. Observation ids are there when `wait=true` was asked and the job has ended."""
+
+    event: EventOut
+    generation_job: GenerationJobOut | UnsetType = UNSET
+    observation_ids: list[UUID] | UnsetType = UNSET
+    observation_numbers: list[int] | UnsetType = UNSET
+    wait_timed_out: bool | UnsetType = UNSET
+
+
+class SessionAnswer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The answer to a start or an end."""
+
+    session: SessionOut
+    generation_job: GenerationJobOut | UnsetType = UNSET
+
+
+def session_out(session: Session) -> SessionOut:
+    """The session as it is shown."""
+    return SessionOut(
+        id=session.id,
+        project_id=session.project_id,
+        team_id=session.team_id,
+        external_session_id=session.external_session_id,
+        content_session_id=session.content_session_id,
+        agent_id=session.agent_id,
+        agent_type=session.agent_type,
+        platform_source=session.platform_source,
+        generation_status=session.generation_status,
+        metadata=session.metadata,
+        started_at_epoch=epoch_ms(session.started_at),
+        ended_at_epoch=epoch_ms(session.ended_at) if session.ended_at else None,
+        last_generated_at_epoch=epoch_ms(session.last_generated_at) if session.last_generated_at else None,
+        created_at_epoch=epoch_ms(session.created_at),
+        updated_at_epoch=epoch_ms(session.updated_at),
+    )
+
+
+def job_out(job: Job) -> GenerationJobOut:
+    """The job as the answer to its event shows it."""
+    return GenerationJobOut(
+        id=job.id,
+        status=job.status,
+        bullmq_job_id=job.id,
+        source_type=job.source_type,
+        source_id=job.source_id,
+        attempts=job.attempts,
+        max_attempts=job.max_attempts,
+        created_at_epoch=epoch_ms(job.created_at),
+        updated_at_epoch=epoch_ms(job.updated_at),
+    )
+
+
+async def post_session_start(request: Request) -> Response:
+    who = await caller(request, Principal, "sessions:write")
+    asked = await read(request, StartIn)
+    project = await _project(request, who, asked.project_id, "$.projectId")
+    metadata = clean(asked.metadata, field_max_chars=_field_max_chars(request)).value
+    new = NewSession(
+        external_session_id=asked.external_session_id or asked.content_session_id,
+        content_session_id=asked.content_session_id,
+        agent_id=asked.agent_id,
+        agent_type=asked.agent_type,
+        platform_source=asked.platform_source,
+        metadata=cast("dict[str, object]", metadata),
+    )
+    session, is_new = await db(request).in_tenant(who.team_id, lambda conn: sessions.start(conn, who, project, new))
+    return answer(SessionAnswer(session=session_out(session)), 201 if is_new else 200)
+
+
+async def post_session_end(request: Request) -> Response:
+    who = await caller(request, Principal, "sessions:write")
+    session_id = parse_id(str(request.path_params["id"]).lower())
+    if session_id is None:
+        raise NotFound("There is no such session.")
+    most = cast("int", request.app.state.job_max_attempts)
+    session, job, is_new = await db(request).in_tenant(
+        who.team_id, lambda conn: sessions.end(conn, who, session_id, source_adapter="api", max_attempts=most)
+    )
+    if is_new:
+        cast("Bell", request.app.state.bell).ring()
+    return answer(SessionAnswer(session=session_out(session), generation_job=job_out(job)))
+
+
+async def post_event(request: Request) -> Response:
+    who = await caller(request, Principal, "events:write")
+    options = query(request, EventsQuery)
+    asked = convert(decode_json(await body(request)), EventIn)
+    incoming = await _incoming(request, who, asked, options, "$")
+    return answer((await _recorded(request, who, [incoming], options))[0], 201)
+
+
+async def post_events_batch(request: Request) -> Response:
+    who = await caller(request, Principal, "events:write")
+    options = query(request, EventsQuery)
+    items = decode_json(await body(request))
+    if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= BATCH_MOST:
+        message = f"A batch is a JSON array of 1 to {BATCH_MOST} events."
+        raise Invalid(message, [Issue("$", message)])
+    asked = [convert(item, EventIn, at=f"$[{place}]") for place, item in enumerate(cast("list[object]", items))]
+    incoming = [await _incoming(request, who, one, options, f"$[{place}]") for place, one in enumerate(asked)]
+    return answer({"events": await _recorded(request, who, incoming, options)}, 201)
+
+
+async def _incoming(request: Request, who: Principal, asked: EventIn, options: EventsQuery, at: str) -> Incoming:
+    project = await _project(request, who, asked.project_id, f"{at}.projectId")
+    occurred = asked.occurred_at_epoch
+    return Incoming(
+        project=project,
+        event_type=asked.event_type,
+        payload=asked.payload,
+        occurred_at=datetime.now(UTC) if occurred is None else from_epoch_ms(occurred),
+        source_adapter=asked.source_type,
+        origin="api",
+        generate=options.generate,
+        source_event_id=asked.source_event_id,
+        server_session_id=asked.server_session_id,
+        content_session_id=asked.content_session_id,
+        platform_source=asked.platform_source,
+        metadata=asked.metadata,
+        at=at,
+    )
+
+
+async def _recorded(request: Request, who: Principal, incoming: Sequence[Incoming], options: EventsQuery) -> list[RecordedOut]:
+    recorder = cast("Recorder", request.app.state.recorder)
+    recorded = await recorder.record(who, incoming, at_once=options.wait)
+    if not options.wait:
+        return [RecordedOut(event=event_out(one.event), generation_job=job_out(one.job) if one.job else UNSET) for one in recorded]
+    return await _waited(request, who, recorded)
+
+
+async def _waited(request: Request, who: Principal, recorded: Sequence[Recorded]) -> list[RecordedOut]:
+    hub = cast("Hub", request.app.state.hub)
+    jobs = [one.job for one in recorded if one.job]
+    ended = await wait.ended(db(request), hub, who.team_id, jobs, WAIT_SECONDS)
+    told: list[RecordedOut] = []
+    async with db(request).tenant(who.team_id) as conn:
+        for one in recorded:
+            job = ended[one.job.id] if one.job else None
+            found = await observations.of_event(conn, who.team_id, one.event.id) if job else []
+            told.append(
+                RecordedOut(
+                    event=event_out(one.event),
+                    generation_job=job_out(job) if job else UNSET,
+                    observation_ids=[each.id for each in found],
+                    observation_numbers=[each.number for each in found],
+                    wait_timed_out=True if job and job.status not in wait.TERMINAL else UNSET,
+                )
+            )
+    return told
+
+
+async def _project(request: Request, who: Principal, named: str | None, path: str) -> Project:
+    """The project that is named, or the one that the key is bound to. A new name becomes a project."""
+    if named is None:
+        if who.project_id is None:
+            message = "Say which project this belongs to, by its id or its canonical id (github.com/user/repo, a name, a path)."
+            raise Invalid(message, [Issue(path, "required")])
+        named = str(who.project_id)
+    try:
+        return await cast("Projects", request.app.state.projects).find_or_make(who, named)
+    except Invalid as error:
+        raise Invalid(str(error), [Issue(path, str(error))]) from error
+
+
+def _field_max_chars(request: Request) -> int:
+    return cast("int", request.app.state.field_max_chars)
+
+
+routes = [
+    Route("/v1/sessions/start", post_session_start, methods=["POST"]),
+    Route("/v1/sessions/{id}/end", post_session_end, methods=["POST"]),
+    Route("/v1/events", post_event, methods=["POST"]),
+    Route("/v1/events/batch", post_events_batch, methods=["POST"]),
+]

@@ -1,0 +1,250 @@
+"""Events come in here: made safe, tied to their session, stored together with their jobs. What this returned is in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+from uuid import UUID
+
+import msgspec
+from psycopg import errors
+
+from cmserver.access.audit import request_id
+from cmserver.access.model import Principal
+from cmserver.base.db import Db
+from cmserver.base.errors import Invalid, Issue, NotFound
+from cmserver.base.ids import new_id
+from cmserver.base.sql import Conn
+from cmserver.events import repository as events
+from cmserver.events.model import Event
+from cmserver.generation import repository as generation
+from cmserver.generation.bell import Bell
+from cmserver.generation.model import JOB_FOR_EVENT, Job
+from cmserver.ingest import repository
+from cmserver.ingest.clean import clean
+from cmserver.ingest.identity import event_key, job_key, payload_hash
+from cmserver.ingest.model import PROMPT_TYPES, Incoming, Recorded, Row, Written
+from cmserver.ingest.repository import Asker
+from cmserver.sessions import repository as sessions
+from cmserver.sessions.model import NewSession
+from cmserver.sessions.start import find_or_make
+
+_REMEMBERED_SESSIONS = 20_000
+_SESSION_KEY = "agent_events_server_session_id"
+_PROJECT_GONE = "There is no such project."
+_SESSION_GONE = "There is no such session in this project."
+
+
+class Recorder:
+    """Stores events. One per process: it remembers which session an agent's id means."""
+
+    def __init__(
+        self, db: Db, bell: Bell, *, secret: bytes, debounce_seconds: float, field_max_chars: int, max_attempts: int
+    ) -> None:
+        self._db = db
+        self._bell = bell
+        self._secret = secret
+        self._debounce_seconds = debounce_seconds
+        self._field_max_chars = field_max_chars
+        self._max_attempts = max_attempts
+        self._sessions: dict[tuple[UUID, str, str | None], UUID] = {}
+
+    async def record(self, principal: Principal, incoming: Sequence[Incoming], *, at_once: bool = False) -> list[Recorded]:
+        """Store all of them or none, in one transaction; the same event twice is the same row and job.
+
+        `at_once` makes the work due without waiting for the rest of a burst.
+        """
+        try:
+            return await self._record(principal, incoming, at_once=at_once)
+        except errors.ForeignKeyViolation:
+            # A session or project was deleted while we remembered it.
+            self._sessions.clear()
+        try:
+            return await self._record(principal, incoming, at_once=at_once)
+        except errors.ForeignKeyViolation as error:
+            named = error.diag.constraint_name or ""
+            raise NotFound(_SESSION_GONE if named.startswith(_SESSION_KEY) else _PROJECT_GONE) from error
+
+    async def _record(self, principal: Principal, incoming: Sequence[Incoming], *, at_once: bool) -> list[Recorded]:
+        rows = [await self._row(principal, one, place) for place, one in enumerate(incoming)]
+        asker = Asker(
+            team_id=principal.team_id,
+            api_key_id=principal.key_id,
+            actor_id=principal.actor_id,
+            request_id=request_id(),
+            max_attempts=self._max_attempts,
+        )
+        delay = 0.0 if at_once else self._debounce_seconds
+        written = {one.id: one for one in await self._write(asker, rows, delay)}
+        if any(row.generate and row.id in written for row in rows):
+            self._bell.ring(delay)
+        known = await self._known(principal, [row for row in rows if row.id not in written])
+        return [
+            known[row.idempotency_key]
+            if row.id not in written
+            else _recorded(principal.team_id, row, written[row.id], self._max_attempts)
+            for row in rows
+        ]
+
+    async def _write(self, asker: Asker, rows: Sequence[Row], delay: float) -> list[Written]:
+        if any(row.prompt is not None for row in rows):
+            return await self._db.in_tenant(asker.team_id, lambda conn: _write_with_prompts(conn, asker, rows, delay))
+        if len(rows) > 1:
+            return await self._db.statement_in_tenant(lambda conn: repository.ingest(conn, asker, rows, delay_seconds=delay))
+        one = await self._db.statement_in_tenant(lambda conn: repository.ingest_one(conn, asker, rows[0], delay_seconds=delay))
+        return [one] if one else []
+
+    async def _known(self, principal: Principal, rows: Sequence[Row]) -> dict[str, Recorded]:
+        """The events that had come before, by key, with their jobs."""
+        if not rows:
+            return {}
+        keys = list(dict.fromkeys(row.idempotency_key for row in rows))
+        async with self._db.tenant(principal.team_id) as conn:
+            stored = await events.by_keys(conn, principal.team_id, keys)
+            jobs = [await generation.job_of_event(conn, principal.team_id, event.id) for event in stored]
+        return {key: Recorded(event=event, job=job, is_new=False) for key, event, job in zip(keys, stored, jobs, strict=True)}
+
+    async def _row(self, principal: Principal, one: Incoming, place: int) -> Row:
+        said = payload_hash(self._secret, one.payload)
+        try:
+            payload = clean(one.payload, field_max_chars=self._field_max_chars)
+            metadata = clean(one.metadata, field_max_chars=self._field_max_chars)
+        except Invalid as error:
+            issues = [Issue(issue.path.replace("$", f"{one.at}.payload", 1), issue.message) for issue in error.issues]
+            raise Invalid(str(error), issues) from error
+        noted = {"replaced": payload.replaced, "redactions": payload.redactions, "trimmed": payload.trimmed}
+        cleaned = {name: count for name, count in noted.items() if count}
+        told = cast("dict[str, object]", metadata.value)
+        text = msgspec.json.encode(payload.value)
+        session_id = one.server_session_id or await self._session_id(principal, one)
+        event_id, job_id = new_id(), new_id()
+        key = event_key(
+            team_id=principal.team_id,
+            project_id=one.project.id,
+            source_adapter=one.source_adapter,
+            platform_source=one.platform_source,
+            source_event_id=one.source_event_id,
+            session=session_id or one.content_session_id,
+            event_type=one.event_type,
+            occurred_at=one.occurred_at,
+            payload_hash=said,
+        )
+        prompt = _prompt_text(payload.value) if one.event_type in PROMPT_TYPES else None
+        return Row(
+            id=event_id,
+            job_id=job_id,
+            lane=session_id or job_id,
+            project_id=one.project.id,
+            server_session_id=session_id,
+            source_adapter=one.source_adapter,
+            source_event_id=one.source_event_id,
+            idempotency_key=key,
+            job_key=job_key(
+                team_id=principal.team_id,
+                project_id=one.project.id,
+                source_type="agent_event",
+                source_id=event_id,
+                job_type=JOB_FOR_EVENT,
+                source_run=1,
+            ),
+            event_type=one.event_type,
+            platform_source=one.platform_source,
+            origin=one.origin,
+            generate=one.generate and one.event_type not in PROMPT_TYPES,
+            size_chars=len(text),
+            payload=msgspec.Raw(text),
+            metadata={**told, "cleaned": cleaned} if cleaned else told,
+            occurred_at=one.occurred_at,
+            place=place,
+            prompt=prompt if session_id else None,
+        )
+
+    async def _session_id(self, principal: Principal, one: Incoming) -> UUID | None:
+        """Our session for the agent's id, found or made."""
+        named = one.content_session_id
+        if not named:
+            return None
+        key = (one.project.id, named, one.platform_source)
+        known = self._sessions.get(key)
+        if known is not None:
+            return known
+        new = NewSession(external_session_id=named, content_session_id=named, platform_source=one.platform_source)
+        session, _ = await self._db.in_tenant(
+            principal.team_id, lambda conn: find_or_make(conn, principal.team_id, one.project.id, new)
+        )
+        if len(self._sessions) >= _REMEMBERED_SESSIONS:
+            self._sessions.clear()
+        self._sessions[key] = session.id
+        return session.id
+
+
+async def _write_with_prompts(conn: Conn, asker: Asker, rows: Sequence[Row], delay: float) -> list[Written]:
+    """Prompts are numbered under the lock of their session, which comes before the events in the order of locks."""
+    for session_id in sorted({row.server_session_id for row in rows if row.prompt is not None and row.server_session_id}):
+        if await sessions.lock(conn, asker.team_id, session_id) is None:
+            raise NotFound(_SESSION_GONE)
+    written = await repository.ingest(conn, asker, rows, delay_seconds=delay)
+    new = {one.id for one in written}
+    for row in rows:
+        if row.prompt is not None and row.server_session_id is not None and row.id in new:
+            await sessions.insert_prompt(
+                conn,
+                new_id(),
+                team_id=asker.team_id,
+                project_id=row.project_id,
+                session_id=row.server_session_id,
+                event_id=row.id,
+                text=row.prompt,
+            )
+    return written
+
+
+def _prompt_text(payload: object) -> str | None:
+    if isinstance(payload, str):
+        return payload
+    if isinstance(payload, dict):
+        fields = cast("dict[str, object]", payload)
+        for name in ("prompt", "text", "content"):
+            text = fields.get(name)
+            if isinstance(text, str):
+                return text
+    return None
+
+
+def _recorded(team_id: UUID, row: Row, written: Written, max_attempts: int) -> Recorded:
+    event = Event(
+        id=row.id,
+        project_id=row.project_id,
+        team_id=team_id,
+        server_session_id=row.server_session_id,
+        source_adapter=row.source_adapter,
+        source_event_id=row.source_event_id,
+        event_type=row.event_type,
+        platform_source=row.platform_source,
+        origin=row.origin,
+        generate=row.generate,
+        payload=row.payload,
+        metadata=row.metadata,
+        occurred_at=row.occurred_at,
+        received_at=written.received_at,
+        created_at=written.received_at,
+    )
+    job = Job(
+        id=row.job_id,
+        project_id=row.project_id,
+        team_id=team_id,
+        lane=row.lane,
+        source_type="agent_event",
+        source_id=row.id,
+        source_run=1,
+        server_session_id=row.server_session_id,
+        job_type=JOB_FOR_EVENT,
+        status="queued",
+        attempts=0,
+        max_attempts=max_attempts,
+        outcome=None,
+        outcome_reason=None,
+        created_at=written.received_at,
+        updated_at=written.received_at,
+    )
+    return Recorded(event=event, job=job if row.generate else None, is_new=True)

@@ -1,0 +1,121 @@
+"""The central noun: an observation is one thing worth remembering."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+Kind = Literal["observation", "summary", "manual"]
+ObservationType = Literal[
+    "bugfix", "feature", "refactor", "change", "discovery", "decision", "security_alert", "security_note", "sensitive"
+]
+TYPES: frozenset[str] = frozenset(ObservationType.__args__)
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing worth remembering, drawn from the events of one session.
+
+    Made by generation or by hand; people may correct its labels. Partial data is better than none: most fields may be missing.
+    """
+
+    id: UUID
+    number: int
+    project_id: UUID
+    team_id: UUID
+    server_session_id: UUID | None
+    scope: Literal["project", "team"]
+    kind: Kind
+    type: str
+    origin: str
+    title: str | None
+    subtitle: str | None
+    narrative: str | None
+    facts: list[str] | None
+    concepts: list[str] | None
+    files_read: list[str] | None
+    files_modified: list[str] | None
+    summary: dict[str, str | None] | None
+    prompt_number: int | None
+    content: str
+    read_tokens: int | None
+    discovery_tokens: int | None
+    metadata: dict[str, object]
+    created_by_job_id: UUID | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation about to be stored. `generation_key` makes a repeated write find the first one."""
+
+    id: UUID
+    number: int
+    server_session_id: UUID | None
+    kind: Kind
+    type: str
+    origin: str
+    title: str | None
+    subtitle: str | None
+    narrative: str | None
+    facts: list[str] | None
+    concepts: list[str] | None
+    files_read: list[str] | None
+    files_modified: list[str] | None
+    summary: dict[str, str | None] | None
+    prompt_number: int | None
+    content: str
+    read_tokens: int
+    discovery_tokens: int
+    generation_key: str | None
+    metadata: dict[str, object]
+    created_by_job_id: UUID | None
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a NewObservation: its id and number as they are in the table."""
+
+    id: UUID
+    number: int
+    generation_key: str | None
+
+
+class NewSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A link from an observation to what it was drawn from."""
+
+    id: UUID
+    observation_id: UUID
+    source_type: Literal["agent_event", "session_summary", "observation_reindex", "manual"]
+    source_id: UUID
+    agent_event_id: UUID | None
+    generation_job_id: UUID | None
+
+
+class ObservationSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored source link."""
+
+    id: UUID
+    observation_id: UUID
+    source_type: str
+    source_id: UUID
+    generation_job_id: UUID | None
+    created_at: datetime
+
+
+class EventLink(msgspec.Struct, frozen=True, kw_only=True):
+    """The source link between an event and one observation that was drawn from it."""
+
+    id: UUID
+    observation_id: UUID
+    source_type: str
+    source_id: UUID
+    generation_job_id: UUID | None
+    generation_key: str | None
+    created_at: datetime
+
+
+def estimate_tokens(text: str) -> int:
+    """What a text costs a model to read: a quarter of its characters, rounded up. Within some 20 % for English and code."""
+    return (len(text) + 3) // 4

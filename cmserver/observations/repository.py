@@ -1,0 +1,230 @@
+"""All SQL on observations and their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.observations.model import EventLink, NewObservation, NewSource, Observation, ObservationSource, Stored
+
+OWNS = {"observations", "observation_sources", "observation_counters"}
+
+# Its row lock is held until the transaction ends: take numbers last.
+TAKE_NUMBERS = Query(
+    int,
+    """
+    INSERT INTO observation_counters AS c (team_id, last_number) VALUES (%(team_id)s, %(count)s)
+    ON CONFLICT (team_id) DO UPDATE SET last_number = c.last_number + excluded.last_number
+    RETURNING last_number
+    """,
+)
+
+INSERT = Query(
+    Stored,
+    """
+    INSERT INTO observations (id, number, project_id, team_id, server_session_id, kind, type, origin, title, subtitle, narrative,
+                              facts, concepts, files_read, files_modified, summary, prompt_number, content, read_tokens,
+                              discovery_tokens, generation_key, metadata, created_by_job_id)
+    SELECT n.id, n.number, %(project_id)s, %(team_id)s, n.server_session_id, n.kind, n.type, n.origin, n.title, n.subtitle,
+           n.narrative, n.facts, n.concepts, n.files_read, n.files_modified, n.summary, n.prompt_number, n.content, n.read_tokens,
+           n.discovery_tokens, n.generation_key, n.metadata, n.created_by_job_id
+      FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, number bigint, server_session_id uuid, kind text, type text, origin text,
+           title text, subtitle text, narrative text, facts text[], concepts text[], files_read text[], files_modified text[],
+           summary jsonb, prompt_number integer, content text, read_tokens integer, discovery_tokens integer,
+           generation_key text, metadata jsonb, created_by_job_id uuid)
+    ON CONFLICT (team_id, project_id, generation_key) DO NOTHING
+    RETURNING id, number, generation_key
+    """,
+)
+
+BY_GENERATION_KEYS = Query(
+    Stored,
+    """
+    SELECT id, number, generation_key FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND generation_key = ANY(%(keys)s)
+    """,
+)
+
+INSERT_SOURCES = Query(
+    int,
+    """
+    INSERT INTO observation_sources (id, team_id, project_id, observation_id, agent_event_id, generation_job_id, source_type,
+                                     source_id)
+    SELECT n.id, %(team_id)s, %(project_id)s, n.observation_id, n.agent_event_id, n.generation_job_id, n.source_type, n.source_id
+      FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, observation_id uuid, agent_event_id uuid, generation_job_id uuid,
+           source_type text, source_id uuid)
+    ON CONFLICT DO NOTHING
+    """,
+)
+
+BY_ID = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations WHERE id = %(id)s AND team_id = %(team_id)s
+    """,
+)
+
+BY_NUMBER = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations WHERE number = %(number)s AND team_id = %(team_id)s
+    """,
+)
+
+# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
+NEWEST = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations
+     WHERE team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
+       AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+       AND (%(type)s::text IS NULL OR type = %(type)s::text)
+       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+OF_EVENT = Query(
+    Observation,
+    """
+    SELECT o.id, o.number, o.project_id, o.team_id, o.server_session_id, o.scope, o.kind, o.type, o.origin, o.title, o.subtitle,
+           o.narrative, o.facts, o.concepts, o.files_read, o.files_modified, o.summary, o.prompt_number, o.content, o.read_tokens,
+           o.discovery_tokens, o.metadata, o.created_by_job_id, o.created_at, o.updated_at
+      FROM observation_sources s
+      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
+     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s
+     ORDER BY o.number
+    """,
+)
+
+LINKS_OF_EVENT = Query(
+    EventLink,
+    """
+    SELECT s.id, s.observation_id, s.source_type, s.source_id, s.generation_job_id, o.generation_key, s.created_at
+      FROM observation_sources s
+      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
+     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s
+    """,
+)
+
+BY_IDS = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
+    """,
+)
+
+SOURCES = Query(
+    ObservationSource,
+    """
+    SELECT id, observation_id, source_type, source_id, generation_job_id, created_at FROM observation_sources
+     WHERE observation_id = ANY(%(observation_ids)s) AND team_id = %(team_id)s
+     ORDER BY created_at, id
+    """,
+)
+
+OF_SESSION = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations
+     WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'observation'
+     ORDER BY created_at DESC, number DESC LIMIT %(limit)s
+    """,
+)
+
+
+async def take_numbers(conn: Conn, team_id: UUID, count: int) -> range:
+    """The next `count` numbers of the team. Locks the team's counter: nothing slow may follow."""
+    last = await TAKE_NUMBERS.one(conn, team_id=team_id, count=count)
+    return range(last - count + 1, last + 1)
+
+
+async def insert(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewObservation]) -> list[Stored]:
+    """Store them; one whose generation key is known already is answered with the row that is there."""
+    stored = await INSERT.all(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)))
+    missing = {row.generation_key for row in rows if row.generation_key} - {one.generation_key for one in stored}
+    if missing:
+        stored += await BY_GENERATION_KEYS.all(conn, team_id=team_id, project_id=project_id, keys=list(missing))
+    return stored
+
+
+async def insert_sources(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewSource]) -> None:
+    """Link observations to their sources; a link that exists is left alone."""
+    await INSERT_SOURCES.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)))
+
+
+async def by_id(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation | None:
+    return await BY_ID.first(conn, id=observation_id, team_id=team_id)
+
+
+async def by_number(conn: Conn, team_id: UUID, number: int) -> Observation | None:
+    return await BY_NUMBER.first(conn, number=number, team_id=team_id)
+
+
+async def newest(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    project_id: UUID | None,
+    limit: int,
+    session_id: UUID | None = None,
+    kind: str | None = None,
+    type_: str | None = None,
+    before: datetime | None = None,
+    before_id: UUID | None = None,
+) -> list[Observation]:
+    return await NEWEST.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        session_id=session_id,
+        kind=kind,
+        type=type_,
+        before=before,
+        before_id=before_id,
+        limit=limit,
+    )
+
+
+async def of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[Observation]:
+    return await OF_EVENT.all(conn, team_id=team_id, event_id=event_id)
+
+
+async def links_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[EventLink]:
+    return await LINKS_OF_EVENT.all(conn, team_id=team_id, event_id=event_id)
+
+
+async def by_ids(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Observation]:
+    """Those of them that exist, in no order."""
+    return await BY_IDS.all(conn, team_id=team_id, ids=list(ids))
+
+
+async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[Observation]:
+    """What generation has recorded in the session, oldest first; at most the newest `limit`."""
+    rows = await OF_SESSION.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
+    return rows[::-1]
+
+
+async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) -> list[ObservationSource]:
+    return await SOURCES.all(conn, team_id=team_id, observation_ids=list(observation_ids))

@@ -1,0 +1,160 @@
+"""An observation on the wire: the fields that clients of claude-mem know, and our structured ones beside them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from cmserver.base.ids import epoch_ms
+from cmserver.observations.model import EventLink, Observation, ObservationSource
+
+
+class SummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What a session came to."""
+
+    request: str | None
+    investigated: str | None
+    learned: str | None
+    completed: str | None
+    next_steps: str | None
+    notes: str | None
+
+
+class SourceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What an observation was drawn from: an event, or the end of a session."""
+
+    id: UUID
+    source_type: str
+    source_id: UUID
+    generation_job_id: UUID | None
+    created_at_epoch: int
+
+
+class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """`kind` is what claude-mem means by it (see `kind_shown`); `observationKind` is ours: observation, summary or manual.
+
+    `score` is there in the answer to a search, `sources` where one observation was asked for, `source` and `generationKey` where
+    those of an event were.
+    """
+
+    id: UUID
+    number: int
+    project_id: UUID
+    team_id: UUID
+    server_session_id: UUID | None
+    kind: str
+    observation_kind: str
+    type: str
+    scope: str
+    origin: str
+    title: str | None
+    subtitle: str | None
+    narrative: str | None
+    facts: list[str]
+    concepts: list[str]
+    files_read: list[str]
+    files_modified: list[str]
+    summary: SummaryOut | None
+    prompt_number: int | None
+    content: str
+    read_tokens: int | None
+    discovery_tokens: int | None
+    metadata: dict[str, object]
+    created_by_job_id: UUID | None
+    created_at_epoch: int
+    updated_at_epoch: int
+    score: float | UnsetType = UNSET
+    sources: list[SourceOut] | UnsetType = UNSET
+    source: SourceOut | UnsetType = UNSET
+    generation_key: str | UnsetType | None = UNSET
+
+
+def kind_shown(one: Observation) -> str:
+    """The type of a generated observation; `summary` or `manual` for the others."""
+    return one.type if one.kind == "observation" else one.kind
+
+
+def source_out(source: ObservationSource | EventLink) -> SourceOut:
+    """The link as it is shown."""
+    return SourceOut(
+        id=source.id,
+        source_type=source.source_type,
+        source_id=source.source_id,
+        generation_job_id=source.generation_job_id,
+        created_at_epoch=epoch_ms(source.created_at),
+    )
+
+
+def observation_out(
+    one: Observation,
+    *,
+    score: float | UnsetType = UNSET,
+    sources: list[SourceOut] | UnsetType = UNSET,
+    link: EventLink | None = None,
+) -> ObservationOut:
+    """The observation as it is shown, with what the answer at hand adds to it."""
+    return ObservationOut(
+        id=one.id,
+        number=one.number,
+        project_id=one.project_id,
+        team_id=one.team_id,
+        server_session_id=one.server_session_id,
+        kind=kind_shown(one),
+        observation_kind=one.kind,
+        type=one.type,
+        scope=one.scope,
+        origin=one.origin,
+        title=one.title,
+        subtitle=one.subtitle,
+        narrative=one.narrative,
+        facts=one.facts or [],
+        concepts=one.concepts or [],
+        files_read=one.files_read or [],
+        files_modified=one.files_modified or [],
+        summary=_summary_out(one.summary),
+        prompt_number=one.prompt_number,
+        content=one.content,
+        read_tokens=one.read_tokens,
+        discovery_tokens=one.discovery_tokens,
+        metadata=_metadata_out(one),
+        created_by_job_id=one.created_by_job_id,
+        created_at_epoch=epoch_ms(one.created_at),
+        updated_at_epoch=epoch_ms(one.updated_at),
+        score=score,
+        sources=sources,
+        source=source_out(link) if link else UNSET,
+        generation_key=link.generation_key if link else UNSET,
+    )
+
+
+def _summary_out(summary: dict[str, str | None] | None) -> SummaryOut | None:
+    if summary is None:
+        return None
+    return SummaryOut(
+        request=summary.get("request"),
+        investigated=summary.get("investigated"),
+        learned=summary.get("learned"),
+        completed=summary.get("completed"),
+        next_steps=summary.get("next_steps"),
+        notes=summary.get("notes"),
+    )
+
+
+def _metadata_out(one: Observation) -> dict[str, object]:
+    """Clients of claude-mem look for the structured fields of a generated observation here. What is stored wins over them; what
+    somebody stored by hand comes back as it was sent.
+    """
+    if one.kind == "manual":
+        return one.metadata
+    structured: dict[str, object] = {
+        "title": one.title,
+        "subtitle": one.subtitle,
+        "facts": one.facts or [],
+        "narrative": one.narrative,
+        "concepts": one.concepts or [],
+        "files_read": one.files_read or [],
+        "files_modified": one.files_modified or [],
+    }
+    return structured | one.metadata

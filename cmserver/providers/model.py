@@ -1,0 +1,138 @@
+"""What generation asks of a provider, and what comes back: a provider is one file that makes a `Completion` of a `Prompt`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal, Protocol
+
+import msgspec
+
+
+class PromptEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a batch as the provider sees it. `tag` (`e1`, `e2` ...) is how the answer names it."""
+
+    tag: str
+    event_type: str
+    occurred_at_epoch: int
+    """Milliseconds since 1970."""
+    tool_name: str | None = None
+    tool_input: object = None
+    tool_response: object = None
+    error: str | None = None
+    """What a failed tool use reported."""
+    payload: object = None
+    """The whole stored payload, for events that are not tool uses."""
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of what this session has already recorded."""
+
+    number: int
+    type: str
+    title: str
+    facts: list[str] = []
+    files_read: list[str] = []
+    files_modified: list[str] = []
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider call: either the observations of a batch of events, or the summary of a session."""
+
+    kind: Literal["observations", "summary"]
+    project: str
+    """The project's name, as people know it."""
+    root: str | None = None
+    """The working folder of the agent, when known: files are named relative to it."""
+    requests: list[str] = []
+    """What the user asked for in this session, oldest first; the last one is the present request."""
+    recorded: list[Recorded] = []
+    """What this session has recorded so far, oldest first."""
+    last_message: str | None = None
+    """The agent's last words (summaries)."""
+    events: list[PromptEvent] = []
+
+
+class DraftObservation(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """An observation as a provider words it; `events` are the tags it was drawn from."""
+
+    type: str = "change"
+    title: str | None = None
+    subtitle: str | None = None
+    narrative: str | None = None
+    facts: list[str] = []
+    concepts: list[str] = []
+    files_read: list[str] = []
+    files_modified: list[str] = []
+    events: list[str] = []
+
+
+class DraftSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The six fields of a session's summary; any of them may be missing."""
+
+    request: str | None = None
+    investigated: str | None = None
+    learned: str | None = None
+    completed: str | None = None
+    next_steps: str | None = None
+    notes: str | None = None
+
+
+class Skip(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that is not worth an observation, and why."""
+
+    event: str
+    reason: str
+
+
+class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A provider's answer, parsed."""
+
+    observations: list[DraftObservation] = []
+    summary: DraftSummary | None = None
+    skipped: list[Skip] = []
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back from one call: the answer as text (JSON of `Answer`), and what it cost."""
+
+    text: str
+    model: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+class FailureKind(Enum):
+    """What a failed call means for the queue."""
+
+    TRANSIENT = "transient"
+    RATE_LIMITED = "rate_limited"
+    QUOTA_EXHAUSTED = "quota_exhausted"
+    AUTH_INVALID = "auth_invalid"
+    SETUP_REQUIRED = "setup_required"
+    CONTEXT_TOO_LONG = "context_too_long"
+    REFUSED = "refused"
+    UNUSABLE_ANSWER = "unusable_answer"
+
+
+class ProviderError(Exception):
+    """A call that gave no answer. `str(error)` is a sentence for the operator, without secrets."""
+
+    def __init__(self, kind: FailureKind, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Provider(Protocol):
+    """A model (or rules) that turns a prompt into an answer. One file each; knows nothing of the database."""
+
+    @property
+    def name(self) -> str:
+        """As in CMSERVER_PROVIDER; pauses and runs are recorded under it."""
+        ...
+
+    async def complete(self, prompt: Prompt) -> Completion:
+        """Answer the prompt or raise ProviderError."""
+        ...

@@ -1,0 +1,22 @@
+"""The provider for those without a model: observations and summaries by rules. No network, no key, the same answer every time."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cmserver.providers.model import Completion, Prompt
+from cmserver.providers.rules.story import tell
+from cmserver.providers.rules.summaries import summarise
+
+
+class Offline:
+    """Words observations by rules: what was edited, what failed, what passed, what was committed."""
+
+    @property
+    def name(self) -> str:
+        return "offline"
+
+    async def complete(self, prompt: Prompt) -> Completion:
+        """Answer any prompt; never raises ProviderError, and costs nothing."""
+        answer = summarise(prompt) if prompt.kind == "summary" else tell(prompt)
+        return Completion(text=msgspec.json.encode(answer).decode(), model="rules")

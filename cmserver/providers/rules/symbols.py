@@ -1,0 +1,115 @@
+"""Which function, class, heading or key a line of a file names or stands in, judged by its look and its indentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+_MAX_LINE = 200
+_LOOK_BACK = 600
+
+_DEFINITION = re.compile(
+    r"\s*(?:(?:export|default|pub(?:\(\w+\))?|public|private|protected|static|async|abstract|final|unsafe)\s+)*"
+    r"(?:def|class|function\*?|func(?:\s*\([^)]*\))?|fn|struct|enum|trait|interface|type|impl|module)\s+([A-Za-z_$][\w$]*)"
+)
+_ARROW = re.compile(r"\s*(?:export\s+)?const\s+([A-Za-z_$][\w$]*)[^=]*=\s*(?:async\s*)?(?:\(|function|\w+\s*=>)")
+_METHOD = re.compile(r"\s+(?:[\w<>\[\],.]+\s+){0,5}([A-Za-z_]\w*)\s*\([^;]*\)[^;{]*\{\s*$")
+_SQL = re.compile(
+    r"\s*(?:create|alter)\s+(?:or\s+replace\s+)?(?:unique\s+)?(?:table|index|view|function|type|trigger)\s+"
+    r'(?:concurrently\s+)?(?:if\s+not\s+exists\s+)?([\w."]+)',
+    re.IGNORECASE,
+)
+_CONSTANT = re.compile(r"([A-Z][A-Z0-9_]{2,})\s*(?::[^=]+)?=[^=]")
+_HEADING = re.compile(r"#{1,6}\s+(\S.*?)\s*#*$")
+_SECTION = re.compile(r"\[\[?([^\[\]]+)\]\]?\s*$")
+_KEY = re.compile(r"""\s*(?:-\s+)?["']?([A-Za-z_][\w./-]*)["']?\s*[:=]""")
+_IMPORT = re.compile(r"\s*(?:import\b|from\s+\S+\s+import\b|use\s+\w|#include\b|require\b|const .*=\s*require\()")
+_TEST_FILE = re.compile(r"(?:^|/)(?:tests?|__tests__|spec)/|(?:^|/)test_|_test\.\w+$|\.(?:test|spec)\.\w+$", re.IGNORECASE)
+
+_MANIFEST = re.compile(
+    r"(?:^|/)(?:pyproject\.toml|package(?:-lock)?\.json|Cargo\.(?:toml|lock)|go\.(?:mod|sum)|Gemfile(?:\.lock)?|"
+    r"composer\.json|[\w-]*requirements[\w-]*\.(?:txt|lock)|(?:uv|poetry|yarn)\.lock)$"
+)
+
+_NO_METHOD = {"if", "for", "while", "switch", "catch", "function", "return", "else", "with", "match"}
+_BRACES = {".js", ".jsx", ".ts", ".tsx", ".mjs", ".java", ".cs", ".kt", ".cpp", ".cc", ".c", ".h", ".php", ".swift"}
+_PROSE = {".md", ".mdx", ".rst", ".adoc"}
+_SECTIONED = {".toml", ".ini", ".cfg"}
+_KEYED = {".json", ".yml", ".yaml", ".env"}
+_PLAIN = {".txt", ".log", ".csv", ".html", ".css", ".svg", ".lock", ""}
+
+
+def suffix(path: str) -> str:
+    return PurePosixPath(path.replace("\\", "/")).suffix.lower()
+
+
+def is_test(path: str) -> bool:
+    return _TEST_FILE.search(path.replace("\\", "/")) is not None
+
+
+def is_manifest(path: str) -> bool:
+    """True for files that list dependencies."""
+    return _MANIFEST.search(path.replace("\\", "/")) is not None
+
+
+def is_code(path: str) -> bool:
+    return suffix(path) not in _PROSE | _SECTIONED | _KEYED | _PLAIN
+
+
+def is_import(line: str) -> bool:
+    return _IMPORT.match(line[:_MAX_LINE]) is not None
+
+
+def constant(line: str) -> str | None:
+    found = _CONSTANT.match(line[:_MAX_LINE])
+    return found[1] if found else None
+
+
+def key(path: str, line: str) -> str | None:
+    """The key that a line of a settings file sets (`retries: 3`)."""
+    found = _KEY.match(line[:_MAX_LINE]) if suffix(path) in _KEYED | _SECTIONED else None
+    return found[1] if found else None
+
+
+def indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def defined(path: str, line: str) -> str | None:
+    """The name a line defines in a file of this kind: a function, a class, a table, a heading in quotes, a `[section]`."""
+    line, kind = line[:_MAX_LINE], suffix(path)
+    if kind in _PROSE:
+        found = _HEADING.match(line)
+        return f'"{found[1]}"' if found else None
+    if kind in _SECTIONED:
+        found = _SECTION.match(line)
+        return f"[{found[1]}]" if found else None
+    if kind in _KEYED | _PLAIN:
+        return None
+    if kind == ".sql":
+        found = _SQL.match(line)
+        return found[1].strip('"') if found else None
+    return _code_name(line, kind)
+
+
+def _code_name(line: str, kind: str) -> str | None:
+    found = _DEFINITION.match(line) or _ARROW.match(line)
+    if found is None and kind in _BRACES:
+        found = _METHOD.match(line)
+    return found[1] if found and found[1] not in _NO_METHOD else None
+
+
+def enclosing(path: str, above: list[str], depth: int) -> str | None:
+    """What a line indented by `depth` below `above` stands in: `Order.total`, a heading, a section; None at top level."""
+    if suffix(path) in _PROSE | _SECTIONED:
+        return next(filter(None, (defined(path, line) for line in reversed(above[-_LOOK_BACK:]))), None)
+    names: list[str] = []
+    for line in reversed(above[-_LOOK_BACK:]):
+        if depth == 0:
+            break
+        if not line.strip() or indent(line) >= depth:
+            continue
+        if name := defined(path, line):
+            names.insert(0, name)
+            depth = indent(line)
+    return ".".join(names[:2]) or None

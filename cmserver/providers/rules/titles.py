@@ -1,0 +1,77 @@
+"""Titles for a burst of edits: what changed, in as many words as a title has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from cmserver.providers.rules import symbols
+from cmserver.providers.rules.edits import IMPORTS, FileChange, Phrase, short_path
+from cmserver.providers.rules.text import capital, counted, listed, shorten
+
+
+def of_changes(changes: Iterable[FileChange], installs: list[str], limit: int) -> str:
+    """One sentence without a full stop: "Added round_money in pricing.py; changed Order.total in model.py"."""
+    ordered = sorted(changes, key=lambda change: (_rank(change.path), -len(change.phrases)))
+    ordered = [change for change in ordered if not change.minor] or ordered
+    if not installs and len(ordered) == 1:
+        return capital(_alone(ordered[0], limit))
+    if installs:
+        ordered = [change for change in ordered if not symbols.is_manifest(change.path)]
+    full, short, bare = ([_clause(change, most) for change in ordered] for most in (3, 1, 0))
+    mixed = ([*short[:detailed], *bare[detailed:]] for detailed in range(len(ordered), -1, -1))
+    for candidate in ("; ".join([*installs, *clauses]) for clauses in (full, *mixed)):
+        if len(candidate) <= limit:
+            return capital(candidate)
+    return capital(_as_many_as_fit([*installs, *bare], limit))
+
+
+def _rank(path: str) -> int:
+    if symbols.is_test(path):
+        return 2
+    return 0 if symbols.is_code(path) else 1
+
+
+def _alone(change: FileChange, limit: int) -> str:
+    named = _clause(change, 3)
+    if detail := _detail(change):
+        named = f"{named}: {detail}" if len(named) + len(detail) + 2 <= limit else named
+    return next((text for text in (named, _clause(change, 2), _clause(change, 1)) if len(text) <= limit), _clause(change, 0))
+
+
+def _detail(change: FileChange) -> str:
+    """The changed line itself, where the file has one change and one line tells it."""
+    if len(change.phrases) != 1 or len(change.samples) != 1 or change.whole:
+        return ""
+    phrase, sample = change.phrases[0], change.samples[0]
+    told = "`" in phrase.thing or not sample.endswith("`")
+    return "" if told or (phrase.verb != "changed" and not change.minor) else sample.removeprefix(f"{phrase.verb} ")
+
+
+def _clause(change: FileChange, most: int) -> str:
+    """One file's part: `added a, b and changed c in x.py`, naming at most `most` things of each verb."""
+    place = short_path(change.path)
+    if whole := change.whole:
+        return f"{whole.verb} {whole if most else whole.thing}"
+    said = [_verb_and_things(verb, list(group), most) for verb, group in groupby(_main(change), lambda one: one.verb)]
+    if most == 0:
+        return f"changed {place}"
+    if most == 1 and len(said) > 1:
+        return f"{said[0]} and more in {place}"
+    return f"{listed(said, len(said))} in {place}"
+
+
+def _main(change: FileChange) -> list[Phrase]:
+    return [phrase for phrase in change.phrases if phrase.thing != IMPORTS] or change.phrases
+
+
+def _verb_and_things(verb: str, phrases: list[Phrase], most: int) -> str:
+    return f"{verb} {listed([phrase.thing for phrase in phrases], most)}"
+
+
+def _as_many_as_fit(clauses: list[str], limit: int) -> str:
+    for shown in range(len(clauses) - 1, 0, -1):
+        text = f"{'; '.join(clauses[:shown])}; {counted(len(clauses) - shown, 'more file')}"
+        if len(text) <= limit:
+            return text
+    return shorten(clauses[0], limit)

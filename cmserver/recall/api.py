@@ -1,0 +1,141 @@
+"""The doors to recall: search, and the context of a session."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from cmserver.access.model import Principal, Project
+from cmserver.access.projects import Projects
+from cmserver.base.errors import Invalid, Issue
+from cmserver.base.http.wire import answer, caller, db, query, read
+from cmserver.base.ids import epoch_ms
+from cmserver.observations.model import Observation
+from cmserver.observations.wire import ObservationOut, kind_shown, observation_out
+from cmserver.recall.context import context, title_shown, tokens_shown
+from cmserver.recall.model import Hit
+from cmserver.recall.search import search
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
+    """POST /v1/search. A key that is bound to a project need not name it. Other keys of claude-mem's clients have no effect."""
+
+    query: Text
+    project_id: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+
+
+class ContextIn(msgspec.Struct, rename="camel", kw_only=True):
+    """POST /v1/context."""
+
+    query: Text
+    project_id: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=50)] = 10
+
+
+class ContextQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """GET /v1/context. `format=text`, or a request that accepts text/plain, gives only the text."""
+
+    project: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+    format: Literal["json", "text"] | None = None
+
+
+class SearchOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The best first, each with its `score`: comparable within one answer only."""
+
+    observations: list[ObservationOut]
+
+
+class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What was found, and its texts in one, ready to be given to a model."""
+
+    observations: list[ObservationOut]
+    context: str
+
+
+class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One line of the index. `type` is `summary` or `manual` where the line says so."""
+
+    number: int
+    type: str
+    title: str
+    created_at_epoch: int
+    read_tokens: int
+
+
+class IndexOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The index of a project as text, and its lines, newest first. `tokens` is an estimate for the text."""
+
+    context: str
+    observations: list[LineOut]
+    tokens: int
+
+
+async def post_search(request: Request) -> Response:
+    who = await caller(request, Principal, "observations:read")
+    asked = await read(request, SearchIn)
+    project = await _project(request, who, asked.project_id, "$.projectId")
+    async with db(request).tenant(who.team_id) as conn:
+        hits = await search(conn, who, project, asked.query, asked.limit)
+    return answer(SearchOut(observations=_shown(hits)))
+
+
+async def post_context(request: Request) -> Response:
+    who = await caller(request, Principal, "observations:read")
+    asked = await read(request, ContextIn)
+    project = await _project(request, who, asked.project_id, "$.projectId")
+    async with db(request).tenant(who.team_id) as conn:
+        hits = await search(conn, who, project, asked.query, asked.limit, via="context")
+    text = "\n\n".join(hit.observation.content for hit in hits)
+    return answer(ContextOut(observations=_shown(hits), context=text))
+
+
+async def get_context(request: Request) -> Response:
+    who = await caller(request, Principal, "observations:read")
+    asked = query(request, ContextQuery)
+    project = await _project(request, who, asked.project, "$.project")
+    async with db(request).tenant(who.team_id) as conn:
+        told = await context(conn, who, project, asked.limit)
+    if asked.format == "text" or (asked.format is None and _wants_text(request)):
+        return PlainTextResponse(told.text)
+    return answer(IndexOut(context=told.text, observations=[_line(one) for one in told.observations], tokens=told.tokens))
+
+
+def _shown(hits: list[Hit]) -> list[ObservationOut]:
+    return [observation_out(hit.observation, score=hit.score) for hit in hits]
+
+
+def _line(one: Observation) -> LineOut:
+    return LineOut(
+        number=one.number,
+        type=kind_shown(one),
+        title=title_shown(one),
+        created_at_epoch=epoch_ms(one.created_at),
+        read_tokens=tokens_shown(one),
+    )
+
+
+def _wants_text(request: Request) -> bool:
+    accepted = request.headers.get("accept", "")
+    return "text/plain" in accepted and "application/json" not in accepted
+
+
+async def _project(request: Request, who: Principal, named: str | None, path: str) -> Project:
+    if named is None and who.project_id is None:
+        message = "Say which project this is about, by its id or its canonical id (github.com/user/repo, a name, a path)."
+        raise Invalid(message, [Issue(path, "required")])
+    return await cast("Projects", request.app.state.projects).find(who, str(who.project_id) if named is None else named)
+
+
+routes = [
+    Route("/v1/search", post_search, methods=["POST"]),
+    Route("/v1/context", post_context, methods=["POST"]),
+    Route("/v1/context", get_context, methods=["GET"]),
+]

@@ -1,0 +1,47 @@
+"""Sessions of coding agents, and what their users asked for in them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """One conversation of an agent with its user, in one project. Found or made by its id at the agent; ended, resumed, ended again."""
+
+    id: UUID
+    project_id: UUID
+    team_id: UUID
+    external_session_id: str | None
+    content_session_id: str | None
+    agent_id: str | None
+    agent_type: str | None
+    platform_source: str | None
+    generation_status: str
+    metadata: dict[str, object]
+    started_at: datetime
+    ended_at: datetime | None
+    last_generated_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is found or made by."""
+
+    external_session_id: str | None = None
+    content_session_id: str | None = None
+    agent_id: str | None = None
+    agent_type: str | None = None
+    platform_source: str | None = None
+    metadata: dict[str, object] = {}
+
+
+class SessionPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's prompt; numbered from 1 in its session."""
+
+    prompt_number: int
+    text: str
+    created_at: datetime

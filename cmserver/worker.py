@@ -1,0 +1,131 @@
+"""The job process: a worker over the outbox, a stock worker for periodic tasks, and the reaper; each supervised."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+
+import structlog
+from procrastinate import App, PsycopgConnector
+from procrastinate.worker import Worker
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
+from cmserver.base.live import Hub
+from cmserver.base.settings import Settings
+from cmserver.generation import repository
+from cmserver.generation.bell import Bell
+from cmserver.generation.jobs import generation_app, maintenance_app
+from cmserver.generation.manager import QUEUE, Limits, OutboxManager, check_contract
+from cmserver.generation.run import Generator
+from cmserver.providers.model import Provider
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+REAP_SECONDS = 2.0
+POLL_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 10.0
+_STEADY_SECONDS = 30.0
+
+
+async def run_worker(
+    settings: Settings, db: Db, hub: Hub, bell: Bell, provider: Provider, stop: asyncio.Event, *, label: str | None = None
+) -> None:
+    """Work until `stop` is set, then finish what is in hand, for `drain_seconds` at the most."""
+    check_contract()
+    name = label or f"{socket.gethostname()}:{os.getpid()}"
+    generator = Generator(
+        db,
+        provider,
+        bell,
+        call_timeout_seconds=settings.provider_timeout_seconds,
+        lease_seconds=settings.lease_seconds,
+    )
+    limits = Limits(
+        slots=settings.generation_concurrency,
+        max_events=settings.batch_max_events,
+        max_chars=settings.batch_max_chars,
+        lease_seconds=settings.lease_seconds,
+    )
+
+    def outbox_worker() -> Worker:
+        connector = PsycopgConnector()
+        manager = OutboxManager(connector, db, hub, bell, label=name, limits=limits)
+        app = generation_app(manager, connector, generator)
+        worker = _worker(settings, app, QUEUE, settings.generation_concurrency)
+        manager.stop_worker = worker.stop
+        return worker
+
+    def maintenance_worker() -> Worker:
+        worker = _worker(settings, maintenance_app(PsycopgConnector()), "maintenance", 1)
+        worker.additional_context = {"db": db}
+        return worker
+
+    log.info("worker.started", label=name, provider=provider.name)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_supervised(QUEUE, outbox_worker, db, stop))
+        group.create_task(_supervised("maintenance", maintenance_worker, db, stop))
+        group.create_task(_reap(settings, db, bell, stop))
+    log.info("worker.stopped", label=name)
+
+
+def _worker(settings: Settings, app: App, queue: str, concurrency: int) -> Worker:
+    return Worker(
+        app,
+        queues=[queue],
+        name=queue,
+        concurrency=concurrency,
+        fetch_job_polling_interval=POLL_SECONDS,
+        abort_job_polling_interval=POLL_SECONDS,
+        shutdown_graceful_timeout=settings.drain_seconds,
+        install_signal_handlers=False,
+        update_heartbeat_interval=settings.heartbeat_seconds,
+        stalled_worker_timeout=max(settings.lease_seconds, 60.0),
+        delete_jobs="successful",
+    )
+
+
+async def _supervised(name: str, make: Callable[[], Worker], db: Db, stop: asyncio.Event) -> None:
+    """A worker ends without an error when one of its side tasks dies; start a fresh one, soon at first, then with patience."""
+    pause = 0.2
+    while not stop.is_set():
+        worker, began = make(), time.monotonic()
+        async with worker.app.open_async(db.owner_pool):
+            running = asyncio.create_task(worker.run())
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            worker.stop()
+            try:
+                await running
+            except Exception as error:  # noqa: BLE001 - whatever ended it, there will be another
+                log.warning("worker.failed", worker=name, error=f"{type(error).__name__}: {error}")
+        if stop.is_set():
+            return
+        pause = 0.2 if time.monotonic() - began > _STEADY_SECONDS else min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        log.warning("worker.restarting", worker=name, after_seconds=pause)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause)
+
+
+async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> None:
+    """Give back what dead workers hold. No job of its own: it must not need a free slot."""
+    while not stop.is_set():
+        try:
+            jobs = await db.in_system(
+                lambda conn: repository.reap(
+                    conn, lease_seconds=settings.lease_seconds, hard_limit_seconds=settings.job_hard_limit_seconds
+                )
+            )
+            if jobs:
+                log.warning("lanes.recovered", jobs=[str(job) for job in jobs])
+                bell.ring()
+        except Unavailable:
+            pass  # the database is away; so are everybody's heartbeats
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), REAP_SECONDS)

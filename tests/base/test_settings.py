@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cmserver.base import settings
+from cmserver.base.settings import BadSetting, Settings, effective, load
+from cmserver.base.settings_page import settings_page
+
+HOME = {"HOME": "/home/alice"}
+URL = "postgresql://cm:s3cret@db.example:5433/memory"
+
+
+def refusal(environ: dict[str, str], config_file: Path | None = None) -> str:
+    with pytest.raises(BadSetting) as caught:
+        load(HOME | environ, config_file=config_file)
+    return str(caught.value)
+
+
+def test_without_any_setting_the_defaults_are_in_force():
+    loaded = load(HOME)
+
+    assert loaded.settings.port == 37877
+    assert loaded.settings.database_url is None
+    assert loaded.warnings == []
+    assert set(loaded.sources.values()) == {"default"}
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path):
+    file = tmp_path / "cmserver.toml"
+    file.write_text('port = 1000\nhost = "0.0.0.0"\ndrain_seconds = 3\nanthropic_api_key = "sk-ant-from-a-file"\n')
+
+    loaded = load(HOME | {"CMSERVER_CONFIG": str(file), "CMSERVER_PORT": "2000"})
+
+    assert (loaded.settings.port, loaded.settings.host, loaded.settings.drain_seconds) == (2000, "0.0.0.0", 3.0)
+    assert loaded.settings.anthropic_api_key == "sk-ant-from-a-file"
+    assert loaded.sources["port"] == "environment CMSERVER_PORT"
+    assert loaded.sources["host"] == str(file)
+    assert loaded.sources["model"] == "default"
+
+
+def test_the_file_given_by_hand_wins_over_the_one_in_the_environment(tmp_path: Path):
+    file = tmp_path / "given.toml"
+    file.write_text("port = 1000")
+
+    loaded = load(HOME | {"CMSERVER_CONFIG": "/nowhere.toml"}, config_file=file)
+
+    assert loaded.settings.port == 1000
+
+
+def test_an_empty_value_counts_as_not_set(tmp_path: Path):
+    file = tmp_path / "cmserver.toml"
+    file.write_text('port = 1000\nmodel = ""')
+
+    environ = {"CMSERVER_PORT": "", "CMSERVER_DATABASE_URL": "", "CMSERVER_DATABASE_URL_FILE": ""}
+    loaded = load(HOME | environ, config_file=file)
+
+    assert loaded.settings.port == 1000
+    assert loaded.settings.model is None
+    assert loaded.settings.database_url is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("CMSERVER_PORT", "abc", "CMSERVER_PORT is 'abc': a whole number from 0 to 65535 is expected."),
+        ("CMSERVER_PORT", "70000", "CMSERVER_PORT is '70000': a whole number from 0 to 65535 is expected."),
+        ("CMSERVER_PORT", "1.5", "CMSERVER_PORT is '1.5': a whole number from 0 to 65535 is expected."),
+        ("CMSERVER_DRAIN_SECONDS", "-1", "CMSERVER_DRAIN_SECONDS is '-1': a number from 0 to 600 is expected."),
+        ("CMSERVER_DRAIN_SECONDS", "nan", "CMSERVER_DRAIN_SECONDS is 'nan': a number from 0 to 600 is expected."),
+        ("CMSERVER_EMBEDDED", "no", "CMSERVER_EMBEDDED is 'no': 'auto' or 'never' is expected."),
+        ("CMSERVER_DATA_DIR", "data", "CMSERVER_DATA_DIR is 'data': an absolute path is expected."),
+        (
+            "CMSERVER_DATABASE_URL",
+            "db.example/memory:s3cret",
+            "CMSERVER_DATABASE_URL is '***': a URL like postgresql://user:password@host:5432/database is expected.",
+        ),
+        (
+            "CLAUDE_MEM_SERVER_DATABASE_URL",
+            "mysql://cm:s3cret@db/memory",
+            "CLAUDE_MEM_SERVER_DATABASE_URL is '***': a URL like postgresql://user:password@host:5432/database is expected.",
+        ),
+        (
+            "CMSERVER_BASE_URL",
+            "localhost:11434",
+            "CMSERVER_BASE_URL is 'localhost:11434': a URL that begins with http:// or https:// is expected.",
+        ),
+    ],
+)
+def test_a_wrong_value_is_one_sentence_that_names_it_and_what_is_expected(name: str, value: str, sentence: str):
+    assert refusal({name: value}) == sentence
+
+
+def test_a_wrong_value_of_the_file_is_named_with_its_file(tmp_path: Path):
+    file = tmp_path / "cmserver.toml"
+    file.write_text('port = "80"')
+
+    assert refusal({}, file) == f"port in {file} is '80': a whole number from 0 to 65535 is expected."
+
+
+def test_a_wrong_secret_of_the_file_is_not_shown(tmp_path: Path):
+    file = tmp_path / "cmserver.toml"
+    file.write_text("openai_api_key = 12345678")
+
+    assert refusal({}, file) == f"openai_api_key in {file} is '***': a text is expected."
+
+
+def test_a_file_that_is_no_toml_or_cannot_be_read_is_one_sentence(tmp_path: Path):
+    broken = tmp_path / "broken.toml"
+    broken.write_text("port = ")
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+
+    assert refusal({"CMSERVER_CONFIG": str(broken)}).startswith(f"CMSERVER_CONFIG names {broken}, which is not valid TOML: ")
+    assert refusal({}, tmp_path / "absent.toml") == (
+        f"--config names {tmp_path}/absent.toml, which cannot be read: No such file or directory."
+    )
+    assert refusal({}, binary) == f"--config names {binary}, which cannot be read: it is no UTF-8 text."
+
+
+@pytest.mark.parametrize("name", ["CMSERVER_DATABASE_URL", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY"])
+def test_a_secret_may_come_from_a_file_and_loses_one_newline_at_its_end(tmp_path: Path, name: str):
+    file = tmp_path / "secret"
+    file.write_text(f"{URL}\n")
+
+    loaded = load(HOME | {f"{name}_FILE": str(file)})
+
+    field = name.removeprefix("CMSERVER_").lower()
+    assert getattr(loaded.settings, field) == URL
+    assert loaded.sources[field] == f"{name}_FILE={file}"
+
+
+def test_a_secret_file_that_cannot_be_used_is_one_sentence(tmp_path: Path):
+    empty = tmp_path / "empty"
+    empty.write_text("\n")
+
+    assert refusal({"GEMINI_API_KEY_FILE": "/nowhere/key"}) == (
+        "GEMINI_API_KEY_FILE names /nowhere/key, which cannot be read: No such file or directory."
+    )
+    # An empty URL would otherwise quietly mean the embedded database.
+    assert refusal({"CMSERVER_DATABASE_URL_FILE": str(empty)}) == (
+        f"CMSERVER_DATABASE_URL_FILE names {empty}, which is empty: write the value into it."
+    )
+
+
+def test_a_secret_that_is_set_twice_is_one_sentence():
+    environ = {"CMSERVER_BOOTSTRAP_KEY": "cms_a_b", "CMSERVER_BOOTSTRAP_KEY_FILE": "/run/secrets/key"}
+
+    assert refusal(environ) == ("CMSERVER_BOOTSTRAP_KEY and CMSERVER_BOOTSTRAP_KEY_FILE are both set: keep one of them.")
+
+
+def test_the_older_name_of_the_database_url_is_accepted():
+    loaded = load(HOME | {"CLAUDE_MEM_SERVER_DATABASE_URL": URL})
+
+    assert loaded.settings.database_url == URL
+    assert loaded.sources["database_url"] == "environment CLAUDE_MEM_SERVER_DATABASE_URL"
+
+
+def test_the_older_name_gives_way_and_says_so():
+    loaded = load(HOME | {"CLAUDE_MEM_SERVER_DATABASE_URL": "postgresql://old/a", "CMSERVER_DATABASE_URL": URL})
+
+    assert loaded.settings.database_url == URL
+    assert loaded.warnings == ["CLAUDE_MEM_SERVER_DATABASE_URL is ignored, because CMSERVER_DATABASE_URL is set."]
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        ("CMSERVER_PROT", "CMSERVER_PROT is not a setting and is ignored; did you mean CMSERVER_PORT?"),
+        (
+            "CMSERVER_LEASE",
+            "CMSERVER_LEASE is not a setting and is ignored; did you mean CMSERVER_LEASE_SECONDS?",
+        ),
+        (
+            "CMSERVER_OPENAI_API_KEY",
+            "CMSERVER_OPENAI_API_KEY is not a setting and is ignored; did you mean OPENAI_API_KEY?",
+        ),
+        (
+            "CMSERVER_XYZZY",
+            "CMSERVER_XYZZY is not a setting and is ignored; `cmserver config` lists all there are.",
+        ),
+        ("CMSERVER_PORT_FILE", "CMSERVER_PORT_FILE is not a setting and is ignored; did you mean CMSERVER_PORT?"),
+    ],
+)
+def test_an_unknown_name_is_pointed_out_with_the_nearest_right_one(name: str, warning: str):
+    assert load(HOME | {name: "1"}).warnings == [warning]
+
+
+def test_an_unknown_key_of_the_file_is_pointed_out(tmp_path: Path):
+    file = tmp_path / "cmserver.toml"
+    file.write_text("lease_second = 30\n[server]\nport = 1")
+
+    warnings = load(HOME, config_file=file).warnings
+
+    assert warnings[0] == f"lease_second in {file} is not a setting and is ignored; did you mean lease_seconds?"
+    assert warnings[1].startswith(f"server in {file} is not a setting and is ignored; ")
+
+
+def test_names_of_the_tests_and_of_others_are_not_pointed_out():
+    assert load(HOME | {"CMSERVER_TEST_DATABASE_URL": "x", "PORT": "1", "OPENAI_KEY": "x"}).warnings == []
+
+
+def test_the_heartbeat_and_the_drain_are_shorter_than_the_lease():
+    assert refusal({"CMSERVER_LEASE_SECONDS": "13"}) == (
+        "CMSERVER_LEASE_SECONDS is 13: more than CMSERVER_HEARTBEAT_SECONDS and CMSERVER_DRAIN_SECONDS together (13) "
+        "is expected, or a stopping worker loses its jobs while it finishes them."
+    )
+
+
+def test_a_provider_times_out_before_its_job_does():
+    assert refusal({"CMSERVER_JOB_HARD_LIMIT_SECONDS": "120"}) == (
+        "CMSERVER_PROVIDER_TIMEOUT_SECONDS is 120: less than CMSERVER_JOB_HARD_LIMIT_SECONDS (120) is expected, "
+        "or a job is given up while its provider may still answer."
+    )
+
+
+def test_without_the_embedded_database_a_url_is_needed():
+    assert refusal({"CMSERVER_EMBEDDED": "never"}) == (
+        "CMSERVER_EMBEDDED is 'never' and CMSERVER_DATABASE_URL is not set: set the URL of a PostgreSQL 15 or newer, "
+        "or let the embedded one be used with 'auto'."
+    )
+    assert load(HOME | {"CMSERVER_EMBEDDED": "never", "CMSERVER_DATABASE_URL": URL}).settings.embedded == "never"
+
+
+def test_words_are_accepted_in_any_case():
+    assert load(HOME | {"CMSERVER_LOG_LEVEL": "DEBUG"}).settings.log_level == "debug"
+
+
+def test_the_tests_can_shorten_the_lease_and_take_any_free_port():
+    environ = {"CMSERVER_LEASE_SECONDS": "2", "CMSERVER_HEARTBEAT_SECONDS": "0.5", "CMSERVER_DRAIN_SECONDS": "1"}
+
+    loaded = load(HOME | environ | {"CMSERVER_PORT": "0", "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})
+
+    assert (loaded.settings.lease_seconds, loaded.settings.port) == (2.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("uid", "environ", "expected"),
+    [
+        (0, HOME | {"XDG_DATA_HOME": "/xdg"}, "/var/lib/cmserver"),
+        (1000, HOME | {"XDG_DATA_HOME": "/xdg"}, "/xdg/cmserver"),
+        (1000, HOME | {"XDG_DATA_HOME": "relative"}, "/home/alice/.local/share/cmserver"),
+        (1000, HOME, "/home/alice/.local/share/cmserver"),
+        (1000, HOME | {"CMSERVER_DATA_DIR": "~/memory"}, "/home/alice/memory"),
+        (1000, HOME | {"CMSERVER_DATA_DIR": "~"}, "/home/alice"),
+        (0, HOME | {"CMSERVER_DATA_DIR": "/srv/with space"}, "/srv/with space"),
+    ],
+)
+def test_the_data_lie_where_the_user_keeps_such_data(
+    monkeypatch: pytest.MonkeyPatch, uid: int, environ: dict[str, str], expected: str
+):
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+
+    assert load(environ).settings.data_dir == Path(expected)
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch):
+    def no_home() -> Path:
+        raise RuntimeError
+
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("pathlib.Path.home", no_home)
+
+    assert refusal({"HOME": ""}) == "This user has no home folder: set CMSERVER_DATA_DIR to an absolute path."
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (URL, "postgresql://cm:***@db.example:5433/memory"),
+        ("postgresql://cm@db.example/memory", "postgresql://cm@db.example/memory"),
+        ("postgresql://cm:s3@cret@db.example/memory", "postgresql://cm:***@db.example/memory"),
+        ("postgres://db/m?user=cm&password=s3cret&sslmode=require", "postgres://db/m?user=cm&password=***&sslmode=require"),
+        (r"host=h password = s3\ cret dbname=m", "host=h password = *** dbname=m"),
+        ("host=/run/pg dbname=memory password='s3 cret' user=cm", "host=/run/pg dbname=memory password=*** user=cm"),
+    ],
+)
+def test_a_shown_url_keeps_host_and_database_and_hides_the_password(url: str, shown: str):
+    lines = {line.name: line for line in effective(load(HOME | {"CMSERVER_DATABASE_URL": url}))}
+
+    assert lines["database_url"].value == shown
+    assert lines["database_url"].masked == (url != shown)
+
+
+def test_a_shown_address_of_a_provider_hides_its_password_and_key():
+    environ = {"CMSERVER_BASE_URL": "https://cm:s3cret@proxy.example/v1?key=s3cret&sslkey=a"}
+
+    lines = {line.name: line for line in effective(load(HOME | environ))}
+
+    assert lines["base_url"].value == "https://cm:***@proxy.example/v1?key=***&sslkey=a"
+
+
+def test_a_shown_key_keeps_its_first_letters():
+    environ = {"ANTHROPIC_API_KEY": "sk-ant-0123456789", "OPENAI_API_KEY": "short"}
+
+    lines = {line.name: line for line in effective(load(HOME | environ))}
+
+    assert (lines["anthropic_api_key"].value, lines["anthropic_api_key"].masked) == ("sk-a...", True)
+    assert lines["openai_api_key"].value == "..."
+    assert (lines["gemini_api_key"].value, lines["gemini_api_key"].masked) == (None, False)
+
+
+def test_a_secret_is_never_in_the_repr():
+    loaded = load(HOME | {"CMSERVER_DATABASE_URL": URL, "CMSERVER_BOOTSTRAP_KEY": "cms_0123456789_s3cret"})
+
+    assert "s3cret" not in repr(loaded)
+    assert "s3cret" not in str(loaded.settings.__rich_repr__())
+    assert "port=37877" in repr(loaded.settings)
+    assert repr(loaded.settings).startswith("Settings(data_dir=")
+
+
+def test_every_setting_is_described_in_one_sentence_and_stands_on_the_page():
+    page = settings_page()
+
+    for field in settings.fields():
+        assert field.description.endswith(".")
+        assert ". " not in field.description
+        assert f"| `{field.environment}`" in page
+
+
+def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits():
+    counts = {"database_pool_size", "port", "generation_concurrency", "batch_max_events", "job_max_attempts"}
+
+    for field in settings.fields():
+        if field.type is int or field.type is float:
+            assert field.name in counts or field.name.endswith(("_seconds", "_bytes", "_chars")), field.name
+            assert (field.type is float) == field.name.endswith("_seconds"), field.name
+            assert field.at_least is not None, field.name
+            assert field.at_most is not None, field.name
+
+
+def test_the_defaults_are_within_their_own_limits():
+    defaults = Settings(data_dir=Path("/data"))
+
+    for field in settings.fields():
+        value = getattr(defaults, field.name)
+        if isinstance(value, int | float) and field.at_least is not None and field.at_most is not None:
+            assert field.at_least <= value <= field.at_most

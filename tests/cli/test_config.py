@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cmserver.base.settings import BadSetting
+from cmserver.cli.config import config
+
+ENVIRON = {
+    "CMSERVER_DATA_DIR": '/data/a "quoted" folder',
+    "CMSERVER_DATABASE_URL": "postgresql://cm:s3cret@db.example/memory",
+    "CMSERVER_PORT": "4000",
+    "ANTHROPIC_API_KEY": "sk-ant-0123456789-s3cret",
+}
+
+
+def run(*arguments: str, **environ: str) -> tuple[str, str]:
+    result = CliRunner().invoke(config, arguments, env=ENVIRON | environ, catch_exceptions=False)
+    return result.stdout, result.stderr
+
+
+def test_config_prints_each_setting_with_its_source_and_no_secret():
+    output, _ = run()
+
+    assert "port = 4000  # environment CMSERVER_PORT\n" in output
+    assert "lease_seconds = 20.0  # default\n" in output
+    assert "postgresql://cm:***@db.example/memory" in output
+    assert "s3cret" not in output
+
+
+def test_the_output_can_be_pasted_into_a_config_file(tmp_path: Path):
+    output, _ = run()
+    file = tmp_path / "cmserver.toml"
+    file.write_text(output)
+
+    again = json.loads(run("--config", str(file), "--json", CMSERVER_PORT="", CMSERVER_DATA_DIR="")[0])
+
+    assert again["port"] == {"value": 4000, "source": str(file), "masked": False}
+    assert again["data_dir"]["value"] == '/data/a "quoted" folder'
+    assert again["lease_seconds"]["source"] == str(file)
+    assert "database_url" not in tomllib.loads(output)  # a masked secret would be a wrong one
+
+
+def test_an_unknown_name_is_pointed_out_beside_the_output():
+    output, beside = run("--json", CMSERVER_PROT="1")
+
+    assert json.loads(output)["port"]["value"] == 4000
+    assert beside == "CMSERVER_PROT is not a setting and is ignored; did you mean CMSERVER_PORT?\n"
+
+
+def test_a_wrong_value_is_refused():
+    with pytest.raises(BadSetting, match="CMSERVER_PORT is 'abc'"):
+        run(CMSERVER_PORT="abc")
