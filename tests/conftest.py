@@ -75,7 +75,8 @@ def server() -> Generator[Server]:
         binaries = debian_binaries()
         assert binaries is not None, "CMSERVER_TEST_POSTGRES=debian, but /usr/lib/postgresql has no PostgreSQL 15 or newer"
     folder = Path(tempfile.mkdtemp(prefix="cmserver-test-"))
-    embedded = Embedded(folder, binaries, durable=False)
+    folder.chmod(0o755)  # as root, PostgreSQL runs as another user, who must get through
+    embedded = Embedded(folder / "data", binaries, durable=False)
     embedded.start()
     try:
         yield Server(embedded, embedded.url)

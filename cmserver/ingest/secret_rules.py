@@ -38,7 +38,7 @@ class Rule(NamedTuple):
 _PLACEHOLDER = re.compile(
     r"\[redacted:.*"
     r"|\$\{.*|\$\(.*|\$[A-Z_][A-Z0-9_]*|\$[a-z_]+(?:->\w+)?|%\w*%?|%\(\w+\)s|<.*>|\{.*\}"
-    r"|[*x.#_?-]+|(\w)\1*"
+    r"|(?:[*x.#_?:@-]|%s)+|(\w)\1*"
     r"|(?:.*[^a-z])?(?:your|example|sample|placeholder|dummy|redacted|todo|fixme)(?:[^a-z].*)?"
     r"|change.?(?:me|this|it).{0,4}|replace.?(?:me|with|this).*|(?:foo|bar|baz|test|testing|demo|fake|mock)\d{0,3}"
     r"|(?:none|null|nil|undefined|true|false|str|string|text|bytes|bool(?:ean)?|int(?:eger)?|number|any|object|optional"
@@ -53,7 +53,7 @@ _EXPRESSION = re.compile(r"[A-Za-z_]\w{0,23}(?:(?:\?*\.|::|->)[A-Za-z_]\w{0,23})
 _PATH = re.compile(r"(?:\.{0,2}|~|[A-Za-z]:)[/\\].*|(?:[\w.-]+/)+[\w-]*\.[a-z]{1,5}|[\w-]+\.[a-z]{2,5}|.*://.*")
 _SPECIAL = re.compile(r"[!@#$%^*?~+]")
 
-_MADE_UP = frozenset({"password", "secret", "credential"})
+_MADE_UP = frozenset({"password", "secret"})
 """Kinds that people make up: even a simple word may be one."""
 
 
@@ -203,7 +203,7 @@ _NAMES = (
     ("authorization", "authorization", r"authorization"),
 )
 _TAIL = r"s?(?:[_-]?\d{1,3}|[_-](?:base|prod|production|dev|staging|live|test|main|old|new|value))?+"
-_GIVEN = r"(?:\\{0,3}[\"'`])?[\])]?[ \t]{0,8}(?::[ \t]?[a-z][\w.\[\]| ,]{0,30}=|!?={1,3}>?|:=?|>)[ \t]{0,8}"
+_GIVEN = r"(?:\\{0,3}[\"'`])?[\])]?[ \t]{0,8}(?::[ \t]?[a-z][\w.\[\]| ,]{0,30}=|!?={1,3}>?|:=?|>(?!@))[ \t]{0,8}"
 _SCHEME = r"(?:\\{0,3}[\"'])?(?:(?:bearer|basic|token|apikey|digest|key|bot)[ \t]{1,8})?"
 _VALUE = (
     r"(?:[bruf]{0,2}(?P<open>\\{0,3}[\"'`])(?P<quoted>(?:(?!(?P=open))(?:\\.|\S)){3,}+)(?=(?P=open)|[\r\n]|\Z)"

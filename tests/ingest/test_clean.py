@@ -98,6 +98,12 @@ def test_private_text_contexts_and_secrets_go_wherever_they_stand() -> None:
     }  # fmt: skip
 
 
+def test_a_secret_that_a_context_had_cut_in_two_goes() -> None:
+    cleaned = clean([f"{TOKEN[:2]}<system-reminder>x</system-reminder>{TOKEN[2:]}"], field_max_chars=16_000)
+
+    assert cleaned.value == ["[redacted:github_token]"]
+
+
 @pytest.mark.parametrize("name", ["password", "DB_PASSWORD", "dbPassword", "client-secret", "accessToken", "X-Api-Key"])
 def test_a_member_is_known_by_its_name_alone(name: str) -> None:
     cleaned = clean([{name: TOKEN[4:]}], field_max_chars=16_000)

@@ -1,0 +1,141 @@
+"""A worker in the hand: claims and runs batches one at a time, with a provider that says what the test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+from psycopg.rows import dict_row
+
+from cmserver.access.model import Principal, Project
+from cmserver.base.db import Db
+from cmserver.generation import repository
+from cmserver.generation.bell import Bell
+from cmserver.generation.model import Claim
+from cmserver.generation.run import Generator
+from cmserver.ingest.model import Incoming, Recorded
+from cmserver.ingest.record import Recorder
+from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, Skip
+
+Reply = Callable[[Prompt], Awaitable[Completion] | Completion]
+
+
+class Scripted:
+    """A provider for tests: counts its calls, and answers as it is told; by default one observation of each event."""
+
+    name = "scripted"
+
+    def __init__(self, reply: Reply | None = None) -> None:
+        self.prompts: list[Prompt] = []
+        self.reply = reply
+
+    async def complete(self, prompt: Prompt) -> Completion:
+        self.prompts.append(prompt)
+        if self.reply is None:
+            return completion(each_observed(prompt))
+        answer = self.reply(prompt)
+        return answer if isinstance(answer, Completion) else await answer
+
+
+def completion(answer: Answer) -> Completion:
+    return Completion(text=msgspec.json.encode(answer).decode(), model="script-1", input_tokens=10, output_tokens=5)
+
+
+def each_observed(prompt: Prompt) -> Answer:
+    if prompt.kind == "summary":
+        return Answer(summary=DraftSummary(request="what was asked", completed="what was done"))
+    return Answer(observations=[DraftObservation(title=f"saw {event.tag}", events=[event.tag]) for event in prompt.events])
+
+
+def all_skipped(prompt: Prompt) -> Answer:
+    return Answer(skipped=[Skip(event=event.tag, reason="not worth it") for event in prompt.events])
+
+
+class Hand:
+    """One worker, moved by hand."""
+
+    def __init__(self, db: Db, bell: Bell, provider: Scripted, worker_id: int, lease_seconds: float = 20) -> None:
+        self.db = db
+        self.worker_id = worker_id
+        self.lease_seconds = lease_seconds
+        self.generator = Generator(db, provider, bell, call_timeout_seconds=30, lease_seconds=lease_seconds)
+
+    async def claim(self, *, slots: int = 10, max_events: int = 20, max_chars: int = 60_000) -> list[Claim]:
+        async with self.db.system_statement() as conn:
+            return await repository.claim(
+                conn,
+                worker_id=self.worker_id,
+                label=f"test:{self.worker_id}",
+                lease_seconds=self.lease_seconds,
+                slots=slots,
+                max_events=max_events,
+                max_chars=max_chars,
+            )
+
+    async def work(self, *, max_events: int = 20) -> int:
+        """Claim and run until nothing is due; how many batches."""
+        batches = 0
+        while claims := await self.claim(max_events=max_events):
+            for claim in claims:
+                await self.generator.run(claim)
+                batches += 1
+        return batches
+
+
+class Outbox:
+    """Puts events in and looks at what became of them, past every layer."""
+
+    def __init__(self, db: Db, bell: Bell, principal: Principal, project: Project, debounce_seconds: float = 0) -> None:
+        self.db = db
+        self.bell = bell
+        self.principal = principal
+        self.project = project
+        self.recorder = Recorder(
+            db, bell, secret=b"s" * 32, debounce_seconds=debounce_seconds, field_max_chars=16_000, max_attempts=3
+        )
+
+    async def hand(self, provider: Scripted, *, lease_seconds: float = 20) -> Hand:
+        async with self.db.system_statement() as conn:
+            cursor = await conn.execute("SELECT worker_id FROM procrastinate_register_worker_v1()")
+            row = await cursor.fetchone()
+        assert row is not None
+        return Hand(self.db, self.bell, provider, row[0], lease_seconds)
+
+    async def put(
+        self, count: int = 1, *, session: str | None = "s1", payload: object = None, first: int = 0, at_once: bool = False
+    ) -> list[Recorded]:
+        incoming = [
+            Incoming(
+                project=self.project,
+                event_type="tool_use",
+                payload={"tool_name": "Write", "n": first + place} if payload is None else payload,
+                occurred_at=datetime.now(UTC),
+                source_adapter="api",
+                origin="api",
+                source_event_id=f"{session}-{first + place}",
+                content_session_id=session,
+            )
+            for place in range(count)
+        ]
+        return await self.recorder.record(self.principal, incoming, at_once=at_once)
+
+    async def rows(self, statement: str, *params: object) -> list[dict[str, object]]:
+        async with self.db.system() as conn, conn.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(statement, params)  # pyright: ignore[reportArgumentType, reportCallIssue]
+            return await cursor.fetchall() if cursor.description else []
+
+    async def value(self, statement: str, *params: object) -> object:
+        rows = await self.rows(statement, *params)
+        return next(iter(rows[0].values())) if rows else None
+
+    async def statuses(self) -> dict[str, int]:
+        rows = await self.rows("SELECT status, count(*) AS n FROM observation_generation_jobs GROUP BY status")
+        return {str(row["status"]): int(str(row["n"])) for row in rows}
+
+    async def lifecycle(self, job_id: UUID) -> list[str]:
+        rows = await self.rows(
+            "SELECT event_type FROM observation_generation_job_events WHERE generation_job_id = %s ORDER BY id", job_id
+        )
+        return [str(row["event_type"]) for row in rows]

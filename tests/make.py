@@ -1,0 +1,88 @@
+"""Factories: each makes one thing the way the program does, with defaults for all that a test does not care about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from cmserver.access.model import Project
+from cmserver.base.db import Db
+from cmserver.base.ids import new_id
+from cmserver.observations import repository as observations
+from cmserver.observations.model import Kind, NewObservation, NewSource, Observation, estimate_tokens
+
+
+class Make:
+    def __init__(self, db: Db) -> None:
+        self._db = db
+
+    async def observation(
+        self,
+        *,
+        project: Project,
+        title: str | None = "Added retry to the orders client",
+        subtitle: str | None = None,
+        narrative: str | None = None,
+        facts: Sequence[str] | None = None,
+        concepts: Sequence[str] | None = None,
+        files_read: Sequence[str] | None = None,
+        files_modified: Sequence[str] | None = None,
+        summary: Mapping[str, str | None] | None = None,
+        content: str | None = None,
+        kind: Kind = "observation",
+        type: str = "change",  # noqa: A002 - the word of the model
+        read_tokens: int | None = None,
+        metadata: Mapping[str, object] | None = None,
+        server_session_id: UUID | None = None,
+        from_event: UUID | None = None,
+        created_at: datetime | None = None,
+    ) -> Observation:
+        """Stored, with the next number of its team. `from_event` links it to the event it was drawn from."""
+        texts = [title, subtitle, narrative, *(f"- {fact}" for fact in facts or ())]
+        content = "\n\n".join(text for text in texts if text) if content is None else content
+        async with self._db.tenant(project.team_id) as conn:
+            (number,) = await observations.take_numbers(conn, project.team_id, 1)
+            new = NewObservation(
+                id=new_id(),
+                number=number,
+                server_session_id=server_session_id,
+                kind=kind,
+                type=type,
+                origin="model",
+                title=title,
+                subtitle=subtitle,
+                narrative=narrative,
+                facts=_list(facts),
+                concepts=_list(concepts),
+                files_read=_list(files_read),
+                files_modified=_list(files_modified),
+                summary=None if summary is None else dict(summary),
+                prompt_number=None,
+                content=content,
+                read_tokens=estimate_tokens(content) if read_tokens is None else read_tokens,
+                discovery_tokens=0,
+                generation_key=None,
+                metadata=dict(metadata or {}),
+                created_by_job_id=None,
+            )
+            await observations.insert(conn, project.team_id, project.id, [new])
+            if from_event:
+                source = NewSource(
+                    id=new_id(),
+                    observation_id=new.id,
+                    source_type="agent_event",
+                    source_id=from_event,
+                    agent_event_id=from_event,
+                    generation_job_id=None,
+                )
+                await observations.insert_sources(conn, project.team_id, project.id, [source])
+            if created_at:
+                await conn.execute("UPDATE observations SET created_at = %s WHERE id = %s", [created_at, new.id])
+            made = await observations.by_id(conn, project.team_id, new.id)
+        assert made is not None
+        return made
+
+
+def _list(values: Sequence[str] | None) -> list[str] | None:
+    return None if values is None else list(values)
