@@ -114,7 +114,7 @@ async def _connection(pool: AsyncConnectionPool[AsyncConnection[TupleRow]]) -> A
             yield conn
     except (PoolTimeout, PoolClosed) as error:
         raise Unavailable(_AWAY) from error
-    except (errors.OperationalError, psycopg.InterfaceError) as error:
+    except (errors.OperationalError, errors.IdleInTransactionSessionTimeout, psycopg.InterfaceError) as error:
         if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
             raise
         raise Unavailable(_AWAY) from error

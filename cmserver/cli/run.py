@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from pathlib import Path
+from typing import Literal
 
 import click
 import structlog
@@ -24,12 +25,12 @@ from cmserver.access.bootstrap import bootstrap
 from cmserver.access.model import MintedKey
 from cmserver.app import create_app
 from cmserver.base import credentials, logs
-from cmserver.base.credentials import Credentials
+from cmserver.base.credentials import BadCredentials, Credentials
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.live import Hub
 from cmserver.base.migrate import connect_when_ready, installation_secret, migrate
-from cmserver.base.postgres import Embedded, make_data_dir
+from cmserver.base.postgres import Embedded, SetupError, make_data_dir
 from cmserver.base.settings import Settings, load
 from cmserver.cli import state
 from cmserver.cli.exits import InUse
@@ -40,14 +41,23 @@ from cmserver.worker import run_worker
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
+Role = Literal["all", "api", "worker"]
+
 
 @click.command()
 @click.option("--role", type=click.Choice(["all", "api", "worker"]), default="all", help="What this process does.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings.")
 @click.option("--host", help="Instead of CMSERVER_HOST.")
 @click.option("--port", help="Instead of CMSERVER_PORT.")
-def run(role: str, config_file: Path | None, host: str | None, port: str | None) -> None:
+@click.option("--background", is_flag=True, hidden=True, help="Said by `cmserver start`, which shows the first key itself.")
+def run(role: Role, config_file: Path | None, host: str | None, port: str | None, *, background: bool) -> None:
     """Run the server in the foreground; Ctrl-C or SIGTERM drains and stops it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop has its own handlers
+    with contextlib.suppress(KeyboardInterrupt):
+        _run(role, config_file, host, port, background=background)
+
+
+def _run(role: Role, config_file: Path | None, host: str | None, port: str | None, *, background: bool) -> None:
     given = {"CMSERVER_HOST": host, "CMSERVER_PORT": port}
     loaded = load({**os.environ, **{name: value for name, value in given.items() if value}}, config_file=config_file)
     settings = loaded.settings
@@ -57,12 +67,13 @@ def run(role: str, config_file: Path | None, host: str | None, port: str | None)
     provider = registry.load(settings.provider, model=settings.model, base_url=settings.base_url)
     listener = _listener(settings) if role != "worker" else None
     embedded = _embedded(settings)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_Process(settings, role, provider, listener, embedded).run())
-    finally:
-        if embedded is not None:
-            embedded.stop()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(_Process(settings, role, provider, listener, embedded, background=background).run())
+        finally:
+            # Before the runner waits for its threads: one of them may be waiting for a postgres that is just being restarted.
+            if embedded is not None:
+                embedded.stop()
 
 
 def _embedded(settings: Settings) -> Embedded | None:
@@ -82,11 +93,27 @@ def _listener(settings: Settings) -> socket.socket:
     try:
         listener.bind((settings.host, settings.port))
     except OSError as error:
-        raise InUse(
-            f"Cannot listen on {settings.host} port {settings.port} ({error.strerror}): another program may have the port. "
-            "Set CMSERVER_HOST and CMSERVER_PORT."
-        ) from error
+        raise _in_use(settings, error) from error
     return listener
+
+
+def _in_use(settings: Settings, error: OSError) -> InUse:
+    return InUse(
+        f"Cannot listen on {settings.host} port {settings.port} ({error.strerror}): another program may have the port. "
+        "Set CMSERVER_HOST and CMSERVER_PORT."
+    )
+
+
+def first_key_lines(settings: Settings, url: str, key: str, kept: Path | None) -> str:
+    """What is said once, at the very first start. `kept` is the file that holds the key as well."""
+    if settings.bootstrap_key:
+        return f"First start: made the team {settings.bootstrap_team!r}; its key is the one in CMSERVER_BOOTSTRAP_KEY."
+    lines = [f"First start: made the team {settings.bootstrap_team!r} and its key, shown only now:", f"  {key}"]
+    if kept:
+        lines.append(f"The key is also in {kept} (only you can read it), so that commands on this machine just work.")
+    lines.append(f"Next: curl -H 'Authorization: Bearer {key}' {url}/v1/info")
+    lines.append("      then send an event or attach a hook, as the README shows.")
+    return "\n".join(lines)
 
 
 class _Server(uvicorn.Server):
@@ -103,16 +130,19 @@ class _Process:
     def __init__(
         self,
         settings: Settings,
-        role: str,
+        role: Role,
         provider: Provider,
         listener: socket.socket | None,
         embedded: Embedded | None,
+        *,
+        background: bool,
     ) -> None:
         self._settings = settings
         self._role = role
         self._provider = provider
         self._listener = listener
         self._embedded = embedded
+        self._background = background
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -124,7 +154,8 @@ class _Process:
         if self._embedded is not None:
             background.append(asyncio.create_task(self._embedded.keep_running()))
         try:
-            await self._prepare(url)
+            if not await self._before_stop(self._prepare(url)):
+                return
             async with Db(
                 url,
                 size=self._settings.database_pool_size,
@@ -138,6 +169,18 @@ class _Process:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+
+    async def _before_stop(self, act: Coroutine[None, None, None]) -> bool:
+        """Whether it has come to its end; False when it was given up because the process is to stop."""
+        acting, stopping = asyncio.create_task(act), asyncio.create_task(self._stop.wait())
+        await asyncio.wait({acting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if acting.done():
+            await acting
+            return True
+        acting.cancel()
+        await asyncio.gather(acting, return_exceptions=True)
+        return False
 
     async def _prepare(self, url: str) -> None:
         try:
@@ -161,9 +204,12 @@ class _Process:
             async with db.system_statement() as conn:
                 secret = await installation_secret(conn)
             server = self._server(create_app(self._settings, db, hub, bell, secret=secret))
-            tasks.append(asyncio.create_task(server.serve(sockets=[self._listener])))
-            while not server.started and not tasks[-1].done():
-                await asyncio.sleep(0.005)  # noqa: ASYNC110 - uvicorn has a flag, no event
+            serving = asyncio.create_task(server.serve(sockets=[self._listener]))
+            tasks.append(serving)
+            while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has a flag, no event
+                await asyncio.sleep(0.005)
+            if serving.done() and isinstance(error := serving.exception(), OSError):
+                raise _in_use(self._settings, error)  # another one that had bound the port as well was first to listen
             self._announce(key)
         else:
             click.echo("The worker is running. Ctrl-C stops it.")
@@ -200,33 +246,30 @@ class _Process:
         host, port = self._listener.getsockname()[:2]
         shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104
         url = f"http://{shown}:{port}"
-        kept = self._keep_credentials(url, key)
-        state.announce(settings.data_dir, url)
+        kept = self._keep_files(url, key)
         log.info("server.started", url=url, role=self._role)
         click.echo(f"cmserver {__version__} is ready at {url}")
         where = "embedded PostgreSQL" if self._embedded else "your PostgreSQL (CMSERVER_DATABASE_URL)"
         click.echo(f"Data: {settings.data_dir if self._embedded else where}{f' ({where})' if self._embedded else ''}")
         if settings.provider == "offline":
             click.echo("Provider: offline (rules, no model, no network). CMSERVER_PROVIDER chooses another.")
-        if key is not None:
-            click.echo(f"First start: made the team {settings.bootstrap_team!r} and its key, shown only now:\n  {key.text}")
-            if kept:
-                click.echo(f"The key is also in {kept} (only you can read it), so that commands on this machine just work.")
-            click.echo(
-                f"Next: curl -H 'Authorization: Bearer {key.text}' {url}/v1/info\n"
-                "      then send an event or attach a hook, as the README shows."
-            )
+        if key is not None and not (self._background and kept):  # `cmserver start` shows it; a log is no place for it
+            click.echo(first_key_lines(settings, url, key.text, kept))
 
-    def _keep_credentials(self, url: str, key: MintedKey | None) -> Path | None:
-        """Write the first key down for the CLI on this machine; later starts only keep the address up to date."""
+    def _keep_files(self, url: str, key: MintedKey | None) -> Path | None:
+        """Write down, for commands on this machine, where the server is, and the first key; the file that holds that."""
         settings = self._settings
+        kept: Path | None = None
         try:
             make_data_dir(settings.data_dir)
             if key is not None:
-                return credentials.write(settings.data_dir, Credentials(url=url, key=key.text, team=settings.bootstrap_team))
-            known = credentials.read(settings.data_dir)
-            if known is not None and known.url != url:
-                credentials.write(settings.data_dir, Credentials(url=url, key=known.key, team=known.team))
-        except OSError as error:
-            log.warning("credentials.not_written", folder=str(settings.data_dir), error=error.strerror)
-        return None
+                kept = credentials.write(settings.data_dir, Credentials(url=url, key=key.text, team=settings.bootstrap_team))
+            else:
+                known = credentials.read(settings.data_dir)
+                if known is not None and known.url != url:
+                    credentials.write(settings.data_dir, Credentials(url=url, key=known.key, team=known.team))
+            if self._role != "worker":
+                state.announce(settings.data_dir, url, self._role, background=self._background)
+        except (OSError, SetupError, BadCredentials) as error:
+            log.warning("credentials.not_written", folder=str(settings.data_dir), error=str(error))
+        return kept

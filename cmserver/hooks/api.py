@@ -38,13 +38,14 @@ async def post_hook(request: Request) -> Response:
         # Hooks that call curl do not see the status: the body makes a wrong key visible to the user.
         status, name = STATUS[type(error)]
         return answer({"error": name, "message": str(error), "systemMessage": f"cmserver: {error}"}, status)
-    payload = decode_json(await body(request))
+    raw = await body(request)
+    payload = decode_json(raw)
     call = claude_code.understand(payload, request.headers.get("x-cmserver-delivery"))
     project = await _project(request, who, call)
     if call.starts_session:
         await _start(request, who, project, call, payload)
     if call.event_type is not None:
-        await _store(request, who, project, call, payload)
+        await _store(request, who, project, call, payload, len(raw))
     if call.ends_session:
         await _end(request, who, project, call)
     if call.starts_session and who.may("observations:read"):
@@ -74,7 +75,7 @@ async def _start(request: Request, who: Principal, project: Project, call: HookC
     await db(request).in_tenant(who.team_id, lambda conn: sessions.start(conn, who, project, new))
 
 
-async def _store(request: Request, who: Principal, project: Project, call: HookCall, payload: object) -> None:
+async def _store(request: Request, who: Principal, project: Project, call: HookCall, payload: object, size_bytes: int) -> None:
     branch = request.headers.get("x-cmserver-git-branch")
     incoming = Incoming(
         project=project,
@@ -88,6 +89,7 @@ async def _store(request: Request, who: Principal, project: Project, call: HookC
         content_session_id=call.session_id,
         platform_source=claude_code.PLATFORM,
         metadata={**call.metadata, "git_branch": branch[:200]} if branch else call.metadata,
+        size_bytes=size_bytes,
     )
     await cast("Recorder", request.app.state.recorder).record(who, [incoming])
 

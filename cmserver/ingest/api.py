@@ -194,24 +194,27 @@ async def post_session_end(request: Request) -> Response:
 async def post_event(request: Request) -> Response:
     who = await caller(request, Principal, "events:write")
     options = query(request, EventsQuery)
-    asked = convert(decode_json(await body(request)), EventIn)
-    incoming = await _incoming(request, who, asked, options, "$")
+    raw = await body(request)
+    asked = convert(decode_json(raw), EventIn)
+    incoming = await _incoming(request, who, asked, options, "$", len(raw))
     return answer((await _recorded(request, who, [incoming], options))[0], 201)
 
 
 async def post_events_batch(request: Request) -> Response:
     who = await caller(request, Principal, "events:write")
     options = query(request, EventsQuery)
-    items = decode_json(await body(request))
+    raw = await body(request)
+    items = decode_json(raw)
     if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= BATCH_MOST:
         message = f"A batch is a JSON array of 1 to {BATCH_MOST} events."
         raise Invalid(message, [Issue("$", message)])
     asked = [convert(item, EventIn, at=f"$[{place}]") for place, item in enumerate(cast("list[object]", items))]
-    incoming = [await _incoming(request, who, one, options, f"$[{place}]") for place, one in enumerate(asked)]
+    size = len(raw) // len(asked)
+    incoming = [await _incoming(request, who, one, options, f"$[{place}]", size) for place, one in enumerate(asked)]
     return answer({"events": await _recorded(request, who, incoming, options)}, 201)
 
 
-async def _incoming(request: Request, who: Principal, asked: EventIn, options: EventsQuery, at: str) -> Incoming:
+async def _incoming(request: Request, who: Principal, asked: EventIn, options: EventsQuery, at: str, size_bytes: int) -> Incoming:
     project = await _project(request, who, asked.project_id, f"{at}.projectId")
     occurred = asked.occurred_at_epoch
     return Incoming(
@@ -227,6 +230,7 @@ async def _incoming(request: Request, who: Principal, asked: EventIn, options: E
         content_session_id=asked.content_session_id,
         platform_source=asked.platform_source,
         metadata=asked.metadata,
+        size_bytes=size_bytes,
         at=at,
     )
 

@@ -30,6 +30,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     content_session_id: str | None = None
     platform_source: str | None = None
     metadata: dict[str, object] = {}
+    size_bytes: int = 0
+    """How large the body was that it came in."""
     at: str = "$"
     """Where the event stands in the body, for the paths of what is wrong with it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import cast
 from uuid import UUID
@@ -21,7 +22,7 @@ from cmserver.generation import repository as generation
 from cmserver.generation.bell import Bell
 from cmserver.generation.model import JOB_FOR_EVENT, Job
 from cmserver.ingest import repository
-from cmserver.ingest.clean import clean
+from cmserver.ingest.clean import Cleaned, clean
 from cmserver.ingest.identity import event_key, job_key, payload_hash
 from cmserver.ingest.model import PROMPT_TYPES, Incoming, Recorded, Row, Written
 from cmserver.ingest.repository import Asker
@@ -30,6 +31,7 @@ from cmserver.sessions.model import NewSession
 from cmserver.sessions.start import find_or_make
 
 _REMEMBERED_SESSIONS = 20_000
+_LARGE_BYTES = 200_000
 _SESSION_KEY = "agent_events_server_session_id"
 _PROJECT_GONE = "There is no such project."
 _SESSION_GONE = "There is no such session in this project."
@@ -105,13 +107,14 @@ class Recorder:
         return {key: Recorded(event=event, job=job, is_new=False) for key, event, job in zip(keys, stored, jobs, strict=True)}
 
     async def _row(self, principal: Principal, one: Incoming, place: int) -> Row:
-        said = payload_hash(self._secret, one.payload)
         try:
-            payload = clean(one.payload, field_max_chars=self._field_max_chars)
-            metadata = clean(one.metadata, field_max_chars=self._field_max_chars)
+            payload = await self._clean(one.payload, one.size_bytes)
+            metadata = await self._clean(one.metadata, 0)
         except Invalid as error:
             issues = [Issue(issue.path.replace("$", f"{one.at}.payload", 1), issue.message) for issue in error.issues]
             raise Invalid(str(error), issues) from error
+        # Over what was sent, not over what is kept: two payloads that differ only in a cut part stay two.
+        said = payload_hash(self._secret, one.payload)
         noted = {"replaced": payload.replaced, "redactions": payload.redactions, "trimmed": payload.trimmed}
         cleaned = {name: count for name, count in noted.items() if count}
         told = cast("dict[str, object]", metadata.value)
@@ -158,6 +161,12 @@ class Recorder:
             place=place,
             prompt=prompt if session_id else None,
         )
+
+    async def _clean(self, value: object, size_bytes: int) -> Cleaned:
+        if size_bytes < _LARGE_BYTES:
+            return clean(value, field_max_chars=self._field_max_chars)
+        # Hostile megabytes can take seconds: others are served, and heartbeats go on, in between.
+        return await asyncio.to_thread(clean, value, field_max_chars=self._field_max_chars)
 
     async def _session_id(self, principal: Principal, one: Incoming) -> UUID | None:
         """Our session for the agent's id, found or made."""

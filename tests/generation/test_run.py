@@ -128,7 +128,9 @@ async def test_an_unusable_answer_is_split_and_only_the_poisonous_event_fails(ou
 
     await hand.work()
 
-    rows = await outbox.rows("SELECT status, attempts, last_error ->> 'reason' AS reason FROM observation_generation_jobs ORDER BY seq")
+    rows = await outbox.rows(
+        "SELECT status, attempts, last_error ->> 'reason' AS reason FROM observation_generation_jobs ORDER BY seq"
+    )
     assert [row["status"] for row in rows] == ["completed"] * 4 + ["failed"] + ["completed"] * 2
     assert rows[4]["reason"] == "unusable_answer"
     assert {row["attempts"] for row in rows} == {1}
@@ -152,7 +154,9 @@ async def test_what_time_can_heal_is_tried_again_after_a_back_off_that_honours_r
     await hand.work()
 
     assert await outbox.statuses() == {"queued": 2}
-    held = await outbox.rows("SELECT held_until > now() + interval '100 seconds' AS far, due_at = held_until AS due FROM generation_lanes")
+    held = await outbox.rows(
+        "SELECT held_until > now() + interval '100 seconds' AS far, due_at = held_until AS due FROM generation_lanes"
+    )
     assert held == [{"far": True, "due": True}]
     assert await hand.claim() == []
 

@@ -4,13 +4,13 @@ import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 import pytest
 from httpx import AsyncClient, Response
 
 from cmserver.base.db import Db
 from cmserver.base.ids import epoch_ms, new_id
-from cmserver.observations.model import Observation
 from tests.conftest import Cast, Person, mint
 from tests.make import Make
 
@@ -41,11 +41,11 @@ async def served(db: Db) -> list[tuple[str, str, dict[str, Any]]]:
         return [(row[0], row[1], row[2]) for row in await cursor.fetchall()]
 
 
-async def send_event(client: AsyncClient, who: Person, **fields: object) -> str:
+async def send_event(client: AsyncClient, who: Person, **fields: object) -> UUID:
     body = {"projectId": who.project.canonical_id, "eventType": "PostToolUse", "payload": {"tool_name": "Edit"}, **fields}
     response = await client.post("/v1/events", params={"generate": "false"}, json=body, headers=who.headers)
     assert response.status_code == 201, response.text
-    return response.json()["event"]["id"]
+    return UUID(response.json()["event"]["id"])
 
 
 async def test_the_list_is_newest_first_and_its_pages_meet_without_gap_or_repetition(client: AsyncClient, cast: Cast, make: Make):
@@ -156,14 +156,14 @@ async def test_all_fields_of_a_generated_observation_are_on_the_wire(client: Asy
         facts=["Three attempts"],
         files_modified=["orders/client.py"],
         metadata={"provider": "offline", "title": "stored title"},
-        from_event=event,  # pyright: ignore[reportArgumentType] - psycopg takes the text of a uuid too
+        from_event=event,
     )
 
     response = await client.get(f"/v1/observations/{made.number}", headers=cast.alice.headers)
 
     told = response.json()["observation"]
     (source,) = told.pop("sources")
-    assert (source["sourceType"], source["sourceId"], source["generationJobId"]) == ("agent_event", event, None)
+    assert (source["sourceType"], source["sourceId"], source["generationJobId"]) == ("agent_event", str(event), None)
     assert told == {
         "id": str(made.id),
         "number": 1,
@@ -226,7 +226,7 @@ async def test_what_one_may_not_see_answers_like_what_does_not_exist(
     client: AsyncClient, cast: Cast, make: Make, db: Db, path: str
 ):
     made = await make.observation(project=cast.alice.project)
-    thing = str(made.id) if "observations/" in path else await send_event(client, cast.alice)
+    thing = made.id if "observations/" in path else await send_event(client, cast.alice)
     _, elsewhere = await mint(db, cast.charlie.team_id, "bot", scopes=["*"], project_id=cast.charlie.project.id)
     billing = (await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)).json()["project"]
     _, bound = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=billing["id"])
@@ -258,10 +258,7 @@ async def test_a_key_that_is_bound_to_a_project_lists_only_that_one(client: Asyn
 
 async def test_an_event_shows_what_was_drawn_from_it(client: AsyncClient, cast: Cast, make: Make):
     event = await send_event(client, cast.alice, payload={"tool_name": "Bash"})
-    drawn: list[Observation] = [
-        await make.observation(project=cast.alice.project, from_event=event)  # pyright: ignore[reportArgumentType]
-        for _ in range(2)
-    ]
+    drawn = [await make.observation(project=cast.alice.project, from_event=event) for _ in range(2)]
     await make.observation(project=cast.alice.project)
 
     shown = await client.get(f"/v1/events/{event}", headers=cast.alice.headers)
@@ -269,11 +266,11 @@ async def test_an_event_shows_what_was_drawn_from_it(client: AsyncClient, cast: 
 
     assert shown.json()["event"]["payload"] == {"tool_name": "Bash"}
     answer = of_event.json()
-    assert answer["eventId"] == event
+    assert answer["eventId"] == str(event)
     assert numbers(answer) == [one.number for one in drawn]
     for one in answer["observations"]:
         assert one["generationKey"] is None
-        assert one["source"]["sourceId"] == event
+        assert one["source"]["sourceId"] == str(event)
 
 
 async def test_reading_leaves_a_row_with_numbers_and_nothing_without_text(client: AsyncClient, cast: Cast, make: Make, db: Db):

@@ -1,0 +1,352 @@
+"""`cmserver start`, `stop`, `restart` and `status`: the server in the background, and how it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import httpx
+import msgspec
+
+from cmserver.base import credentials
+from cmserver.base.credentials import Credentials
+from cmserver.base.errors import CmserverError
+from cmserver.base.postgres import make_data_dir
+from cmserver.base.settings import Settings, load
+from cmserver.cli import state
+from cmserver.cli.exits import Exit
+from cmserver.cli.run import first_key_lines
+from cmserver.cli.state import ServerState
+
+READY_SECONDS = 60.0
+STOPPED_SECONDS = 15.0
+LOG_NAME = "cmserver.log"
+LOG_KEPT_BYTES = 10_000_000
+_TICK_SECONDS = 0.05
+_ASK_SECONDS = 5.0
+_OWN_SENTENCE = "cmserver: "
+
+
+class Queue(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The queue of the key's team, as GET /v1/info tells it."""
+
+    waiting: int
+    active: int
+    delayed: int
+    held: int
+    failed: int
+    oldest_waiting_seconds: float | None
+
+
+class Pause(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Why a provider is left alone, and until when."""
+
+    provider: str
+    reason: str
+    message: str
+    until_epoch: int
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """Who generates observations."""
+
+    name: str
+    pauses: list[Pause]
+
+
+class Postgres(msgspec.Struct, frozen=True, kw_only=True):
+    """The database."""
+
+    version: str
+    embedded: bool
+    vectors: bool
+
+
+class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What `status` reads of GET /v1/info."""
+
+    version: str
+    postgres: Postgres
+    provider: Provider
+    workers: int
+    queue: Queue
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `status --json`."""
+
+    running: bool
+    ready: bool
+    why_not: str | None = None
+    """A sentence, when something keeps the rest from being known."""
+    url: str | None = None
+    pid: int | None = None
+    background: bool | None = None
+    role: str | None = None
+    since_epoch: int | None = None
+    info: Info | None = None
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--port", help="Instead of CMSERVER_PORT."),
+        click.option("--host", help="Instead of CMSERVER_HOST."),
+        click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_options
+def start(config_file: Path | None, host: str | None, port: str | None) -> None:
+    """Start the server in the background and return when it is ready."""
+    _start(_settings(config_file, host, port), _arguments(config_file, host, port))
+
+
+@click.command()
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings.")
+def stop(config_file: Path | None) -> None:
+    """Stop the server that `cmserver start` has started; it finishes what it has begun."""
+    _stop(_settings(config_file))
+
+
+@click.command()
+@_options
+def restart(config_file: Path | None, host: str | None, port: str | None) -> None:
+    """Stop the server in the background, if there is one, and start it."""
+    settings = _settings(config_file, host, port)
+    _stop(settings)
+    _start(settings, _arguments(config_file, host, port))
+
+
+@click.command()
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings.")
+@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+def status(config_file: Path | None, as_json: bool) -> None:
+    """Say whether the server runs, and how its queue is. Exits 1 when it does not run or is not ready."""
+    found = _status(_settings(config_file))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        click.echo("\n".join(_lines(found)))
+    if not found.ready:
+        sys.exit(Exit.NO)
+
+
+def _settings(config_file: Path | None, host: str | None = None, port: str | None = None) -> Settings:
+    given = {"CMSERVER_HOST": host, "CMSERVER_PORT": port}
+    return load({**os.environ, **{name: value for name, value in given.items() if value}}, config_file=config_file).settings
+
+
+def _arguments(config_file: Path | None, host: str | None, port: str | None) -> list[str]:
+    given = {"--config": config_file, "--host": host, "--port": port}
+    return [word for name, value in given.items() if value for word in (name, str(value))]
+
+
+# -- start
+
+
+def _start(settings: Settings, arguments: list[str]) -> None:
+    there = state.running(settings.data_dir)
+    if there is not None:
+        how = "in the background" if there.background else "in the foreground"
+        click.echo(f"cmserver runs already {how} at {there.url} (process {there.pid}).")
+        return
+    make_data_dir(settings.data_dir)
+    had = credentials.read(settings.data_dir)
+    log_file = settings.data_dir / LOG_NAME
+    child, offset = _spawn(log_file, arguments)
+    end = time.monotonic() + READY_SECONDS
+    while time.monotonic() < end:
+        code = child.poll()
+        if code is not None:
+            click.echo(f"{_OWN_SENTENCE}{_last_sentence(log_file, offset, code)}", err=True)
+            sys.exit(code if code > 0 else Exit.NO)
+        server = state.running(settings.data_dir)
+        if server is not None and server.pid == child.pid and _why_not_ready(server.url) is None:
+            _tell(settings, server, had, log_file)
+            return
+        time.sleep(_TICK_SECONDS)
+    click.echo(
+        f"{_OWN_SENTENCE}The server (process {child.pid}) is not ready after {READY_SECONDS:.0f} s. See {log_file}.", err=True
+    )
+    sys.exit(Exit.NO)
+
+
+def _spawn(log_file: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes], int]:
+    """The server, detached from this terminal; and where in the log its life begins."""
+    try:
+        if log_file.exists() and log_file.stat().st_size > LOG_KEPT_BYTES:
+            log_file.replace(log_file.with_suffix(".log.1"))
+        output = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise CmserverError(
+            f"The log {log_file} cannot be written ({error.strerror}). Run cmserver as the user who owns it."
+        ) from error
+    try:
+        child = subprocess.Popen(  # noqa: S603 - ourselves
+            [sys.executable, "-m", "cmserver", "run", "--background", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        return child, os.fstat(output).st_size
+    finally:
+        os.close(output)
+
+
+def _tell(settings: Settings, server: ServerState, had: Credentials | None, log_file: Path) -> None:
+    click.echo(f"cmserver is ready at {server.url} (process {server.pid})")
+    click.echo(f"Data: {settings.data_dir}; log: {log_file}")
+    has = credentials.read(settings.data_dir)
+    if has is not None and (had is None or had.key != has.key):
+        click.echo(first_key_lines(settings, server.url, has.key, settings.data_dir / credentials.FILE_NAME))
+    click.echo("`cmserver status` says how it is, `cmserver stop` stops it.")
+
+
+def _last_sentence(log_file: Path, offset: int, code: int) -> str:
+    """What the server said before it went: its own sentence, else the last line of its log."""
+    with log_file.open("rb") as file:
+        file.seek(offset)
+        said = file.read().decode(errors="replace").strip()
+    start_of_own = f"\n{said}".rfind(f"\n{_OWN_SENTENCE}")
+    if start_of_own >= 0:
+        return said[start_of_own + len(_OWN_SENTENCE) :]
+    return f"The server ended while it started (exit code {code}): {(said.splitlines() or ['it said nothing'])[-1]} See {log_file}."
+
+
+# -- stop
+
+
+def _stop(settings: Settings) -> None:
+    server = state.running(settings.data_dir)
+    if server is None:
+        click.echo("cmserver is not running.")
+        return
+    if not server.background:
+        raise CmserverError(
+            f"The server at {server.url} (process {server.pid}) was not started by `cmserver start`. "
+            "Stop it where it runs: Ctrl-C in its terminal, or with the service manager that started it."
+        )
+    try:
+        state.terminate(server)
+    except PermissionError as error:
+        raise CmserverError(
+            f"The server at {server.url} (process {server.pid}) belongs to another user. Stop it as that user."
+        ) from error
+    end = time.monotonic() + STOPPED_SECONDS
+    while state.alive(server):
+        if time.monotonic() > end:
+            raise CmserverError(
+                f"The server (process {server.pid}) has not stopped within {STOPPED_SECONDS:.0f} s; it may still be finishing. "
+                f"Its log is {settings.data_dir / LOG_NAME}."
+            )
+        time.sleep(_TICK_SECONDS)
+    click.echo(f"cmserver (process {server.pid}) has stopped.")
+
+
+# -- status
+
+
+def _status(settings: Settings) -> Status:
+    server = state.running(settings.data_dir)
+    if server is None:
+        return Status(running=False, ready=False)
+    why_not = _why_not_ready(server.url)
+    info: Info | None = None
+    if why_not is None:
+        info, why_unknown = _info(settings, server.url)
+    else:
+        why_unknown = why_not
+    return Status(
+        running=True,
+        ready=why_not is None,
+        why_not=why_unknown,
+        url=server.url,
+        pid=server.pid,
+        background=server.background,
+        role=server.role,
+        since_epoch=server.since_epoch,
+        info=info,
+    )
+
+
+def _why_not_ready(url: str) -> str | None:
+    """A sentence, or None when the server is ready."""
+    try:
+        answer = httpx.get(f"{url}/readyz", timeout=_ASK_SECONDS, trust_env=False)
+    except httpx.HTTPError as error:
+        return f"The server does not answer ({type(error).__name__})."
+    return None if answer.is_success else f"The server is not ready: {_message(answer)}"
+
+
+def _info(settings: Settings, url: str) -> tuple[Info | None, str | None]:
+    """What the server says of itself, or a sentence why that is not known."""
+    known = credentials.read(settings.data_dir)
+    if known is None:
+        return None, f"There is no key in {settings.data_dir / credentials.FILE_NAME}, so the queue cannot be asked about."
+    headers = {"Authorization": f"Bearer {known.key}"}
+    try:
+        answer = httpx.get(f"{url}/v1/info", headers=headers, timeout=_ASK_SECONDS, trust_env=False)
+        if not answer.is_success:
+            return None, f"The server does not tell how its queue is: {_message(answer)}"
+        return msgspec.json.decode(answer.content, type=Info), None
+    except httpx.HTTPError as error:
+        return None, f"The server does not answer ({type(error).__name__})."
+    except msgspec.DecodeError:
+        return None, "The server is of another version than this command."
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        return msgspec.json.decode(answer.content, type=dict[str, str]).get("message", f"status {answer.status_code}")
+    except msgspec.DecodeError:
+        return f"status {answer.status_code}"
+
+
+def _lines(found: Status) -> list[str]:
+    if not found.running:
+        return ["cmserver is not running."]
+    how = "background" if found.background else "foreground"
+    lines = [
+        f"cmserver {'is ready' if found.ready else 'runs, but is not ready'} at {found.url}",
+        f"process   {found.pid} in the {how}, since {_local_time(found.since_epoch)}",
+    ]
+    if found.why_not:
+        lines.append(found.why_not)
+    info = found.info
+    if info is None:
+        return lines
+    queue = info.queue
+    counts = f"{queue.waiting} waiting, {queue.active} active, {queue.delayed} delayed, {queue.held} held, {queue.failed} failed"
+    oldest = "" if queue.oldest_waiting_seconds is None else f"; the oldest waits for {_duration(queue.oldest_waiting_seconds)}"
+    kind = "embedded" if info.postgres.embedded else "given by URL"
+    lines += [
+        f"version   {info.version}",
+        f"database  PostgreSQL {info.postgres.version}, {kind}, {'with' if info.postgres.vectors else 'without'} vectors",
+        f"workers   {info.workers}{'' if info.workers else ': events are stored and wait until one runs'}",
+        f"queue     {counts}{oldest}",
+        f"provider  {info.provider.name}",
+    ]
+    lines += [
+        f"          {pause.provider} is paused until {_local_time(pause.until_epoch)} ({pause.reason}): {pause.message}"
+        for pause in info.provider.pauses
+    ]
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _local_time(epoch_ms: int | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime((epoch_ms or 0) / 1000))

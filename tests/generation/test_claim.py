@@ -1,0 +1,226 @@
+"""Claims by lane and batch: order, bounds, fences, and what wakes a lane."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.generation import repository
+from cmserver.generation.bell import Bell
+from cmserver.ingest import session as sessions
+from tests.conftest import Cast
+from tests.generation.tools import Hand, Outbox, Scripted
+
+
+_WAITING_FOR_A_LOCK = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
+    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
+
+
+@pytest.fixture
+async def hand(outbox: Outbox) -> Hand:
+    return await outbox.hand(Scripted())
+
+
+async def test_a_lane_is_claimed_once_and_in_the_order_of_its_events(outbox: Outbox, hand: Hand):
+    recorded = await outbox.put(5)
+    other = await outbox.hand(Scripted())
+
+    claims = await hand.claim(max_events=3)
+    none = await other.claim()
+
+    assert [claim.job_ids for claim in claims] == [[one.job.id for one in recorded[:3] if one.job]]
+    assert none == []
+
+
+async def test_several_workers_at_once_never_get_the_same_lane(outbox: Outbox):
+    for n in range(30):
+        await outbox.put(2, session=f"s{n}")
+    hands = [await outbox.hand(Scripted()) for _ in range(5)]
+
+    claims = [claim for got in await asyncio.gather(*(one.claim(slots=20) for one in hands)) for claim in got]
+
+    assert len(claims) == 30
+    assert len({claim.lane for claim in claims}) == 30
+    assert len({claim.claim for claim in claims}) == 30
+
+
+async def test_a_batch_ends_at_its_bound_of_characters_but_holds_at_least_one_event(outbox: Outbox, hand: Hand):
+    await outbox.put(1, payload={"text": "x" * 5000})
+    await outbox.put(3, first=1, payload={"text": "y" * 400})
+
+    (first,) = await hand.claim(max_chars=1000)
+    await hand.generator.run(first)
+    (second,) = await hand.claim(max_chars=1000)
+
+    assert [len(first.job_ids), len(second.job_ids)] == [1, 2]
+
+
+async def test_a_summary_is_taken_alone_and_events_before_it_without_it(outbox: Outbox, hand: Hand, cast: Cast):
+    recorded = await outbox.put(2)
+    session_id = recorded[0].event.server_session_id
+    assert session_id is not None
+    async with outbox.db.tenant(cast.alice.team_id) as conn:
+        await sessions.end(conn, cast.alice.principal, session_id, source_adapter="api", max_attempts=3)
+    await outbox.put(2, first=2)
+
+    sizes = []
+    while claims := await hand.claim():
+        sizes.append(len(claims[0].job_ids))
+        await hand.generator.run(claims[0])
+
+    assert sizes == [2, 1, 2]
+
+
+async def test_the_lane_is_due_only_after_the_debounce_and_at_once_when_asked(db: Db, bell: Bell, cast: Cast):
+    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project, debounce_seconds=3600)
+    hand = await outbox.hand(Scripted())
+    await outbox.put(2)
+    assert await hand.claim() == []
+
+    await outbox.put(1, first=2, at_once=True)
+
+    assert [len(claim.job_ids) for claim in await hand.claim()] == [3]
+
+
+async def test_an_event_that_comes_while_its_lane_is_worked_on_is_found_at_the_release(outbox: Outbox, hand: Hand):
+    await outbox.put(1)
+    (claim,) = await hand.claim()
+    await outbox.put(1, first=1)
+    assert await hand.claim() == []
+
+    await hand.generator.run(claim)
+
+    assert [len(one.job_ids) for one in await hand.claim()] == [1]
+
+
+async def test_an_event_that_commits_while_the_release_waits_for_its_lock_is_not_slept_over(outbox: Outbox, hand: Hand):
+    recorded = await outbox.put(1)
+    (claim,) = await hand.claim()
+    lane = recorded[0].event.server_session_id
+    async with outbox.db.system() as ingest:
+        # What ingest does last: it holds the lane's row until it commits.
+        await ingest.execute("UPDATE generation_lanes SET due_at = least(due_at, now()) WHERE lane = %s", [lane])
+        running = asyncio.create_task(hand.generator.run(claim))
+        while not (await outbox.value(_WAITING_FOR_A_LOCK) or running.done()):
+            await asyncio.sleep(0.005)  # noqa: ASYNC110 - the database has no event for this
+        assert not running.done()
+    await running
+
+    assert await outbox.value("SELECT due_at IS NOT NULL FROM generation_lanes WHERE lane = %s", lane) is True
+
+
+async def test_a_lane_that_turns_out_empty_goes_to_sleep_and_wakes_with_the_next_event(outbox: Outbox, hand: Hand):
+    await outbox.put(1)
+    await hand.work()
+    await outbox.rows("UPDATE generation_lanes SET due_at = now()")
+
+    (claim,) = await hand.claim()
+    assert claim.job_ids == []
+    async with outbox.db.system_statement() as conn:
+        assert await repository.release(conn, claim.lane, claim.claim)
+
+    assert await hand.claim() == []
+    await outbox.put(1, first=1)
+    assert len(await hand.claim()) == 1
+
+
+async def test_a_worker_whose_heartbeat_is_not_alive_claims_nothing(outbox: Outbox, hand: Hand):
+    await outbox.put(1)
+    await outbox.rows("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 minute'")
+
+    assert await hand.claim() == []
+    async with outbox.db.system_statement() as conn:
+        assert not await repository.heartbeat(conn, hand.worker_id, 20)
+
+
+async def test_the_work_of_a_dead_worker_goes_back_and_its_attempt_counts(outbox: Outbox, hand: Hand):
+    recorded = await outbox.put(2)
+    await hand.claim()
+    await outbox.rows("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '21 seconds'")
+
+    async with outbox.db.system() as conn:
+        jobs = await repository.reap(conn, lease_seconds=20, hard_limit_seconds=300)
+
+    assert set(jobs) == {one.job.id for one in recorded if one.job}
+    assert recorded[0].job is not None
+    assert await outbox.lifecycle(recorded[0].job.id) == ["queued", "processing", "retry_scheduled"]
+    rows = await outbox.rows("SELECT attempts, last_error ->> 'reason' AS reason FROM observation_generation_jobs")
+    assert rows == [{"attempts": 1, "reason": "worker lost"}] * 2
+    assert await outbox.value("SELECT due_at <= now() AND worker_id IS NULL FROM generation_lanes") is True
+
+
+async def test_a_batch_held_longer_than_the_hard_limit_goes_back_from_a_live_worker(outbox: Outbox, hand: Hand):
+    await outbox.put(1)
+    await hand.claim()
+    await outbox.rows("UPDATE observation_generation_jobs SET locked_at = now() - interval '6 minutes'")
+    await outbox.rows("UPDATE generation_lanes SET locked_at = now() - interval '6 minutes'")
+
+    async with outbox.db.system() as conn:
+        assert len(await repository.reap(conn, lease_seconds=20, hard_limit_seconds=300)) == 1
+
+
+async def test_the_reaper_leaves_alone_what_a_transaction_may_still_commit(outbox: Outbox, hand: Hand):
+    await outbox.put(2)
+    (claim,) = await hand.claim()
+    await outbox.rows("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 minute'")
+
+    async with outbox.db.system() as effects:
+        await repository.still_held(effects, claim.claim, claim.job_ids)
+        async with outbox.db.system() as conn:
+            assert await repository.reap(conn, lease_seconds=20, hard_limit_seconds=300) == []
+
+    assert await outbox.value("SELECT worker_id FROM generation_lanes") == hand.worker_id
+    async with outbox.db.system() as conn:
+        assert len(await repository.reap(conn, lease_seconds=20, hard_limit_seconds=300)) == 2
+
+
+async def test_what_a_stopping_worker_holds_goes_back_without_using_up_an_attempt(outbox: Outbox, hand: Hand):
+    await outbox.put(2)
+    await hand.claim()
+
+    async with outbox.db.system() as conn:
+        assert await repository.put_back(conn, hand.worker_id) == 2
+
+    assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 0
+    other = await outbox.hand(Scripted())
+    assert len(await other.claim()) == 1
+
+
+async def test_the_lane_of_a_single_job_is_gone_when_the_job_has_ended(outbox: Outbox, hand: Hand):
+    await outbox.put(3, session=None)
+    assert await outbox.value("SELECT count(*) FROM generation_lanes") == 3
+
+    await hand.work()
+
+    assert await outbox.statuses() == {"completed": 3}
+    assert await outbox.value("SELECT count(*) FROM generation_lanes") == 0
+
+
+async def test_a_failing_lane_does_not_delay_another(outbox: Outbox, hand: Hand):
+    await outbox.put(1, session="held")
+    await outbox.rows("UPDATE generation_lanes SET held_until = now() + interval '1 hour', due_at = now() + interval '1 hour'")
+    await outbox.put(1, session="free")
+    await outbox.put(1, session="held", first=1)
+
+    await hand.work()
+
+    rows = await outbox.rows("SELECT status FROM observation_generation_jobs ORDER BY seq")
+    assert [row["status"] for row in rows] == ["queued", "completed", "queued"]
+
+
+async def test_idle_lanes_are_removed_after_a_day_and_waiting_ones_never(outbox: Outbox, hand: Hand):
+    await outbox.put(1, session="done")
+    await hand.work()
+    await outbox.put(1, session="waiting")
+    await outbox.rows("UPDATE generation_lanes SET locked_at = now() - interval '25 hours'")
+
+    async with outbox.db.system_statement() as conn:
+        assert await repository.remove_idle_lanes(conn) == 1
+
+    assert len(await hand.claim()) == 1

@@ -1,0 +1,95 @@
+"""The hot reads use their index: as the tenant's role, among several teams, on tables large enough that it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import LiteralString
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.base.sql import Query
+from cmserver.observations.repository import NEWEST
+from cmserver.recall.repository import RANK
+from tests.conftest import Cast
+
+# Every 500th row has the word that is looked for; the others are of 400 words, like what agents write.
+SEED = """
+INSERT INTO observations (id, number, project_id, team_id, origin, title, narrative, content, created_at)
+SELECT gen_random_uuid(), n, %(project_id)s, %(team_id)s, 'model',
+       concat_ws(' ', 'word' || n %% 400, CASE WHEN n %% 500 = 0 THEN 'wombat' END),
+       concat_ws(' ', 'word' || n %% 397, 'word' || n %% 389, 'word' || n %% 383), '', now() - n * interval '1 minute'
+  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+"""
+
+
+@pytest.fixture
+async def crowd(db: Db, cast: Cast) -> Cast:
+    """20,000 observations: 5,000 in the project of Alice and 5,000 in another of her team, and the same at Charlie's."""
+    async with db.system() as conn:
+        for person in (cast.alice, cast.charlie):
+            team_id, other = person.team_id, uuid4()
+            await conn.execute(
+                "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'other', 'other')", [other, team_id]
+            )
+            for project_id, first in ((person.project.id, 1), (other, 5_001)):
+                rows = {"project_id": project_id, "team_id": team_id, "first": first, "last": first + 4_999}
+                await conn.execute(SEED, rows)
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE observations")
+    return cast
+
+
+async def plan(db: Db, team_id: UUID, query: LiteralString, params: dict[str, object]) -> str:
+    async with db.tenant(team_id) as conn:
+        cursor = await conn.execute("EXPLAIN " + query, params, prepare=False)
+        rows: Sequence[tuple[str]] = await cursor.fetchall()
+    return "\n".join(row[0] for row in rows)
+
+
+def searching(cast: Cast) -> dict[str, object]:
+    return {
+        "project_id": cast.alice.project.id,
+        "any": "'wombat' | 'word7'",
+        "lexemes": ["wombat", "word7"],
+        "must": "",
+        "limit": 20,
+    }
+
+
+async def test_search_finds_by_its_index(db: Db, crowd: Cast):
+    told = await plan(db, crowd.alice.team_id, RANK.text, searching(crowd))
+
+    assert "Bitmap Index Scan on observations_content_search" in told
+
+
+async def test_the_plan_test_bites_where_the_policy_stands_before_the_index(db: Db, crowd: Cast):
+    past_the_view = Query(
+        int, "SELECT count(*) FROM observations WHERE project_id = %(project_id)s AND content_search @@ %(any)s::tsquery"
+    )
+
+    told = await plan(db, crowd.alice.team_id, past_the_view.text, searching(crowd))
+
+    assert "observations_content_search" not in told
+
+
+@pytest.mark.parametrize("before", [None, datetime.now(UTC)])
+async def test_a_page_is_read_from_the_index_in_its_order(db: Db, crowd: Cast, before: datetime | None):
+    params: dict[str, object] = {
+        "team_id": crowd.alice.team_id,
+        "project_id": crowd.alice.project.id,
+        "session_id": None,
+        "kind": None,
+        "type": None,
+        "before": before,
+        "before_id": before and uuid4(),
+        "limit": 50,
+    }
+
+    told = await plan(db, crowd.alice.team_id, NEWEST.text, params)
+
+    assert "Index Scan Backward using observations_team_project" in told
+    assert "Sort" not in told
