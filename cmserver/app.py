@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -11,7 +10,7 @@ from cmserver.access.api import routes as access_routes
 from cmserver.access.keys import Authenticator
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame, not_allowed, not_found
+from cmserver.base.http.frame import Frame
 from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
 from cmserver.events.api import routes as event_routes
@@ -36,10 +35,7 @@ ROUTES: list[BaseRoute] = [
 
 def create_app(settings: Settings, db: Db, hub: Hub, bell: Bell, *, secret: bytes) -> ASGIApp:
     """The application. `secret` is the installation's, for keyed hashes."""
-    app = Starlette(
-        routes=ROUTES,
-        exception_handlers={404: not_found, 405: not_allowed, HTTPException: not_found},
-    )
+    app = Starlette(routes=ROUTES)
     authenticate = Authenticator(db)
     hub.on(KEYS, lambda _: authenticate.forget())
     app.state.settings = settings

@@ -81,9 +81,7 @@ async def migrate(url: str) -> list[str]:
 async def _check_version(conn: AsyncConnection[TupleRow]) -> None:
     major = conn.info.server_version // 10_000
     if major < OLDEST_POSTGRES:
-        raise MigrationError(
-            f"The database is PostgreSQL {major}; cmserver needs PostgreSQL {OLDEST_POSTGRES} or newer."
-        )
+        raise MigrationError(f"The database is PostgreSQL {major}; cmserver needs PostgreSQL {OLDEST_POSTGRES} or newer.")
 
 
 async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:

@@ -23,6 +23,7 @@ EVENTS: dict[str, str] = {
     "postgres.stopped": "The embedded PostgreSQL was stopped.",
     "provider.paused": "A provider is left alone for a while, because it refused, is overloaded or out of reach.",
     "provider.resumed": "A paused provider is asked again.",
+    "request.abandoned": "A client went away before its request was read.",
     "request.failed": "A request ended in an error that is a bug or an outage; the answer carries the same request id.",
     "server.started": "The server listens.",
     "server.stopped": "The server has stopped.",

@@ -14,7 +14,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.ids import new_id
 from cmserver.base.live import Hub
-from cmserver.base.sql import Query
+from cmserver.generation import repository
 
 JOBS = "cmserver_jobs"
 DONE = "cmserver_done"
@@ -24,8 +24,6 @@ CHANNELS = [JOBS, DONE, CANCEL, KEYS]
 
 _TICK_SECONDS = 0.01
 _LANES_A_MESSAGE = 100
-
-NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
 
 
 class Bell:
@@ -79,6 +77,6 @@ class Bell:
     async def _notify(self, channel: str, payload: str) -> None:
         try:
             async with self._db.system_statement() as conn:
-                await NOTIFY.run(conn, channel=channel, payload=payload)
+                await repository.notify(conn, channel, payload)
         except Unavailable:
             return  # whoever waits looks again by himself

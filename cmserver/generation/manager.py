@@ -63,8 +63,10 @@ class OutboxManager(manager.JobManager):
         return self._claims[claim]
 
     async def register_worker(self) -> int:
-        self._worker_id = await super().register_worker()
-        return self._worker_id
+        self._worker_id = worker_id = await super().register_worker()
+        async with self._db.system_statement() as conn:
+            await repository.sign_on(conn, worker_id, self._label)
+        return worker_id
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> jobs.Job | None:
         """One claimed batch; claims for all free slots when none is at hand."""

@@ -17,8 +17,10 @@ OWNS = {
     "observation_generation_job_events",
     "generation_lanes",
     "generation_runs",
+    "generation_workers",
     "provider_pauses",
 }
+BORROWS = {"procrastinate_workers"}  # our worker's heartbeat is its lease, and has its own rule
 
 # One statement: as many due lanes as there are free slots, and of each the waiting jobs that make its next batch. Jobs that carry a
 # stored answer form exactly that batch; otherwise up to the first summary, and a summary alone. A worker without a live
@@ -171,6 +173,10 @@ PUT_BACK_LANES = Query(
 )
 
 REAP = Query(UUID, "SELECT requeue_stale(%(lease_seconds)s, %(hard_limit_seconds)s)")
+
+SIGN_ON = Query(int, "INSERT INTO generation_workers (worker_id, label) VALUES (%(worker_id)s, %(label)s)")
+
+SIGN_OFF = Query(int, "DELETE FROM generation_workers WHERE worker_id = %(worker_id)s")
 
 TO_ABORT = Query(
     int,
@@ -341,11 +347,13 @@ QUEUE_COUNTS = Query(
            count(*) FILTER (WHERE status = 'failed') AS failed,
            count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
            extract(epoch FROM now() - min(created_at) FILTER (WHERE status = 'queued'))::float8 AS oldest_waiting_seconds,
-           (SELECT count(*) FROM procrastinate_workers w
+           (SELECT count(*) FROM generation_workers g JOIN procrastinate_workers w ON w.id = g.worker_id
              WHERE w.last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)) AS workers
       FROM jobs
     """,
 )
+
+NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
 
 
 async def claim(
@@ -390,10 +398,16 @@ async def end_jobs(conn: Conn, claim: int, ends: Sequence[End], *, hold_seconds:
     return set(await END_JOBS.all(conn, claim=claim, ends=Jsonb(list(ends)), hold_seconds=hold_seconds))
 
 
+async def sign_on(conn: Conn, worker_id: int, label: str) -> None:
+    """Note who a worker is (host and process)."""
+    await SIGN_ON.run(conn, worker_id=worker_id, label=label)
+
+
 async def put_back(conn: Conn, worker_id: int) -> int:
     """All that a stopping worker holds; its attempts do not count. How many jobs."""
     jobs = await PUT_BACK_JOBS.run(conn, worker_id=worker_id)
     await PUT_BACK_LANES.run(conn, worker_id=worker_id)
+    await SIGN_OFF.run(conn, worker_id=worker_id)
     return jobs
 
 
@@ -536,3 +550,8 @@ async def wake_lane(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> 
 
 async def queue_counts(conn: Conn, *, lease_seconds: float, team_id: UUID | None = None) -> QueueCounts:
     return await QUEUE_COUNTS.one(conn, lease_seconds=lease_seconds, team_id=team_id)
+
+
+async def notify(conn: Conn, channel: str, payload: str) -> None:
+    """Tell every process that listens on the channel. Not in a transaction that writes: see the bell."""
+    await NOTIFY.run(conn, channel=channel, payload=payload)

@@ -58,7 +58,7 @@ class Recorder:
         """
         try:
             return await self._record(principal, incoming, at_once=at_once)
-        except errors.ForeignKeyViolation:
+        except (errors.ForeignKeyViolation, errors.InsufficientPrivilege):
             # A session or project was deleted while we remembered it.
             self._sessions.clear()
         try:
@@ -66,6 +66,9 @@ class Recorder:
         except errors.ForeignKeyViolation as error:
             named = error.diag.constraint_name or ""
             raise NotFound(_SESSION_GONE if named.startswith(_SESSION_KEY) else _PROJECT_GONE) from error
+        except errors.InsufficientPrivilege as error:
+            # Another team's session: its lane is there, and row-level security does not let us touch it.
+            raise NotFound(_SESSION_GONE) from error
 
     async def _record(self, principal: Principal, incoming: Sequence[Incoming], *, at_once: bool) -> list[Recorded]:
         rows = [await self._row(principal, one, place) for place, one in enumerate(incoming)]

@@ -76,7 +76,7 @@ SCHEMA = Query(
     SELECT (SELECT max(number) FROM schema_migrations) AS number,
            EXISTS (SELECT FROM pg_extension WHERE extname = 'vector') AS vectors,
            current_setting('server_version') AS postgres,
-           (SELECT count(DISTINCT w.id) FROM procrastinate_workers w
+           (SELECT count(*) FROM generation_workers g JOIN procrastinate_workers w ON w.id = g.worker_id
              WHERE w.last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)) AS workers
     """,
 )

@@ -43,4 +43,4 @@ def marks(query: str) -> tuple[str, str]:
     query = query[:MOST_CHARS].replace("\x00", " ")
     binding = [f'{sign}"{phrase}"' if phrase else f'-"{word}"' for sign, phrase, word in _MARKED.findall(query)]
     words = _MARKED.sub(lambda mark: mark[2] if mark[2] and not mark[1] else " ", query)
-    return words, " ".join(binding[:MOST_WORDS])
+    return words, " ".join(binding)

@@ -147,6 +147,13 @@ CREATE TABLE provider_pauses (
     times     integer NOT NULL DEFAULT 1
 );
 
+-- No team: who works on the outbox. procrastinate keeps the heartbeats, of these and of the workers of its own queue.
+CREATE TABLE generation_workers (
+    worker_id  bigint PRIMARY KEY,
+    label      text NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT now()
+);
+
 -- The law of a job's life, for workers and for whoever types UPDATE in psql alike. It also writes the timestamps that belong to a step.
 CREATE FUNCTION generation_job_law() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -289,6 +296,8 @@ BEGIN
     UPDATE generation_lanes l
        SET worker_id = NULL, claim = NULL, due_at = greatest(l.held_until, now())
       FROM free WHERE l.lane = free.lane;
+
+    DELETE FROM generation_workers g WHERE NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = g.worker_id);
 END $$;
 COMMENT ON FUNCTION requeue_stale(double precision, double precision)
     IS 'Gives back what dead workers hold; returns the jobs. Every worker does this every two seconds.';
@@ -312,9 +321,11 @@ CREATE VIEW failed_jobs AS
       FROM observation_generation_jobs j JOIN projects p ON p.id = j.project_id JOIN teams t ON t.id = j.team_id
      WHERE j.status = 'failed';
 CREATE VIEW worker_overview AS
-    SELECT w.id AS worker_id, w.last_heartbeat, now() - w.last_heartbeat AS silent_for,
+    SELECT g.worker_id, g.label, g.started_at, w.last_heartbeat, now() - w.last_heartbeat AS silent_for,
            count(l.lane) AS lanes, min(l.locked_at) AS oldest_batch
-      FROM procrastinate_workers w LEFT JOIN generation_lanes l ON l.worker_id = w.id GROUP BY w.id, w.last_heartbeat;
+      FROM generation_workers g LEFT JOIN procrastinate_workers w ON w.id = g.worker_id
+      LEFT JOIN generation_lanes l ON l.worker_id = g.worker_id
+     GROUP BY g.worker_id, g.label, g.started_at, w.last_heartbeat;
 CREATE VIEW spend_by_project AS
     SELECT t.name AS team, p.canonical_id AS project, r.provider, r.model, date_trunc('day', r.created_at) AS day,
            count(*) AS calls, count(*) FILTER (WHERE r.status = 'failed') AS failed_calls,

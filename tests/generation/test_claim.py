@@ -13,7 +13,6 @@ from cmserver.ingest import session as sessions
 from tests.conftest import Cast
 from tests.generation.tools import Hand, Outbox, Scripted
 
-
 _WAITING_FOR_A_LOCK = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
@@ -107,8 +106,8 @@ async def test_an_event_that_commits_while_the_release_waits_for_its_lock_is_not
         # What ingest does last: it holds the lane's row until it commits.
         await ingest.execute("UPDATE generation_lanes SET due_at = least(due_at, now()) WHERE lane = %s", [lane])
         running = asyncio.create_task(hand.generator.run(claim))
-        while not (await outbox.value(_WAITING_FOR_A_LOCK) or running.done()):
-            await asyncio.sleep(0.005)  # noqa: ASYNC110 - the database has no event for this
+        while not (await outbox.value(_WAITING_FOR_A_LOCK) or running.done()):  # noqa: ASYNC110 - the database has no event
+            await asyncio.sleep(0.005)
         assert not running.done()
     await running
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import structlog
-from starlette.requests import Request
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from cmserver.base.errors import CmserverError
 from cmserver.base.http.wire import answer, refusal
@@ -22,18 +24,22 @@ _HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 ]
+_NOT_FOUND = ("NotFound", "There is no such path.")
+_NOT_ALLOWED = ("MethodNotAllowed", "This path does not take that method.")
 
 
 class Frame:
-    """Pure ASGI: on the way of every event, so it does little."""
+    """Pure ASGI: on the way of every event, so it does little. Calls the application's router itself, past Starlette's own
+    error handling, so that there is one table of errors and one place that writes them.
+    """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: Starlette) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return  # no websockets here, and whoever runs the server opens and closes what it needs
+        scope["app"] = self._app
         given = next((value for name, value in scope["headers"] if name == b"x-request-id" and _ID.match(value)), None)
         request_id = given or str(new_id()).encode()
         started = False
@@ -47,9 +53,16 @@ class Frame:
 
         with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):
             try:
-                await self._app(scope, receive, send_framed)
+                await self._app.router(scope, receive, send_framed)
             except CmserverError as error:
                 await _last_word(refusal(error, request_id.decode()), scope, receive, send_framed, started=started)
+            except HTTPException as error:
+                name, message = _NOT_FOUND if error.status_code == 404 else _NOT_ALLOWED
+                told = {"error": name, "message": message, "requestId": request_id.decode()}
+                response = answer(told, error.status_code, dict(error.headers or {}))
+                await _last_word(response, scope, receive, send_framed, started=started)
+            except ClientDisconnect:
+                log.debug("request.abandoned", path=scope["path"])
             except Exception:
                 log.exception("request.failed", method=scope["method"], path=scope["path"])
                 told = {"error": "InternalError", "message": "Internal error.", "requestId": request_id.decode()}
@@ -59,13 +72,3 @@ class Frame:
 async def _last_word(response: Response, scope: Scope, receive: Receive, send: Send, *, started: bool) -> None:
     if not started:
         await response(scope, receive, send)
-
-
-async def not_found(_request: Request, _error: Exception) -> Response:
-    """For paths that no route has."""
-    return answer({"error": "NotFound", "message": "There is no such path."}, 404)
-
-
-async def not_allowed(_request: Request, _error: Exception) -> Response:
-    """For methods that a path does not have."""
-    return answer({"error": "MethodNotAllowed", "message": "This path does not take that method."}, 405)

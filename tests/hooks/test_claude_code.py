@@ -1,0 +1,122 @@
+"""Claude Code's hooks, from payload to event and back to its output."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.base.errors import Invalid
+from cmserver.generation.bell import Bell
+from cmserver.hooks.claude_code import understand
+from tests.conftest import Cast, mint
+from tests.generation.tools import Outbox, Scripted
+
+HOOK = "/v1/hooks/claude-code"
+COMMON = {"session_id": "fb927459", "cwd": "/home/alice/src/orders", "prompt_id": "p1"}
+
+
+def payload(name: str, **fields: object) -> dict[str, object]:
+    return {**COMMON, "hook_event_name": name, **fields}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "event_type", "generate", "source_event_id"),
+    [
+        ("SessionStart", {"source": "startup"}, "session_start", False, None),
+        ("UserPromptSubmit", {"prompt": "hi"}, "user_prompt", False, "UserPromptSubmit:p1"),
+        ("PostToolUse", {"tool_name": "Bash", "tool_use_id": "t1"}, "tool_use", True, "PostToolUse:t1"),
+        ("PostToolUseFailure", {"tool_name": "Bash", "tool_use_id": "t1"}, "tool_use_failure", True, "PostToolUseFailure:t1"),
+        ("Stop", {"last_assistant_message": "done"}, "assistant_message", False, None),
+        ("SubagentStop", {"agent_id": "a1"}, "subagent_stop", False, None),
+        ("SessionEnd", {"reason": "other"}, "session_end", False, None),
+        ("SomethingNew", {}, "something_new", False, None),
+        ("PreToolUse", {"tool_name": "Bash", "tool_use_id": "t1"}, None, False, "PreToolUse:t1"),
+        ("PostToolUse", {"tool_name": "mcp__cmserver__observation_search", "tool_use_id": "t1"}, None, True, "PostToolUse:t1"),
+    ],
+)
+def test_each_hook_becomes_the_event_it_is(
+    name: str, fields: dict[str, object], event_type: str | None, generate: bool, source_event_id: str | None
+):
+    call = understand(payload(name, **fields), None)
+
+    assert (call.event_type, call.generate, call.source_event_id) == (event_type, generate, source_event_id)
+
+
+def test_a_delivery_id_tells_payloads_without_a_tool_use_apart():
+    assert understand(payload("Stop"), "d1").source_event_id == "delivery:d1"
+
+
+@pytest.mark.parametrize(
+    "wrong", [[], "text", None, {"hook_event_name": "Stop"}, {"session_id": "s"}, payload("Stop", session_id=7)]
+)
+def test_what_is_no_hook_s_payload_is_refused(wrong: object):
+    with pytest.raises(Invalid):
+        understand(wrong, None)
+
+
+async def test_a_session_s_hooks_lead_to_observations_and_one_summary(client: httpx.AsyncClient, cast: Cast, db: Db, bell: Bell):
+    async def send(body: dict[str, object]) -> dict[str, object]:
+        response = await client.post(HOOK, json=body, headers=cast.alice.headers)
+        assert response.status_code == 200
+        return response.json()
+
+    started = await send(payload("SessionStart", source="startup"))
+    assert "nothing has been recorded" in str(started["hookSpecificOutput"])
+    for body in (
+        payload("UserPromptSubmit", prompt="please write a note"),
+        payload("PostToolUse", tool_name="Write", tool_input={"file_path": "/home/alice/src/orders/note.txt"}, tool_use_id="t1"),
+        payload("PostToolUse", tool_name="Write", tool_input={"file_path": "/home/alice/src/orders/note.txt"}, tool_use_id="t1"),
+        payload("Stop", last_assistant_message="All done."),
+        payload("SessionEnd", reason="other"),
+        payload("SessionEnd", reason="other"),
+    ):
+        assert await send(body) == {}
+
+    provider = Scripted()
+    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    await (await outbox.hand(provider)).work()
+
+    assert [prompt.kind for prompt in provider.prompts] == ["observations", "summary"]
+    assert provider.prompts[0].root == "/home/alice/src/orders"
+    assert provider.prompts[0].requests == ["please write a note"]
+    assert len(provider.prompts[0].events) == 1
+    assert provider.prompts[1].last_message == "All done."
+    assert await outbox.value("SELECT count(*) FROM observations WHERE kind = 'summary'") == 1
+    project = await outbox.value("SELECT canonical_id FROM projects p JOIN observations o ON o.project_id = p.id LIMIT 1")
+    assert project == "/home/alice/src/orders"
+
+    resumed = await send(payload("SessionStart", source="resume"))
+    assert "saw e1" in str(resumed["hookSpecificOutput"])
+
+
+async def test_the_git_remote_names_the_project_and_the_key_s_own_project_comes_first(
+    client: httpx.AsyncClient, cast: Cast, db: Db
+):
+    _, bound = await mint(
+        db, cast.alice.team_id, "hook", scopes=["events:write", "sessions:write"], project_id=cast.alice.project.id
+    )
+    remote = {"X-Cmserver-Git-Remote": "git@github.com:acme/shop.git", "X-Cmserver-Delivery": "d1"}
+
+    await client.post(HOOK, json=payload("Stop"), headers={**cast.alice.headers, **remote})
+    await client.post(HOOK, json=payload("Stop"), headers={"X-Api-Key": bound, **remote, "X-Cmserver-Delivery": "d2"})
+
+    async with db.system() as conn:
+        cursor = await conn.execute(
+            "SELECT p.canonical_id FROM agent_events e JOIN projects p ON p.id = e.project_id ORDER BY e.received_at"
+        )
+        assert [row[0] for row in await cursor.fetchall()] == ["github.com/acme/shop", "github.com/acme/orders"]
+
+
+async def test_a_wrong_key_is_told_where_the_user_sees_it(client: httpx.AsyncClient, cast: Cast):
+    response = await client.post(HOOK, json=payload("Stop"), headers={"X-Api-Key": "cms_nothing"})
+
+    assert response.status_code == 403
+    assert response.json()["systemMessage"].startswith("cmserver: This API key is wrong")
+
+
+async def test_an_unknown_client_is_told_which_there_are(client: httpx.AsyncClient, cast: Cast):
+    response = await client.post("/v1/hooks/emacs", json=payload("Stop"), headers=cast.alice.headers)
+
+    assert response.status_code == 404
+    assert "claude-code" in response.json()["message"]

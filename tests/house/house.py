@@ -1,0 +1,80 @@
+"""What the whole-house tests look at: the package's source, its queries, and who owns which table."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+import cmserver
+from cmserver.base.sql import Query
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "cmserver"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """One file of the package: its dotted name and its syntax tree."""
+
+    module: str
+    tree: ast.Module
+
+    @property
+    def last(self) -> str:
+        return self.module.rpartition(".")[2]
+
+    @property
+    def room(self) -> str:
+        return self.module.split(".")[1]
+
+
+def sources() -> list[Source]:
+    """Every file below cmserver/ but the bare __init__."""
+    files = sorted(file for file in PACKAGE.rglob("*.py") if file.name != "__init__.py")
+    return [source(file.read_text(encoding="utf-8"), _dotted(file)) for file in files]
+
+
+def source(text: str, module: str = "cmserver.example.verb") -> Source:
+    return Source(module, ast.parse(text))
+
+
+def _dotted(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
+
+
+def modules() -> list[ModuleType]:
+    """Every module of the package, imported."""
+    found = pkgutil.walk_packages(cmserver.__path__, "cmserver.")
+    return [importlib.import_module(one.name) for one in found if not one.name.endswith("__main__")]
+
+
+def queries() -> Iterator[tuple[str, Query[object]]]:
+    """Dotted name and query, each once, where it is defined (a query that is imported elsewhere is the same object)."""
+    seen: set[int] = set()
+    for module in modules():
+        for name, value in vars(module).items():
+            if isinstance(value, Query) and id(value) not in seen:  # pyright: ignore[reportUnknownArgumentType]
+                seen.add(id(value))  # pyright: ignore[reportUnknownArgumentType]
+                yield f"{module.__name__}.{name}", value
+
+
+def declared(name: str) -> dict[str, set[str]]:
+    """Room -> its tables, from every module-level `OWNS` or `BORROWS`."""
+    found: dict[str, set[str]] = {}
+    for module in modules():
+        if name in vars(module):
+            room = module.__name__.split(".")[1]
+            found[room] = found.get(room, set()) | vars(module)[name]
+    return found
+
+
+def owner_of(table: str) -> str | None:
+    """The room that owns the table. What procrastinate brings belongs to base."""
+    if table.startswith("procrastinate_"):
+        return "base"
+    return next((room for room, tables in declared("OWNS").items() if table in tables), None)

@@ -1,0 +1,95 @@
+"""`conn` means: in somebody's transaction, never the network. And the owner's connection, which sees every team, is taken in few
+places, each with its reason."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.house.house import Source, source, sources
+
+OPENS = {"tenant", "system", "system_statement", "transaction", "connection"}
+NETWORK = {"httpx", "anthropic"}
+
+
+def network_with_a_connection(one: Source) -> Iterator[str]:
+    """Calls of a provider or an HTTP client between taking a connection and giving it back."""
+    for node in ast.walk(one.tree):
+        if isinstance(node, (ast.AsyncWith, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and _has_connection(node):
+            for call in ast.walk(node):
+                if isinstance(call, ast.Call) and _is_network(call.func):
+                    yield f"{one.module}:{call.lineno} calls {ast.unparse(call.func)} while it has a connection"
+
+
+def _has_connection(node: ast.AsyncWith | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> bool:
+    if not isinstance(node, ast.AsyncWith):
+        return any(argument.arg == "conn" for argument in [*node.args.args, *node.args.kwonlyargs])
+    calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr in OPENS for call in calls)
+
+
+def _is_network(called: ast.expr) -> bool:
+    words = ast.unparse(called).split(".")
+    return words[-1] == "complete" or bool(NETWORK & set(words))
+
+
+def test_nobody_calls_the_network_while_he_has_a_connection():
+    assert [said for one in sources() for said in network_with_a_connection(one)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "async def run(self):\n    async with self._db.system() as conn:\n        await self._provider.complete(prompt)",
+        "async def run(db):\n    async with db.tenant(team) as conn, other:\n        httpx.get(url)",
+        "async def run(conn: Conn):\n    async with anthropic.AsyncAnthropic() as model:\n        pass",
+        "act = lambda conn: provider.complete(conn)",
+    ],
+)
+def test_the_test_above_sees_what_it_should(text: str):
+    assert len(list(network_with_a_connection(source(text)))) == 1
+    assert list(network_with_a_connection(source(text.replace("conn", "_").replace("async with ", "async with x")))) == []
+
+
+OWNERS_DOOR = {
+    "access.bootstrap.bootstrap": "makes the first team and its key",
+    "access.keys.Authenticator._look_up": "a key's team is known only once the key is found",
+}
+"""Where the owner's connection is taken, and why the tenant's would not do."""
+
+
+def owners_door(one: Source) -> Iterator[str]:
+    """`module.function` of each place that takes a connection of the owner's."""
+    yield from _walk(one.tree, one.module.removeprefix("cmserver."))
+
+
+def _walk(node: ast.AST, name: str) -> Iterator[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        name = f"{name}.{node.name}"
+    if isinstance(node, ast.Attribute) and node.attr in {"system", "system_statement", "in_system", "owner_pool"}:
+        yield name
+    for child in ast.iter_child_nodes(node):
+        yield from _walk(child, name)
+
+
+def test_the_owners_connection_is_taken_only_where_a_reason_stands():
+    found = {place for one in sources() if one.module != "cmserver.base.db" for place in owners_door(one)}
+
+    assert found - OWNERS_DOOR.keys() == set(), "use db.tenant, or add the place to OWNERS_DOOR with its reason"
+    assert OWNERS_DOOR.keys() - found == set(), "take these out of OWNERS_DOOR"
+
+
+def test_the_test_above_sees_each_way_to_the_owner():
+    text = """
+class Room:
+    async def sees(self):
+        async with self._db.system() as conn, db.system_statement():
+            pass
+def lends(db):
+    return db.owner_pool
+act = db.in_system(f)
+"""
+
+    assert list(owners_door(source(text))) == ["example.verb.Room.sees"] * 2 + ["example.verb.lends", "example.verb"]

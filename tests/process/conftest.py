@@ -1,0 +1,85 @@
+"""Folders, users and programs for the tests that start the real thing; whatever they start has ended when they end."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.process.program import ROOT, Program, User
+from tests.process.slow_provider import Gate
+
+_ORDINARY_USER = "cmserver-test-user"
+
+
+@pytest.fixture
+def folder() -> Generator[Path]:
+    """Unlike tmp_path one that other users can pass through, and with a short name."""
+    found = Path(tempfile.mkdtemp(prefix="cms-"))
+    found.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.fixture
+def gate(folder: Path) -> Gate:
+    return Gate(folder / "gate")
+
+
+class Run(Protocol):
+    """Starts `cmserver run <words>` in the test's folder; its output is kept under the label."""
+
+    def __call__(self, label: str, *words: str, settings: Mapping[str, str] | None = None, user: User | None = None) -> Program: ...
+
+
+@pytest.fixture
+def run(folder: Path) -> Generator[Run]:
+    started: list[Program] = []
+
+    def start(label: str, *words: str, settings: Mapping[str, str] | None = None, user: User | None = None) -> Program:
+        program = Program(folder, label, *words, settings=settings or {}, user=user)
+        started.append(program)
+        return program
+
+    yield start
+    for program in reversed(started):
+        program.end()
+
+
+@pytest.fixture
+def ordinary_user(folder: Path) -> Generator[User]:
+    """Somebody without rights, owner of the test's folder. Only root needs (and can make) one."""
+    if os.geteuid() != 0:
+        pytest.skip("the tests run as an ordinary user already: the other cases are this one")
+    made = False
+    try:
+        found = pwd.getpwnam(_ORDINARY_USER)
+    except KeyError:
+        subprocess.run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _ORDINARY_USER], check=True)
+        found, made = pwd.getpwnam(_ORDINARY_USER), True
+    try:
+        seen = subprocess.run(
+            [sys.executable, "-c", "import cmserver, psycopg"],
+            user=found.pw_uid,
+            group=found.pw_gid,
+            extra_groups=[],
+            cwd="/",
+            env={"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            check=False,
+        )
+        if seen.returncode != 0:
+            pytest.skip(f"no other user can read this checkout or its Python ({ROOT}), so none can run the program from it")
+        os.chown(folder, found.pw_uid, found.pw_gid)
+        yield User(uid=found.pw_uid, gid=found.pw_gid)
+    finally:
+        if made:
+            subprocess.run(["userdel", _ORDINARY_USER], check=False, capture_output=True)

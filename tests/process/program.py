@@ -1,0 +1,261 @@
+"""Starts the real program, as a user would, and looks at it from outside: its output, its files, its database, its HTTP answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TypeVar, cast
+
+import httpx
+import msgspec
+import psycopg
+from psycopg.rows import dict_row
+
+from cmserver.base import credentials
+from cmserver.base.postgres import Embedded
+from cmserver.cli import state
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 60.0
+_TICK_SECONDS = 0.02
+
+QUICK_LEASE = {
+    "CMSERVER_LEASE_SECONDS": "2",
+    "CMSERVER_HEARTBEAT_SECONDS": "0.5",
+    "CMSERVER_DRAIN_SECONDS": "1",
+    "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0",
+}
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the program runs as, when that is somebody else than who runs the tests."""
+
+    uid: int
+    gid: int
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = PATIENCE_SECONDS) -> T:
+    """What `look` finds, once that is something true; AssertionError naming `what` when it takes too long."""
+    end = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < end, f"waited {seconds:g} s in vain for {what}"
+        time.sleep(_TICK_SECONDS)
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process has that pid; what is only waiting to be reaped counts as gone."""
+    shown = subprocess.run(["ps", "-p", str(pid), "-o", "stat="], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()[:1] not in {"", "Z"}
+
+
+def wait_until_gone(pid: int) -> None:
+    wait_for(f"the end of process {pid}", lambda: not is_there(pid))
+
+
+def environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """Nothing of the surroundings' settings; any free port; logs that a program can read."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("CMSERVER_") or name.startswith("CMSERVER_TEST_")
+    }
+    ours = {
+        "HOME": str(folder),
+        "PYTHONPATH": str(ROOT),
+        "CMSERVER_DATA_DIR": str(folder / "data"),
+        "CMSERVER_PORT": "0",
+        "CMSERVER_LOG_FORMAT": "json",
+    }
+    return {**kept, **ours, **settings}
+
+
+def command(folder: Path, *words: str, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """`cmserver <words>`, run to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "cmserver", *words],
+        env=environment(folder, settings or {}),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS * 2,
+        check=False,
+    )
+
+
+class Program:
+    """`cmserver run`, running."""
+
+    def __init__(self, folder: Path, label: str, *words: str, settings: Mapping[str, str], user: User | None = None) -> None:
+        self.data_dir = folder / "data"
+        self.label = label
+        self.began = time.monotonic()
+        self._out, self._err = folder / f"{label}.out", folder / f"{label}.err"
+        with self._opened(self._out) as out, self._opened(self._err) as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cmserver", "run", *words],
+                env=environment(folder, settings),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                user=user.uid if user else None,
+                group=user.gid if user else None,
+                extra_groups=[] if user else None,
+            )
+
+    @staticmethod
+    def _opened(path: Path) -> IO[bytes]:
+        return path.open("wb")
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    # -- what it says
+
+    @property
+    def output(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def errors(self) -> str:
+        return self._err.read_text()
+
+    def logged(self, event: str) -> list[dict[str, object]]:
+        """The log records of that name, oldest first."""
+        lines = self.errors.splitlines(keepends=True)
+        records = [cast("dict[str, object]", json.loads(line)) for line in lines if line.startswith("{") and line.endswith("\n")]
+        return [record for record in records if record["event"] == event]
+
+    def wait_for_log(self, event: str, count: int = 1) -> dict[str, object]:
+        def look() -> dict[str, object] | None:
+            found = self.logged(event)
+            return found[count - 1] if len(found) >= count else None
+
+        return self._wait_for(f"{event!r} in the log of {self.label}", look)
+
+    # -- whether it is there
+
+    def wait_until_ready(self) -> float:
+        """Until /readyz answers; the seconds from the start."""
+
+        def ready() -> bool:
+            found = state.running(self.data_dir)
+            if found is None or found.pid != self.pid:
+                return False
+            return httpx.get(f"{found.url}/readyz", timeout=20, trust_env=False).status_code == 200
+
+        self._wait_for(f"{self.label} to be ready", ready)
+        return time.monotonic() - self.began
+
+    def wait_until_working(self) -> None:
+        """For a worker, which has no port."""
+        self._wait_for(f"{self.label} to work", lambda: "The worker is running" in self.output)
+
+    def _wait_for(self, what: str, look: Callable[[], T | None]) -> T:
+        def look_while_alive() -> T | None:
+            found = look()
+            assert found or self.process.poll() is None, (
+                f"{self.label} ended (code {self.process.returncode}):\n{self.errors[-4000:]}"
+            )
+            return found
+
+        return wait_for(what, look_while_alive)
+
+    @property
+    def postgres_pid(self) -> int:
+        return cast("int", self.wait_for_log("postgres.started")["pid"])
+
+    def send(self, sign: signal.Signals) -> None:
+        self.process.send_signal(sign)
+
+    def stop(self, sign: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal and wait for the end; the exit code."""
+        self.send(sign)
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def end(self) -> None:
+        """Whatever state it is in, it and its postgres are gone afterwards."""
+        if self.process.poll() is None:
+            self.send(signal.SIGCONT)
+            self.send(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for record in [*self.logged("postgres.started"), *self.logged("postgres.restarted")]:
+            wait_until_gone(cast("int", record["pid"]))
+
+    # -- what it answers
+
+    @property
+    def url(self) -> str:
+        found = state.running(self.data_dir)
+        assert found is not None
+        return found.url
+
+    @property
+    def key(self) -> str:
+        found = credentials.read(self.data_dir)
+        assert found is not None
+        return found.key
+
+    @contextmanager
+    def http(self) -> Generator[httpx.Client]:
+        with httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=40, trust_env=False
+        ) as client:
+            yield client
+
+
+@contextmanager
+def embedded_database(folder: Path) -> Generator[str]:
+    """The URL of the database of a program that has ended, running for the moment."""
+    embedded = Embedded(folder / "data", durable=False)
+    embedded.start()
+    try:
+        yield embedded.url
+    finally:
+        embedded.stop()
+
+
+def rows(url: str, question: str, **values: object) -> list[dict[str, object]]:
+    """The answer of the database, asked as its owner."""
+    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as conn:
+        return conn.execute(question.encode(), values).fetchall()
+
+
+def number(url: str, question: str, **values: object) -> int:
+    return cast("int", next(iter(rows(url, question, **values)[0].values())))
+
+
+def life_of(url: str, job_id: object) -> list[object]:
+    """What the lifecycle log says of a job, in order."""
+    return [
+        row["event_type"]
+        for row in rows(
+            url,
+            "SELECT event_type FROM observation_generation_job_events WHERE generation_job_id = %(job)s ORDER BY id",
+            job=job_id,
+        )
+    ]
+
+
+def wait_until_settled(url: str) -> None:
+    """Until no job waits or is worked on."""
+    wait_for(
+        "all jobs to end",
+        lambda: number(url, "SELECT count(*) FROM observation_generation_jobs WHERE status IN ('queued', 'processing')") == 0,
+    )

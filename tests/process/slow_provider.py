@@ -1,0 +1,65 @@
+"""A provider that a test holds in its hand: it says in a folder that it was asked, and answers when the test opens the gate there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from itertools import count
+from pathlib import Path
+
+from cmserver.providers.model import Completion, Prompt
+from cmserver.providers.offline import Offline
+
+GATE = "CMSERVER_TEST_GATE"
+"""The folder; without it there is no gate."""
+WORK = "CMSERVER_TEST_WORK_SECONDS"
+"""How long an answer takes at the most, as if it were work."""
+OPEN = "open"
+
+
+class SlowProvider:
+    """Answers as the offline provider does, only later."""
+
+    def __init__(self) -> None:
+        gate = os.environ.get(GATE)
+        self._gate = Path(gate) if gate else None
+        self._work_seconds = float(os.environ.get(WORK, "0"))
+        self._asked = count(1)
+        self._offline = Offline()
+
+    @property
+    def name(self) -> str:
+        return "slow"
+
+    async def complete(self, prompt: Prompt) -> Completion:
+        if self._gate is not None:
+            (self._gate / f"asked-{os.getpid()}-{next(self._asked)}").touch()
+            while not (self._gate / OPEN).exists():  # noqa: ASYNC240 - the gate is a file
+                await asyncio.sleep(0.02)
+        if self._work_seconds:
+            await asyncio.sleep(random.uniform(0, self._work_seconds))
+        return await self._offline.complete(prompt)
+
+
+def make() -> SlowProvider:
+    return SlowProvider()
+
+
+class Gate:
+    """The test's side of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"CMSERVER_PROVIDER": f"{__name__}:make", GATE: str(self._folder)}
+
+    def asked(self) -> list[int]:
+        """The pids of those who have asked, in no order; one entry for each call."""
+        return [int(path.name.split("-")[1]) for path in self._folder.glob("asked-*")]
+
+    def open(self) -> None:
+        (self._folder / OPEN).touch()
