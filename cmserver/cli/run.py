@@ -27,11 +27,11 @@ from cmserver.app import create_app
 from cmserver.base import credentials, logs
 from cmserver.base.credentials import BadCredentials, Credentials
 from cmserver.base.db import Db
-from cmserver.base.errors import Unavailable
+from cmserver.base.errors import Invalid, Unavailable
 from cmserver.base.live import Hub
 from cmserver.base.migrate import connect_when_ready, installation_secret, migrate
 from cmserver.base.postgres import Embedded, SetupError, make_data_dir
-from cmserver.base.settings import Settings, load
+from cmserver.base.settings import BadSetting, Settings, load
 from cmserver.cli import state
 from cmserver.cli.exits import InUse
 from cmserver.generation.bell import CHANNELS, Bell
@@ -64,7 +64,7 @@ def _run(role: Role, config_file: Path | None, host: str | None, port: str | Non
     logs.configure(settings.log_format, settings.log_level)
     for warning in loaded.warnings:
         log.warning("setting.unknown", hint=warning)
-    provider = registry.load(settings.provider, model=settings.model, base_url=settings.base_url)
+    provider = _provider(settings)
     listener = _listener(settings) if role != "worker" else None
     embedded = _embedded(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -74,6 +74,13 @@ def _run(role: Role, config_file: Path | None, host: str | None, port: str | Non
             # Before the runner waits for its threads: one of them may be waiting for a postgres that is just being restarted.
             if embedded is not None:
                 embedded.stop()
+
+
+def _provider(settings: Settings) -> Provider:
+    try:
+        return registry.load(settings.provider, model=settings.model, base_url=settings.base_url)
+    except Invalid as error:
+        raise BadSetting(f"CMSERVER_PROVIDER: {error}") from error
 
 
 def _embedded(settings: Settings) -> Embedded | None:

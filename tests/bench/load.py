@@ -12,15 +12,18 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import LiteralString
 from uuid import UUID
 
 import msgspec
 import uvloop
 from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
 
 from cmserver.base.db import TENANT_ROLE, with_options
 from cmserver.base.ids import new_id
@@ -113,6 +116,7 @@ class _Connection(asyncio.Protocol):
         self._head = b""
         self._missing: int | None = None
         self._began = 0.0
+        self._due = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -198,22 +202,21 @@ async def _over_sql(order: Sql) -> Done:
     connections = [await AsyncConnection.connect(url, autocommit=True) for _ in range(order.connections)]
     try:
         clock = _Clock(order)
-        send = _one if order.batch == 1 else _many
-        await asyncio.gather(*(_sending(conn, clock, send(order, place)) for place, conn in enumerate(connections)))
+        text, params = (INGEST_ONE.text, _one) if order.batch == 1 else (INGEST.text, _many)
+        await asyncio.gather(*(_sending(conn, clock, text, params(order, place)) for place, conn in enumerate(connections)))
         return clock.done()
     finally:
         for conn in connections:
             await conn.close()
 
 
-async def _sending(conn: AsyncConnection, clock: _Clock, statements: Iterator[dict[str, object]]) -> None:
-    text = INGEST.text
+async def _sending(
+    conn: AsyncConnection[TupleRow], clock: _Clock, text: LiteralString, params: Iterator[dict[str, object]]
+) -> None:
     while clock.may_begin():
-        params = next(statements)
-        if "rows" not in params:
-            text = INGEST_ONE.text
+        given = next(params)
         began = time.perf_counter()
-        cursor = await conn.execute(text, params, prepare=True)
+        cursor = await conn.execute(text, given, prepare=True)
         await cursor.fetchall()
         clock.took(began)
 
@@ -270,7 +273,7 @@ def _row(order: Sql, session_id: UUID, payload: bytes, place: int) -> Row:
         size_chars=len(payload),
         payload=msgspec.Raw(payload),
         metadata={},
-        occurred_at=_NOW,
+        occurred_at=datetime.now(UTC),
         place=place,
         prompt=None,
     )

@@ -115,7 +115,8 @@ async def test_a_batch_is_stored_in_its_order(client: httpx.AsyncClient, cast: C
     assert [one["event"]["payload"]["n"] for one in response.json()["events"]] == list(range(100))
     async with db.system() as conn:
         cursor = await conn.execute(
-            "SELECT (e.payload ->> 'n')::int FROM observation_generation_jobs j JOIN agent_events e ON e.id = j.agent_event_id ORDER BY j.seq"
+            "SELECT (e.payload ->> 'n')::int FROM observation_generation_jobs j"
+            " JOIN agent_events e ON e.id = j.agent_event_id ORDER BY j.seq"
         )
         assert [row[0] for row in await cursor.fetchall()] == list(range(100))
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import TypeVar, cast
 
 import httpx
 import msgspec
@@ -34,6 +34,21 @@ QUICK_LEASE = {
     "CMSERVER_DRAIN_SECONDS": "1",
     "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0",
 }
+
+
+class Seen(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An observation as a client of the API sees it."""
+
+    number: int
+    observation_kind: str
+    type: str
+    content: str
+    files_modified: list[str]
+    summary: dict[str, str | None] | None
+
+
+class _Page(msgspec.Struct, frozen=True, kw_only=True):
+    observations: list[Seen]
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +116,7 @@ class Program:
         self.label = label
         self.began = time.monotonic()
         self._out, self._err = folder / f"{label}.out", folder / f"{label}.err"
-        with self._opened(self._out) as out, self._opened(self._err) as err:
+        with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "cmserver", "run", *words],
                 env=environment(folder, settings),
@@ -113,10 +128,6 @@ class Program:
                 group=user.gid if user else None,
                 extra_groups=[] if user else None,
             )
-
-    @staticmethod
-    def _opened(path: Path) -> IO[bytes]:
-        return path.open("wb")
 
     @property
     def pid(self) -> int:
@@ -220,6 +231,20 @@ class Program:
             yield client
 
 
+def observations(client: httpx.Client, project: str) -> list[Seen]:
+    """Those of the project, newest first; none while the server says that it cannot tell."""
+    return seen(client.get("/v1/observations", params={"project": project}))
+
+
+def seen(answer: httpx.Response) -> list[Seen]:
+    return msgspec.json.decode(answer.content, type=_Page).observations if answer.is_success else []
+
+
+def measured(text: str) -> None:
+    """For whoever runs the tests with -s or -rP."""
+    print(text)  # noqa: T201
+
+
 @contextmanager
 def embedded_database(folder: Path) -> Generator[str]:
     """The URL of the database of a program that has ended, running for the moment."""
@@ -233,8 +258,8 @@ def embedded_database(folder: Path) -> Generator[str]:
 
 def rows(url: str, question: str, **values: object) -> list[dict[str, object]]:
     """The answer of the database, asked as its owner."""
-    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as conn:
-        return conn.execute(question.encode(), values).fetchall()
+    with psycopg.connect(url, autocommit=True) as conn, conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(question.encode(), values).fetchall()
 
 
 def number(url: str, question: str, **values: object) -> int:

@@ -1,4 +1,4 @@
-"""A provider that a test holds in its hand: it says in a folder that it was asked, and answers when the test opens the gate there."""
+"""A provider that a test holds in its hand: it says that it was asked, and answers once the gate is open."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SlowProvider:
     async def complete(self, prompt: Prompt) -> Completion:
         if self._gate is not None:
             (self._gate / f"asked-{os.getpid()}-{next(self._asked)}").touch()
-            while not (self._gate / OPEN).exists():  # noqa: ASYNC240 - the gate is a file
+            while not (self._gate / OPEN).exists():  # noqa: ASYNC110 - the gate is a file
                 await asyncio.sleep(0.02)
         if self._work_seconds:
             await asyncio.sleep(random.uniform(0, self._work_seconds))

@@ -1,0 +1,108 @@
+"""Projects by whatever name people use for them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from cmserver.access.projects import Projects, canonical_id, display_name
+from cmserver.base.db import Db
+from cmserver.base.errors import Forbidden, Invalid, NotFound
+from tests.conftest import Cast, mint
+
+
+@pytest.mark.parametrize(
+    ("named", "canonical"),
+    [
+        ("https://github.com/user/repo", "github.com/user/repo"),
+        ("https://github.com/user/repo.git", "github.com/user/repo"),
+        ("https://github.com/user/repo/", "github.com/user/repo"),
+        ("http://user:secret@GitHub.com/user/repo.git", "github.com/user/repo"),
+        ("ssh://git@github.com:2222/user/repo.git", "github.com/user/repo"),
+        ("git://example.org/repo.git", "example.org/repo"),
+        ("git@github.com:user/repo.git", "github.com/user/repo"),
+        ("gitlab.example.com:group/sub/repo.git", "gitlab.example.com/group/sub/repo"),
+        ("github.com/user/repo", "github.com/user/repo"),
+        ("GITHUB.com/User/Repo", "github.com/User/Repo"),
+        ("/home/alice/src/orders", "/home/alice/src/orders"),
+        ("/home/alice/src/orders/", "/home/alice/src/orders"),
+        ("/home/alice/src/orders/.claude/worktrees/fix-1", "/home/alice/src/orders"),
+        ("file:///home/alice/src/orders", "/home/alice/src/orders"),
+        ("orders", "orders"),
+        ("my project", "my project"),
+        ("team/orders", "team/orders"),
+    ],
+)
+def test_a_name_has_one_canonical_form(named: str, canonical: str):
+    assert canonical_id(named) == canonical
+    assert canonical_id(canonical) == canonical
+
+
+@pytest.mark.parametrize("named", ["", "   ", "x" * 1001, "a\x00b"])
+def test_what_cannot_name_a_project_is_refused(named: str):
+    with pytest.raises(Invalid):
+        canonical_id(named)
+
+
+def test_people_call_a_project_by_the_last_part_of_its_name():
+    assert [display_name(one) for one in ("github.com/acme/orders", "/srv/orders", "orders")] == ["orders"] * 3
+
+
+async def test_a_new_name_becomes_a_project_once_however_many_ask_at_the_same_moment(db: Db, cast: Cast):
+    made = await asyncio.gather(*(Projects(db).find_or_make(cast.alice.principal, "git@github.com:acme/new.git") for _ in range(6)))
+
+    assert {project.canonical_id for project in made} == {"github.com/acme/new"}
+    assert len({project.id for project in made}) == 1
+
+
+async def test_the_same_name_in_two_teams_is_two_projects(cast: Cast):
+    assert cast.alice.project.canonical_id == cast.charlie.project.canonical_id
+    assert cast.alice.project.id != cast.charlie.project.id
+
+
+async def test_another_team_s_project_does_not_exist(db: Db, cast: Cast):
+    with pytest.raises(NotFound):
+        await Projects(db).find_or_make(cast.charlie.principal, str(cast.alice.project.id))
+
+
+async def test_a_key_that_only_reads_makes_no_project(db: Db, cast: Cast):
+    reader, _ = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read"])
+
+    with pytest.raises(Forbidden):
+        await Projects(db).find_or_make(reader, "github.com/acme/new")
+
+
+async def test_an_alias_means_its_project(db: Db, cast: Cast):
+    async with db.system() as conn:
+        await conn.execute(
+            "INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%s, 'old.example/orders', %s)",
+            [cast.alice.team_id, cast.alice.project.id],
+        )
+
+    assert (await Projects(db).find(cast.alice.principal, "https://old.example/orders.git")).id == cast.alice.project.id
+
+
+async def test_a_name_that_two_projects_have_means_neither(db: Db, cast: Cast):
+    projects = Projects(db)
+    await projects.find_or_make(cast.alice.principal, "gitlab.com/acme/orders")
+
+    with pytest.raises(NotFound):
+        await projects.find(cast.alice.principal, "orders")
+
+
+async def test_projects_over_http(client: httpx.AsyncClient, cast: Cast):
+    body = {"canonicalId": "https://github.com/acme/shop.git", "name": "The shop"}
+
+    made = await client.post("/v1/projects", json=body, headers=cast.alice.headers)
+    found = await client.post("/v1/projects", json={"canonicalId": "github.com/acme/shop"}, headers=cast.bob.headers)
+    unknown_key = await client.post("/v1/projects", json={**body, "nmae": 1}, headers=cast.alice.headers)
+
+    assert (made.status_code, made.json()["project"]["canonicalId"], made.json()["project"]["name"]) == (
+        201,
+        "github.com/acme/shop",
+        "The shop",
+    )
+    assert (found.status_code, found.json()["project"]["id"]) == (200, made.json()["project"]["id"])
+    assert unknown_key.status_code == 400

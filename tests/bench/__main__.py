@@ -1,0 +1,59 @@
+"""`python -m tests.bench`: what bin/bench runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import click
+import msgspec
+
+from cmserver.base import logs
+from tests.bench import claim, drain, ingest, page, start, wakeup
+from tests.bench.measure import Figure, line
+from tests.bench.scale import FULL, QUICK, Scale
+from tests.bench.world import World, value, world
+
+
+class Benchmark(msgspec.Struct, frozen=True):
+    """What can be named on the command line: how it runs, and how it measures, in words for the page."""
+
+    run: Callable[[World, Scale], list[Figure]]
+    how: str
+
+
+BENCHMARKS = {
+    "ingest": Benchmark(ingest.run, ingest.HOW),
+    "drain": Benchmark(drain.run, drain.HOW),
+    "wakeup": Benchmark(wakeup.run, wakeup.HOW),
+    "claim": Benchmark(claim.run, claim.HOW),
+    "start": Benchmark(start.run, start.HOW),
+}
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
+@click.option("--quick", is_flag=True, help="Tiny sizes: whether the benchmarks run, not how fast anything is.")
+@click.option("--write", is_flag=True, help="Write docs/reference/performance.md from all benchmarks in full size.")
+def main(names: Sequence[str], quick: bool, write: bool) -> None:
+    """Measure the figures of docs/reference/performance.md: all of them, or those that are named. Exits 1 when an aim is missed."""
+    if write and (quick or names):
+        raise click.UsageError("--write goes with all benchmarks in full size: bin/bench --write")
+    logs.configure("console", "error")
+    found: dict[str, list[Figure]] = {}
+    with world() as here:
+        for name in names or BENCHMARKS:
+            found[name] = BENCHMARKS[name].run(here, QUICK if quick else FULL)
+            for figure in found[name]:
+                click.echo(line(figure))
+        postgres = cast("str", value(here.embedded.url, "SHOW server_version"))
+    if write:
+        page.write(found, {name: BENCHMARKS[name].how for name in found}, postgres)
+        click.echo(f"written: {page.PAGE.relative_to(page.ROOT)}")
+    if not quick and not all(figure.is_met for figures in found.values() for figure in figures):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""How large the benchmarks are."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes of all benchmarks. Figures of another scale than FULL say nothing but that the benchmarks run."""
+
+    rounds: int
+    """How often the two sides of each figure alternate."""
+    seconds: float
+    """How long one side of a round lasts."""
+    batch: int
+    """Events in one POST /v1/events/batch."""
+    drained: int
+    """Events of which a queue is emptied."""
+    drains: int
+    starts: int
+    backlog: int
+    """Jobs beside which a claim is made."""
+    claims: int
+    """Claims in one round."""
+
+
+FULL = Scale(rounds=5, seconds=1.5, batch=100, drained=5000, drains=3, starts=3, backlog=100_000, claims=50)
+QUICK = Scale(rounds=2, seconds=0.2, batch=10, drained=200, drains=1, starts=1, backlog=1000, claims=5)

@@ -1,0 +1,263 @@
+"""One team never sees another: what the catalogue must say for that, whatever a migration adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+POLICY = "(team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid)"
+POLICY_OF_TEAMS = POLICY.replace("team_id =", "id =", 1)
+
+NO_TEAM = {
+    "teams": "is the team itself; its policy is on id",
+    "schema_migrations": "the database's own",
+    "installation": "the database's own",
+    "provider_pauses": "a quota or a bad key stops a provider for everybody",
+    "generation_workers": "a worker works for every team",
+}
+"""The tables without a team_id, and why. The tables of procrastinate, which know ids only, come on top."""
+
+VIEWS = {
+    "observations_in_team": "the tenant's way past the policy, which search could not use an index under; has the team in its WHERE",
+    "queue_overview": "operators only",
+    "lane_overview": "operators only",
+    "failed_jobs": "operators only",
+    "worker_overview": "operators only",
+    "spend_by_project": "operators only",
+}
+"""A view reads with its owner's eyes, past every policy: each has its reason."""
+
+READ = {"SELECT"}
+ADD = READ | {"INSERT"}
+CHANGE = ADD | {"UPDATE"}
+ALL = CHANGE | {"DELETE"}
+GRANTS = {
+    "agent_events": ADD | {"DELETE"},
+    "audit_log": ADD,
+    "generation_lanes": CHANGE,
+    "generation_runs": READ,
+    "observation_counters": CHANGE,
+    "observation_generation_job_events": ADD,
+    "observation_generation_jobs": CHANGE,
+    "observation_sources": ALL,
+    "observations": ALL,
+    "observations_in_team": READ,
+    "project_aliases": ALL,
+    "projects": ALL,
+    "server_sessions": ALL,
+    "session_prompts": ALL,
+    "teams": READ,
+}
+"""All that the tenant's role may do."""
+
+
+def rows(conn: psycopg.Connection, query: LiteralString) -> list[tuple[str, ...]]:
+    return conn.execute(query).fetchall()
+
+
+def tables_without_policy(conn: psycopg.Connection) -> Iterator[str]:
+    found = rows(
+        conn,
+        """
+        SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity,
+               EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'team_id' AND NOT a.attisdropped),
+               EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'team_id' AND a.attnotnull),
+               ARRAY(SELECT format('%s %s %s %s %s', polcmd, polpermissive, polroles, pg_get_expr(polqual, polrelid),
+                                   coalesce(pg_get_expr(polwithcheck, polrelid), ''))
+                       FROM pg_policy p WHERE p.polrelid = c.oid)
+          FROM pg_class c
+         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'm', 'f') AND c.relname NOT LIKE 'procrastinate\\_%'
+         ORDER BY c.relname
+        """,
+    )
+    for name, enabled, forced, has_team, never_null, policies in found:
+        if not has_team and name not in NO_TEAM:
+            yield f"{name} has no team_id and no reason in NO_TEAM"
+        if has_team and not never_null:
+            yield f"{name}.team_id may be NULL"
+        if not has_team and name != "teams":
+            continue
+        expected = POLICY_OF_TEAMS if name == "teams" else POLICY
+        if not enabled or forced:
+            yield f"{name}: row-level security must be ENABLED and not FORCED"
+        if policies != [f"* t {{0}} {expected} "]:
+            yield f"{name}: its one policy must be USING {expected}; it has {policies}"
+
+
+def foreign_keys_past_the_policy(conn: psycopg.Connection) -> Iterator[str]:
+    """A foreign key is checked past row-level security: without the team in it, one team could attach to another's row."""
+    found = rows(
+        conn,
+        """
+        SELECT c.conrelid::regclass::text, c.conname, c.confrelid::regclass::text,
+               ARRAY(SELECT a.attname || ' = ' || b.attname
+                       FROM unnest(c.conkey, c.confkey) AS pair(mine, other)
+                       JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = pair.mine
+                       JOIN pg_attribute b ON b.attrelid = c.confrelid AND b.attnum = pair.other)
+          FROM pg_constraint c
+         WHERE c.contype = 'f' AND c.connamespace = 'public'::regnamespace
+           AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.conrelid AND a.attname = 'team_id')
+           AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.confrelid AND a.attname = 'team_id')
+        """,
+    )
+    for table, name, other, pairs in found:
+        if "team_id = team_id" not in pairs:
+            yield f"{table}: the reference {name} to {other} must carry team_id"
+
+
+def views_without_reason(conn: psycopg.Connection) -> Iterator[str]:
+    found = rows(
+        conn,
+        """
+        SELECT c.relname, pg_get_viewdef(c.oid) FROM pg_class c
+         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'v'
+           AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
+        """,
+    )
+    for name, text in found:
+        if name not in VIEWS:
+            yield f"{name} has no reason in VIEWS"
+        if name in GRANTS and POLICY not in text:
+            yield f"{name} is granted to the tenant and does not name the team"
+    yield from (f"{name} is no view any more" for name in sorted(VIEWS.keys() - {name for name, *_ in found}))
+
+
+def grants_that_differ(conn: psycopg.Connection) -> Iterator[str]:
+    found = rows(
+        conn,
+        """
+        SELECT c.relname, array_agg(g.privilege_type ORDER BY g.privilege_type) FROM pg_class c
+         CROSS JOIN LATERAL aclexplode(c.relacl) g
+         WHERE g.grantee IN (0, 'cmserver_tenant'::regrole) AND c.relnamespace = 'public'::regnamespace
+         GROUP BY c.relname
+         UNION ALL
+        SELECT c.relname || '.' || a.attname, array_agg(g.privilege_type) FROM pg_attribute a
+          JOIN pg_class c ON c.oid = a.attrelid CROSS JOIN LATERAL aclexplode(a.attacl) g
+         WHERE g.grantee IN (0, 'cmserver_tenant'::regrole) AND c.relnamespace = 'public'::regnamespace
+         GROUP BY c.relname, a.attname
+        """,
+    )
+    there = {name: set(privileges) for name, privileges in found}
+    for name in sorted(there.keys() | GRANTS.keys()):
+        if there.get(name, set()) != GRANTS.get(name, set()):
+            yield f"{name}: the tenant has {there.get(name)}, GRANTS says {GRANTS.get(name)}"
+
+
+def what_the_tenant_must_not_be(conn: psycopg.Connection) -> Iterator[str]:
+    owned = rows(
+        conn,
+        """
+        SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_shdepend d
+         WHERE d.refclassid = 'pg_authid'::regclass AND d.refobjid = 'cmserver_tenant'::regrole AND d.deptype = 'o'
+           AND d.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+        """,
+    )
+    yield from (f"the tenant owns {what}" for (what,) in owned)
+    powers = rows(
+        conn,
+        """
+        SELECT p.power FROM pg_roles r CROSS JOIN LATERAL (VALUES
+               ('is superuser', r.rolsuper), ('may log in', r.rolcanlogin), ('bypasses row-level security', r.rolbypassrls),
+               ('may create roles', r.rolcreaterole),
+               ('is member of another role', EXISTS (SELECT FROM pg_auth_members m WHERE m.member = r.oid)),
+               ('may create in the schema', has_schema_privilege(r.oid, 'public', 'CREATE'))) AS p(power, has)
+         WHERE r.rolname = 'cmserver_tenant' AND p.has
+        """,
+    )
+    yield from (f"the tenant {power}" for (power,) in powers)
+
+
+def not_leakproof_or_too_powerful(conn: psycopg.Connection) -> Iterator[str]:
+    """No enums of ours (their equality is not leakproof: no index under a policy), no function with its owner's rights."""
+    found = rows(
+        conn,
+        """
+        SELECT 'enum ' || t.typname FROM pg_type t
+         WHERE t.typtype = 'e' AND t.typnamespace = 'public'::regnamespace AND t.typname NOT LIKE 'procrastinate\\_%'
+         UNION ALL
+        SELECT 'SECURITY DEFINER ' || p.proname FROM pg_proc p WHERE p.prosecdef AND p.pronamespace = 'public'::regnamespace
+        """,
+    )
+    yield from (what for (what,) in found)
+
+
+Rule = Callable[[psycopg.Connection], Iterator[str]]
+RULES: list[Rule] = [
+    tables_without_policy,
+    foreign_keys_past_the_policy,
+    views_without_reason,
+    grants_that_differ,
+    what_the_tenant_must_not_be,
+    not_leakproof_or_too_powerful,
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_catalogue_keeps_teams_apart(server, template: str, rule: Rule):
+    with psycopg.connect(server.url(template)) as conn:
+        assert list(rule(conn)) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong", "said"),
+    [
+        (tables_without_policy, "CREATE TABLE colours (id uuid)", ["colours has no team_id and no reason in NO_TEAM"]),
+        (
+            tables_without_policy,
+            "CREATE TABLE colours (team_id uuid)",
+            ["colours.team_id may be NULL", "colours: row-level security must be", "colours: its one policy must be"],
+        ),
+        (tables_without_policy, "ALTER TABLE projects FORCE ROW LEVEL SECURITY", ["projects: row-level security must be"]),
+        (tables_without_policy, "CREATE POLICY also ON projects USING (true)", ["projects: its one policy must be"]),
+        (
+            tables_without_policy,
+            "ALTER POLICY team ON teams USING (id = current_setting('cmserver.team_id')::uuid)",
+            ["teams: its one policy must be"],
+        ),
+        (
+            foreign_keys_past_the_policy,
+            "ALTER TABLE audit_log ADD CONSTRAINT wrong FOREIGN KEY (project_id) REFERENCES api_keys (id)",
+            ["audit_log: the reference wrong to api_keys must carry team_id"],
+        ),
+        (
+            foreign_keys_past_the_policy,
+            "ALTER TABLE audit_log ADD CONSTRAINT wrong FOREIGN KEY (team_id, project_id) REFERENCES projects (id, team_id)",
+            ["audit_log: the reference wrong to projects must carry team_id"],
+        ),
+        (views_without_reason, "CREATE VIEW all_teams AS SELECT * FROM teams", ["all_teams has no reason in VIEWS"]),
+        (
+            views_without_reason,
+            "CREATE OR REPLACE VIEW observations_in_team AS SELECT * FROM observations",
+            ["observations_in_team is granted to the tenant and does not name the team"],
+        ),
+        (views_without_reason, "DROP VIEW failed_jobs", ["failed_jobs is no view any more"]),
+        (grants_that_differ, "GRANT SELECT ON failed_jobs TO cmserver_tenant", ["failed_jobs: the tenant has {'SELECT'}"]),
+        (grants_that_differ, "GRANT SELECT ON api_keys TO PUBLIC", ["api_keys: the tenant has {'SELECT'}"]),
+        (grants_that_differ, "GRANT SELECT (name) ON api_keys TO cmserver_tenant", ["api_keys.name: the tenant has"]),
+        (grants_that_differ, "REVOKE SELECT ON teams FROM cmserver_tenant", ["teams: the tenant has None"]),
+        (
+            what_the_tenant_must_not_be,
+            "GRANT CREATE ON SCHEMA public TO cmserver_tenant; SET ROLE cmserver_tenant; CREATE TABLE mine (); RESET ROLE",
+            ["the tenant owns table mine", "the tenant may create in the schema"],
+        ),
+        (not_leakproof_or_too_powerful, "CREATE TYPE colour AS ENUM ('red')", ["enum colour"]),
+        (
+            not_leakproof_or_too_powerful,
+            "CREATE FUNCTION peek() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT count(*) FROM teams'",
+            ["SECURITY DEFINER peek"],
+        ),
+    ],
+)
+def test_each_rule_bites(server, template: str, rule: Rule, wrong: LiteralString, said: list[str]):
+    with psycopg.connect(server.url(template)) as conn:
+        conn.execute(wrong)
+
+        found = list(rule(conn))
+        conn.rollback()
+
+    assert len(found) == len(said)
+    for sentence, part in zip(found, said, strict=True):
+        assert sentence.startswith(part)

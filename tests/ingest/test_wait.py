@@ -1,0 +1,54 @@
+"""`?wait=true`: the answer comes when the observations are there, without polling, and after its bound at the latest."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from cmserver.base.live import Hub
+from cmserver.base.settings import Settings
+from cmserver.generation.bell import Bell
+from cmserver.ingest import api
+from tests.conftest import Cast
+from tests.generation.test_worker import working
+from tests.generation.tools import Outbox, Scripted
+from tests.ingest.test_api import event
+
+
+async def test_the_answer_names_the_observations(client: httpx.AsyncClient, cast: Cast, settings: Settings, hub: Hub, bell: Bell):
+    outbox = Outbox(bell._db, bell, cast.alice.principal, cast.alice.project)
+    async with working(settings, outbox, hub, Scripted()):
+        one = await client.post("/v1/events?wait=true", json=event(contentSessionId="c1"), headers=cast.alice.headers)
+        many = await client.post(
+            "/v1/events/batch?wait=true", json=[event(payload={"n": n}) for n in range(5)], headers=cast.alice.headers
+        )
+
+    told = one.json()
+    assert told["generationJob"]["status"] == "completed"
+    assert len(told["observationIds"]) == 1
+    assert "waitTimedOut" not in told
+    assert [len(each["observationIds"]) for each in many.json()["events"]] == [1] * 5
+
+
+async def test_without_a_worker_the_answer_says_that_the_time_is_up(
+    client: httpx.AsyncClient, cast: Cast, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(api, "WAIT_SECONDS", 0.05)
+
+    response = await client.post("/v1/events?wait=true", json=event(), headers=cast.alice.headers)
+
+    assert response.status_code == 201
+    assert response.json()["waitTimedOut"] is True
+    assert response.json()["observationIds"] == []
+    assert response.json()["generationJob"]["status"] == "queued"
+
+
+async def test_an_event_that_had_been_generated_before_is_answered_at_once(client: httpx.AsyncClient, cast: Cast, bell: Bell):
+    outbox = Outbox(bell._db, bell, cast.alice.principal, cast.alice.project)
+    await client.post("/v1/events", json=event(), headers=cast.alice.headers)
+    await (await outbox.hand(Scripted())).work()
+
+    again = await client.post("/v1/events?wait=true", json=event(), headers=cast.alice.headers)
+
+    assert again.json()["generationJob"]["status"] == "completed"
+    assert len(again.json()["observationIds"]) == 1

@@ -1,0 +1,107 @@
+"""How the program ends: asked to, it finishes what it has begun; killed, it leaves nothing running."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.process.conftest import Run
+from tests.process.program import Program, embedded_database, life_of, measured, number, rows, wait_for, wait_until_gone
+from tests.process.slow_provider import Gate
+
+pytestmark = pytest.mark.slow
+
+WRITE = {"tool_name": "Write", "tool_input": {"file_path": "/home/alice/src/orders/note.txt", "content": "kept\n"}}
+EVENT = {"projectId": "orders", "eventType": "tool_use", "contentSessionId": "s1", "payload": WRITE}
+
+
+def post_event(program: Program) -> str:
+    """The id of the event's job."""
+    with program.http() as client:
+        return client.post("/v1/events", json=EVENT).raise_for_status().json()["generationJob"]["id"]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_finishes_the_batch_in_hand(run: Run, gate: Gate, folder: Path, sign: signal.Signals):
+    program = run("server", settings={**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})
+    program.wait_until_ready()
+    postgres = program.postgres_pid
+    job = post_event(program)
+    wait_for("the provider to be asked", gate.asked)
+
+    asked_to_stop = time.monotonic()
+    program.send(sign)
+    program.wait_for_log("server.stopping")
+    gate.open()
+    code = program.process.wait(60)
+    took = time.monotonic() - asked_to_stop
+
+    assert code == 0
+    assert took < 10
+    wait_until_gone(postgres)
+    assert not (program.data_dir / "server.json").exists()
+    assert len(gate.asked()) == 1
+    with embedded_database(folder) as url:
+        assert life_of(url, job) == ["queued", "processing", "completed"]
+        assert number(url, "SELECT count(*) FROM observations") == 1
+        assert number(url, "SELECT count(*) FROM procrastinate_workers") == 0
+    measured(f"{sign.name}: drained and gone in {took:.2f} s")
+
+
+def test_a_batch_that_does_not_finish_in_time_is_put_back_without_losing_an_attempt(run: Run, gate: Gate, folder: Path):
+    settings = {**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0", "CMSERVER_DRAIN_SECONDS": "1"}
+    program = run("server", settings=settings)
+    program.wait_until_ready()
+    job = post_event(program)
+    wait_for("the provider to be asked", gate.asked)
+
+    asked_to_stop = time.monotonic()
+    code = program.stop()
+    took = time.monotonic() - asked_to_stop
+
+    assert code == 0
+    assert took < 10
+    with embedded_database(folder) as url:
+        assert life_of(url, job) == ["queued", "processing", "retry_scheduled"]
+        assert rows(url, "SELECT status, attempts FROM observation_generation_jobs") == [{"status": "queued", "attempts": 0}]
+        assert rows(url, "SELECT worker_id, due_at <= now() AS due FROM generation_lanes") == [{"worker_id": None, "due": True}]
+    measured(f"put back and gone in {took:.2f} s")
+
+
+def test_asked_to_stop_while_it_waits_for_a_database_it_goes_at_once(run: Run):
+    program = run("server", settings={"CMSERVER_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing"})
+    # Its signal handlers are there before it looks for the database, which it does for 30 s.
+    wait_for("the port to be taken", lambda: _listens(program.pid))
+
+    asked_to_stop = time.monotonic()
+    code = program.stop()
+
+    assert code == 0
+    assert time.monotonic() - asked_to_stop < 10
+
+
+def _listens(pid: int) -> bool:
+    """Whether it has got as far as taking its port, which is after the interpreter has started."""
+    return any("socket:" in str(link.readlink()) for link in Path(f"/proc/{pid}/fd").glob("*"))
+
+
+def test_killed_it_leaves_no_postgres_behind_and_starts_again(run: Run, folder: Path):
+    first = run("first")
+    first.wait_until_ready()
+    postgres = first.postgres_pid
+    job = post_event(first)
+
+    first.send(signal.SIGKILL)
+    first.process.wait()
+
+    wait_until_gone(postgres)
+    second = run("second")
+    second.wait_until_ready()
+    with second.http() as client:
+        wait_for("the work of the first to be done", lambda: client.get("/v1/info").json()["queue"]["completed"] == 1)
+    second.stop()
+    with embedded_database(folder) as url:
+        assert life_of(url, job)[-1] == "completed"
