@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp
 
 from cmserver.access.api import routes as access_routes
 from cmserver.access.keys import Authenticator
@@ -33,7 +32,7 @@ ROUTES: list[BaseRoute] = [
 ]
 
 
-def create_app(settings: Settings, db: Db, hub: Hub, bell: Bell, *, secret: bytes) -> ASGIApp:
+def create_app(settings: Settings, db: Db, hub: Hub, bell: Bell, *, secret: bytes) -> Frame:
     """The application. `secret` is the installation's, for keyed hashes."""
     app = Starlette(routes=ROUTES)
     authenticate = Authenticator(db)

@@ -17,7 +17,6 @@ import uvicorn
 import uvloop
 from psycopg import OperationalError
 from psycopg.conninfo import conninfo_to_dict
-from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from cmserver import __version__
@@ -28,6 +27,7 @@ from cmserver.base import credentials, logs
 from cmserver.base.credentials import BadCredentials, Credentials
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, Unavailable
+from cmserver.base.http.frame import Frame
 from cmserver.base.live import Hub
 from cmserver.base.migrate import connect_when_ready, installation_secret, migrate
 from cmserver.base.postgres import Embedded, SetupError, make_data_dir
@@ -213,7 +213,7 @@ class _Process:
             server = self._server(create_app(self._settings, db, hub, bell, secret=secret))
             serving = asyncio.create_task(server.serve(sockets=[self._listener]))
             tasks.append(serving)
-            while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has a flag, no event
+            while not server.started and not serving.done():  # noqa: ASYNC110 - a flag, no event
                 await asyncio.sleep(0.005)
             if serving.done() and isinstance(error := serving.exception(), OSError):
                 raise _in_use(self._settings, error)  # another one that had bound the port as well was first to listen
@@ -233,7 +233,7 @@ class _Process:
             state.withdraw(self._settings.data_dir)
         log.info("server.stopped")
 
-    def _server(self, app: ASGIApp) -> _Server:
+    def _server(self, app: Frame) -> _Server:
         config = uvicorn.Config(
             app,
             log_config=None,

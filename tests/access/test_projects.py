@@ -106,3 +106,4 @@ async def test_projects_over_http(client: httpx.AsyncClient, cast: Cast):
     )
     assert (found.status_code, found.json()["project"]["id"]) == (200, made.json()["project"]["id"])
     assert unknown_key.status_code == 400
+    assert unknown_key.json()["issues"] == [{"path": "$.nmae", "message": "Unknown field"}]

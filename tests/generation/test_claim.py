@@ -68,7 +68,7 @@ async def test_a_summary_is_taken_alone_and_events_before_it_without_it(outbox: 
         await sessions.end(conn, cast.alice.principal, session_id, source_adapter="api", max_attempts=3)
     await outbox.put(2, first=2)
 
-    sizes = []
+    sizes: list[int] = []
     while claims := await hand.claim():
         sizes.append(len(claims[0].job_ids))
         await hand.generator.run(claims[0])
@@ -106,7 +106,7 @@ async def test_an_event_that_commits_while_the_release_waits_for_its_lock_is_not
         # What ingest does last: it holds the lane's row until it commits.
         await ingest.execute("UPDATE generation_lanes SET due_at = least(due_at, now()) WHERE lane = %s", [lane])
         running = asyncio.create_task(hand.generator.run(claim))
-        while not (await outbox.value(_WAITING_FOR_A_LOCK) or running.done()):  # noqa: ASYNC110 - the database has no event
+        while not (await outbox.value(_WAITING_FOR_A_LOCK) or running.done()):
             await asyncio.sleep(0.005)
         assert not running.done()
     await running

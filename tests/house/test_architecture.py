@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.house.house import PACKAGE, ROOT, Source, source, sources
+
+Rule = Callable[[Source], Iterator[str]]
 
 PLANTS = [
     # contract, file, what is added to it, what lint-imports says
@@ -103,7 +105,7 @@ def climbing(one: Source) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("rule", [sql_outside, climbing])
-def test_sql_stands_in_repositories_and_they_know_only_models(rule):  # noqa: ANN001
+def test_sql_stands_in_repositories_and_they_know_only_models(rule: Rule):
     assert [said for one in sources() for said in rule(one)] == []
 
 
@@ -122,5 +124,5 @@ def test_no_room_has_a_service():
         (climbing, "cmserver.sessions.model", "from cmserver.sessions.start import start"),
     ],
 )
-def test_the_two_rules_see_what_they_should(rule, module: str, text: str):  # noqa: ANN001
+def test_the_two_rules_see_what_they_should(rule: Rule, module: str, text: str):
     assert len(list(rule(source(text, module)))) == 1

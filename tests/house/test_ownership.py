@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -18,13 +19,15 @@ BORROWERS = {
 """The only rooms that may have BORROWS, and why."""
 
 COMMENT = re.compile(r"--[^\n]*")
-WRITE = re.compile(r"(?:INSERT\s+INTO|(?<!FOR )(?<!KEY )(?<!DO )UPDATE|DELETE\s+FROM|MERGE\s+INTO|TRUNCATE)\s+(?:ONLY\s+)?(\w+)", re.IGNORECASE)
+WRITE = re.compile(
+    r"(INSERT INTO|(?<!FOR )(?<!KEY )(?<!DO )UPDATE|DELETE FROM|MERGE INTO|TRUNCATE) (ONLY )?(?P<table>\w+)", re.IGNORECASE
+)
 
 
 def written(query: Query[object]) -> set[str]:
     """The tables that the query writes."""
     text = " ".join(COMMENT.sub("", query.text).split())
-    return {match[1].lower() for match in WRITE.finditer(text)}
+    return {match["table"].lower() for match in WRITE.finditer(text)}
 
 
 def trespasses(name: str, query: Query[object]) -> Iterator[str]:
@@ -63,16 +66,16 @@ def test_borrowing_has_a_reason_and_a_lender():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("INSERT INTO api_keys (id) VALUES (%(id)s)", {"api_keys"}),
-        ("WITH x AS (UPDATE ONLY teams SET name = 'x' RETURNING id) DELETE\n FROM projects p USING x", {"teams", "projects"}),
-        ("SELECT id FROM teams FOR UPDATE OF teams", set()),
-        ("SELECT id FROM teams FOR NO KEY UPDATE SKIP LOCKED -- INSERT INTO projects", set()),
-        ("INSERT INTO server_sessions (id) VALUES (%(id)s) ON CONFLICT (id)\n DO UPDATE SET id = excluded.id", set()),
+        ("INSERT INTO api_keys (id) VALUES (%(id)s)", ["api_keys"]),
+        ("WITH x AS (UPDATE ONLY teams SET name = 'x' RETURNING id) DELETE\n FROM projects p USING x", ["projects", "teams"]),
+        ("SELECT id FROM teams FOR UPDATE OF teams", []),
+        ("SELECT id FROM teams FOR NO KEY UPDATE SKIP LOCKED -- INSERT INTO projects", []),
+        ("INSERT INTO server_sessions (id) VALUES (%(id)s) ON CONFLICT (id)\n DO UPDATE SET id = excluded.id", []),
     ],
 )
-def test_the_tests_above_see_what_they_should(text: str, said: set[str]):
-    query = Query(int, text)  # pyright: ignore[reportArgumentType]
+def test_the_tests_above_see_what_they_should(text: LiteralString, said: list[str]):
+    query = Query(object, text)
 
     found = list(trespasses("cmserver.sessions.repository.WRONG", query))
 
-    assert [sentence.split(" writes ")[1].split(",")[0] for sentence in found] == sorted(said)
+    assert [sentence.split(" writes ")[1].split(",")[0] for sentence in found] == said

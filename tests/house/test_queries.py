@@ -17,6 +17,7 @@ import pytest
 from psycopg.pq import ExecStatus
 
 from cmserver.base.sql import Query
+from tests.conftest import Server
 from tests.house.house import queries
 
 PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -86,7 +87,7 @@ def _value(conn: psycopg.Connection, query: typing.LiteralString, *params: objec
     return row[0]
 
 
-def _about_columns(row: type, columns: dict[str, Column]) -> Iterator[str]:
+def _about_columns(row: type[object], columns: dict[str, Column]) -> Iterator[str]:
     if not columns:  # an INSERT, UPDATE or DELETE that returns nothing
         if row is not int:
             yield f"it returns no rows; then its row type is int, not {row.__name__}"
@@ -143,7 +144,7 @@ def _fits(type_: str, kind: object) -> bool:
 
 
 @pytest.fixture(scope="module")
-def owner(server, template) -> Iterator[psycopg.Connection]:  # noqa: ANN001
+def owner(server: Server, template: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(server.url(template), autocommit=True) as conn:
         yield conn
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
+
+from tests.conftest import Server
 
 POLICY = "(team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid)"
 POLICY_OF_TEAMS = POLICY.replace("team_id =", "id =", 1)
@@ -21,7 +23,7 @@ NO_TEAM = {
 """The tables without a team_id, and why. The tables of procrastinate, which know ids only, come on top."""
 
 VIEWS = {
-    "observations_in_team": "the tenant's way past the policy, which search could not use an index under; has the team in its WHERE",
+    "observations_in_team": "the tenant's: search can use no index under the policy, so the team is in its WHERE",
     "queue_overview": "operators only",
     "lane_overview": "operators only",
     "failed_jobs": "operators only",
@@ -54,7 +56,7 @@ GRANTS = {
 """All that the tenant's role may do."""
 
 
-def rows(conn: psycopg.Connection, query: LiteralString) -> list[tuple[str, ...]]:
+def rows(conn: psycopg.Connection, query: LiteralString) -> list[tuple[Any, ...]]:
     return conn.execute(query).fetchall()
 
 
@@ -69,7 +71,8 @@ def tables_without_policy(conn: psycopg.Connection) -> Iterator[str]:
                                    coalesce(pg_get_expr(polwithcheck, polrelid), ''))
                        FROM pg_policy p WHERE p.polrelid = c.oid)
           FROM pg_class c
-         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'm', 'f') AND c.relname NOT LIKE 'procrastinate\\_%'
+         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'm', 'f')
+           AND c.relname NOT LIKE 'procrastinate\\_%'
          ORDER BY c.relname
         """,
     )
@@ -196,7 +199,7 @@ RULES: list[Rule] = [
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_catalogue_keeps_teams_apart(server, template: str, rule: Rule):
+def test_the_catalogue_keeps_teams_apart(server: Server, template: str, rule: Rule):
     with psycopg.connect(server.url(template)) as conn:
         assert list(rule(conn)) == []
 
@@ -251,7 +254,7 @@ def test_the_catalogue_keeps_teams_apart(server, template: str, rule: Rule):
         ),
     ],
 )
-def test_each_rule_bites(server, template: str, rule: Rule, wrong: LiteralString, said: list[str]):
+def test_each_rule_bites(server: Server, template: str, rule: Rule, wrong: LiteralString, said: list[str]):
     with psycopg.connect(server.url(template)) as conn:
         conn.execute(wrong)
 

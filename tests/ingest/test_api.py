@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from psycopg import sql
 
 from cmserver.base.db import Db
 from tests.conftest import Cast, mint
@@ -24,7 +25,7 @@ def event(**fields: object) -> dict[str, object]:
 
 async def count(db: Db, table: str) -> int:
     async with db.system() as conn:
-        cursor = await conn.execute(f"SELECT count(*) FROM {table}")  # pyright: ignore[reportArgumentType, reportCallIssue]
+        cursor = await conn.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table)))
         row = await cursor.fetchone()
     assert row is not None
     return int(row[0])

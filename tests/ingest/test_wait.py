@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from cmserver.base.db import Db
 from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
 from cmserver.generation.bell import Bell
@@ -15,8 +16,10 @@ from tests.generation.tools import Outbox, Scripted
 from tests.ingest.test_api import event
 
 
-async def test_the_answer_names_the_observations(client: httpx.AsyncClient, cast: Cast, settings: Settings, hub: Hub, bell: Bell):
-    outbox = Outbox(bell._db, bell, cast.alice.principal, cast.alice.project)
+async def test_the_answer_names_the_observations(
+    client: httpx.AsyncClient, cast: Cast, settings: Settings, hub: Hub, bell: Bell, db: Db
+):
+    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
     async with working(settings, outbox, hub, Scripted()):
         one = await client.post("/v1/events?wait=true", json=event(contentSessionId="c1"), headers=cast.alice.headers)
         many = await client.post(
@@ -43,8 +46,10 @@ async def test_without_a_worker_the_answer_says_that_the_time_is_up(
     assert response.json()["generationJob"]["status"] == "queued"
 
 
-async def test_an_event_that_had_been_generated_before_is_answered_at_once(client: httpx.AsyncClient, cast: Cast, bell: Bell):
-    outbox = Outbox(bell._db, bell, cast.alice.principal, cast.alice.project)
+async def test_an_event_that_had_been_generated_before_is_answered_at_once(
+    client: httpx.AsyncClient, cast: Cast, bell: Bell, db: Db
+):
+    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
     await client.post("/v1/events", json=event(), headers=cast.alice.headers)
     await (await outbox.hand(Scripted())).work()
 

@@ -7,6 +7,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -66,20 +67,38 @@ def ordinary_user(folder: Path) -> Generator[User]:
         subprocess.run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _ORDINARY_USER], check=True)
         found, made = pwd.getpwnam(_ORDINARY_USER), True
     try:
-        seen = subprocess.run(
-            [sys.executable, "-c", "import cmserver, psycopg"],
-            user=found.pw_uid,
-            group=found.pw_gid,
-            extra_groups=[],
-            cwd="/",
-            env={"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            check=False,
-        )
-        if seen.returncode != 0:
-            pytest.skip(f"no other user can read this checkout or its Python ({ROOT}), so none can run the program from it")
-        os.chown(folder, found.pw_uid, found.pw_gid)
-        yield User(uid=found.pw_uid, gid=found.pw_gid)
+        for python, path in _pythons():
+            user = User(uid=found.pw_uid, gid=found.pw_gid, python=python, path=path)
+            if _can_run(user):
+                os.chown(folder, user.uid, user.gid)
+                yield user
+                return
+        pytest.skip(f"no other user can read this checkout or its Python ({ROOT}), so none can run the program from it")
     finally:
         if made:
             subprocess.run(["userdel", _ORDINARY_USER], check=False, capture_output=True)
+
+
+def _pythons() -> Generator[tuple[str, str]]:
+    """Ours; where that is root's alone, the system's of the same version with our packages."""
+    yield sys.executable, str(ROOT)
+    name = "python{}.{}".format(*sys.version_info)
+    for folder in ("/usr/bin", "/usr/local/bin"):
+        yield f"{folder}/{name}", f"{ROOT}:{sysconfig.get_path('purelib')}"
+
+
+def _can_run(user: User) -> bool:
+    try:
+        seen = subprocess.run(
+            [user.python, "-c", "import cmserver.cli.main"],
+            user=user.uid,
+            group=user.gid,
+            extra_groups=[],
+            cwd="/",
+            env={"PYTHONPATH": user.path},
+            capture_output=True,
+            check=False,
+        )
+    except OSError:
+        return False
+    return seen.returncode == 0

@@ -52,10 +52,12 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom the program runs as, when that is somebody else than who runs the tests."""
+    """Whom the program runs as, when that is somebody else than who runs the tests; and a Python that he can reach."""
 
     uid: int
     gid: int
+    python: str
+    path: str
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = PATIENCE_SECONDS) -> T:
@@ -118,8 +120,8 @@ class Program:
         self._out, self._err = folder / f"{label}.out", folder / f"{label}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "cmserver", "run", *words],
-                env=environment(folder, settings),
+                [user.python if user else sys.executable, "-m", "cmserver", "run", *words],
+                env=environment(folder, {**settings, "PYTHONPATH": user.path} if user else settings),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

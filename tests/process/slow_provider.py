@@ -35,7 +35,7 @@ class SlowProvider:
     async def complete(self, prompt: Prompt) -> Completion:
         if self._gate is not None:
             (self._gate / f"asked-{os.getpid()}-{next(self._asked)}").touch()
-            while not (self._gate / OPEN).exists():  # noqa: ASYNC110 - the gate is a file
+            while not (self._gate / OPEN).exists():
                 await asyncio.sleep(0.02)
         if self._work_seconds:
             await asyncio.sleep(random.uniform(0, self._work_seconds))

@@ -51,6 +51,8 @@ STATUS: dict[type[CmserverError], tuple[int, str]] = {
 """What each refusal is in HTTP: status, and the name under `error`."""
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+_FIELD = re.compile(r"^Object (?P<how>contains unknown|missing required) field `(?P<name>[^`]*)`$")
+_WITHOUT_NAME = {"contains unknown": "Unknown field", "missing required": "Missing field"}
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -111,6 +113,8 @@ def invalid(error: msgspec.ValidationError, *, at: str = "$") -> Invalid:
     match = cast("re.Match[str]", _WHERE.match(str(error)))
     path = at + (match["path"] or "$")[1:]
     what = match["what"]
+    if field := _FIELD.search(what):
+        path, what = f"{path}.{field['name']}", _WITHOUT_NAME[field["how"]]
     return Invalid(f"{what} at {path}.", [Issue(path, what)])
 
 

@@ -1,0 +1,1372 @@
+-- What the database looks like now. Dumped by bin/check --fix, never edited; the tables of procrastinate are left out.
+
+-- Name: cancel_job(uuid); Type: FUNCTION; Schema: public; Owner: -
+
+CREATE FUNCTION public.cancel_job(job uuid) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    now_is text;
+BEGIN
+    UPDATE observation_generation_jobs SET status = 'cancelled' WHERE id = job AND status = 'queued';
+    IF FOUND THEN
+        RETURN 'cancelled';
+    END IF;
+    UPDATE observation_generation_jobs SET cancel_requested_at = coalesce(cancel_requested_at, now())
+     WHERE id = job AND status = 'processing';
+    IF FOUND THEN
+        PERFORM pg_notify('cmserver_cancel', job::text);
+        RETURN 'cancelling';
+    END IF;
+    SELECT status INTO now_is FROM observation_generation_jobs WHERE id = job;
+    RETURN coalesce('nothing to do: the job is ' || now_is, 'no such job');
+END $$;
+
+-- Name: FUNCTION cancel_job(job uuid); Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON FUNCTION public.cancel_job(job uuid) IS 'Ends a queued job at once; a running one is marked, and writes nothing.';
+
+-- Name: generation_job_law(); Type: FUNCTION; Schema: public; Owner: -
+
+CREATE FUNCTION public.generation_job_law() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NOT ((OLD.status = 'queued' AND NEW.status IN ('processing', 'cancelled'))
+         OR (OLD.status = 'processing' AND NEW.status IN ('completed', 'failed', 'cancelled'))
+         OR (OLD.status = 'processing' AND NEW.status = 'queued' AND NEW.attempts < NEW.max_attempts)
+         OR (OLD.status IN ('failed', 'cancelled') AND NEW.status = 'queued')) THEN
+        RAISE EXCEPTION 'a generation job cannot go from % to % (job %, attempt % of %)',
+            OLD.status, NEW.status, NEW.id, NEW.attempts, NEW.max_attempts USING ERRCODE = 'check_violation',
+            CONSTRAINT = 'generation_job_law';
+    END IF;
+    IF OLD.status IN ('failed', 'cancelled') THEN
+        NEW.max_attempts := greatest(NEW.max_attempts, NEW.attempts + 3);
+        NEW.next_attempt_at := NULL;
+        NEW.cancel_requested_at := NULL;
+        NEW.generation_run_id := NULL; -- ask again; the old answer stays with its run
+    END IF;
+    IF NEW.status <> 'processing' THEN
+        NEW.locked_at := NULL;
+        NEW.locked_by := NULL;
+        NEW.worker_id := NULL;
+    END IF;
+    NEW.completed_at := CASE WHEN NEW.status = 'completed' THEN now() END;
+    NEW.failed_at := CASE WHEN NEW.status = 'failed' THEN now() END;
+    NEW.cancelled_at := CASE WHEN NEW.status = 'cancelled' THEN now() END;
+    NEW.updated_at := now();
+    RETURN NEW;
+END $$;
+
+-- Name: generation_job_log_insert(); Type: FUNCTION; Schema: public; Owner: -
+
+CREATE FUNCTION public.generation_job_log_insert() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO observation_generation_job_events (team_id, project_id, generation_job_id, event_type, status_after, attempt)
+    SELECT team_id, project_id, id, status, status, attempts FROM new_rows ORDER BY seq;
+    RETURN NULL;
+END $$;
+
+-- Name: generation_job_log_update(); Type: FUNCTION; Schema: public; Owner: -
+
+CREATE FUNCTION public.generation_job_log_update() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO observation_generation_job_events
+           (team_id, project_id, generation_job_id, event_type, status_after, attempt, details)
+    SELECT n.team_id, n.project_id, n.id,
+           CASE WHEN o.status = 'processing' AND n.status = 'queued' THEN 'retry_scheduled' ELSE n.status END,
+           n.status, n.attempts,
+           CASE WHEN n.status = 'completed' THEN jsonb_strip_nulls(jsonb_build_object('outcome', n.outcome, 'reason', n.outcome_reason))
+                WHEN n.status = 'processing' THEN jsonb_build_object('claim', n.claim, 'by', n.locked_by)
+                WHEN o.status = 'processing' AND n.last_error IS NOT NULL THEN n.last_error
+                ELSE '{}' END
+      FROM new_rows n JOIN old_rows o ON o.id = n.id
+     WHERE o.status IS DISTINCT FROM n.status
+     ORDER BY n.seq;
+    IF EXISTS (SELECT FROM new_rows n JOIN old_rows o ON o.id = n.id
+                WHERE n.status = 'queued' AND o.status IN ('failed', 'cancelled')) THEN
+        INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
+        SELECT n.lane, n.team_id, n.project_id, now()
+          FROM new_rows n JOIN old_rows o ON o.id = n.id
+         WHERE n.status = 'queued' AND o.status IN ('failed', 'cancelled')
+         GROUP BY n.lane, n.team_id, n.project_id ORDER BY n.lane
+        ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at));
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Name: observation_search_vector(text, text, text, text[], text[], text[], text[], text); Type: FUNCTION; Schema: public; Owner: -
+
+CREATE FUNCTION public.observation_search_vector(title text, subtitle text, narrative text, facts text[], concepts text[], files_read text[], files_modified text[], content text) RETURNS tsvector
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+BEGIN
+    -- array_to_string is only STABLE for arrays of any type; for text it depends on nothing but its input.
+    RETURN setweight(to_tsvector('pg_catalog.english', coalesce(title, '')), 'A')
+        || setweight(to_tsvector('pg_catalog.english', concat_ws(' ', subtitle, array_to_string(facts, ' '))), 'B')
+        || setweight(to_tsvector('pg_catalog.english', coalesce(narrative, content, '')), 'C')
+        || setweight(to_tsvector('pg_catalog.english', concat_ws(' ', array_to_string(concepts, ' '),
+                                 array_to_string(files_read, ' '), array_to_string(files_modified, ' '))), 'D');
+END $$;
+
+-- Name: requeue_stale(double precision, double precision); Type: FUNCTION; Schema: public; Owner: -
+
+CREATE FUNCTION public.requeue_stale(lease_seconds double precision DEFAULT 20, hard_limit_seconds double precision DEFAULT 300) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RETURN QUERY
+    WITH stale AS (
+        SELECT j.id FROM observation_generation_jobs j
+         WHERE j.status = 'processing'
+           AND (j.locked_at < now() - make_interval(secs => hard_limit_seconds)
+                OR NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = j.worker_id
+                                  AND w.last_heartbeat > now() - make_interval(secs => lease_seconds)))
+         ORDER BY j.id FOR UPDATE OF j SKIP LOCKED)
+    UPDATE observation_generation_jobs j
+       SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                         WHEN j.attempts < j.max_attempts THEN 'queued' ELSE 'failed' END,
+           last_error = jsonb_build_object('reason', 'worker lost', 'worker', j.locked_by, 'claim', j.claim)
+      FROM stale WHERE j.id = stale.id RETURNING j.id;
+
+    -- A lane goes back when its worker is gone and none of its batch is still held by a transaction that may yet commit.
+    WITH free AS (
+        SELECT l.lane FROM generation_lanes l
+         WHERE l.worker_id IS NOT NULL
+           AND (l.locked_at < now() - make_interval(secs => hard_limit_seconds)
+                OR NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = l.worker_id
+                                  AND w.last_heartbeat > now() - make_interval(secs => lease_seconds)))
+           AND NOT EXISTS (SELECT FROM observation_generation_jobs j
+                            WHERE j.worker_id = l.worker_id AND j.lane = l.lane AND j.status = 'processing')
+         ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED)
+    UPDATE generation_lanes l
+       SET worker_id = NULL, claim = NULL, due_at = greatest(l.held_until, now())
+      FROM free WHERE l.lane = free.lane;
+
+    DELETE FROM generation_workers g WHERE NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = g.worker_id);
+END $$;
+
+-- Name: FUNCTION requeue_stale(lease_seconds double precision, hard_limit_seconds double precision); Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON FUNCTION public.requeue_stale(lease_seconds double precision, hard_limit_seconds double precision) IS 'Gives back what dead workers hold; returns the jobs. Every worker does this every two seconds.';
+
+-- Name: retry_failed(uuid, timestamp with time zone); Type: FUNCTION; Schema: public; Owner: -
+
+CREATE FUNCTION public.retry_failed(team uuid, since timestamp with time zone) RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    WITH picked AS (SELECT id FROM observation_generation_jobs
+                     WHERE team_id = team AND status = 'failed' AND failed_at >= since ORDER BY id FOR UPDATE),
+         sent AS (UPDATE observation_generation_jobs j SET status = 'queued' FROM picked WHERE j.id = picked.id RETURNING 1)
+    SELECT count(*) FROM sent
+$$;
+
+-- Name: FUNCTION retry_failed(team uuid, since timestamp with time zone); Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON FUNCTION public.retry_failed(team uuid, since timestamp with time zone) IS 'Sends back every job of a team that failed since then; returns how many.';
+
+-- Name: retry_job(uuid); Type: FUNCTION; Schema: public; Owner: -
+
+CREATE FUNCTION public.retry_job(job uuid) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    now_is text;
+BEGIN
+    UPDATE observation_generation_jobs SET status = 'queued' WHERE id = job AND status IN ('failed', 'cancelled');
+    IF FOUND THEN
+        RETURN 'queued';
+    END IF;
+    SELECT status INTO now_is FROM observation_generation_jobs WHERE id = job;
+    RETURN coalesce('nothing to do: the job is ' || now_is, 'no such job');
+END $$;
+
+-- Name: FUNCTION retry_job(job uuid); Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON FUNCTION public.retry_job(job uuid) IS 'Sends a failed or cancelled job back to the queue, with three more attempts.';
+
+-- Name: tsvector_words(tsvector); Type: FUNCTION; Schema: public; Owner: -
+
+CREATE FUNCTION public.tsvector_words(vector tsvector) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT (COALESCE(sum(cardinality(u.positions)), (0)::bigint))::integer AS "coalesce"
+    FROM unnest(tsvector_words.vector) u(lexeme, positions, weights);
+END;
+
+-- Name: agent_events; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.agent_events (
+    id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    server_session_id uuid,
+    source_adapter text NOT NULL,
+    source_event_id text,
+    idempotency_key text NOT NULL,
+    event_type text NOT NULL,
+    platform_source text,
+    origin text NOT NULL,
+    generate boolean NOT NULL,
+    size_chars integer NOT NULL,
+    payload jsonb NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    occurred_at timestamp with time zone NOT NULL,
+    received_at timestamp with time zone DEFAULT now() NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT agent_events_origin_check CHECK ((origin = ANY (ARRAY['hook'::text, 'api'::text, 'mcp'::text, 'import'::text, 'model'::text]))),
+    CONSTRAINT agent_events_size_chars_check CHECK ((size_chars >= 0))
+);
+
+-- Name: COLUMN agent_events.origin; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON COLUMN public.agent_events.origin IS 'The door it came through, stamped by the server.';
+
+-- Name: COLUMN agent_events.generate; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON COLUMN public.agent_events.generate IS 'Whether the sender asked for observations: such an event has exactly one job.';
+
+-- Name: api_keys; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.api_keys (
+    id uuid NOT NULL,
+    key_hash text NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid,
+    name text DEFAULT ''::text NOT NULL,
+    actor_id text NOT NULL,
+    scopes jsonb DEFAULT '[]'::jsonb NOT NULL,
+    revoked_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT api_keys_actor_id_check CHECK ((actor_id <> ''::text)),
+    CONSTRAINT api_keys_scopes_check CHECK ((jsonb_typeof(scopes) = 'array'::text))
+);
+
+-- Name: COLUMN api_keys.key_hash; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON COLUMN public.api_keys.key_hash IS 'SHA-256 of the secret part of the key, hex. The key itself is shown once and stored nowhere.';
+
+-- Name: audit_log; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.audit_log (
+    id bigint NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid,
+    actor_id text,
+    api_key_id uuid,
+    action text NOT NULL,
+    resource_type text NOT NULL,
+    resource_id text,
+    request_id text,
+    details jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+-- Name: audit_log_id_seq; Type: SEQUENCE; Schema: public; Owner: -
+
+ALTER TABLE public.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.audit_log_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+-- Name: observation_generation_jobs; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.observation_generation_jobs (
+    id uuid NOT NULL,
+    seq bigint NOT NULL,
+    project_id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    lane uuid NOT NULL,
+    agent_event_id uuid,
+    source_type text NOT NULL,
+    source_id uuid NOT NULL,
+    source_run integer DEFAULT 1 NOT NULL,
+    server_session_id uuid,
+    job_type text NOT NULL,
+    status text DEFAULT 'queued'::text NOT NULL,
+    idempotency_key text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    max_attempts integer DEFAULT 3 NOT NULL,
+    next_attempt_at timestamp with time zone,
+    locked_at timestamp with time zone,
+    locked_by text,
+    worker_id bigint,
+    claim bigint,
+    cancel_requested_at timestamp with time zone,
+    completed_at timestamp with time zone,
+    failed_at timestamp with time zone,
+    cancelled_at timestamp with time zone,
+    outcome text,
+    outcome_reason text,
+    generation_run_id uuid,
+    last_error jsonb,
+    payload jsonb DEFAULT '{}'::jsonb NOT NULL,
+    size_chars integer DEFAULT 0 NOT NULL,
+    api_key_id uuid,
+    actor_id text,
+    source_adapter text,
+    request_id text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT attempts_within_bounds CHECK (((attempts <= max_attempts) AND ((status <> 'queued'::text) OR (attempts < max_attempts)))),
+    CONSTRAINT locked_while_processing CHECK (((status = 'processing'::text) = ((locked_at IS NOT NULL) AND (locked_by IS NOT NULL) AND (worker_id IS NOT NULL) AND (claim IS NOT NULL)))),
+    CONSTRAINT observation_generation_jobs_attempts_check CHECK ((attempts >= 0)),
+    CONSTRAINT observation_generation_jobs_check CHECK ((((source_type = 'agent_event'::text) AND (agent_event_id IS NOT NULL) AND (source_id = agent_event_id)) OR ((source_type = 'session_summary'::text) AND (agent_event_id IS NULL) AND ((server_session_id IS NULL) OR (source_id = server_session_id))) OR ((source_type = 'observation_reindex'::text) AND (agent_event_id IS NULL)))),
+    CONSTRAINT observation_generation_jobs_max_attempts_check CHECK ((max_attempts >= 1)),
+    CONSTRAINT observation_generation_jobs_outcome_check CHECK ((outcome = ANY (ARRAY['observed'::text, 'skipped'::text]))),
+    CONSTRAINT observation_generation_jobs_size_chars_check CHECK ((size_chars >= 0)),
+    CONSTRAINT observation_generation_jobs_source_run_check CHECK ((source_run >= 1)),
+    CONSTRAINT observation_generation_jobs_source_type_check CHECK ((source_type = ANY (ARRAY['agent_event'::text, 'session_summary'::text, 'observation_reindex'::text]))),
+    CONSTRAINT observation_generation_jobs_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))),
+    CONSTRAINT one_terminal_timestamp CHECK ((((completed_at IS NOT NULL) = (status = 'completed'::text)) AND ((failed_at IS NOT NULL) = (status = 'failed'::text)) AND ((cancelled_at IS NOT NULL) = (status = 'cancelled'::text)))),
+    CONSTRAINT outcome_when_completed CHECK (((outcome IS NOT NULL) = (status = 'completed'::text)))
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
+
+-- Name: COLUMN observation_generation_jobs.lane; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON COLUMN public.observation_generation_jobs.lane IS 'The session of the job, or the job itself when it has none. One batch of a lane is in progress at any time.';
+
+-- Name: COLUMN observation_generation_jobs.claim; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON COLUMN public.observation_generation_jobs.claim IS 'The fencing token: only the claim that took the job may write its end.';
+
+-- Name: projects; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.projects (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    canonical_id text NOT NULL,
+    name text NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    archived_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT projects_canonical_id_check CHECK (((canonical_id <> ''::text) AND (length(canonical_id) <= 1000))),
+    CONSTRAINT projects_name_check CHECK ((name <> ''::text))
+);
+
+-- Name: teams; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.teams (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    archived_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT teams_name_check CHECK ((name <> ''::text))
+);
+
+-- Name: failed_jobs; Type: VIEW; Schema: public; Owner: -
+
+CREATE VIEW public.failed_jobs AS
+ SELECT j.id,
+    t.name AS team,
+    p.canonical_id AS project,
+    j.job_type,
+    j.attempts,
+    j.failed_at,
+    (j.last_error ->> 'reason'::text) AS reason,
+    (j.last_error ->> 'message'::text) AS message
+   FROM ((public.observation_generation_jobs j
+     JOIN public.projects p ON ((p.id = j.project_id)))
+     JOIN public.teams t ON ((t.id = j.team_id)))
+  WHERE (j.status = 'failed'::text);
+
+-- Name: generation_claims; Type: SEQUENCE; Schema: public; Owner: -
+
+CREATE SEQUENCE public.generation_claims
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+-- Name: generation_lanes; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.generation_lanes (
+    lane uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    due_at timestamp with time zone,
+    held_until timestamp with time zone,
+    held_reason text,
+    worker_id bigint,
+    claim bigint,
+    locked_at timestamp with time zone,
+    CONSTRAINT generation_lanes_check CHECK (((worker_id IS NULL) = (claim IS NULL)))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+-- Name: COLUMN generation_lanes.due_at; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON COLUMN public.generation_lanes.due_at IS 'When the lane may be claimed; NULL when nothing waits in it. Never before held_until.';
+
+-- Name: generation_runs; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.generation_runs (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    lane uuid NOT NULL,
+    claim bigint NOT NULL,
+    kind text NOT NULL,
+    provider text NOT NULL,
+    model text NOT NULL,
+    job_ids uuid[] NOT NULL,
+    status text NOT NULL,
+    error_class text,
+    error_message text,
+    answer text,
+    input_tokens integer DEFAULT 0 NOT NULL,
+    output_tokens integer DEFAULT 0 NOT NULL,
+    cache_read_tokens integer DEFAULT 0 NOT NULL,
+    cache_write_tokens integer DEFAULT 0 NOT NULL,
+    cost_usd numeric(12,6),
+    latency_ms integer DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    applied_at timestamp with time zone,
+    CONSTRAINT generation_runs_kind_check CHECK ((kind = ANY (ARRAY['observations'::text, 'summary'::text]))),
+    CONSTRAINT generation_runs_status_check CHECK ((status = ANY (ARRAY['answered'::text, 'applied'::text, 'unusable'::text, 'failed'::text])))
+);
+
+-- Name: COLUMN generation_runs.answer; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON COLUMN public.generation_runs.answer IS 'The raw answer until it has been applied: a crash between answer and write does not buy it twice.';
+
+-- Name: generation_workers; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.generation_workers (
+    worker_id bigint NOT NULL,
+    label text NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+-- Name: installation; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.installation (
+    only_one boolean DEFAULT true NOT NULL,
+    id uuid NOT NULL,
+    secret bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT installation_only_one_check CHECK (only_one),
+    CONSTRAINT installation_secret_check CHECK ((length(secret) >= 32))
+);
+
+-- Name: TABLE installation; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON TABLE public.installation IS 'One row: who this server is, and the secret of its keyed hashes (an idempotency key must not let anybody guess what it was made from).';
+
+-- Name: lane_overview; Type: VIEW; Schema: public; Owner: -
+
+CREATE VIEW public.lane_overview AS
+ SELECT l.lane,
+    t.name AS team,
+    p.canonical_id AS project,
+        CASE
+            WHEN (l.worker_id IS NOT NULL) THEN 'working'::text
+            WHEN (l.held_until > now()) THEN 'held'::text
+            WHEN (l.due_at <= now()) THEN 'due'::text
+            WHEN (l.due_at IS NOT NULL) THEN 'waiting'::text
+            ELSE 'idle'::text
+        END AS state,
+    l.due_at,
+    l.held_until,
+    l.held_reason,
+    l.worker_id,
+    l.locked_at,
+    ( SELECT count(*) AS count
+           FROM public.observation_generation_jobs j
+          WHERE ((j.lane = l.lane) AND (j.status = 'queued'::text))) AS queued
+   FROM ((public.generation_lanes l
+     LEFT JOIN public.projects p ON ((p.id = l.project_id)))
+     LEFT JOIN public.teams t ON ((t.id = l.team_id)));
+
+-- Name: observation_counters; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.observation_counters (
+    team_id uuid NOT NULL,
+    last_number bigint DEFAULT 0 NOT NULL
+);
+
+-- Name: TABLE observation_counters; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON TABLE public.observation_counters IS 'The last number given out in a team. Its row is locked last in a transaction: a global sequence would show one team how busy another is.';
+
+-- Name: observation_generation_job_events; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.observation_generation_job_events (
+    id bigint NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    generation_job_id uuid NOT NULL,
+    event_type text NOT NULL,
+    status_after text NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    details jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT observation_generation_job_events_event_type_check CHECK ((event_type = ANY (ARRAY['queued'::text, 'enqueued'::text, 'processing'::text, 'retry_scheduled'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))),
+    CONSTRAINT observation_generation_job_events_status_after_check CHECK ((status_after = ANY (ARRAY['queued'::text, 'processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
+);
+
+-- Name: observation_generation_job_events_id_seq; Type: SEQUENCE; Schema: public; Owner: -
+
+ALTER TABLE public.observation_generation_job_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.observation_generation_job_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+-- Name: observation_generation_jobs_seq_seq; Type: SEQUENCE; Schema: public; Owner: -
+
+ALTER TABLE public.observation_generation_jobs ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.observation_generation_jobs_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+-- Name: observation_sources; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.observation_sources (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    observation_id uuid NOT NULL,
+    agent_event_id uuid,
+    generation_job_id uuid,
+    source_type text NOT NULL,
+    source_id uuid NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT observation_sources_check CHECK ((((source_type = 'agent_event'::text) AND (agent_event_id IS NOT NULL) AND (source_id = agent_event_id)) OR ((source_type <> 'agent_event'::text) AND (agent_event_id IS NULL)))),
+    CONSTRAINT observation_sources_source_type_check CHECK ((source_type = ANY (ARRAY['agent_event'::text, 'session_summary'::text, 'observation_reindex'::text, 'manual'::text])))
+);
+
+-- Name: observations; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.observations (
+    id uuid NOT NULL,
+    number bigint NOT NULL,
+    project_id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    server_session_id uuid,
+    scope text DEFAULT 'project'::text NOT NULL,
+    kind text DEFAULT 'observation'::text NOT NULL,
+    type text DEFAULT 'change'::text NOT NULL,
+    origin text NOT NULL,
+    title text,
+    subtitle text,
+    narrative text,
+    facts text[],
+    concepts text[],
+    files_read text[],
+    files_modified text[],
+    summary jsonb,
+    prompt_number integer,
+    content text NOT NULL,
+    content_search tsvector GENERATED ALWAYS AS (public.observation_search_vector(title, subtitle, narrative, facts, concepts, files_read, files_modified,
+CASE
+    WHEN ((title IS NULL) OR (summary IS NOT NULL)) THEN content
+    ELSE NULL::text
+END)) STORED NOT NULL,
+    content_words integer GENERATED ALWAYS AS (public.tsvector_words(public.observation_search_vector(title, subtitle, narrative, facts, concepts, files_read, files_modified,
+CASE
+    WHEN ((title IS NULL) OR (summary IS NOT NULL)) THEN content
+    ELSE NULL::text
+END))) STORED NOT NULL,
+    read_tokens integer,
+    discovery_tokens integer,
+    access_count integer DEFAULT 0 NOT NULL,
+    last_accessed_at timestamp with time zone,
+    generation_key text,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_by_job_id uuid,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT observations_kind_check CHECK ((kind = ANY (ARRAY['observation'::text, 'summary'::text, 'manual'::text]))),
+    CONSTRAINT observations_number_check CHECK ((number >= 1)),
+    CONSTRAINT observations_origin_check CHECK ((origin = ANY (ARRAY['hook'::text, 'api'::text, 'mcp'::text, 'import'::text, 'model'::text]))),
+    CONSTRAINT observations_scope_check CHECK ((scope = ANY (ARRAY['project'::text, 'team'::text]))),
+    CONSTRAINT observations_type_check CHECK ((type = ANY (ARRAY['bugfix'::text, 'feature'::text, 'refactor'::text, 'change'::text, 'discovery'::text, 'decision'::text, 'security_alert'::text, 'security_note'::text, 'sensitive'::text])))
+);
+
+-- Name: COLUMN observations.number; Type: COMMENT; Schema: public; Owner: -
+
+COMMENT ON COLUMN public.observations.number IS 'The short id that people and models use (#1234), counted per team.';
+
+-- Name: observations_in_team; Type: VIEW; Schema: public; Owner: -
+
+CREATE VIEW public.observations_in_team AS
+ SELECT id,
+    number,
+    project_id,
+    team_id,
+    server_session_id,
+    scope,
+    kind,
+    type,
+    origin,
+    title,
+    subtitle,
+    narrative,
+    facts,
+    concepts,
+    files_read,
+    files_modified,
+    summary,
+    prompt_number,
+    content,
+    content_search,
+    content_words,
+    read_tokens,
+    discovery_tokens,
+    access_count,
+    last_accessed_at,
+    generation_key,
+    metadata,
+    created_by_job_id,
+    created_at,
+    updated_at
+   FROM public.observations
+  WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
+
+-- Name: project_aliases; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.project_aliases (
+    team_id uuid NOT NULL,
+    alias text NOT NULL,
+    project_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT project_aliases_alias_check CHECK (((alias <> ''::text) AND (length(alias) <= 1000)))
+);
+
+-- Name: provider_pauses; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.provider_pauses (
+    provider text NOT NULL,
+    reason text NOT NULL,
+    message text NOT NULL,
+    paused_at timestamp with time zone DEFAULT now() NOT NULL,
+    until_at timestamp with time zone NOT NULL,
+    times integer DEFAULT 1 NOT NULL
+);
+
+-- Name: queue_overview; Type: VIEW; Schema: public; Owner: -
+
+CREATE VIEW public.queue_overview AS
+ SELECT t.name AS team,
+    p.canonical_id AS project,
+    j.source_type,
+    j.status,
+    count(*) AS jobs,
+    min(j.created_at) AS oldest,
+    max(j.attempts) AS most_attempts
+   FROM ((public.observation_generation_jobs j
+     JOIN public.projects p ON ((p.id = j.project_id)))
+     JOIN public.teams t ON ((t.id = j.team_id)))
+  GROUP BY t.name, p.canonical_id, j.source_type, j.status;
+
+-- Name: schema_migrations; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.schema_migrations (
+    number integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+-- Name: server_sessions; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.server_sessions (
+    id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    external_session_id text,
+    content_session_id text,
+    agent_id text,
+    agent_type text,
+    platform_source text,
+    generation_status text DEFAULT 'idle'::text NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    ended_at timestamp with time zone,
+    last_generated_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT server_sessions_generation_status_check CHECK ((generation_status = ANY (ARRAY['idle'::text, 'completed'::text, 'failed'::text])))
+);
+
+-- Name: session_prompts; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.session_prompts (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    server_session_id uuid NOT NULL,
+    agent_event_id uuid NOT NULL,
+    prompt_number integer NOT NULL,
+    text text NOT NULL,
+    text_search tsvector GENERATED ALWAYS AS (to_tsvector('english'::regconfig, text)) STORED,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT session_prompts_prompt_number_check CHECK ((prompt_number >= 1))
+);
+
+-- Name: spend_by_project; Type: VIEW; Schema: public; Owner: -
+
+CREATE VIEW public.spend_by_project AS
+ SELECT t.name AS team,
+    p.canonical_id AS project,
+    r.provider,
+    r.model,
+    date_trunc('day'::text, r.created_at) AS day,
+    count(*) AS calls,
+    count(*) FILTER (WHERE (r.status = 'failed'::text)) AS failed_calls,
+    sum(r.input_tokens) AS input_tokens,
+    sum(r.output_tokens) AS output_tokens,
+    sum(r.cost_usd) AS cost_usd
+   FROM ((public.generation_runs r
+     JOIN public.projects p ON ((p.id = r.project_id)))
+     JOIN public.teams t ON ((t.id = r.team_id)))
+  GROUP BY t.name, p.canonical_id, r.provider, r.model, (date_trunc('day'::text, r.created_at));
+
+-- Name: team_members; Type: TABLE; Schema: public; Owner: -
+
+CREATE TABLE public.team_members (
+    team_id uuid NOT NULL,
+    user_id text NOT NULL,
+    role text NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT team_members_role_check CHECK ((role = ANY (ARRAY['owner'::text, 'member'::text]))),
+    CONSTRAINT team_members_user_id_check CHECK ((user_id <> ''::text))
+);
+
+-- Name: worker_overview; Type: VIEW; Schema: public; Owner: -
+
+CREATE VIEW public.worker_overview AS
+ SELECT g.worker_id,
+    g.label,
+    g.started_at,
+    w.last_heartbeat,
+    (now() - w.last_heartbeat) AS silent_for,
+    count(l.lane) AS lanes,
+    min(l.locked_at) AS oldest_batch
+   FROM ((public.generation_workers g
+     LEFT JOIN public.procrastinate_workers w ON ((w.id = g.worker_id)))
+     LEFT JOIN public.generation_lanes l ON ((l.worker_id = g.worker_id)))
+  GROUP BY g.worker_id, g.label, g.started_at, w.last_heartbeat;
+
+-- Name: agent_events agent_events_id_project_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.agent_events
+    ADD CONSTRAINT agent_events_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
+
+-- Name: agent_events agent_events_idempotency_key_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.agent_events
+    ADD CONSTRAINT agent_events_idempotency_key_key UNIQUE (idempotency_key);
+
+-- Name: agent_events agent_events_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.agent_events
+    ADD CONSTRAINT agent_events_pkey PRIMARY KEY (id);
+
+-- Name: api_keys api_keys_key_hash_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_key_hash_key UNIQUE (key_hash);
+
+-- Name: api_keys api_keys_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
+
+-- Name: audit_log audit_log_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.audit_log
+    ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
+
+-- Name: generation_lanes generation_lanes_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.generation_lanes
+    ADD CONSTRAINT generation_lanes_pkey PRIMARY KEY (lane);
+
+-- Name: generation_runs generation_runs_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.generation_runs
+    ADD CONSTRAINT generation_runs_pkey PRIMARY KEY (id);
+
+-- Name: generation_workers generation_workers_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.generation_workers
+    ADD CONSTRAINT generation_workers_pkey PRIMARY KEY (worker_id);
+
+-- Name: installation installation_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.installation
+    ADD CONSTRAINT installation_pkey PRIMARY KEY (only_one);
+
+-- Name: observation_counters observation_counters_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_counters
+    ADD CONSTRAINT observation_counters_pkey PRIMARY KEY (team_id);
+
+-- Name: observation_generation_job_events observation_generation_job_events_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_generation_job_events
+    ADD CONSTRAINT observation_generation_job_events_pkey PRIMARY KEY (id);
+
+-- Name: observation_generation_jobs observation_generation_jobs_id_project_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_generation_jobs
+    ADD CONSTRAINT observation_generation_jobs_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
+
+-- Name: observation_generation_jobs observation_generation_jobs_idempotency_key_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_generation_jobs
+    ADD CONSTRAINT observation_generation_jobs_idempotency_key_key UNIQUE (idempotency_key);
+
+-- Name: observation_generation_jobs observation_generation_jobs_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_generation_jobs
+    ADD CONSTRAINT observation_generation_jobs_pkey PRIMARY KEY (id);
+
+-- Name: observation_generation_jobs observation_generation_jobs_team_id_project_id_source_type__key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_generation_jobs
+    ADD CONSTRAINT observation_generation_jobs_team_id_project_id_source_type__key UNIQUE (team_id, project_id, source_type, source_id, job_type, source_run);
+
+-- Name: observation_sources observation_sources_observation_id_source_type_source_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_sources
+    ADD CONSTRAINT observation_sources_observation_id_source_type_source_id_key UNIQUE (observation_id, source_type, source_id);
+
+-- Name: observation_sources observation_sources_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_sources
+    ADD CONSTRAINT observation_sources_pkey PRIMARY KEY (id);
+
+-- Name: observation_sources observation_sources_source_type_source_id_generation_job_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_sources
+    ADD CONSTRAINT observation_sources_source_type_source_id_generation_job_id_key UNIQUE (source_type, source_id, generation_job_id, observation_id);
+
+-- Name: observations observations_id_project_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
+
+-- Name: observations observations_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_pkey PRIMARY KEY (id);
+
+-- Name: observations observations_team_id_number_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_team_id_number_key UNIQUE (team_id, number);
+
+-- Name: observations observations_team_id_project_id_generation_key_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_team_id_project_id_generation_key_key UNIQUE (team_id, project_id, generation_key);
+
+-- Name: project_aliases project_aliases_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.project_aliases
+    ADD CONSTRAINT project_aliases_pkey PRIMARY KEY (team_id, alias);
+
+-- Name: projects projects_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.projects
+    ADD CONSTRAINT projects_id_team_id_key UNIQUE (id, team_id);
+
+-- Name: projects projects_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.projects
+    ADD CONSTRAINT projects_pkey PRIMARY KEY (id);
+
+-- Name: projects projects_team_id_canonical_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.projects
+    ADD CONSTRAINT projects_team_id_canonical_id_key UNIQUE (team_id, canonical_id);
+
+-- Name: provider_pauses provider_pauses_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.provider_pauses
+    ADD CONSTRAINT provider_pauses_pkey PRIMARY KEY (provider);
+
+-- Name: schema_migrations schema_migrations_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.schema_migrations
+    ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (number);
+
+-- Name: server_sessions server_sessions_id_project_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.server_sessions
+    ADD CONSTRAINT server_sessions_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
+
+-- Name: server_sessions server_sessions_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.server_sessions
+    ADD CONSTRAINT server_sessions_pkey PRIMARY KEY (id);
+
+-- Name: session_prompts session_prompts_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.session_prompts
+    ADD CONSTRAINT session_prompts_pkey PRIMARY KEY (id);
+
+-- Name: session_prompts session_prompts_server_session_id_prompt_number_key; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.session_prompts
+    ADD CONSTRAINT session_prompts_server_session_id_prompt_number_key UNIQUE (server_session_id, prompt_number);
+
+-- Name: team_members team_members_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.team_members
+    ADD CONSTRAINT team_members_pkey PRIMARY KEY (team_id, user_id);
+
+-- Name: teams teams_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.teams
+    ADD CONSTRAINT teams_pkey PRIMARY KEY (id);
+
+-- Name: agent_events_project_session; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX agent_events_project_session ON public.agent_events USING btree (project_id, server_session_id, occurred_at);
+
+-- Name: agent_events_team_project; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX agent_events_team_project ON public.agent_events USING btree (team_id, project_id, occurred_at);
+
+-- Name: api_keys_project; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX api_keys_project ON public.api_keys USING btree (project_id, team_id) WHERE (project_id IS NOT NULL);
+
+-- Name: api_keys_team; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX api_keys_team ON public.api_keys USING btree (team_id, created_at);
+
+-- Name: audit_log_scope; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX audit_log_scope ON public.audit_log USING btree (team_id, project_id, created_at);
+
+-- Name: generation_lanes_due; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX generation_lanes_due ON public.generation_lanes USING btree (due_at) WHERE ((worker_id IS NULL) AND (due_at IS NOT NULL));
+
+-- Name: generation_lanes_held; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX generation_lanes_held ON public.generation_lanes USING btree (worker_id) WHERE (worker_id IS NOT NULL);
+
+-- Name: generation_runs_project; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX generation_runs_project ON public.generation_runs USING btree (team_id, project_id, created_at);
+
+-- Name: observation_job_events_job; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observation_job_events_job ON public.observation_generation_job_events USING btree (generation_job_id, id);
+
+-- Name: observation_jobs_event; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observation_jobs_event ON public.observation_generation_jobs USING btree (agent_event_id) WHERE (agent_event_id IS NOT NULL);
+
+-- Name: observation_jobs_held; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observation_jobs_held ON public.observation_generation_jobs USING btree (worker_id) WHERE (status = 'processing'::text);
+
+-- Name: observation_jobs_lane; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observation_jobs_lane ON public.observation_generation_jobs USING btree (lane, seq) WHERE (status = 'queued'::text);
+
+-- Name: observation_jobs_session; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observation_jobs_session ON public.observation_generation_jobs USING btree (server_session_id, seq) WHERE (server_session_id IS NOT NULL);
+
+-- Name: observation_jobs_team_project; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observation_jobs_team_project ON public.observation_generation_jobs USING btree (team_id, project_id, status, created_at);
+
+-- Name: observation_sources_event; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observation_sources_event ON public.observation_sources USING btree (agent_event_id) WHERE (agent_event_id IS NOT NULL);
+
+-- Name: observation_sources_job; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observation_sources_job ON public.observation_sources USING btree (generation_job_id) WHERE (generation_job_id IS NOT NULL);
+
+-- Name: observations_content_search; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observations_content_search ON public.observations USING gin (content_search);
+
+-- Name: observations_job; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observations_job ON public.observations USING btree (created_by_job_id) WHERE (created_by_job_id IS NOT NULL);
+
+-- Name: observations_project_session; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observations_project_session ON public.observations USING btree (project_id, server_session_id, created_at);
+
+-- Name: observations_team_project; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX observations_team_project ON public.observations USING btree (team_id, project_id, created_at, id) INCLUDE (content_words);
+
+-- Name: project_aliases_project; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX project_aliases_project ON public.project_aliases USING btree (project_id, team_id);
+
+-- Name: server_sessions_content; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX server_sessions_content ON public.server_sessions USING btree (project_id, content_session_id) WHERE (content_session_id IS NOT NULL);
+
+-- Name: server_sessions_external; Type: INDEX; Schema: public; Owner: -
+
+CREATE UNIQUE INDEX server_sessions_external ON public.server_sessions USING btree (project_id, COALESCE(platform_source, ''::text), external_session_id) WHERE (external_session_id IS NOT NULL);
+
+-- Name: server_sessions_project; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX server_sessions_project ON public.server_sessions USING btree (team_id, project_id, started_at);
+
+-- Name: session_prompts_event; Type: INDEX; Schema: public; Owner: -
+
+CREATE UNIQUE INDEX session_prompts_event ON public.session_prompts USING btree (agent_event_id);
+
+-- Name: session_prompts_project; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX session_prompts_project ON public.session_prompts USING btree (team_id, project_id, created_at);
+
+-- Name: session_prompts_search; Type: INDEX; Schema: public; Owner: -
+
+CREATE INDEX session_prompts_search ON public.session_prompts USING gin (text_search);
+
+-- Name: teams_name; Type: INDEX; Schema: public; Owner: -
+
+CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archived_at IS NULL);
+
+-- Name: observation_generation_jobs generation_job_law; Type: TRIGGER; Schema: public; Owner: -
+
+CREATE TRIGGER generation_job_law BEFORE UPDATE OF status ON public.observation_generation_jobs FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION public.generation_job_law();
+
+-- Name: observation_generation_jobs generation_job_log_insert; Type: TRIGGER; Schema: public; Owner: -
+
+CREATE TRIGGER generation_job_log_insert AFTER INSERT ON public.observation_generation_jobs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.generation_job_log_insert();
+
+-- Name: observation_generation_jobs generation_job_log_update; Type: TRIGGER; Schema: public; Owner: -
+
+CREATE TRIGGER generation_job_log_update AFTER UPDATE ON public.observation_generation_jobs REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.generation_job_log_update();
+
+-- Name: agent_events agent_events_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.agent_events
+    ADD CONSTRAINT agent_events_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: agent_events agent_events_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.agent_events
+    ADD CONSTRAINT agent_events_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id);
+
+-- Name: api_keys api_keys_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: api_keys api_keys_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: generation_runs generation_runs_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.generation_runs
+    ADD CONSTRAINT generation_runs_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: observation_counters observation_counters_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_counters
+    ADD CONSTRAINT observation_counters_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: observation_generation_job_events observation_generation_job_ev_generation_job_id_project_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_generation_job_events
+    ADD CONSTRAINT observation_generation_job_ev_generation_job_id_project_id_fkey FOREIGN KEY (generation_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE CASCADE;
+
+-- Name: observation_generation_jobs observation_generation_jobs_agent_event_id_project_id_team_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_generation_jobs
+    ADD CONSTRAINT observation_generation_jobs_agent_event_id_project_id_team_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE;
+
+-- Name: observation_generation_jobs observation_generation_jobs_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_generation_jobs
+    ADD CONSTRAINT observation_generation_jobs_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: observation_generation_jobs observation_generation_jobs_server_session_id_project_id_t_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_generation_jobs
+    ADD CONSTRAINT observation_generation_jobs_server_session_id_project_id_t_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id);
+
+-- Name: observation_sources observation_sources_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_sources
+    ADD CONSTRAINT observation_sources_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE;
+
+-- Name: observation_sources observation_sources_generation_job_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_sources
+    ADD CONSTRAINT observation_sources_generation_job_id_project_id_team_id_fkey FOREIGN KEY (generation_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE SET NULL (generation_job_id);
+
+-- Name: observation_sources observation_sources_observation_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observation_sources
+    ADD CONSTRAINT observation_sources_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE;
+
+-- Name: observations observations_created_by_job_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_created_by_job_id_project_id_team_id_fkey FOREIGN KEY (created_by_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE SET NULL (created_by_job_id);
+
+-- Name: observations observations_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: observations observations_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id);
+
+-- Name: project_aliases project_aliases_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.project_aliases
+    ADD CONSTRAINT project_aliases_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: projects projects_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.projects
+    ADD CONSTRAINT projects_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: server_sessions server_sessions_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.server_sessions
+    ADD CONSTRAINT server_sessions_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: session_prompts session_prompts_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.session_prompts
+    ADD CONSTRAINT session_prompts_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE;
+
+-- Name: session_prompts session_prompts_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.session_prompts
+    ADD CONSTRAINT session_prompts_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE;
+
+-- Name: team_members team_members_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+
+ALTER TABLE ONLY public.team_members
+    ADD CONSTRAINT team_members_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: agent_events; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.agent_events ENABLE ROW LEVEL SECURITY;
+
+-- Name: api_keys; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.api_keys ENABLE ROW LEVEL SECURITY;
+
+-- Name: audit_log; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.audit_log ENABLE ROW LEVEL SECURITY;
+
+-- Name: generation_lanes; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.generation_lanes ENABLE ROW LEVEL SECURITY;
+
+-- Name: generation_runs; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.generation_runs ENABLE ROW LEVEL SECURITY;
+
+-- Name: observation_counters; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.observation_counters ENABLE ROW LEVEL SECURITY;
+
+-- Name: observation_generation_job_events; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.observation_generation_job_events ENABLE ROW LEVEL SECURITY;
+
+-- Name: observation_generation_jobs; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.observation_generation_jobs ENABLE ROW LEVEL SECURITY;
+
+-- Name: observation_sources; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.observation_sources ENABLE ROW LEVEL SECURITY;
+
+-- Name: observations; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.observations ENABLE ROW LEVEL SECURITY;
+
+-- Name: project_aliases; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.project_aliases ENABLE ROW LEVEL SECURITY;
+
+-- Name: projects; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
+
+-- Name: server_sessions; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.server_sessions ENABLE ROW LEVEL SECURITY;
+
+-- Name: session_prompts; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.session_prompts ENABLE ROW LEVEL SECURITY;
+
+-- Name: agent_events team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.agent_events USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: api_keys team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.api_keys USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: audit_log team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.audit_log USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: generation_lanes team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.generation_lanes USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: generation_runs team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.generation_runs USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: observation_counters team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.observation_counters USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: observation_generation_job_events team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.observation_generation_job_events USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: observation_generation_jobs team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.observation_generation_jobs USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: observation_sources team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.observation_sources USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: observations team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.observations USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: project_aliases team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.project_aliases USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: projects team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.projects USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: server_sessions team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.server_sessions USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: session_prompts team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.session_prompts USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: team_members team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.team_members USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: teams team; Type: POLICY; Schema: public; Owner: -
+
+CREATE POLICY team ON public.teams USING ((id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: team_members; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.team_members ENABLE ROW LEVEL SECURITY;
+
+-- Name: teams; Type: ROW SECURITY; Schema: public; Owner: -
+
+ALTER TABLE public.teams ENABLE ROW LEVEL SECURITY;
+
+-- Name: TABLE agent_events; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,DELETE ON TABLE public.agent_events TO cmserver_tenant;
+
+-- Name: TABLE audit_log; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT ON TABLE public.audit_log TO cmserver_tenant;
+
+-- Name: TABLE observation_generation_jobs; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.observation_generation_jobs TO cmserver_tenant;
+
+-- Name: TABLE projects; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.projects TO cmserver_tenant;
+
+-- Name: TABLE teams; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT ON TABLE public.teams TO cmserver_tenant;
+
+-- Name: TABLE generation_lanes; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.generation_lanes TO cmserver_tenant;
+
+-- Name: TABLE generation_runs; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT ON TABLE public.generation_runs TO cmserver_tenant;
+
+-- Name: TABLE observation_counters; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.observation_counters TO cmserver_tenant;
+
+-- Name: TABLE observation_generation_job_events; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT ON TABLE public.observation_generation_job_events TO cmserver_tenant;
+
+-- Name: TABLE observation_sources; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_sources TO cmserver_tenant;
+
+-- Name: TABLE observations; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observations TO cmserver_tenant;
+
+-- Name: TABLE observations_in_team; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT ON TABLE public.observations_in_team TO cmserver_tenant;
+
+-- Name: TABLE project_aliases; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.project_aliases TO cmserver_tenant;
+
+-- Name: TABLE server_sessions; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.server_sessions TO cmserver_tenant;
+
+-- Name: TABLE session_prompts; Type: ACL; Schema: public; Owner: -
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.session_prompts TO cmserver_tenant;

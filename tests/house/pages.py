@@ -1,0 +1,290 @@
+"""What is generated from the code, and kept in the repository so that a diff shows what changes: the schema and the reference.
+
+`python -m tests.house.pages` says what is stale; with `--fix` it is written anew. bin/check does both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+import psycopg
+import structlog
+from starlette.routing import Route
+
+from cmserver.app import ROUTES
+from cmserver.base.migrate import migrate
+from cmserver.base.postgres import Embedded
+from cmserver.base.postgres_files import wheel_binaries
+from cmserver.base.settings_page import settings_page
+from cmserver.base.telemetry import events_page
+from cmserver.cli.exits import MEANING
+from cmserver.cli.main import cli
+from tests.house.house import ROOT, declared, owner_of
+
+REFERENCE = ROOT / "docs" / "reference"
+SCHEMA = ROOT / "sql" / "schema.sql"
+OPS = sorted((ROOT / "sql" / "ops").glob("*.sql"))
+SCHEMA_MAJOR = 18
+"""The major version of PostgreSQL whose dump sql/schema.sql is; others write the same things differently."""
+
+
+def generated(url: str) -> dict[Path, str]:
+    """Every generated file, given a migrated database of SCHEMA_MAJOR."""
+    return {SCHEMA: schema(url), REFERENCE / "tables.md": tables_page(url), **pages()}
+
+
+def pages() -> dict[Path, str]:
+    """Those that need no database."""
+    made = {
+        "settings": settings_page(),
+        "logs": events_page(),
+        "exit-codes": exit_codes_page(),
+        "cli": cli_page(),
+        "http": http_page(),
+        "sql": sql_page(),
+    }
+    return {REFERENCE / f"{name}.md": text for name, text in made.items()}
+
+
+# ---- sql/schema.sql
+
+
+def schema(url: str) -> str:
+    """The dump of a migrated database, without what is not ours: procrastinate's objects, extensions, versions, settings."""
+    binaries = wheel_binaries()
+    assert binaries is not None
+    command = [binaries.bin / "pg_dump", "--schema-only", "--no-owner", "--restrict-key=cmserver", f"--dbname={url}"]
+    dumped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    sections = re.split(r"^--\n(?=-- Name: )", dumped, flags=re.MULTILINE)[1:]
+    kept = [section for section in sections if not re.match(r"-- Name: .*(procrastinate_|Type: EXTENSION|EXTENSION )", section)]
+    body = "\n".join(section.replace("\n--\n", "\n", 1).strip() + "\n" for section in kept)
+    return _SCHEMA.format(body=re.sub(r"\n*--\n-- PostgreSQL database dump complete\n.*", "\n", body, flags=re.DOTALL))
+
+
+_SCHEMA = """\
+-- What the database looks like now. Dumped by bin/check --fix, never edited; the tables of procrastinate are left out.
+
+{body}"""
+
+
+# ---- docs/reference
+
+
+def tables_page(url: str) -> str:
+    """docs/reference/tables.md."""
+    with psycopg.connect(url) as conn:
+        found = conn.execute(
+            """
+            SELECT c.relname, c.relkind = 'v', coalesce(obj_description(c.oid, 'pg_class'), ''),
+                   ARRAY(SELECT a.attname || ': ' || col_description(c.oid, a.attnum) FROM pg_attribute a
+                          WHERE a.attrelid = c.oid AND col_description(c.oid, a.attnum) IS NOT NULL ORDER BY a.attnum),
+                   coalesce((SELECT string_agg(lower(g.privilege_type), ', ' ORDER BY g.privilege_type)
+                               FROM aclexplode(c.relacl) g WHERE g.grantee = 'cmserver_tenant'::regrole), '')
+              FROM pg_class c
+             WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND c.relname NOT LIKE 'procrastinate%'
+               AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
+             ORDER BY c.relname
+            """
+        ).fetchall()
+        functions = conn.execute(
+            """
+            SELECT p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')', obj_description(p.oid, 'pg_proc')
+              FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NOT NULL
+               AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')
+             ORDER BY 1
+            """
+        ).fetchall()
+    tables = [f"| `{name}` | {owner_of(name)} | {may} | {comment} |" for name, is_view, comment, _, may in found if not is_view]
+    views = [f"| `{name}` | {may} | {comment} |" for name, is_view, comment, _, may in found if is_view]
+    columns = [f"- `{name}.{_code(column)}" for name, _, _, columns, _ in found for column in columns]
+    borrowed = [
+        f"`{room}` ({', '.join(f'`{table}`' for table in sorted(tables))})" for room, tables in sorted(declared("BORROWS").items())
+    ]
+    return _TABLES.format(
+        tables="\n".join(tables),
+        views="\n".join(views),
+        columns="\n".join(columns),
+        functions="\n".join(f"- `{signature}`: {comment}" for signature, comment in functions),
+        borrowed=", ".join(borrowed),
+    )
+
+
+def _code(column: str) -> str:
+    name, _, comment = column.partition(": ")
+    return f"{name}`: {comment}"
+
+
+_TABLES = """\
+# Tables
+
+<!-- Generated from the OWNS of every repository and the comments in the migrations. -->
+
+Each table belongs to one room, a folder of `cmserver/`, whose `repository.py` holds all SQL that writes it. Two rooms write a few
+tables of others: {borrowed}. Requests run as the role `cmserver_tenant`, which sees the rows of one team and may do what is listed
+here; where nothing is listed only the owner may. The whole schema is in `sql/schema.sql`. The tables `procrastinate_*` are those
+of the procrastinate package.
+
+| table | room | the tenant may | |
+|---|---|---|---|
+{tables}
+
+## Views
+
+They show every team and are the operator's, but for `observations_in_team`, which shows the team of the transaction.
+
+| view | the tenant may | |
+|---|---|---|
+{views}
+
+## Columns worth a word
+
+{columns}
+
+## Functions for operators
+
+{functions}
+"""
+
+
+def exit_codes_page() -> str:
+    """docs/reference/exit-codes.md."""
+    rows = "\n".join(f"| {code.value} | {sentence} |" for code, sentence in MEANING.items())
+    return f"# Exit codes\n\n<!-- Generated from cmserver/cli/exits.py. -->\n\n| code | meaning |\n|---|---|\n{rows}\n"
+
+
+def cli_page() -> str:
+    """docs/reference/cli.md."""
+    sections = [_command("cmserver", cli)]
+    sections += [_command(f"cmserver {name}", command) for name, command in sorted(cli.commands.items())]
+    return "\n".join(["# Commands\n\n<!-- Generated from cmserver/cli/. -->\n", *sections])
+
+
+def _command(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+    return f"## {name}\n\n```text\n{command.get_help(context)}\n```\n"
+
+
+def http_page() -> str:
+    """docs/reference/http.md."""
+    rows = "\n".join(sorted((row for route in ROUTES if isinstance(route, Route) for row in _route(route)), key=_by_path))
+    return _HTTP.format(rows=rows)
+
+
+def _by_path(row: str) -> tuple[str, str]:
+    _, method, path, *_ = row.split("|")
+    return path, method
+
+
+def _route(route: Route) -> list[str]:
+    sentence = first_sentences(route)
+    scope = re.search(r'caller\(request, \w+, "([^"]+)"\)', inspect.getsource(route.endpoint))
+    needs = f"`{scope[1]}`" if scope else "no key"
+    methods = sorted((route.methods or set()) - {"HEAD"})
+    return [f"| {method} | `{route.path}` | {needs} | {sentence} |" for method in methods]
+
+
+def first_sentences(route: Route) -> str:
+    """The first paragraph of the handler's docstring."""
+    return " ".join((inspect.getdoc(route.endpoint) or "").partition("\n\n")[0].split())
+
+
+_HTTP = """\
+# HTTP
+
+<!-- Generated from the routes and their handlers' docstrings. -->
+
+A key goes with each request: `Authorization: Bearer <key>` or `X-Api-Key: <key>`. It needs the scope that is named here. Bodies and
+answers are JSON. An error is `{{"error": name, "message": sentence, "requestId": id}}`, with `issues` where fields are wrong.
+
+| method | path | scope | |
+|---|---|---|---|
+{rows}
+"""
+
+
+def sql_page() -> str:
+    """docs/reference/sql.md."""
+    rows = "\n".join(f"| `{file.name}` | {_comment(file)} |" for file in OPS)
+    return _SQL.format(rows=rows)
+
+
+def _comment(file: Path) -> str:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return " ".join(
+        line.removeprefix("-- ") for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("--"))]
+    )
+
+
+_SQL = """\
+# SQL for operators
+
+<!-- Generated from the comments in sql/ops/. -->
+
+Questions and acts for psql, as the database's owner. A value goes in with `-v`:
+
+    psql "$CMSERVER_DATABASE_URL" -f sql/ops/queue_overview.sql
+    psql "$CMSERVER_DATABASE_URL" -v job=<id> -f sql/ops/retry_job.sql
+
+| file | |
+|---|---|
+{rows}
+"""
+
+
+# ---- python -m tests.house.pages
+
+
+def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    folder = Path(tempfile.mkdtemp(prefix="cmserver-pages-"))
+    folder.chmod(0o755)  # as root, PostgreSQL runs as another user, who must get through
+    embedded = Embedded(folder / "data", durable=False)
+    try:
+        embedded.start()
+        asyncio.run(migrate(embedded.url))
+        wanted = generated(embedded.url)
+    finally:
+        embedded.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(_write(wanted) if "--fix" in sys.argv else _compare(wanted))
+
+
+def _write(wanted: dict[Path, str]) -> int:
+    for file, text in wanted.items():
+        if present(file) != text:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            print(f"written: {file.relative_to(ROOT)}")
+    return 0
+
+
+def _compare(wanted: dict[Path, str]) -> int:
+    stale = {file: text for file, text in wanted.items() if present(file) != text}
+    for file, text in stale.items():
+        name = str(file.relative_to(ROOT))
+        sys.stdout.writelines(
+            difflib.unified_diff(
+                present(file).splitlines(keepends=True), text.splitlines(keepends=True), name, f"{name} as it must be"
+            )
+        )
+    if stale:
+        print("Generated files are stale: bin/check --fix writes them.")
+    return 1 if stale else 0
+
+
+def present(file: Path) -> str:
+    """What the file holds now; nothing when it is not there."""
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+if __name__ == "__main__":
+    main()

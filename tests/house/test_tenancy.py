@@ -1,0 +1,188 @@
+"""One team never sees another: tried out as the tenant's role, on every table with a team_id, with rows of two teams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import LiteralString
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import errors, sql
+from psycopg.rows import scalar_row
+
+from cmserver.base.ids import new_id
+
+OURS, THEIRS = new_id(), new_id()
+
+ROWS: dict[str, LiteralString] = {
+    "teams": "INSERT INTO teams (id, name) VALUES (%(team)s, %(name)s)",
+    "projects": "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%(id)s, %(team)s, %(name)s, 'orders')",
+    "project_aliases": "INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%(team)s, %(name)s, %(project)s)",
+    "team_members": "INSERT INTO team_members (team_id, user_id, role) VALUES (%(team)s, %(name)s, 'owner')",
+    "api_keys": "INSERT INTO api_keys (id, key_hash, team_id, actor_id) VALUES (%(id)s, %(name)s, %(team)s, 'alice')",
+    "audit_log": "INSERT INTO audit_log (team_id, action, resource_type) VALUES (%(team)s, 'observation.read', 'observation')",
+    "server_sessions": "INSERT INTO server_sessions (id, project_id, team_id) VALUES (%(id)s, %(project)s, %(team)s)",
+    "agent_events": """
+        INSERT INTO agent_events (id, project_id, team_id, source_adapter, idempotency_key, event_type, origin, generate,
+                                  size_chars, payload, occurred_at)
+        VALUES (%(id)s, %(project)s, %(team)s, 'api', %(name)s, 'tool_use', 'api', true, 2, '{}', now())
+    """,
+    "session_prompts": """
+        INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text)
+        VALUES (%(id)s, %(team)s, %(project)s, %(server_sessions)s, %(agent_events)s, 1, 'add a retry')
+    """,
+    "generation_lanes": "INSERT INTO generation_lanes (lane, team_id, project_id) VALUES (%(id)s, %(team)s, %(project)s)",
+    "observation_generation_jobs": """
+        INSERT INTO observation_generation_jobs (id, project_id, team_id, lane, source_type, source_id, job_type, idempotency_key)
+        VALUES (%(id)s, %(project)s, %(team)s, %(id)s, 'session_summary', %(id)s, 'observation_generate_session_summary', %(name)s)
+    """,
+    "observation_generation_job_events": """
+        INSERT INTO observation_generation_job_events (team_id, project_id, generation_job_id, event_type, status_after)
+        VALUES (%(team)s, %(project)s, %(observation_generation_jobs)s, 'queued', 'queued')
+    """,
+    "generation_runs": """
+        INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status)
+        VALUES (%(id)s, %(team)s, %(project)s, %(id)s, 1, 'summary', 'offline', 'rules', '{}', 'applied')
+    """,
+    "observation_counters": "INSERT INTO observation_counters (team_id, last_number) VALUES (%(team)s, 1)",
+    "observations": """
+        INSERT INTO observations (id, number, project_id, team_id, origin, content, title)
+        VALUES (%(id)s, 1, %(project)s, %(team)s, 'model', 'secret', %(name)s)
+    """,
+    "observation_sources": """
+        INSERT INTO observation_sources (id, team_id, project_id, observation_id, source_type, source_id)
+        VALUES (%(id)s, %(team)s, %(project)s, %(observations)s, 'manual', %(id)s)
+    """,
+}
+"""One row of each table with a team, in an order in which they can be inserted."""
+
+
+def fill(conn: psycopg.Connection, team: UUID) -> dict[str, UUID]:
+    """A row in every table; the ids that the later ones refer to."""
+    known: dict[str, UUID] = {"team": team}
+    for table, statement in ROWS.items():
+        known[table] = new_id()
+        conn.execute(statement, {**known, "id": known[table], "name": f"{table} of {team}", "project": known.get("projects")})
+    return known
+
+
+@pytest.fixture
+def owner(database: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database, autocommit=True) as conn:
+        yield conn
+
+
+@pytest.fixture
+def theirs(owner: psycopg.Connection) -> dict[str, UUID]:
+    fill(owner, OURS)
+    return fill(owner, THEIRS)
+
+
+@pytest.fixture
+def tenant(database: str, theirs: dict[str, UUID]) -> Iterator[psycopg.Connection]:
+    """Our team's connection, in a transaction."""
+    with psycopg.connect(database, options="-c role=cmserver_tenant") as conn:
+        conn.execute("SELECT set_config('cmserver.team_id', %s, true)", [str(OURS)])
+        yield conn
+        conn.rollback()
+
+
+def may(conn: psycopg.Connection, privilege: str) -> list[str]:
+    """The tables of ROWS on which the tenant has the privilege."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return [
+            table
+            for table in ROWS
+            if cursor.execute("SELECT has_table_privilege('cmserver_tenant', %s, %s)", [table, privilege]).fetchone()
+        ]
+
+
+def team_column(table: str) -> str:
+    return "id" if table == "teams" else "team_id"
+
+
+def count(conn: psycopg.Connection, statement: LiteralString, table: str, *params: object) -> int:
+    """The rows that the statement touches. {table} and {team} are filled in."""
+    return conn.execute(
+        sql.SQL(statement).format(table=sql.Identifier(table), team=sql.Identifier(team_column(table))), params
+    ).rowcount
+
+
+def test_there_is_a_row_for_every_table_with_a_team(owner: psycopg.Connection):
+    with owner.cursor(row_factory=scalar_row) as cursor:
+        tables = cursor.execute(
+            "SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
+            "WHERE c.relkind IN ('r', 'p') AND a.attname = 'team_id' AND c.relnamespace = 'public'::regnamespace"
+        ).fetchall()
+
+    assert ROWS.keys() - {"teams"} == set(tables), "add a statement to ROWS for each new table"
+
+
+def test_a_team_sees_its_own_rows_and_no_others(tenant: psycopg.Connection):
+    for table in [*may(tenant, "SELECT"), "observations_in_team"]:
+        assert count(tenant, "SELECT FROM {table} WHERE {team} = %s", table, OURS) > 0, table
+        assert count(tenant, "SELECT FROM {table} WHERE {team} <> %s", table, OURS) == 0, table
+
+
+def test_a_team_changes_and_deletes_no_rows_of_another(tenant: psycopg.Connection):
+    for table in may(tenant, "UPDATE"):
+        assert count(tenant, "UPDATE {table} SET {team} = {team} WHERE {team} = %s", table, THEIRS) == 0, table
+        assert count(tenant, "UPDATE {table} SET {team} = {team}", table) == 1, table
+    for table in may(tenant, "DELETE"):
+        assert count(tenant, "DELETE FROM {table} WHERE {team} = %s", table, THEIRS) == 0, table
+
+
+def test_a_team_cannot_insert_a_row_for_another(tenant: psycopg.Connection, theirs: dict[str, UUID]):
+    for table in may(tenant, "INSERT"):
+        row = {**theirs, "id": new_id(), "name": f"another of {table}", "project": theirs["projects"]}
+
+        with pytest.raises(errors.InsufficientPrivilege, match="violates row-level security"), tenant.transaction():
+            tenant.execute(ROWS[table], row)
+
+
+def test_a_team_cannot_give_a_row_away(tenant: psycopg.Connection):
+    for table in may(tenant, "UPDATE"):
+        with pytest.raises(errors.InsufficientPrivilege, match="violates row-level security"), tenant.transaction():
+            count(tenant, "UPDATE {table} SET {team} = %s WHERE {team} = %s", table, THEIRS, OURS)
+
+
+def test_a_team_cannot_attach_a_row_of_its_own_to_one_of_another(tenant: psycopg.Connection, theirs: dict[str, UUID]):
+    """A foreign key is checked past row-level security: it would also tell whether an id exists."""
+    for table, reference in {"server_sessions": "projects", "observation_sources": "observations"}.items():
+        row = {**theirs, "team": OURS, "id": new_id(), "name": "ours", "project": theirs["projects"]}
+
+        with pytest.raises(errors.ForeignKeyViolation, match="fkey"), tenant.transaction():
+            tenant.execute(ROWS[table], {**row, reference: theirs[reference]})
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_without_a_team_nothing_is_visible(database: str, theirs: dict[str, UUID], value: str | None):
+    with psycopg.connect(database, options="-c role=cmserver_tenant") as conn:
+        if value is not None:  # what an ended transaction leaves behind
+            conn.execute("SELECT set_config('cmserver.team_id', %s, false)", [value])
+
+        for table in [*may(conn, "SELECT"), "observations_in_team"]:
+            assert count(conn, "SELECT FROM {table}", table) == 0, table
+
+
+def test_what_the_tenant_was_not_granted_stays_closed(tenant: psycopg.Connection):
+    for table in [
+        "api_keys",
+        "team_members",
+        "installation",
+        "provider_pauses",
+        "schema_migrations",
+        "procrastinate_workers",
+        "failed_jobs",
+    ]:
+        with pytest.raises(errors.InsufficientPrivilege, match="permission denied"), tenant.transaction():
+            count(tenant, "SELECT FROM {table}", table)
+
+
+def test_resetting_the_role_or_all_settings_does_not_make_a_tenant_the_owner(database: str):
+    with psycopg.connect(database, options="-c role=cmserver_tenant", autocommit=True) as conn:
+        for statement in ("RESET ROLE", "RESET ALL", "SET SESSION AUTHORIZATION DEFAULT"):
+            conn.execute(statement)
+
+            assert conn.execute("SELECT current_user").fetchone() == ("cmserver_tenant",), statement
