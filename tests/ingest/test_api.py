@@ -153,7 +153,7 @@ async def test_a_batch_holds_1_to_500_events(client: httpx.AsyncClient, cast: Ca
 
 async def test_wrong_fields_are_named_by_their_path(client: httpx.AsyncClient, cast: Cast):
     for body, path in [
-        ({"projectId": "p"}, "$"),
+        ({"projectId": "p"}, "$.eventType"),
         (event(serverSessionId="x"), "$.serverSessionId"),
         (event(metadata=1), "$.metadata"),
     ]:
