@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import structlog
+from structlog.typing import FilteringBoundLogger
+
 from cmserver.access import keys, repository
 from cmserver.access.audit import record
 from cmserver.access.model import MintedKey, Principal
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 async def bootstrap(db: Db, team_name: str, key_text: str | None) -> MintedKey | None:
@@ -24,4 +29,8 @@ async def bootstrap(db: Db, team_name: str, key_text: str | None) -> MintedKey |
         await record(conn, who, "key.created", "api_key", key.id, scopes=["*"])
         return key
 
-    return await db.in_system(fill)
+    key = await db.in_system(fill)
+    if key is not None:
+        log.info("team.created", name=team_name)
+        log.info("key.created", key=str(key.id))
+    return key

@@ -36,7 +36,10 @@ class Hub:
     def tell(self, channel: str, payload: str) -> None:
         """Deliver within this process, without the database."""
         for heard in list(self._heard[channel]):
-            heard(payload)
+            try:
+                heard(payload)
+            except Exception:  # noqa: BLE001 - one listener's bug must not make the others deaf
+                log.exception("listener.failed", channel=channel)
 
     async def listen(self, channels: list[str]) -> None:
         """Listen for ever."""

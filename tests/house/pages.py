@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -66,7 +67,7 @@ def schema(url: str) -> str:
     dumped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     sections = re.split(r"^--\n(?=-- Name: )", dumped, flags=re.MULTILINE)[1:]
     kept = [section for section in sections if not re.match(r"-- Name: .*(procrastinate_|Type: EXTENSION|EXTENSION )", section)]
-    body = "\n".join(section.replace("\n--\n", "\n", 1).strip() + "\n" for section in kept)
+    body = "\n".join(section.replace("; Schema: public; Owner: -\n--\n", "\n", 1).strip() + "\n" for section in kept)
     return _SCHEMA.format(body=re.sub(r"\n*--\n-- PostgreSQL database dump complete\n.*", "\n", body, flags=re.DOTALL))
 
 
@@ -107,14 +108,14 @@ def tables_page(url: str) -> str:
     views = [f"| `{name}` | {may} | {comment} |" for name, is_view, comment, _, may in found if is_view]
     columns = [f"- `{name}.{_code(column)}" for name, _, _, columns, _ in found for column in columns]
     borrowed = [
-        f"`{room}` ({', '.join(f'`{table}`' for table in sorted(tables))})" for room, tables in sorted(declared("BORROWS").items())
+        f"- `{room}`: {', '.join(f'`{one}`' for one in sorted(taken))}" for room, taken in sorted(declared("BORROWS").items())
     ]
     return _TABLES.format(
         tables="\n".join(tables),
         views="\n".join(views),
         columns="\n".join(columns),
         functions="\n".join(f"- `{signature}`: {comment}" for signature, comment in functions),
-        borrowed=", ".join(borrowed),
+        borrowed="\n".join(borrowed),
     )
 
 
@@ -128,10 +129,13 @@ _TABLES = """\
 
 <!-- Generated from the OWNS of every repository and the comments in the migrations. -->
 
-Each table belongs to one room, a folder of `cmserver/`, whose `repository.py` holds all SQL that writes it. Two rooms write a few
-tables of others: {borrowed}. Requests run as the role `cmserver_tenant`, which sees the rows of one team and may do what is listed
-here; where nothing is listed only the owner may. The whole schema is in `sql/schema.sql`. The tables `procrastinate_*` are those
-of the procrastinate package.
+Each table belongs to one room, a folder of `cmserver/`, whose `repository.py` holds all SQL that writes it. Requests run as the
+role `cmserver_tenant`, which sees the rows of one team and may do what is listed here; where nothing is listed only the owner
+may. The whole schema is in `sql/schema.sql`. The tables `procrastinate_*` are those of the procrastinate package.
+
+These rooms also write tables of others:
+
+{borrowed}
 
 | table | room | the tenant may | |
 |---|---|---|---|
@@ -163,38 +167,34 @@ def exit_codes_page() -> str:
 
 def cli_page() -> str:
     """docs/reference/cli.md."""
-    sections = [_command("cmserver", cli)]
-    sections += [_command(f"cmserver {name}", command) for name, command in sorted(cli.commands.items())]
+    sections = [f"## {path}\n\n```text\n{text}\n```\n" for path, text in commands(cli, "cmserver")]
     return "\n".join(["# Commands\n\n<!-- Generated from cmserver/cli/. -->\n", *sections])
 
 
-def _command(name: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
-    return f"## {name}\n\n```text\n{command.get_help(context)}\n```\n"
+def commands(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
+    """Each command as it is typed, and its help."""
+    context = click.Context(
+        command, info_name=name, parent=parent, terminal_width=100, max_content_width=100, **command.context_settings
+    )
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for each, inner in sorted(command.commands.items()):
+            if not inner.hidden:
+                yield from commands(inner, each, context)
 
 
 def http_page() -> str:
     """docs/reference/http.md."""
-    rows = "\n".join(sorted((row for route in ROUTES if isinstance(route, Route) for row in _route(route)), key=_by_path))
-    return _HTTP.format(rows=rows)
-
-
-def _by_path(row: str) -> tuple[str, str]:
-    _, method, path, *_ = row.split("|")
-    return path, method
+    routes = sorted((route for route in ROUTES if isinstance(route, Route)), key=lambda route: route.path)
+    return _HTTP.format(rows="\n".join(row for route in routes for row in _route(route)))
 
 
 def _route(route: Route) -> list[str]:
-    sentence = first_sentences(route)
+    sentence = " ".join((inspect.getdoc(route.endpoint) or "").partition("\n\n")[0].split())
     scope = re.search(r'caller\(request, \w+, "([^"]+)"\)', inspect.getsource(route.endpoint))
     needs = f"`{scope[1]}`" if scope else "no key"
     methods = sorted((route.methods or set()) - {"HEAD"})
     return [f"| {method} | `{route.path}` | {needs} | {sentence} |" for method in methods]
-
-
-def first_sentences(route: Route) -> str:
-    """The first paragraph of the handler's docstring."""
-    return " ".join((inspect.getdoc(route.endpoint) or "").partition("\n\n")[0].split())
 
 
 _HTTP = """\
@@ -263,7 +263,7 @@ def _write(wanted: dict[Path, str]) -> int:
         if present(file) != text:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-            print(f"written: {file.relative_to(ROOT)}")
+            click.echo(f"written: {file.relative_to(ROOT)}")
     return 0
 
 
@@ -277,7 +277,7 @@ def _compare(wanted: dict[Path, str]) -> int:
             )
         )
     if stale:
-        print("Generated files are stale: bin/check --fix writes them.")
+        click.echo("Generated files are stale: bin/check --fix writes them.")
     return 1 if stale else 0
 
 

@@ -1,0 +1,72 @@
+"""Whatever a user can name is named in docs/reference/, and the generated pages there are what the code says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from starlette.routing import Route
+
+from cmserver.app import ROUTES
+from cmserver.base.settings import fields
+from cmserver.base.telemetry import EVENTS
+from cmserver.cli.exits import MEANING
+from cmserver.cli.main import cli
+from tests.house.house import declared
+from tests.house.pages import OPS, REFERENCE, commands, pages, present
+from tests.house.test_tenancy_catalogue import VIEWS
+
+
+def names() -> dict[str, list[str]]:
+    """Page -> what must be named there."""
+    routes = [route for route in ROUTES if isinstance(route, Route)]
+    assert len(routes) == len(ROUTES), "a Mount needs to be taken apart here and in pages.py"
+    return {
+        "http.md": [f"| {method} | `{route.path}` |" for route in routes for method in (route.methods or set()) - {"HEAD"}],
+        "settings.md": [f"`{field.environment}`" for field in fields()],
+        "cli.md": [f"## {path}\n" for path, _ in commands(cli, "cmserver")],
+        "logs.md": [f"| `{name}` |" for name in EVENTS],
+        "exit-codes.md": [f"| {code.value} |" for code in MEANING],
+        "sql.md": [f"`{file.name}`" for file in OPS],
+        "tables.md": [f"| `{name}` |" for name in [*VIEWS, *(table for owned in declared("OWNS").values() for table in owned)]],
+    }
+
+
+def missing(page: str, text: str) -> list[str]:
+    return [f"docs/reference/{page} needs a line with {name}" for name in names()[page] if name not in text]
+
+
+@pytest.mark.parametrize("page", names())
+def test_whatever_a_user_can_name_is_in_the_reference(page: str):
+    assert missing(page, present(REFERENCE / page)) == []
+
+
+@pytest.mark.parametrize("page", names())
+def test_a_name_that_is_not_there_is_told_with_its_page(page: str):
+    text = present(REFERENCE / page)
+    name = names()[page][0]
+
+    found = missing(page, text.replace(name, ""))
+
+    assert found == [f"docs/reference/{page} needs a line with {name}"]
+
+
+@pytest.mark.parametrize("file", pages(), ids=lambda file: file.name)
+def test_the_generated_pages_are_what_the_code_says(file: Path):
+    assert present(file) == pages()[file], "bin/check --fix writes it anew"
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.endpoint.__name__}")
+def test_every_handler_says_in_a_sentence_what_it_does(route: Route):
+    doc = inspect.getdoc(route.endpoint) or ""
+
+    assert doc.partition("\n\n")[0].endswith("."), (
+        f"{route.endpoint.__name__} needs a docstring: it stands in docs/reference/http.md"
+    )
+
+
+@pytest.mark.parametrize("file", OPS, ids=lambda file: file.name)
+def test_every_file_of_sql_says_what_it_answers(file: Path):
+    assert re.match(r"(-- [^\n]+\n)+", file.read_text(encoding="utf-8"))
