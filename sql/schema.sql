@@ -1,6 +1,6 @@
 -- What the database looks like now. Dumped by bin/check --fix, never edited; the tables of procrastinate are left out.
 
--- Name: cancel_job(uuid); Type: FUNCTION; Schema: public; Owner: -
+-- Name: cancel_job(uuid); Type: FUNCTION
 
 CREATE FUNCTION public.cancel_job(job uuid) RETURNS text
     LANGUAGE plpgsql
@@ -22,11 +22,11 @@ BEGIN
     RETURN coalesce('nothing to do: the job is ' || now_is, 'no such job');
 END $$;
 
--- Name: FUNCTION cancel_job(job uuid); Type: COMMENT; Schema: public; Owner: -
+-- Name: FUNCTION cancel_job(job uuid); Type: COMMENT
 
 COMMENT ON FUNCTION public.cancel_job(job uuid) IS 'Ends a queued job at once; a running one is marked, and writes nothing.';
 
--- Name: generation_job_law(); Type: FUNCTION; Schema: public; Owner: -
+-- Name: generation_job_law(); Type: FUNCTION
 
 CREATE FUNCTION public.generation_job_law() RETURNS trigger
     LANGUAGE plpgsql
@@ -58,7 +58,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- Name: generation_job_log_insert(); Type: FUNCTION; Schema: public; Owner: -
+-- Name: generation_job_log_insert(); Type: FUNCTION
 
 CREATE FUNCTION public.generation_job_log_insert() RETURNS trigger
     LANGUAGE plpgsql
@@ -69,7 +69,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Name: generation_job_log_update(); Type: FUNCTION; Schema: public; Owner: -
+-- Name: generation_job_log_update(); Type: FUNCTION
 
 CREATE FUNCTION public.generation_job_log_update() RETURNS trigger
     LANGUAGE plpgsql
@@ -99,7 +99,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Name: observation_search_vector(text, text, text, text[], text[], text[], text[], text); Type: FUNCTION; Schema: public; Owner: -
+-- Name: observation_search_vector(text, text, text, text[], text[], text[], text[], text); Type: FUNCTION
 
 CREATE FUNCTION public.observation_search_vector(title text, subtitle text, narrative text, facts text[], concepts text[], files_read text[], files_modified text[], content text) RETURNS tsvector
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -113,7 +113,7 @@ BEGIN
                                  array_to_string(files_read, ' '), array_to_string(files_modified, ' '))), 'D');
 END $$;
 
--- Name: requeue_stale(double precision, double precision); Type: FUNCTION; Schema: public; Owner: -
+-- Name: requeue_stale(double precision, double precision); Type: FUNCTION
 
 CREATE FUNCTION public.requeue_stale(lease_seconds double precision DEFAULT 20, hard_limit_seconds double precision DEFAULT 300) RETURNS SETOF uuid
     LANGUAGE plpgsql
@@ -150,11 +150,11 @@ BEGIN
     DELETE FROM generation_workers g WHERE NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = g.worker_id);
 END $$;
 
--- Name: FUNCTION requeue_stale(lease_seconds double precision, hard_limit_seconds double precision); Type: COMMENT; Schema: public; Owner: -
+-- Name: FUNCTION requeue_stale(lease_seconds double precision, hard_limit_seconds double precision); Type: COMMENT
 
 COMMENT ON FUNCTION public.requeue_stale(lease_seconds double precision, hard_limit_seconds double precision) IS 'Gives back what dead workers hold; returns the jobs. Every worker does this every two seconds.';
 
--- Name: retry_failed(uuid, timestamp with time zone); Type: FUNCTION; Schema: public; Owner: -
+-- Name: retry_failed(uuid, timestamp with time zone); Type: FUNCTION
 
 CREATE FUNCTION public.retry_failed(team uuid, since timestamp with time zone) RETURNS bigint
     LANGUAGE sql
@@ -165,11 +165,11 @@ CREATE FUNCTION public.retry_failed(team uuid, since timestamp with time zone) R
     SELECT count(*) FROM sent
 $$;
 
--- Name: FUNCTION retry_failed(team uuid, since timestamp with time zone); Type: COMMENT; Schema: public; Owner: -
+-- Name: FUNCTION retry_failed(team uuid, since timestamp with time zone); Type: COMMENT
 
 COMMENT ON FUNCTION public.retry_failed(team uuid, since timestamp with time zone) IS 'Sends back every job of a team that failed since then; returns how many.';
 
--- Name: retry_job(uuid); Type: FUNCTION; Schema: public; Owner: -
+-- Name: retry_job(uuid); Type: FUNCTION
 
 CREATE FUNCTION public.retry_job(job uuid) RETURNS text
     LANGUAGE plpgsql
@@ -185,11 +185,11 @@ BEGIN
     RETURN coalesce('nothing to do: the job is ' || now_is, 'no such job');
 END $$;
 
--- Name: FUNCTION retry_job(job uuid); Type: COMMENT; Schema: public; Owner: -
+-- Name: FUNCTION retry_job(job uuid); Type: COMMENT
 
 COMMENT ON FUNCTION public.retry_job(job uuid) IS 'Sends a failed or cancelled job back to the queue, with three more attempts.';
 
--- Name: tsvector_words(tsvector); Type: FUNCTION; Schema: public; Owner: -
+-- Name: tsvector_words(tsvector); Type: FUNCTION
 
 CREATE FUNCTION public.tsvector_words(vector tsvector) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -198,7 +198,7 @@ CREATE FUNCTION public.tsvector_words(vector tsvector) RETURNS integer
     FROM unnest(tsvector_words.vector) u(lexeme, positions, weights);
 END;
 
--- Name: agent_events; Type: TABLE; Schema: public; Owner: -
+-- Name: agent_events; Type: TABLE
 
 CREATE TABLE public.agent_events (
     id uuid NOT NULL,
@@ -222,15 +222,15 @@ CREATE TABLE public.agent_events (
     CONSTRAINT agent_events_size_chars_check CHECK ((size_chars >= 0))
 );
 
--- Name: COLUMN agent_events.origin; Type: COMMENT; Schema: public; Owner: -
+-- Name: COLUMN agent_events.origin; Type: COMMENT
 
 COMMENT ON COLUMN public.agent_events.origin IS 'The door it came through, stamped by the server.';
 
--- Name: COLUMN agent_events.generate; Type: COMMENT; Schema: public; Owner: -
+-- Name: COLUMN agent_events.generate; Type: COMMENT
 
 COMMENT ON COLUMN public.agent_events.generate IS 'Whether the sender asked for observations: such an event has exactly one job.';
 
--- Name: api_keys; Type: TABLE; Schema: public; Owner: -
+-- Name: api_keys; Type: TABLE
 
 CREATE TABLE public.api_keys (
     id uuid NOT NULL,
@@ -248,11 +248,11 @@ CREATE TABLE public.api_keys (
     CONSTRAINT api_keys_scopes_check CHECK ((jsonb_typeof(scopes) = 'array'::text))
 );
 
--- Name: COLUMN api_keys.key_hash; Type: COMMENT; Schema: public; Owner: -
+-- Name: COLUMN api_keys.key_hash; Type: COMMENT
 
 COMMENT ON COLUMN public.api_keys.key_hash IS 'SHA-256 of the secret part of the key, hex. The key itself is shown once and stored nowhere.';
 
--- Name: audit_log; Type: TABLE; Schema: public; Owner: -
+-- Name: audit_log; Type: TABLE
 
 CREATE TABLE public.audit_log (
     id bigint NOT NULL,
@@ -268,7 +268,7 @@ CREATE TABLE public.audit_log (
     created_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
--- Name: audit_log_id_seq; Type: SEQUENCE; Schema: public; Owner: -
+-- Name: audit_log_id_seq; Type: SEQUENCE
 
 ALTER TABLE public.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.audit_log_id_seq
@@ -279,7 +279,7 @@ ALTER TABLE public.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
--- Name: observation_generation_jobs; Type: TABLE; Schema: public; Owner: -
+-- Name: observation_generation_jobs; Type: TABLE
 
 CREATE TABLE public.observation_generation_jobs (
     id uuid NOT NULL,
@@ -333,15 +333,15 @@ CREATE TABLE public.observation_generation_jobs (
 )
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
 
--- Name: COLUMN observation_generation_jobs.lane; Type: COMMENT; Schema: public; Owner: -
+-- Name: COLUMN observation_generation_jobs.lane; Type: COMMENT
 
 COMMENT ON COLUMN public.observation_generation_jobs.lane IS 'The session of the job, or the job itself when it has none. One batch of a lane is in progress at any time.';
 
--- Name: COLUMN observation_generation_jobs.claim; Type: COMMENT; Schema: public; Owner: -
+-- Name: COLUMN observation_generation_jobs.claim; Type: COMMENT
 
 COMMENT ON COLUMN public.observation_generation_jobs.claim IS 'The fencing token: only the claim that took the job may write its end.';
 
--- Name: projects; Type: TABLE; Schema: public; Owner: -
+-- Name: projects; Type: TABLE
 
 CREATE TABLE public.projects (
     id uuid NOT NULL,
@@ -356,7 +356,7 @@ CREATE TABLE public.projects (
     CONSTRAINT projects_name_check CHECK ((name <> ''::text))
 );
 
--- Name: teams; Type: TABLE; Schema: public; Owner: -
+-- Name: teams; Type: TABLE
 
 CREATE TABLE public.teams (
     id uuid NOT NULL,
@@ -368,7 +368,7 @@ CREATE TABLE public.teams (
     CONSTRAINT teams_name_check CHECK ((name <> ''::text))
 );
 
--- Name: failed_jobs; Type: VIEW; Schema: public; Owner: -
+-- Name: failed_jobs; Type: VIEW
 
 CREATE VIEW public.failed_jobs AS
  SELECT j.id,
@@ -384,7 +384,7 @@ CREATE VIEW public.failed_jobs AS
      JOIN public.teams t ON ((t.id = j.team_id)))
   WHERE (j.status = 'failed'::text);
 
--- Name: generation_claims; Type: SEQUENCE; Schema: public; Owner: -
+-- Name: generation_claims; Type: SEQUENCE
 
 CREATE SEQUENCE public.generation_claims
     START WITH 1
@@ -393,7 +393,7 @@ CREATE SEQUENCE public.generation_claims
     NO MAXVALUE
     CACHE 1;
 
--- Name: generation_lanes; Type: TABLE; Schema: public; Owner: -
+-- Name: generation_lanes; Type: TABLE
 
 CREATE TABLE public.generation_lanes (
     lane uuid NOT NULL,
@@ -409,11 +409,11 @@ CREATE TABLE public.generation_lanes (
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
 
--- Name: COLUMN generation_lanes.due_at; Type: COMMENT; Schema: public; Owner: -
+-- Name: COLUMN generation_lanes.due_at; Type: COMMENT
 
 COMMENT ON COLUMN public.generation_lanes.due_at IS 'When the lane may be claimed; NULL when nothing waits in it. Never before held_until.';
 
--- Name: generation_runs; Type: TABLE; Schema: public; Owner: -
+-- Name: generation_runs; Type: TABLE
 
 CREATE TABLE public.generation_runs (
     id uuid NOT NULL,
@@ -441,11 +441,11 @@ CREATE TABLE public.generation_runs (
     CONSTRAINT generation_runs_status_check CHECK ((status = ANY (ARRAY['answered'::text, 'applied'::text, 'unusable'::text, 'failed'::text])))
 );
 
--- Name: COLUMN generation_runs.answer; Type: COMMENT; Schema: public; Owner: -
+-- Name: COLUMN generation_runs.answer; Type: COMMENT
 
 COMMENT ON COLUMN public.generation_runs.answer IS 'The raw answer until it has been applied: a crash between answer and write does not buy it twice.';
 
--- Name: generation_workers; Type: TABLE; Schema: public; Owner: -
+-- Name: generation_workers; Type: TABLE
 
 CREATE TABLE public.generation_workers (
     worker_id bigint NOT NULL,
@@ -453,7 +453,7 @@ CREATE TABLE public.generation_workers (
     started_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
--- Name: installation; Type: TABLE; Schema: public; Owner: -
+-- Name: installation; Type: TABLE
 
 CREATE TABLE public.installation (
     only_one boolean DEFAULT true NOT NULL,
@@ -464,11 +464,11 @@ CREATE TABLE public.installation (
     CONSTRAINT installation_secret_check CHECK ((length(secret) >= 32))
 );
 
--- Name: TABLE installation; Type: COMMENT; Schema: public; Owner: -
+-- Name: TABLE installation; Type: COMMENT
 
 COMMENT ON TABLE public.installation IS 'One row: who this server is, and the secret of its keyed hashes (an idempotency key must not let anybody guess what it was made from).';
 
--- Name: lane_overview; Type: VIEW; Schema: public; Owner: -
+-- Name: lane_overview; Type: VIEW
 
 CREATE VIEW public.lane_overview AS
  SELECT l.lane,
@@ -493,18 +493,18 @@ CREATE VIEW public.lane_overview AS
      LEFT JOIN public.projects p ON ((p.id = l.project_id)))
      LEFT JOIN public.teams t ON ((t.id = l.team_id)));
 
--- Name: observation_counters; Type: TABLE; Schema: public; Owner: -
+-- Name: observation_counters; Type: TABLE
 
 CREATE TABLE public.observation_counters (
     team_id uuid NOT NULL,
     last_number bigint DEFAULT 0 NOT NULL
 );
 
--- Name: TABLE observation_counters; Type: COMMENT; Schema: public; Owner: -
+-- Name: TABLE observation_counters; Type: COMMENT
 
 COMMENT ON TABLE public.observation_counters IS 'The last number given out in a team. Its row is locked last in a transaction: a global sequence would show one team how busy another is.';
 
--- Name: observation_generation_job_events; Type: TABLE; Schema: public; Owner: -
+-- Name: observation_generation_job_events; Type: TABLE
 
 CREATE TABLE public.observation_generation_job_events (
     id bigint NOT NULL,
@@ -520,7 +520,7 @@ CREATE TABLE public.observation_generation_job_events (
     CONSTRAINT observation_generation_job_events_status_after_check CHECK ((status_after = ANY (ARRAY['queued'::text, 'processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
 );
 
--- Name: observation_generation_job_events_id_seq; Type: SEQUENCE; Schema: public; Owner: -
+-- Name: observation_generation_job_events_id_seq; Type: SEQUENCE
 
 ALTER TABLE public.observation_generation_job_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.observation_generation_job_events_id_seq
@@ -531,7 +531,7 @@ ALTER TABLE public.observation_generation_job_events ALTER COLUMN id ADD GENERAT
     CACHE 1
 );
 
--- Name: observation_generation_jobs_seq_seq; Type: SEQUENCE; Schema: public; Owner: -
+-- Name: observation_generation_jobs_seq_seq; Type: SEQUENCE
 
 ALTER TABLE public.observation_generation_jobs ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.observation_generation_jobs_seq_seq
@@ -542,7 +542,7 @@ ALTER TABLE public.observation_generation_jobs ALTER COLUMN seq ADD GENERATED AL
     CACHE 1
 );
 
--- Name: observation_sources; Type: TABLE; Schema: public; Owner: -
+-- Name: observation_sources; Type: TABLE
 
 CREATE TABLE public.observation_sources (
     id uuid NOT NULL,
@@ -559,7 +559,7 @@ CREATE TABLE public.observation_sources (
     CONSTRAINT observation_sources_source_type_check CHECK ((source_type = ANY (ARRAY['agent_event'::text, 'session_summary'::text, 'observation_reindex'::text, 'manual'::text])))
 );
 
--- Name: observations; Type: TABLE; Schema: public; Owner: -
+-- Name: observations; Type: TABLE
 
 CREATE TABLE public.observations (
     id uuid NOT NULL,
@@ -607,11 +607,11 @@ END))) STORED NOT NULL,
     CONSTRAINT observations_type_check CHECK ((type = ANY (ARRAY['bugfix'::text, 'feature'::text, 'refactor'::text, 'change'::text, 'discovery'::text, 'decision'::text, 'security_alert'::text, 'security_note'::text, 'sensitive'::text])))
 );
 
--- Name: COLUMN observations.number; Type: COMMENT; Schema: public; Owner: -
+-- Name: COLUMN observations.number; Type: COMMENT
 
 COMMENT ON COLUMN public.observations.number IS 'The short id that people and models use (#1234), counted per team.';
 
--- Name: observations_in_team; Type: VIEW; Schema: public; Owner: -
+-- Name: observations_in_team; Type: VIEW
 
 CREATE VIEW public.observations_in_team AS
  SELECT id,
@@ -647,7 +647,7 @@ CREATE VIEW public.observations_in_team AS
    FROM public.observations
   WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
 
--- Name: project_aliases; Type: TABLE; Schema: public; Owner: -
+-- Name: project_aliases; Type: TABLE
 
 CREATE TABLE public.project_aliases (
     team_id uuid NOT NULL,
@@ -657,7 +657,7 @@ CREATE TABLE public.project_aliases (
     CONSTRAINT project_aliases_alias_check CHECK (((alias <> ''::text) AND (length(alias) <= 1000)))
 );
 
--- Name: provider_pauses; Type: TABLE; Schema: public; Owner: -
+-- Name: provider_pauses; Type: TABLE
 
 CREATE TABLE public.provider_pauses (
     provider text NOT NULL,
@@ -668,7 +668,7 @@ CREATE TABLE public.provider_pauses (
     times integer DEFAULT 1 NOT NULL
 );
 
--- Name: queue_overview; Type: VIEW; Schema: public; Owner: -
+-- Name: queue_overview; Type: VIEW
 
 CREATE VIEW public.queue_overview AS
  SELECT t.name AS team,
@@ -683,7 +683,7 @@ CREATE VIEW public.queue_overview AS
      JOIN public.teams t ON ((t.id = j.team_id)))
   GROUP BY t.name, p.canonical_id, j.source_type, j.status;
 
--- Name: schema_migrations; Type: TABLE; Schema: public; Owner: -
+-- Name: schema_migrations; Type: TABLE
 
 CREATE TABLE public.schema_migrations (
     number integer NOT NULL,
@@ -692,7 +692,7 @@ CREATE TABLE public.schema_migrations (
     applied_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
--- Name: server_sessions; Type: TABLE; Schema: public; Owner: -
+-- Name: server_sessions; Type: TABLE
 
 CREATE TABLE public.server_sessions (
     id uuid NOT NULL,
@@ -713,7 +713,7 @@ CREATE TABLE public.server_sessions (
     CONSTRAINT server_sessions_generation_status_check CHECK ((generation_status = ANY (ARRAY['idle'::text, 'completed'::text, 'failed'::text])))
 );
 
--- Name: session_prompts; Type: TABLE; Schema: public; Owner: -
+-- Name: session_prompts; Type: TABLE
 
 CREATE TABLE public.session_prompts (
     id uuid NOT NULL,
@@ -728,7 +728,7 @@ CREATE TABLE public.session_prompts (
     CONSTRAINT session_prompts_prompt_number_check CHECK ((prompt_number >= 1))
 );
 
--- Name: spend_by_project; Type: VIEW; Schema: public; Owner: -
+-- Name: spend_by_project; Type: VIEW
 
 CREATE VIEW public.spend_by_project AS
  SELECT t.name AS team,
@@ -746,7 +746,7 @@ CREATE VIEW public.spend_by_project AS
      JOIN public.teams t ON ((t.id = r.team_id)))
   GROUP BY t.name, p.canonical_id, r.provider, r.model, (date_trunc('day'::text, r.created_at));
 
--- Name: team_members; Type: TABLE; Schema: public; Owner: -
+-- Name: team_members; Type: TABLE
 
 CREATE TABLE public.team_members (
     team_id uuid NOT NULL,
@@ -759,7 +759,7 @@ CREATE TABLE public.team_members (
     CONSTRAINT team_members_user_id_check CHECK ((user_id <> ''::text))
 );
 
--- Name: worker_overview; Type: VIEW; Schema: public; Owner: -
+-- Name: worker_overview; Type: VIEW
 
 CREATE VIEW public.worker_overview AS
  SELECT g.worker_id,
@@ -774,599 +774,599 @@ CREATE VIEW public.worker_overview AS
      LEFT JOIN public.generation_lanes l ON ((l.worker_id = g.worker_id)))
   GROUP BY g.worker_id, g.label, g.started_at, w.last_heartbeat;
 
--- Name: agent_events agent_events_id_project_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: agent_events agent_events_id_project_id_team_id_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.agent_events
     ADD CONSTRAINT agent_events_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
 
--- Name: agent_events agent_events_idempotency_key_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: agent_events agent_events_idempotency_key_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.agent_events
     ADD CONSTRAINT agent_events_idempotency_key_key UNIQUE (idempotency_key);
 
--- Name: agent_events agent_events_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: agent_events agent_events_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.agent_events
     ADD CONSTRAINT agent_events_pkey PRIMARY KEY (id);
 
--- Name: api_keys api_keys_key_hash_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: api_keys api_keys_key_hash_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_key_hash_key UNIQUE (key_hash);
 
--- Name: api_keys api_keys_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: api_keys api_keys_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
 
--- Name: audit_log audit_log_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: audit_log audit_log_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 
--- Name: generation_lanes generation_lanes_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: generation_lanes generation_lanes_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.generation_lanes
     ADD CONSTRAINT generation_lanes_pkey PRIMARY KEY (lane);
 
--- Name: generation_runs generation_runs_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: generation_runs generation_runs_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.generation_runs
     ADD CONSTRAINT generation_runs_pkey PRIMARY KEY (id);
 
--- Name: generation_workers generation_workers_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: generation_workers generation_workers_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.generation_workers
     ADD CONSTRAINT generation_workers_pkey PRIMARY KEY (worker_id);
 
--- Name: installation installation_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: installation installation_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_one);
 
--- Name: observation_counters observation_counters_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_counters observation_counters_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_counters
     ADD CONSTRAINT observation_counters_pkey PRIMARY KEY (team_id);
 
--- Name: observation_generation_job_events observation_generation_job_events_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_generation_job_events observation_generation_job_events_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_job_events
     ADD CONSTRAINT observation_generation_job_events_pkey PRIMARY KEY (id);
 
--- Name: observation_generation_jobs observation_generation_jobs_id_project_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_generation_jobs observation_generation_jobs_id_project_id_team_id_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
     ADD CONSTRAINT observation_generation_jobs_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
 
--- Name: observation_generation_jobs observation_generation_jobs_idempotency_key_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_generation_jobs observation_generation_jobs_idempotency_key_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
     ADD CONSTRAINT observation_generation_jobs_idempotency_key_key UNIQUE (idempotency_key);
 
--- Name: observation_generation_jobs observation_generation_jobs_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_generation_jobs observation_generation_jobs_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
     ADD CONSTRAINT observation_generation_jobs_pkey PRIMARY KEY (id);
 
--- Name: observation_generation_jobs observation_generation_jobs_team_id_project_id_source_type__key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_generation_jobs observation_generation_jobs_team_id_project_id_source_type__key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
     ADD CONSTRAINT observation_generation_jobs_team_id_project_id_source_type__key UNIQUE (team_id, project_id, source_type, source_id, job_type, source_run);
 
--- Name: observation_sources observation_sources_observation_id_source_type_source_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_sources observation_sources_observation_id_source_type_source_id_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_sources
     ADD CONSTRAINT observation_sources_observation_id_source_type_source_id_key UNIQUE (observation_id, source_type, source_id);
 
--- Name: observation_sources observation_sources_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_sources observation_sources_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_sources
     ADD CONSTRAINT observation_sources_pkey PRIMARY KEY (id);
 
--- Name: observation_sources observation_sources_source_type_source_id_generation_job_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_sources observation_sources_source_type_source_id_generation_job_id_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_sources
     ADD CONSTRAINT observation_sources_source_type_source_id_generation_job_id_key UNIQUE (source_type, source_id, generation_job_id, observation_id);
 
--- Name: observations observations_id_project_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observations observations_id_project_id_team_id_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
 
--- Name: observations observations_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observations observations_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_pkey PRIMARY KEY (id);
 
--- Name: observations observations_team_id_number_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observations observations_team_id_number_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_team_id_number_key UNIQUE (team_id, number);
 
--- Name: observations observations_team_id_project_id_generation_key_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: observations observations_team_id_project_id_generation_key_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_team_id_project_id_generation_key_key UNIQUE (team_id, project_id, generation_key);
 
--- Name: project_aliases project_aliases_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: project_aliases project_aliases_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.project_aliases
     ADD CONSTRAINT project_aliases_pkey PRIMARY KEY (team_id, alias);
 
--- Name: projects projects_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: projects projects_id_team_id_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.projects
     ADD CONSTRAINT projects_id_team_id_key UNIQUE (id, team_id);
 
--- Name: projects projects_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: projects projects_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.projects
     ADD CONSTRAINT projects_pkey PRIMARY KEY (id);
 
--- Name: projects projects_team_id_canonical_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: projects projects_team_id_canonical_id_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.projects
     ADD CONSTRAINT projects_team_id_canonical_id_key UNIQUE (team_id, canonical_id);
 
--- Name: provider_pauses provider_pauses_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: provider_pauses provider_pauses_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.provider_pauses
     ADD CONSTRAINT provider_pauses_pkey PRIMARY KEY (provider);
 
--- Name: schema_migrations schema_migrations_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: schema_migrations schema_migrations_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (number);
 
--- Name: server_sessions server_sessions_id_project_id_team_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: server_sessions server_sessions_id_project_id_team_id_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.server_sessions
     ADD CONSTRAINT server_sessions_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
 
--- Name: server_sessions server_sessions_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: server_sessions server_sessions_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.server_sessions
     ADD CONSTRAINT server_sessions_pkey PRIMARY KEY (id);
 
--- Name: session_prompts session_prompts_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: session_prompts session_prompts_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.session_prompts
     ADD CONSTRAINT session_prompts_pkey PRIMARY KEY (id);
 
--- Name: session_prompts session_prompts_server_session_id_prompt_number_key; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: session_prompts session_prompts_server_session_id_prompt_number_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.session_prompts
     ADD CONSTRAINT session_prompts_server_session_id_prompt_number_key UNIQUE (server_session_id, prompt_number);
 
--- Name: team_members team_members_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: team_members team_members_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.team_members
     ADD CONSTRAINT team_members_pkey PRIMARY KEY (team_id, user_id);
 
--- Name: teams teams_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+-- Name: teams teams_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.teams
     ADD CONSTRAINT teams_pkey PRIMARY KEY (id);
 
--- Name: agent_events_project_session; Type: INDEX; Schema: public; Owner: -
+-- Name: agent_events_project_session; Type: INDEX
 
 CREATE INDEX agent_events_project_session ON public.agent_events USING btree (project_id, server_session_id, occurred_at);
 
--- Name: agent_events_team_project; Type: INDEX; Schema: public; Owner: -
+-- Name: agent_events_team_project; Type: INDEX
 
 CREATE INDEX agent_events_team_project ON public.agent_events USING btree (team_id, project_id, occurred_at);
 
--- Name: api_keys_project; Type: INDEX; Schema: public; Owner: -
+-- Name: api_keys_project; Type: INDEX
 
 CREATE INDEX api_keys_project ON public.api_keys USING btree (project_id, team_id) WHERE (project_id IS NOT NULL);
 
--- Name: api_keys_team; Type: INDEX; Schema: public; Owner: -
+-- Name: api_keys_team; Type: INDEX
 
 CREATE INDEX api_keys_team ON public.api_keys USING btree (team_id, created_at);
 
--- Name: audit_log_scope; Type: INDEX; Schema: public; Owner: -
+-- Name: audit_log_scope; Type: INDEX
 
 CREATE INDEX audit_log_scope ON public.audit_log USING btree (team_id, project_id, created_at);
 
--- Name: generation_lanes_due; Type: INDEX; Schema: public; Owner: -
+-- Name: generation_lanes_due; Type: INDEX
 
 CREATE INDEX generation_lanes_due ON public.generation_lanes USING btree (due_at) WHERE ((worker_id IS NULL) AND (due_at IS NOT NULL));
 
--- Name: generation_lanes_held; Type: INDEX; Schema: public; Owner: -
+-- Name: generation_lanes_held; Type: INDEX
 
 CREATE INDEX generation_lanes_held ON public.generation_lanes USING btree (worker_id) WHERE (worker_id IS NOT NULL);
 
--- Name: generation_runs_project; Type: INDEX; Schema: public; Owner: -
+-- Name: generation_runs_project; Type: INDEX
 
 CREATE INDEX generation_runs_project ON public.generation_runs USING btree (team_id, project_id, created_at);
 
--- Name: observation_job_events_job; Type: INDEX; Schema: public; Owner: -
+-- Name: observation_job_events_job; Type: INDEX
 
 CREATE INDEX observation_job_events_job ON public.observation_generation_job_events USING btree (generation_job_id, id);
 
--- Name: observation_jobs_event; Type: INDEX; Schema: public; Owner: -
+-- Name: observation_jobs_event; Type: INDEX
 
 CREATE INDEX observation_jobs_event ON public.observation_generation_jobs USING btree (agent_event_id) WHERE (agent_event_id IS NOT NULL);
 
--- Name: observation_jobs_held; Type: INDEX; Schema: public; Owner: -
+-- Name: observation_jobs_held; Type: INDEX
 
 CREATE INDEX observation_jobs_held ON public.observation_generation_jobs USING btree (worker_id) WHERE (status = 'processing'::text);
 
--- Name: observation_jobs_lane; Type: INDEX; Schema: public; Owner: -
+-- Name: observation_jobs_lane; Type: INDEX
 
 CREATE INDEX observation_jobs_lane ON public.observation_generation_jobs USING btree (lane, seq) WHERE (status = 'queued'::text);
 
--- Name: observation_jobs_session; Type: INDEX; Schema: public; Owner: -
+-- Name: observation_jobs_session; Type: INDEX
 
 CREATE INDEX observation_jobs_session ON public.observation_generation_jobs USING btree (server_session_id, seq) WHERE (server_session_id IS NOT NULL);
 
--- Name: observation_jobs_team_project; Type: INDEX; Schema: public; Owner: -
+-- Name: observation_jobs_team_project; Type: INDEX
 
 CREATE INDEX observation_jobs_team_project ON public.observation_generation_jobs USING btree (team_id, project_id, status, created_at);
 
--- Name: observation_sources_event; Type: INDEX; Schema: public; Owner: -
+-- Name: observation_sources_event; Type: INDEX
 
 CREATE INDEX observation_sources_event ON public.observation_sources USING btree (agent_event_id) WHERE (agent_event_id IS NOT NULL);
 
--- Name: observation_sources_job; Type: INDEX; Schema: public; Owner: -
+-- Name: observation_sources_job; Type: INDEX
 
 CREATE INDEX observation_sources_job ON public.observation_sources USING btree (generation_job_id) WHERE (generation_job_id IS NOT NULL);
 
--- Name: observations_content_search; Type: INDEX; Schema: public; Owner: -
+-- Name: observations_content_search; Type: INDEX
 
 CREATE INDEX observations_content_search ON public.observations USING gin (content_search);
 
--- Name: observations_job; Type: INDEX; Schema: public; Owner: -
+-- Name: observations_job; Type: INDEX
 
 CREATE INDEX observations_job ON public.observations USING btree (created_by_job_id) WHERE (created_by_job_id IS NOT NULL);
 
--- Name: observations_project_session; Type: INDEX; Schema: public; Owner: -
+-- Name: observations_project_session; Type: INDEX
 
 CREATE INDEX observations_project_session ON public.observations USING btree (project_id, server_session_id, created_at);
 
--- Name: observations_team_project; Type: INDEX; Schema: public; Owner: -
+-- Name: observations_team_project; Type: INDEX
 
 CREATE INDEX observations_team_project ON public.observations USING btree (team_id, project_id, created_at, id) INCLUDE (content_words);
 
--- Name: project_aliases_project; Type: INDEX; Schema: public; Owner: -
+-- Name: project_aliases_project; Type: INDEX
 
 CREATE INDEX project_aliases_project ON public.project_aliases USING btree (project_id, team_id);
 
--- Name: server_sessions_content; Type: INDEX; Schema: public; Owner: -
+-- Name: server_sessions_content; Type: INDEX
 
 CREATE INDEX server_sessions_content ON public.server_sessions USING btree (project_id, content_session_id) WHERE (content_session_id IS NOT NULL);
 
--- Name: server_sessions_external; Type: INDEX; Schema: public; Owner: -
+-- Name: server_sessions_external; Type: INDEX
 
 CREATE UNIQUE INDEX server_sessions_external ON public.server_sessions USING btree (project_id, COALESCE(platform_source, ''::text), external_session_id) WHERE (external_session_id IS NOT NULL);
 
--- Name: server_sessions_project; Type: INDEX; Schema: public; Owner: -
+-- Name: server_sessions_project; Type: INDEX
 
 CREATE INDEX server_sessions_project ON public.server_sessions USING btree (team_id, project_id, started_at);
 
--- Name: session_prompts_event; Type: INDEX; Schema: public; Owner: -
+-- Name: session_prompts_event; Type: INDEX
 
 CREATE UNIQUE INDEX session_prompts_event ON public.session_prompts USING btree (agent_event_id);
 
--- Name: session_prompts_project; Type: INDEX; Schema: public; Owner: -
+-- Name: session_prompts_project; Type: INDEX
 
 CREATE INDEX session_prompts_project ON public.session_prompts USING btree (team_id, project_id, created_at);
 
--- Name: session_prompts_search; Type: INDEX; Schema: public; Owner: -
+-- Name: session_prompts_search; Type: INDEX
 
 CREATE INDEX session_prompts_search ON public.session_prompts USING gin (text_search);
 
--- Name: teams_name; Type: INDEX; Schema: public; Owner: -
+-- Name: teams_name; Type: INDEX
 
 CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archived_at IS NULL);
 
--- Name: observation_generation_jobs generation_job_law; Type: TRIGGER; Schema: public; Owner: -
+-- Name: observation_generation_jobs generation_job_law; Type: TRIGGER
 
 CREATE TRIGGER generation_job_law BEFORE UPDATE OF status ON public.observation_generation_jobs FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION public.generation_job_law();
 
--- Name: observation_generation_jobs generation_job_log_insert; Type: TRIGGER; Schema: public; Owner: -
+-- Name: observation_generation_jobs generation_job_log_insert; Type: TRIGGER
 
 CREATE TRIGGER generation_job_log_insert AFTER INSERT ON public.observation_generation_jobs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.generation_job_log_insert();
 
--- Name: observation_generation_jobs generation_job_log_update; Type: TRIGGER; Schema: public; Owner: -
+-- Name: observation_generation_jobs generation_job_log_update; Type: TRIGGER
 
 CREATE TRIGGER generation_job_log_update AFTER UPDATE ON public.observation_generation_jobs REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.generation_job_log_update();
 
--- Name: agent_events agent_events_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: agent_events agent_events_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.agent_events
     ADD CONSTRAINT agent_events_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
--- Name: agent_events agent_events_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: agent_events agent_events_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.agent_events
     ADD CONSTRAINT agent_events_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id);
 
--- Name: api_keys api_keys_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: api_keys api_keys_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
--- Name: api_keys api_keys_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: api_keys api_keys_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
--- Name: generation_runs generation_runs_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: generation_runs generation_runs_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.generation_runs
     ADD CONSTRAINT generation_runs_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
--- Name: observation_counters observation_counters_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_counters observation_counters_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_counters
     ADD CONSTRAINT observation_counters_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
--- Name: observation_generation_job_events observation_generation_job_ev_generation_job_id_project_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_generation_job_events observation_generation_job_ev_generation_job_id_project_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_job_events
     ADD CONSTRAINT observation_generation_job_ev_generation_job_id_project_id_fkey FOREIGN KEY (generation_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE CASCADE;
 
--- Name: observation_generation_jobs observation_generation_jobs_agent_event_id_project_id_team_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_generation_jobs observation_generation_jobs_agent_event_id_project_id_team_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
     ADD CONSTRAINT observation_generation_jobs_agent_event_id_project_id_team_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE;
 
--- Name: observation_generation_jobs observation_generation_jobs_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_generation_jobs observation_generation_jobs_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
     ADD CONSTRAINT observation_generation_jobs_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
--- Name: observation_generation_jobs observation_generation_jobs_server_session_id_project_id_t_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_generation_jobs observation_generation_jobs_server_session_id_project_id_t_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
     ADD CONSTRAINT observation_generation_jobs_server_session_id_project_id_t_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id);
 
--- Name: observation_sources observation_sources_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_sources observation_sources_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_sources
     ADD CONSTRAINT observation_sources_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE;
 
--- Name: observation_sources observation_sources_generation_job_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_sources observation_sources_generation_job_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_sources
     ADD CONSTRAINT observation_sources_generation_job_id_project_id_team_id_fkey FOREIGN KEY (generation_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE SET NULL (generation_job_id);
 
--- Name: observation_sources observation_sources_observation_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observation_sources observation_sources_observation_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_sources
     ADD CONSTRAINT observation_sources_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE;
 
--- Name: observations observations_created_by_job_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observations observations_created_by_job_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_created_by_job_id_project_id_team_id_fkey FOREIGN KEY (created_by_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE SET NULL (created_by_job_id);
 
--- Name: observations observations_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observations observations_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
--- Name: observations observations_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: observations observations_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id);
 
--- Name: project_aliases project_aliases_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: project_aliases project_aliases_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.project_aliases
     ADD CONSTRAINT project_aliases_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
--- Name: projects projects_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: projects projects_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.projects
     ADD CONSTRAINT projects_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
--- Name: server_sessions server_sessions_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: server_sessions server_sessions_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.server_sessions
     ADD CONSTRAINT server_sessions_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
--- Name: session_prompts session_prompts_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: session_prompts session_prompts_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.session_prompts
     ADD CONSTRAINT session_prompts_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE;
 
--- Name: session_prompts session_prompts_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: session_prompts session_prompts_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.session_prompts
     ADD CONSTRAINT session_prompts_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE;
 
--- Name: team_members team_members_team_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+-- Name: team_members team_members_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.team_members
     ADD CONSTRAINT team_members_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
--- Name: agent_events; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: agent_events; Type: ROW SECURITY
 
 ALTER TABLE public.agent_events ENABLE ROW LEVEL SECURITY;
 
--- Name: api_keys; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: api_keys; Type: ROW SECURITY
 
 ALTER TABLE public.api_keys ENABLE ROW LEVEL SECURITY;
 
--- Name: audit_log; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: audit_log; Type: ROW SECURITY
 
 ALTER TABLE public.audit_log ENABLE ROW LEVEL SECURITY;
 
--- Name: generation_lanes; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: generation_lanes; Type: ROW SECURITY
 
 ALTER TABLE public.generation_lanes ENABLE ROW LEVEL SECURITY;
 
--- Name: generation_runs; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: generation_runs; Type: ROW SECURITY
 
 ALTER TABLE public.generation_runs ENABLE ROW LEVEL SECURITY;
 
--- Name: observation_counters; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: observation_counters; Type: ROW SECURITY
 
 ALTER TABLE public.observation_counters ENABLE ROW LEVEL SECURITY;
 
--- Name: observation_generation_job_events; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: observation_generation_job_events; Type: ROW SECURITY
 
 ALTER TABLE public.observation_generation_job_events ENABLE ROW LEVEL SECURITY;
 
--- Name: observation_generation_jobs; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: observation_generation_jobs; Type: ROW SECURITY
 
 ALTER TABLE public.observation_generation_jobs ENABLE ROW LEVEL SECURITY;
 
--- Name: observation_sources; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: observation_sources; Type: ROW SECURITY
 
 ALTER TABLE public.observation_sources ENABLE ROW LEVEL SECURITY;
 
--- Name: observations; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: observations; Type: ROW SECURITY
 
 ALTER TABLE public.observations ENABLE ROW LEVEL SECURITY;
 
--- Name: project_aliases; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: project_aliases; Type: ROW SECURITY
 
 ALTER TABLE public.project_aliases ENABLE ROW LEVEL SECURITY;
 
--- Name: projects; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: projects; Type: ROW SECURITY
 
 ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
 
--- Name: server_sessions; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: server_sessions; Type: ROW SECURITY
 
 ALTER TABLE public.server_sessions ENABLE ROW LEVEL SECURITY;
 
--- Name: session_prompts; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: session_prompts; Type: ROW SECURITY
 
 ALTER TABLE public.session_prompts ENABLE ROW LEVEL SECURITY;
 
--- Name: agent_events team; Type: POLICY; Schema: public; Owner: -
+-- Name: agent_events team; Type: POLICY
 
 CREATE POLICY team ON public.agent_events USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: api_keys team; Type: POLICY; Schema: public; Owner: -
+-- Name: api_keys team; Type: POLICY
 
 CREATE POLICY team ON public.api_keys USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: audit_log team; Type: POLICY; Schema: public; Owner: -
+-- Name: audit_log team; Type: POLICY
 
 CREATE POLICY team ON public.audit_log USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: generation_lanes team; Type: POLICY; Schema: public; Owner: -
+-- Name: generation_lanes team; Type: POLICY
 
 CREATE POLICY team ON public.generation_lanes USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: generation_runs team; Type: POLICY; Schema: public; Owner: -
+-- Name: generation_runs team; Type: POLICY
 
 CREATE POLICY team ON public.generation_runs USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: observation_counters team; Type: POLICY; Schema: public; Owner: -
+-- Name: observation_counters team; Type: POLICY
 
 CREATE POLICY team ON public.observation_counters USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: observation_generation_job_events team; Type: POLICY; Schema: public; Owner: -
+-- Name: observation_generation_job_events team; Type: POLICY
 
 CREATE POLICY team ON public.observation_generation_job_events USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: observation_generation_jobs team; Type: POLICY; Schema: public; Owner: -
+-- Name: observation_generation_jobs team; Type: POLICY
 
 CREATE POLICY team ON public.observation_generation_jobs USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: observation_sources team; Type: POLICY; Schema: public; Owner: -
+-- Name: observation_sources team; Type: POLICY
 
 CREATE POLICY team ON public.observation_sources USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: observations team; Type: POLICY; Schema: public; Owner: -
+-- Name: observations team; Type: POLICY
 
 CREATE POLICY team ON public.observations USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: project_aliases team; Type: POLICY; Schema: public; Owner: -
+-- Name: project_aliases team; Type: POLICY
 
 CREATE POLICY team ON public.project_aliases USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: projects team; Type: POLICY; Schema: public; Owner: -
+-- Name: projects team; Type: POLICY
 
 CREATE POLICY team ON public.projects USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: server_sessions team; Type: POLICY; Schema: public; Owner: -
+-- Name: server_sessions team; Type: POLICY
 
 CREATE POLICY team ON public.server_sessions USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: session_prompts team; Type: POLICY; Schema: public; Owner: -
+-- Name: session_prompts team; Type: POLICY
 
 CREATE POLICY team ON public.session_prompts USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: team_members team; Type: POLICY; Schema: public; Owner: -
+-- Name: team_members team; Type: POLICY
 
 CREATE POLICY team ON public.team_members USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: teams team; Type: POLICY; Schema: public; Owner: -
+-- Name: teams team; Type: POLICY
 
 CREATE POLICY team ON public.teams USING ((id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: team_members; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: team_members; Type: ROW SECURITY
 
 ALTER TABLE public.team_members ENABLE ROW LEVEL SECURITY;
 
--- Name: teams; Type: ROW SECURITY; Schema: public; Owner: -
+-- Name: teams; Type: ROW SECURITY
 
 ALTER TABLE public.teams ENABLE ROW LEVEL SECURITY;
 
--- Name: TABLE agent_events; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE agent_events; Type: ACL
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.agent_events TO cmserver_tenant;
 
--- Name: TABLE audit_log; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE audit_log; Type: ACL
 
 GRANT SELECT,INSERT ON TABLE public.audit_log TO cmserver_tenant;
 
--- Name: TABLE observation_generation_jobs; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE observation_generation_jobs; Type: ACL
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.observation_generation_jobs TO cmserver_tenant;
 
--- Name: TABLE projects; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE projects; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.projects TO cmserver_tenant;
 
--- Name: TABLE teams; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE teams; Type: ACL
 
 GRANT SELECT ON TABLE public.teams TO cmserver_tenant;
 
--- Name: TABLE generation_lanes; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE generation_lanes; Type: ACL
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.generation_lanes TO cmserver_tenant;
 
--- Name: TABLE generation_runs; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE generation_runs; Type: ACL
 
 GRANT SELECT ON TABLE public.generation_runs TO cmserver_tenant;
 
--- Name: TABLE observation_counters; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE observation_counters; Type: ACL
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.observation_counters TO cmserver_tenant;
 
--- Name: TABLE observation_generation_job_events; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE observation_generation_job_events; Type: ACL
 
 GRANT SELECT,INSERT ON TABLE public.observation_generation_job_events TO cmserver_tenant;
 
--- Name: TABLE observation_sources; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE observation_sources; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_sources TO cmserver_tenant;
 
--- Name: TABLE observations; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE observations; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observations TO cmserver_tenant;
 
--- Name: TABLE observations_in_team; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE observations_in_team; Type: ACL
 
 GRANT SELECT ON TABLE public.observations_in_team TO cmserver_tenant;
 
--- Name: TABLE project_aliases; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE project_aliases; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.project_aliases TO cmserver_tenant;
 
--- Name: TABLE server_sessions; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE server_sessions; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.server_sessions TO cmserver_tenant;
 
--- Name: TABLE session_prompts; Type: ACL; Schema: public; Owner: -
+-- Name: TABLE session_prompts; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.session_prompts TO cmserver_tenant;

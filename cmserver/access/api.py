@@ -52,6 +52,7 @@ def project_out(project: Project) -> ProjectOut:
 
 
 async def post_project(request: Request) -> Response:
+    """Make a project, or find it when it is there."""
     who = await caller(request, Principal, "events:write")
     asked = await read(request, ProjectIn)
     if parse_id(asked.canonical_id):

@@ -13,6 +13,7 @@ from cmserver.events.wire import event_out
 
 
 async def get_event(request: Request) -> Response:
+    """One event, as it was stored: redacted, and cut where it was very long."""
     who = await caller(request, Principal, "observations:read")
     async with db(request).tenant(who.team_id) as conn:
         event = await read.one(conn, who, str(request.path_params["id"]))

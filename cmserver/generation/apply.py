@@ -130,7 +130,7 @@ def _row(job: HeldJob, place: int, key: str, draft: DraftObservation, content: s
         files_read=draft.files_read or None,
         files_modified=draft.files_modified or None,
         summary=None,
-        prompt_number=None,
+        prompt_number=job.prompt_number,
         content=content or draft.type,
         read_tokens=estimate_tokens(content),
         discovery_tokens=tokens,

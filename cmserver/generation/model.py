@@ -79,6 +79,8 @@ class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
     payload: object
     occurred_at: datetime | None
     origin: str | None
+    prompt_number: int | None
+    """The user's request that was current when the event arrived."""
     project_name: str
     project_open: bool
     key_revoked: bool

@@ -21,12 +21,13 @@ def tag(place: int) -> str:
 
 
 def for_events(jobs: Sequence[HeldJob], prompts: Sequence[SessionPrompt], recorded: Sequence[Observation]) -> Prompt:
-    """The prompt of a batch of events."""
+    """The prompt of a batch of events. The last request is the one that was current when the last of them arrived."""
+    current = max((job.prompt_number or 0 for job in jobs), default=0)
     return Prompt(
         kind="observations",
         project=jobs[0].project_name,
         root=_root(jobs),
-        requests=[prompt.text for prompt in prompts],
+        requests=[prompt.text for prompt in prompts if prompt.prompt_number <= current],
         recorded=[_recorded(one) for one in recorded],
         events=[_event(place, job) for place, job in enumerate(jobs)],
     )

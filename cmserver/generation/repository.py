@@ -109,6 +109,9 @@ HELD_JOBS = Query(
            j.server_session_id, j.attempts, j.max_attempts, j.api_key_id, j.actor_id, j.request_id, j.generation_run_id,
            j.created_at,
            e.event_type, e.payload, e.occurred_at, e.origin,
+           (SELECT max(n.prompt_number) FROM session_prompts n
+             WHERE n.server_session_id = j.server_session_id
+               AND n.created_at <= coalesce(e.received_at, j.created_at)) AS prompt_number,
            coalesce(p.name, '') AS project_name,
            coalesce(p.archived_at IS NULL AND t.archived_at IS NULL AND p.team_id = j.team_id, false) AS project_open,
            coalesce(k.revoked_at IS NOT NULL, false) AS key_revoked

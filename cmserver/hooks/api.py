@@ -30,6 +30,7 @@ _LONGEST_DELAY = timedelta(days=30)
 
 
 async def post_hook(request: Request) -> Response:
+    """Take a hook's payload as the coding agent sends it; a session start is answered with the project's context."""
     if request.path_params["client"] != claude_code.PLATFORM:
         raise NotFound(f"There are no hooks for this client here; there are for: {claude_code.PLATFORM}.")
     try:

@@ -161,6 +161,7 @@ def job_out(job: Job) -> GenerationJobOut:
 
 
 async def post_session_start(request: Request) -> Response:
+    """Make a session, or find it by the agent's id; one that had ended goes on."""
     who = await caller(request, Principal, "sessions:write")
     asked = await read(request, StartIn)
     project = await _project(request, who, asked.project_id, "$.projectId")
@@ -178,6 +179,7 @@ async def post_session_start(request: Request) -> Response:
 
 
 async def post_session_end(request: Request) -> Response:
+    """End a session and ask for its summary."""
     who = await caller(request, Principal, "sessions:write")
     session_id = parse_id(str(request.path_params["id"]).lower())
     if session_id is None:
@@ -192,6 +194,7 @@ async def post_session_end(request: Request) -> Response:
 
 
 async def post_event(request: Request) -> Response:
+    """Record an event; `?generate=false` stores only, `?wait=true` answers when its observations are there."""
     who = await caller(request, Principal, "events:write")
     options = query(request, EventsQuery)
     raw = await body(request)
@@ -201,6 +204,7 @@ async def post_event(request: Request) -> Response:
 
 
 async def post_events_batch(request: Request) -> Response:
+    """Record up to 500 events, all or none; the same options."""
     who = await caller(request, Principal, "events:write")
     options = query(request, EventsQuery)
     raw = await body(request)

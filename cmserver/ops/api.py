@@ -60,6 +60,7 @@ async def get_readyz(request: Request) -> Response:
 
 
 async def get_info(request: Request) -> Response:
+    """The server, its schema and provider, and the team's queue at a glance."""
     who = await caller(request, Principal, "jobs:read")
     settings = cast("Settings", request.app.state.settings)
     async with db(request).system() as conn:

@@ -83,6 +83,7 @@ async def test_a_session_s_hooks_lead_to_observations_and_one_summary(client: ht
     assert len(provider.prompts[0].events) == 1
     assert provider.prompts[1].last_message == "All done."
     assert await outbox.value("SELECT count(*) FROM observations WHERE kind = 'summary'") == 1
+    assert await outbox.value("SELECT min(prompt_number) FROM observations") == 1
     project = await outbox.value("SELECT canonical_id FROM projects p JOIN observations o ON o.project_id = p.id LIMIT 1")
     assert project == "/home/alice/src/orders"
 

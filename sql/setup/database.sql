@@ -1,0 +1,17 @@
+-- Makes the roles and the database for cmserver. Once, by a superuser, in a cluster of PostgreSQL 15 or newer:
+--
+--     DATABASE_PASSWORD=... psql -U postgres -f sql/setup/database.sql
+--
+-- Why not simply a superuser: row-level security, which keeps teams apart, does not hold for one. So cmserver owns its tables as a
+-- plain role, and answers requests as cmserver_tenant, which owns nothing. The program migrates the rest by itself.
+\set ON_ERROR_STOP on
+\getenv password DATABASE_PASSWORD
+
+CREATE ROLE cmserver LOGIN NOSUPERUSER NOBYPASSRLS PASSWORD :'password';
+CREATE ROLE cmserver_tenant NOLOGIN;
+GRANT cmserver_tenant TO cmserver;
+CREATE DATABASE cmserver OWNER cmserver;
+
+\connect cmserver
+-- Only a superuser may do this; without pgvector everything works but vectors.
+SELECT 'CREATE EXTENSION vector' FROM pg_available_extensions WHERE name = 'vector' \gexec
