@@ -127,7 +127,7 @@ async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> 
                 bell.ring()
         except Unavailable:
             pass  # the database is away; so are everybody's heartbeats
-        except Exception:  # noqa: BLE001 - the next look may succeed, and nobody else looks
+        except Exception:
             log.exception("reaper.failed")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), REAP_SECONDS)

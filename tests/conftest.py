@@ -1,4 +1,5 @@
-"""Real PostgreSQL for every test: one server a run, one migrated template, a fresh clone of it (50 to 90 ms) for each test that asks.
+"""Real PostgreSQL for every test: one server a run, one migrated template, and a fresh clone of it (50 to 90 ms) for each test that
+asks.
 
 By default the embedded PostgreSQL; CMSERVER_TEST_POSTGRES=debian takes Debian's; CMSERVER_TEST_DATABASE_URL takes yours (its
 user must be allowed to make databases).
@@ -166,9 +167,7 @@ async def _person(db: Db, team_id: UUID, name: str, project: str) -> Person:
     return Person(principal=principal, key=text, project=found)
 
 
-async def mint(
-    db: Db, team_id: UUID, name: str, *, scopes: list[str], project_id: UUID | None = None
-) -> tuple[Principal, str]:
+async def mint(db: Db, team_id: UUID, name: str, *, scopes: list[str], project_id: UUID | None = None) -> tuple[Principal, str]:
     """A key and the principal it stands for."""
     async with db.system() as conn:
         key = await keys.mint(conn, team_id, scopes=scopes, actor_id=name, project_id=project_id)

@@ -26,6 +26,7 @@ TENANT_ROLE = "cmserver_tenant"
 _SET_TEAM = Query(str, "SELECT set_config('cmserver.team_id', %(team)s, true)")
 _AWAY = "The database cannot be reached at the moment; try again in a moment."
 _TRIES = 3
+_HURRIED_SECONDS = 0.5
 
 
 class Db:
@@ -33,9 +34,9 @@ class Db:
 
     def __init__(self, url: str, *, size: int = 10, idle_in_transaction_seconds: float = 10) -> None:
         self.url = url
-        self._owner = _pool(url, size, f"-c idle_in_transaction_session_timeout={int(idle_in_transaction_seconds * 1000)}")
+        self._owner = _pool("owner", url, size, f"-c idle_in_transaction_session_timeout={int(idle_in_transaction_seconds * 1000)}")
         # The role as a start-up option survives RESET ROLE and RESET ALL.
-        self._tenant = _pool(url, size, f"-c role={TENANT_ROLE} -c idle_in_transaction_session_timeout=10000")
+        self._tenant = _pool("tenant", url, size, f"-c role={TENANT_ROLE} -c idle_in_transaction_session_timeout=10000")
 
     async def __aenter__(self) -> Self:
         await self._owner.open()
@@ -50,6 +51,10 @@ class Db:
     def owner_pool(self) -> AsyncConnectionPool[AsyncConnection[TupleRow]]:
         """For procrastinate, which shares it."""
         return self._owner
+
+    def hurry(self) -> None:
+        """From now on nobody waits long for a connection: the process stops, and a database that is away must not keep it."""
+        self._owner.timeout = self._tenant.timeout = _HURRIED_SECONDS
 
     @asynccontextmanager
     async def tenant(self, team_id: UUID) -> AsyncGenerator[Conn]:
@@ -120,7 +125,7 @@ async def _connection(pool: AsyncConnectionPool[AsyncConnection[TupleRow]]) -> A
         raise Unavailable(_AWAY) from error
 
 
-def _pool(url: str, size: int, options: str) -> AsyncConnectionPool[AsyncConnection[TupleRow]]:
+def _pool(name: str, url: str, size: int, options: str) -> AsyncConnectionPool[AsyncConnection[TupleRow]]:
     return AsyncConnectionPool(
         with_options(url, options),
         min_size=min(2, size),
@@ -131,7 +136,7 @@ def _pool(url: str, size: int, options: str) -> AsyncConnectionPool[AsyncConnect
         # An attempt that gives up soon is made again by the next caller; a patient one would wait out its back-off after a restart.
         reconnect_timeout=2,
         max_idle=120,
-        name=options.split("=", 1)[0],
+        name=name,
     )
 
 

@@ -38,7 +38,7 @@ class Hub:
         for heard in list(self._heard[channel]):
             try:
                 heard(payload)
-            except Exception:  # noqa: BLE001 - one listener's bug must not make the others deaf
+            except Exception:
                 log.exception("listener.failed", channel=channel)
 
     async def listen(self, channels: list[str]) -> None:

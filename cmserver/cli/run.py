@@ -225,6 +225,7 @@ class _Process:
             await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             log.info("server.stopping")
             self._stop.set()
+            db.hurry()
             if server is not None:
                 server.should_exit = True
             await asyncio.gather(*tasks)

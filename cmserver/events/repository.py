@@ -12,8 +12,8 @@ OWNS = {"agent_events"}
 BY_ID = Query(
     Event,
     """
-    SELECT id, project_id, team_id, server_session_id, source_adapter, source_event_id, event_type, platform_source, origin, generate,
-           payload, metadata, occurred_at, received_at, created_at
+    SELECT id, project_id, team_id, server_session_id, source_adapter, source_event_id, event_type, platform_source, origin,
+           generate, payload, metadata, occurred_at, received_at, created_at
       FROM agent_events WHERE id = %(id)s AND team_id = %(team_id)s
     """,
 )

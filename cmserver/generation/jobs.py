@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import structlog
-from procrastinate import App, Blueprint, JobContext, PsycopgConnector
+from procrastinate import App, JobContext, PsycopgConnector
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
@@ -15,12 +15,7 @@ from cmserver.generation.run import Generator
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
-maintenance = Blueprint()
-"""Tasks of the stock queue. At least one is periodic: without any, procrastinate does not notice that its listener died."""
 
-
-@maintenance.periodic(cron="*/10 * * * *")
-@maintenance.task(name="remove_idle_lanes", queue="maintenance", queueing_lock="generation.remove_idle_lanes", pass_context=True)
 async def remove_idle_lanes(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate gives it
     """Lanes that nothing has waited in for a day; they come back with their session's next event."""
     db = cast("Db", context.additional_context["db"])  # pyright: ignore[reportUnknownMemberType]
@@ -42,7 +37,14 @@ def generation_app(manager: OutboxManager, connector: PsycopgConnector, generato
 
 
 def maintenance_app(connector: PsycopgConnector) -> App:
-    """The stock procrastinate, for everything periodic."""
+    """The stock procrastinate, for everything periodic. Without any periodic task it would not notice that its listener died."""
     app = App(connector=connector)
-    app.add_tasks_from(maintenance, namespace="generation")
+    # Not a blueprint: adding one to an app renames its tasks, and each restart of the worker makes a new app.
+    task = app.task(
+        name="generation.remove_idle_lanes",
+        queue="maintenance",
+        queueing_lock="generation.remove_idle_lanes",
+        pass_context=True,
+    )(remove_idle_lanes)
+    app.periodic(cron="*/10 * * * *")(task)
     return app

@@ -65,9 +65,12 @@ class Generator:
         try:
             await self._work(batch)
             await self._apply(batch)
-        except asyncio.CancelledError:
-            async with self._db.system() as conn:
-                held = await repository.still_held(conn, batch.claim.claim, batch.claim.job_ids)
+        except asyncio.CancelledError as cancelled:
+            try:
+                async with self._db.system() as conn:
+                    held = await repository.still_held(conn, batch.claim.claim, batch.claim.job_ids)
+            except Unavailable:
+                raise cancelled from None  # the end of the lease gives the batch back
             if held:
                 raise
             batch.only_ends(batch.claim.job_ids)
@@ -81,11 +84,14 @@ class Generator:
 
     async def _work(self, batch: Batch) -> None:
         claim = batch.claim
-        async with self._db.system() as conn:
-            batch.jobs = await repository.held_jobs(conn, claim.claim, claim.job_ids)
+
+        async def load(conn: Conn) -> tuple[list[HeldJob], Pause | None, list[StoredAnswer]]:
+            jobs = await repository.held_jobs(conn, claim.claim, claim.job_ids)
             pause = next((one for one in await repository.pauses(conn) if one.provider == self._provider.name), None)
-            run_ids = {job.generation_run_id for job in batch.jobs if job.generation_run_id}
-            stored = await repository.stored_answers(conn, list(run_ids)) if run_ids else []
+            run_ids = {job.generation_run_id for job in jobs if job.generation_run_id}
+            return jobs, pause, await repository.stored_answers(conn, list(run_ids)) if run_ids else []
+
+        batch.jobs, pause, stored = await self._patiently(load)
         todo = deque(groups(batch.possible(), stored))
         paused: Pause | None = pause if pause and pause.seconds_left > 0 else None
         stop_asking = False
@@ -186,15 +192,17 @@ class Generator:
         job = jobs[0]
         if job.server_session_id is None:
             return prompt.for_events(jobs, [], []) if job.source_type == "agent_event" else prompt.for_summary(job, [], [], None)
-        async with self._db.system() as conn:
-            asked = await sessions.prompts(conn, job.team_id, job.server_session_id)
-            recorded = await observations.of_session(
-                conn, job.team_id, job.project_id, job.server_session_id, prompt.RECORDED_LINES
-            )
+        session_id = job.server_session_id
+
+        async def load(conn: Conn) -> Prompt:
+            asked = await sessions.prompts(conn, job.team_id, session_id)
+            recorded = await observations.of_session(conn, job.team_id, job.project_id, session_id, prompt.RECORDED_LINES)
             if job.source_type == "agent_event":
                 return prompt.for_events(jobs, asked, recorded)
-            last = await events.last_message(conn, job.team_id, job.project_id, job.server_session_id)
-        return prompt.for_summary(job, asked, recorded, last)
+            last = await events.last_message(conn, job.team_id, job.project_id, session_id)
+            return prompt.for_summary(job, asked, recorded, last)
+
+        return await self._patiently(load)
 
     async def _give_up(self, batch: Batch, error: Exception) -> None:
         """Send a batch back that broke on something nobody expected. If even that fails, the hard limit brings it back."""

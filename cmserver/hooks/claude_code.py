@@ -1,6 +1,7 @@
 """Claude Code: what its hooks send, as our events, and our answers in its output schema.
 
-The payloads carry no time and no order; a tool use is known by its tool_use_id, anything else by the delivery id of the hook client.
+The payloads carry no time and no order; a tool use is known by its tool_use_id, anything else by the delivery id of the hook
+client.
 https://code.claude.com/docs/en/hooks
 """
 

@@ -50,7 +50,7 @@ async def get_healthz(_request: Request) -> Response:
 
 
 async def get_readyz(request: Request) -> Response:
-    """Ready: the database answers and has this program's schema. Without a worker events are stored and wait, so that is told only."""
+    """Ready: the database answers and has this program's schema. That no worker runs is told only: events are stored and wait."""
     settings = cast("Settings", request.app.state.settings)
     async with db(request).system_statement() as conn:
         schema = await repository.schema(conn, lease_seconds=settings.lease_seconds)

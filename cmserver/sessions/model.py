@@ -9,7 +9,10 @@ import msgspec
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation of an agent with its user, in one project. Found or made by its id at the agent; ended, resumed, ended again."""
+    """One conversation of an agent with its user, in one project.
+
+    Found or made by its id at the agent; ended, resumed, ended again.
+    """
 
     id: UUID
     project_id: UUID

@@ -2,8 +2,9 @@
 --
 --     DATABASE_PASSWORD=... psql -U postgres -f sql/setup/database.sql
 --
--- Why not simply a superuser: row-level security, which keeps teams apart, does not hold for one. So cmserver owns its tables as a
--- plain role, and answers requests as cmserver_tenant, which owns nothing. The program migrates the rest by itself.
+-- Why not simply a superuser: cmserver needs none of its powers, and nothing binds one, neither row-level security, which keeps teams
+-- apart, nor the limits of this database. So cmserver owns its tables as a plain role, and answers requests as cmserver_tenant, which
+-- owns nothing. The program makes the tables by itself.
 \set ON_ERROR_STOP on
 \getenv password DATABASE_PASSWORD
 

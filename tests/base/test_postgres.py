@@ -236,7 +236,7 @@ async def test_a_killed_server_comes_back(folder: Path):
     os.kill(killed, signal.SIGKILL)
 
     async with asyncio.timeout(30):
-        while server.pid == killed or not await asyncio.to_thread(answers, server.url):  # noqa: ASYNC110
+        while server.pid == killed or not await asyncio.to_thread(answers, server.url):
             await asyncio.sleep(0.05)
     assert not keeper.done()
     server.stop()

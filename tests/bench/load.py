@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import LiteralString
+from typing import LiteralString, cast
 from uuid import UUID
 
 import msgspec
@@ -34,6 +34,7 @@ from tests.bench import events
 
 ROOT = Path(__file__).resolve().parents[2]
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+_PATIENCE_SECONDS = 30.0
 _numbers = count(time.time_ns() // 1_000_000 % 1_000_000_000)
 
 
@@ -119,8 +120,7 @@ class _Connection(asyncio.Protocol):
         self._due = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self._send()
 
     def data_received(self, data: bytes) -> None:
@@ -288,7 +288,8 @@ def main() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for text in sys.stdin:
             order = msgspec.json.decode(text, type=Http | Sql)
-            done = runner.run(_over_http(order) if isinstance(order, Http) else _over_sql(order))
+            act = _over_http(order) if isinstance(order, Http) else _over_sql(order)
+            done = runner.run(asyncio.wait_for(act, order.warm_seconds + order.seconds + _PATIENCE_SECONDS))
             sys.stdout.write(msgspec.json.encode(done).decode() + "\n")
             sys.stdout.flush()
             gc.collect()

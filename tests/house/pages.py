@@ -185,7 +185,9 @@ def commands(command: click.Command, name: str, parent: click.Context | None = N
 
 def http_page() -> str:
     """docs/reference/http.md."""
-    routes = sorted((route for route in ROUTES if isinstance(route, Route)), key=lambda route: route.path)
+    routes = sorted(
+        (route for route in ROUTES if isinstance(route, Route)), key=lambda route: (route.path, sorted(route.methods or ()))
+    )
     return _HTTP.format(rows="\n".join(row for route in routes for row in _route(route)))
 
 

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from procrastinate import PsycopgConnector
+
+from cmserver.generation.jobs import maintenance_app
+
+
+def test_a_restarted_worker_knows_its_periodic_tasks_by_the_same_names():
+    """What an earlier life has put into the queue must be found by the next one."""
+    for _ in range(3):
+        app = maintenance_app(PsycopgConnector())
+
+        assert [name for name, _ in app.periodic_registry.periodic_tasks] == ["generation.remove_idle_lanes"]  # pyright: ignore[reportUnknownMemberType]
+        assert "generation.remove_idle_lanes" in app.tasks  # pyright: ignore[reportUnknownMemberType]
