@@ -222,6 +222,10 @@ CREATE TABLE public.agent_events (
     CONSTRAINT agent_events_size_chars_check CHECK ((size_chars >= 0))
 );
 
+-- Name: TABLE agent_events; Type: COMMENT
+
+COMMENT ON TABLE public.agent_events IS 'What agents reported, once each, redacted; never changed.';
+
 -- Name: COLUMN agent_events.origin; Type: COMMENT
 
 COMMENT ON COLUMN public.agent_events.origin IS 'The door it came through, stamped by the server.';
@@ -248,6 +252,10 @@ CREATE TABLE public.api_keys (
     CONSTRAINT api_keys_scopes_check CHECK ((jsonb_typeof(scopes) = 'array'::text))
 );
 
+-- Name: TABLE api_keys; Type: COMMENT
+
+COMMENT ON TABLE public.api_keys IS 'Keys: what they may do, in which team, and in which project when bound to one.';
+
 -- Name: COLUMN api_keys.key_hash; Type: COMMENT
 
 COMMENT ON COLUMN public.api_keys.key_hash IS 'SHA-256 of the secret part of the key, hex. The key itself is shown once and stored nowhere.';
@@ -267,6 +275,10 @@ CREATE TABLE public.audit_log (
     details jsonb DEFAULT '{}'::jsonb NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL
 );
+
+-- Name: TABLE audit_log; Type: COMMENT
+
+COMMENT ON TABLE public.audit_log IS 'Who did what, in ids and names, never in texts. Only appended to.';
 
 -- Name: audit_log_id_seq; Type: SEQUENCE
 
@@ -333,6 +345,10 @@ CREATE TABLE public.observation_generation_jobs (
 )
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
 
+-- Name: TABLE observation_generation_jobs; Type: COMMENT
+
+COMMENT ON TABLE public.observation_generation_jobs IS 'The outbox, which is itself the queue: what is to be generated, and what became of it.';
+
 -- Name: COLUMN observation_generation_jobs.lane; Type: COMMENT
 
 COMMENT ON COLUMN public.observation_generation_jobs.lane IS 'The session of the job, or the job itself when it has none. One batch of a lane is in progress at any time.';
@@ -356,6 +372,10 @@ CREATE TABLE public.projects (
     CONSTRAINT projects_name_check CHECK ((name <> ''::text))
 );
 
+-- Name: TABLE projects; Type: COMMENT
+
+COMMENT ON TABLE public.projects IS 'A code base of a team, by its canonical id (github.com/user/repo, a name, or a path).';
+
 -- Name: teams; Type: TABLE
 
 CREATE TABLE public.teams (
@@ -367,6 +387,10 @@ CREATE TABLE public.teams (
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT teams_name_check CHECK ((name <> ''::text))
 );
+
+-- Name: TABLE teams; Type: COMMENT
+
+COMMENT ON TABLE public.teams IS 'People who share what their agents remember; teams never see each other.';
 
 -- Name: failed_jobs; Type: VIEW
 
@@ -383,6 +407,10 @@ CREATE VIEW public.failed_jobs AS
      JOIN public.projects p ON ((p.id = j.project_id)))
      JOIN public.teams t ON ((t.id = j.team_id)))
   WHERE (j.status = 'failed'::text);
+
+-- Name: VIEW failed_jobs; Type: COMMENT
+
+COMMENT ON VIEW public.failed_jobs IS 'Jobs that have failed for good, with the reason; retry_job(id) sends one back.';
 
 -- Name: generation_claims; Type: SEQUENCE
 
@@ -408,6 +436,10 @@ CREATE TABLE public.generation_lanes (
     CONSTRAINT generation_lanes_check CHECK (((worker_id IS NULL) = (claim IS NULL)))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
+
+-- Name: TABLE generation_lanes; Type: COMMENT
+
+COMMENT ON TABLE public.generation_lanes IS 'The ready list: one row a session (or a job without one), claimed by one worker at a time.';
 
 -- Name: COLUMN generation_lanes.due_at; Type: COMMENT
 
@@ -441,6 +473,10 @@ CREATE TABLE public.generation_runs (
     CONSTRAINT generation_runs_status_check CHECK ((status = ANY (ARRAY['answered'::text, 'applied'::text, 'unusable'::text, 'failed'::text])))
 );
 
+-- Name: TABLE generation_runs; Type: COMMENT
+
+COMMENT ON TABLE public.generation_runs IS 'Provider calls: what they served, what they cost, and an answer until it is applied.';
+
 -- Name: COLUMN generation_runs.answer; Type: COMMENT
 
 COMMENT ON COLUMN public.generation_runs.answer IS 'The raw answer until it has been applied: a crash between answer and write does not buy it twice.';
@@ -452,6 +488,10 @@ CREATE TABLE public.generation_workers (
     label text NOT NULL,
     started_at timestamp with time zone DEFAULT now() NOT NULL
 );
+
+-- Name: TABLE generation_workers; Type: COMMENT
+
+COMMENT ON TABLE public.generation_workers IS 'Who works on the outbox; procrastinate keeps their heartbeats.';
 
 -- Name: installation; Type: TABLE
 
@@ -493,6 +533,10 @@ CREATE VIEW public.lane_overview AS
      LEFT JOIN public.projects p ON ((p.id = l.project_id)))
      LEFT JOIN public.teams t ON ((t.id = l.team_id)));
 
+-- Name: VIEW lane_overview; Type: COMMENT
+
+COMMENT ON VIEW public.lane_overview IS 'Each lane: working, held, due, waiting or idle, and how many jobs wait in it.';
+
 -- Name: observation_counters; Type: TABLE
 
 CREATE TABLE public.observation_counters (
@@ -519,6 +563,10 @@ CREATE TABLE public.observation_generation_job_events (
     CONSTRAINT observation_generation_job_events_event_type_check CHECK ((event_type = ANY (ARRAY['queued'::text, 'enqueued'::text, 'processing'::text, 'retry_scheduled'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))),
     CONSTRAINT observation_generation_job_events_status_after_check CHECK ((status_after = ANY (ARRAY['queued'::text, 'processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
 );
+
+-- Name: TABLE observation_generation_job_events; Type: COMMENT
+
+COMMENT ON TABLE public.observation_generation_job_events IS 'The lifecycle log of jobs, written by a trigger whoever makes the step.';
 
 -- Name: observation_generation_job_events_id_seq; Type: SEQUENCE
 
@@ -558,6 +606,10 @@ CREATE TABLE public.observation_sources (
     CONSTRAINT observation_sources_check CHECK ((((source_type = 'agent_event'::text) AND (agent_event_id IS NOT NULL) AND (source_id = agent_event_id)) OR ((source_type <> 'agent_event'::text) AND (agent_event_id IS NULL)))),
     CONSTRAINT observation_sources_source_type_check CHECK ((source_type = ANY (ARRAY['agent_event'::text, 'session_summary'::text, 'observation_reindex'::text, 'manual'::text])))
 );
+
+-- Name: TABLE observation_sources; Type: COMMENT
+
+COMMENT ON TABLE public.observation_sources IS 'What each observation was drawn from.';
 
 -- Name: observations; Type: TABLE
 
@@ -607,6 +659,10 @@ END))) STORED NOT NULL,
     CONSTRAINT observations_type_check CHECK ((type = ANY (ARRAY['bugfix'::text, 'feature'::text, 'refactor'::text, 'change'::text, 'discovery'::text, 'decision'::text, 'security_alert'::text, 'security_note'::text, 'sensitive'::text])))
 );
 
+-- Name: TABLE observations; Type: COMMENT
+
+COMMENT ON TABLE public.observations IS 'What is remembered: one thing each, titled and typed, with facts and files.';
+
 -- Name: COLUMN observations.number; Type: COMMENT
 
 COMMENT ON COLUMN public.observations.number IS 'The short id that people and models use (#1234), counted per team.';
@@ -647,6 +703,10 @@ CREATE VIEW public.observations_in_team AS
    FROM public.observations
   WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
 
+-- Name: VIEW observations_in_team; Type: COMMENT
+
+COMMENT ON VIEW public.observations_in_team IS 'What search reads: the observations of the team in cmserver.team_id, with its indexes usable.';
+
 -- Name: project_aliases; Type: TABLE
 
 CREATE TABLE public.project_aliases (
@@ -656,6 +716,10 @@ CREATE TABLE public.project_aliases (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT project_aliases_alias_check CHECK (((alias <> ''::text) AND (length(alias) <= 1000)))
 );
+
+-- Name: TABLE project_aliases; Type: COMMENT
+
+COMMENT ON TABLE public.project_aliases IS 'Older and other names of projects.';
 
 -- Name: provider_pauses; Type: TABLE
 
@@ -667,6 +731,10 @@ CREATE TABLE public.provider_pauses (
     until_at timestamp with time zone NOT NULL,
     times integer DEFAULT 1 NOT NULL
 );
+
+-- Name: TABLE provider_pauses; Type: COMMENT
+
+COMMENT ON TABLE public.provider_pauses IS 'Providers that nobody calls for now, and why.';
 
 -- Name: queue_overview; Type: VIEW
 
@@ -682,6 +750,10 @@ CREATE VIEW public.queue_overview AS
      JOIN public.projects p ON ((p.id = j.project_id)))
      JOIN public.teams t ON ((t.id = j.team_id)))
   GROUP BY t.name, p.canonical_id, j.source_type, j.status;
+
+-- Name: VIEW queue_overview; Type: COMMENT
+
+COMMENT ON VIEW public.queue_overview IS 'Jobs by team, project, source and status.';
 
 -- Name: schema_migrations; Type: TABLE
 
@@ -713,6 +785,10 @@ CREATE TABLE public.server_sessions (
     CONSTRAINT server_sessions_generation_status_check CHECK ((generation_status = ANY (ARRAY['idle'::text, 'completed'::text, 'failed'::text])))
 );
 
+-- Name: TABLE server_sessions; Type: COMMENT
+
+COMMENT ON TABLE public.server_sessions IS 'Conversations of agents with their users, found by the id that the agent gave them.';
+
 -- Name: session_prompts; Type: TABLE
 
 CREATE TABLE public.session_prompts (
@@ -727,6 +803,10 @@ CREATE TABLE public.session_prompts (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT session_prompts_prompt_number_check CHECK ((prompt_number >= 1))
 );
+
+-- Name: TABLE session_prompts; Type: COMMENT
+
+COMMENT ON TABLE public.session_prompts IS 'What users asked for, numbered from 1 in each session.';
 
 -- Name: spend_by_project; Type: VIEW
 
@@ -746,6 +826,10 @@ CREATE VIEW public.spend_by_project AS
      JOIN public.teams t ON ((t.id = r.team_id)))
   GROUP BY t.name, p.canonical_id, r.provider, r.model, (date_trunc('day'::text, r.created_at));
 
+-- Name: VIEW spend_by_project; Type: COMMENT
+
+COMMENT ON VIEW public.spend_by_project IS 'Provider calls, tokens and money by project, model and day.';
+
 -- Name: team_members; Type: TABLE
 
 CREATE TABLE public.team_members (
@@ -758,6 +842,10 @@ CREATE TABLE public.team_members (
     CONSTRAINT team_members_role_check CHECK ((role = ANY (ARRAY['owner'::text, 'member'::text]))),
     CONSTRAINT team_members_user_id_check CHECK ((user_id <> ''::text))
 );
+
+-- Name: TABLE team_members; Type: COMMENT
+
+COMMENT ON TABLE public.team_members IS 'Who belongs to a team, as owner or member.';
 
 -- Name: worker_overview; Type: VIEW
 
@@ -773,6 +861,10 @@ CREATE VIEW public.worker_overview AS
      LEFT JOIN public.procrastinate_workers w ON ((w.id = g.worker_id)))
      LEFT JOIN public.generation_lanes l ON ((l.worker_id = g.worker_id)))
   GROUP BY g.worker_id, g.label, g.started_at, w.last_heartbeat;
+
+-- Name: VIEW worker_overview; Type: COMMENT
+
+COMMENT ON VIEW public.worker_overview IS 'Each worker: how long it has been silent, and what it holds.';
 
 -- Name: agent_events agent_events_id_project_id_team_id_key; Type: CONSTRAINT
 

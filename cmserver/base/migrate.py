@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from importlib import resources
@@ -13,7 +14,7 @@ import msgspec
 import psycopg
 import structlog
 from procrastinate.schema import SchemaManager
-from psycopg import AsyncConnection, errors, sql
+from psycopg import AsyncConnection, errors
 from psycopg.rows import TupleRow
 
 from cmserver.base.db import TENANT_ROLE
@@ -143,30 +144,28 @@ async def installation_secret(conn: Conn) -> bytes:
 
 async def _ensure_tenant_role(conn: AsyncConnection[TupleRow]) -> None:
     """Roles belong to the cluster: a restored dump does not bring them, so this is looked at on every start."""
-    role = sql.Identifier(TENANT_ROLE)
-    with_set = conn.info.server_version >= 160_000
-    try:
-        cursor = await conn.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [TENANT_ROLE])
-        if await cursor.fetchone() is None:
-            try:
-                await conn.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(role))
-            except (errors.DuplicateObject, errors.UniqueViolation):
-                log.debug("migration.role_made_by_another")
-        may = "SET" if with_set else "MEMBER"
+    # From 16 on a role can be granted without the right to become it; SET says that it is there.
+    may, with_set = ("SET", " WITH SET TRUE") if conn.info.server_version >= 160_000 else ("MEMBER", "")
+    me = conn.info.user.replace(chr(34), chr(34) * 2)
+    statements: list[str] = []
+    cursor = await conn.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [TENANT_ROLE])
+    if await cursor.fetchone() is None:
+        statements = [f"CREATE ROLE {TENANT_ROLE} NOLOGIN", f'GRANT {TENANT_ROLE} TO "{me}"{with_set}']
+    else:
         cursor = await conn.execute(
-            "SELECT rolsuper OR pg_has_role(current_user, %s, %s) FROM pg_roles WHERE rolname = current_user",
-            [TENANT_ROLE, may],
+            "SELECT rolsuper OR pg_has_role(current_user, %s, %s) FROM pg_roles WHERE rolname = current_user", [TENANT_ROLE, may]
         )
         row = await cursor.fetchone()
         if row is None or not row[0]:
-            grant = "GRANT {} TO CURRENT_USER WITH SET TRUE" if with_set else "GRANT {} TO CURRENT_USER"
-            await conn.execute(sql.SQL(cast("LiteralString", grant)).format(role))
+            statements = [f'GRANT {TENANT_ROLE} TO "{me}"{with_set}']
+    try:
+        for statement in statements:
+            with contextlib.suppress(errors.DuplicateObject, errors.UniqueViolation):  # another database's server made it
+                await conn.execute(cast("LiteralString", statement))
     except errors.InsufficientPrivilege as error:
-        me = conn.info.user
-        tail = " WITH SET TRUE" if with_set else ""
+        told = "".join(f"\n  {statement};" for statement in statements)
         raise MigrationError(
-            f"The database user {me} may not make the role cmserver works with. Ask whoever runs the database to execute:\n"
-            f'  CREATE ROLE {TENANT_ROLE} NOLOGIN;\n  GRANT {TENANT_ROLE} TO "{me}"{tail};'
+            f"The database user {me} may not make the role cmserver works with. Ask whoever runs the database to execute:{told}"
         ) from error
 
 

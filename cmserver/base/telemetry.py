@@ -17,7 +17,6 @@ EVENTS: dict[str, str] = {
     "listener.failed": "A part of the program could not take in a notification; a bug.",
     "listener.lost": "The connection that listens for notifications broke; work is found by polling meanwhile.",
     "migration.applied": "A migration has changed the schema of the database.",
-    "migration.role_made_by_another": "Another process made a database role at the same moment; it is used.",
     "postgres.exited": "The embedded PostgreSQL ended without being asked to.",
     "postgres.restart_failed": "The embedded PostgreSQL could not be started again; it is tried once more after a pause.",
     "postgres.restarted": "The embedded PostgreSQL runs again after it ended.",

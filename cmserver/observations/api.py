@@ -51,6 +51,7 @@ class OfEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 async def get_observations(request: Request) -> Response:
+    """A page of observations, newest first."""
     who = await caller(request, Principal, "observations:read")
     asked = query(request, ListQuery)
     project_id = who.project_id
@@ -71,6 +72,7 @@ async def get_observations(request: Request) -> Response:
 
 
 async def get_observation(request: Request) -> Response:
+    """One observation, by id or number, with its sources."""
     who = await caller(request, Principal, "observations:read")
     async with db(request).tenant(who.team_id) as conn:
         one, sources = await read.one(conn, who, str(request.path_params["id"]))
@@ -78,6 +80,7 @@ async def get_observation(request: Request) -> Response:
 
 
 async def get_event_observations(request: Request) -> Response:
+    """What was drawn from an event."""
     who = await caller(request, Principal, "observations:read")
     async with db(request).tenant(who.team_id) as conn:
         event = await events.one(conn, who, str(request.path_params["id"]))

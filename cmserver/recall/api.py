@@ -79,6 +79,7 @@ class IndexOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 async def post_search(request: Request) -> Response:
+    """Search a project's observations, the best first."""
     who = await caller(request, Principal, "observations:read")
     asked = await read(request, SearchIn)
     project = await _project(request, who, asked.project_id, "$.projectId")
@@ -88,6 +89,7 @@ async def post_search(request: Request) -> Response:
 
 
 async def post_context(request: Request) -> Response:
+    """Search, with the texts of what was found in one, ready for a model."""
     who = await caller(request, Principal, "observations:read")
     asked = await read(request, ContextIn)
     project = await _project(request, who, asked.project_id, "$.projectId")
@@ -98,6 +100,7 @@ async def post_context(request: Request) -> Response:
 
 
 async def get_context(request: Request) -> Response:
+    """The index of a project's newest observations; `format=text` gives only the text."""
     who = await caller(request, Principal, "observations:read")
     asked = query(request, ContextQuery)
     project = await _project(request, who, asked.project, "$.project")

@@ -92,6 +92,13 @@ CREATE TABLE audit_log (
 );
 CREATE INDEX audit_log_scope ON audit_log (team_id, project_id, created_at);
 
+COMMENT ON TABLE teams IS 'People who share what their agents remember; teams never see each other.';
+COMMENT ON TABLE projects IS 'A code base of a team, by its canonical id (github.com/user/repo, a name, or a path).';
+COMMENT ON TABLE project_aliases IS 'Older and other names of projects.';
+COMMENT ON TABLE team_members IS 'Who belongs to a team, as owner or member.';
+COMMENT ON TABLE api_keys IS 'Keys: what they may do, in which team, and in which project when bound to one.';
+COMMENT ON TABLE audit_log IS 'Who did what, in ids and names, never in texts. Only appended to.';
+
 ALTER TABLE teams ENABLE ROW LEVEL SECURITY;
 CREATE POLICY team ON teams USING (id = nullif(current_setting('cmserver.team_id', true), '')::uuid);
 ALTER TABLE projects ENABLE ROW LEVEL SECURITY;

@@ -77,6 +77,10 @@ CREATE UNIQUE INDEX session_prompts_event ON session_prompts (agent_event_id);
 CREATE INDEX session_prompts_search ON session_prompts USING gin (text_search);
 CREATE INDEX session_prompts_project ON session_prompts (team_id, project_id, created_at);
 
+COMMENT ON TABLE server_sessions IS 'Conversations of agents with their users, found by the id that the agent gave them.';
+COMMENT ON TABLE agent_events IS 'What agents reported, once each, redacted; never changed.';
+COMMENT ON TABLE session_prompts IS 'What users asked for, numbered from 1 in each session.';
+
 ALTER TABLE server_sessions ENABLE ROW LEVEL SECURITY;
 CREATE POLICY team ON server_sessions USING (team_id = nullif(current_setting('cmserver.team_id', true), '')::uuid);
 ALTER TABLE agent_events ENABLE ROW LEVEL SECURITY;

@@ -333,6 +333,18 @@ CREATE VIEW spend_by_project AS
       FROM generation_runs r JOIN projects p ON p.id = r.project_id JOIN teams t ON t.id = r.team_id
      GROUP BY 1, 2, 3, 4, 5;
 
+COMMENT ON TABLE observation_generation_jobs IS 'The outbox, which is itself the queue: what is to be generated, and what became of it.';
+COMMENT ON TABLE observation_generation_job_events IS 'The lifecycle log of jobs, written by a trigger whoever makes the step.';
+COMMENT ON TABLE generation_lanes IS 'The ready list: one row a session (or a job without one), claimed by one worker at a time.';
+COMMENT ON TABLE generation_runs IS 'Provider calls: what they served, what they cost, and an answer until it is applied.';
+COMMENT ON TABLE provider_pauses IS 'Providers that nobody calls for now, and why.';
+COMMENT ON TABLE generation_workers IS 'Who works on the outbox; procrastinate keeps their heartbeats.';
+COMMENT ON VIEW queue_overview IS 'Jobs by team, project, source and status.';
+COMMENT ON VIEW lane_overview IS 'Each lane: working, held, due, waiting or idle, and how many jobs wait in it.';
+COMMENT ON VIEW failed_jobs IS 'Jobs that have failed for good, with the reason; retry_job(id) sends one back.';
+COMMENT ON VIEW worker_overview IS 'Each worker: how long it has been silent, and what it holds.';
+COMMENT ON VIEW spend_by_project IS 'Provider calls, tokens and money by project, model and day.';
+
 ALTER TABLE observation_generation_jobs ENABLE ROW LEVEL SECURITY;
 CREATE POLICY team ON observation_generation_jobs USING (team_id = nullif(current_setting('cmserver.team_id', true), '')::uuid);
 ALTER TABLE observation_generation_job_events ENABLE ROW LEVEL SECURITY;

@@ -109,6 +109,10 @@ COMMENT ON TABLE observation_counters IS 'The last number given out in a team. I
 CREATE VIEW observations_in_team AS
     SELECT * FROM observations WHERE team_id = nullif(current_setting('cmserver.team_id', true), '')::uuid;
 
+COMMENT ON TABLE observations IS 'What is remembered: one thing each, titled and typed, with facts and files.';
+COMMENT ON TABLE observation_sources IS 'What each observation was drawn from.';
+COMMENT ON VIEW observations_in_team IS 'What search reads: the observations of the team in cmserver.team_id, with its indexes usable.';
+
 ALTER TABLE observations ENABLE ROW LEVEL SECURITY;
 CREATE POLICY team ON observations USING (team_id = nullif(current_setting('cmserver.team_id', true), '')::uuid);
 ALTER TABLE observation_sources ENABLE ROW LEVEL SECURITY;

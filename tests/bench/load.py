@@ -97,6 +97,8 @@ class _Clock:
             self._last = now
 
     def done(self) -> Done:
+        if not self._seconds:
+            raise RuntimeError("No request was begun and answered in the time that was given.")
         rate = len(self._seconds) * self._order.batch / (self._last - self._from)
         return Done(per_second=rate, milliseconds=[seconds * 1000 for seconds in self._seconds])
 

@@ -88,7 +88,7 @@ def environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
     }
     ours = {
         "HOME": str(folder),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "CMSERVER_DATA_DIR": str(folder / "data"),
         "CMSERVER_PORT": "0",
         "CMSERVER_LOG_FORMAT": "json",

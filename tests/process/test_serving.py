@@ -91,6 +91,18 @@ def test_the_same_as_an_ordinary_user(run: Run, ordinary_user: User):
     assert_the_session_is_remembered(program)
 
 
+def test_a_key_that_the_operator_brought_along_works_and_is_never_shown(run: Run, database: str):
+    key = "brought-along-by-the-operator"
+    program = run("server", settings={"CMSERVER_DATABASE_URL": database, "CMSERVER_BOOTSTRAP_KEY": key})
+    program.wait_until_ready()
+
+    assert "made the team 'default'; its key is the one in CMSERVER_BOOTSTRAP_KEY" in program.output
+    assert key not in program.output + program.errors
+    assert program.key == key
+    with program.http() as client:
+        assert client.get("/v1/info").status_code == 200
+
+
 @pytest.fixture
 def plain_owner_database(server: Server, template: str) -> Generator[str]:
     """An empty database of a role that may do nothing but own it; whoever runs PostgreSQL has given it the tenant role."""

@@ -1,0 +1,108 @@
+"""The examples of the README and the quickstart, sent to the real program, answer what the pages say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import httpx
+import msgspec
+import pytest
+
+from tests.house.examples import Block, Curl, blocks, commands, curl
+from tests.house.house import ROOT
+from tests.process.conftest import Run
+from tests.process.program import Program, command, wait_for
+
+pytestmark = pytest.mark.slow
+
+SHOWN_URL = "http://127.0.0.1:37877"
+SHOWN_DATA = "~/.local/share/cmserver"
+
+
+def ask(program: Program, words: list[str]) -> Callable[[], str] | None:
+    """What asks the question that the command is; None when it is something else."""
+    if words[0] == "curl":
+        return lambda: send(program, curl(words))
+    if words[0] == "bin/cmserver" and words[1] in {"status", "verify"}:
+        return lambda: command(program.data_dir.parent, *words[1:]).stdout
+    return None
+
+
+def send(program: Program, one: Curl) -> str:
+    headers = {header: value.replace("$KEY", program.key) for header, value in one.headers.items()}
+    url = one.url.replace(SHOWN_URL, program.url)
+    answer = httpx.request(one.method, url, headers=headers, content=one.body, timeout=40, trust_env=False)
+    assert answer.is_success, answer.text
+    return answer.text
+
+
+def fits(shown: Block, said: str) -> bool:
+    """Whether all that the page shows was said; it may show less. Numbers of a text may differ."""
+    if shown.language == "json":
+        return is_part_of(msgspec.json.decode(shown.text), msgspec.json.decode(said))
+    return set(lines(shown.text)) <= set(lines(said))
+
+
+def lines(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        yield re.sub(r"\d+", "0", " ".join(line.split()))
+
+
+def is_part_of(shown: object, said: object) -> bool:
+    match shown, said:
+        case dict(), dict():
+            there = cast("dict[str, object]", said)
+            return all(key in there and is_part_of(value, there[key]) for key, value in cast("dict[str, object]", shown).items())
+        case list(), list():
+            pairs = zip(cast("list[object]", shown), cast("list[object]", said), strict=False)
+            return len(cast("list[object]", shown)) == len(cast("list[object]", said)) and all(is_part_of(*pair) for pair in pairs)
+        case _:
+            return shown == said
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_the_examples_answer_what_the_page_says(run: Run, page: str):
+    program = run("server")
+    program.wait_until_ready()
+
+    compared, said = 0, ""
+    last: Callable[[], str] | None = None
+    for block in blocks((ROOT / page).read_text(encoding="utf-8")):
+        if block.language == "sh":
+            for words in commands(block.text):
+                last = ask(program, words)
+                if last is not None:
+                    said = last()
+        elif last is not None:
+            again, shown = last, block
+            if not fits(shown, said):
+                wait_for(f"the answer of {page}:\n{shown.text}", lambda again=again, shown=shown: fits(shown, again()))
+            compared += 1
+            last = None
+
+    assert compared >= 1
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_the_key_is_found_as_the_page_says(run: Run, page: str):
+    program = run("server")
+    program.wait_until_ready()
+    line = next(line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith("KEY="))
+
+    script = f'{line.replace(SHOWN_DATA, str(program.data_dir))}\nprintf %s "$KEY"'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout == program.key
+
+
+def test_an_answer_that_says_less_or_something_else_does_not_fit():
+    text, answer = Block("text", "#7 22:53 change Added a.py\n"), Block("json", '{"a": [{"b": 1}]}')
+
+    assert fits(text, "Memory\n#12 01:10  change Added a.py\n")
+    assert not fits(text, "#7 22:53 change Added b.py\n")
+    assert fits(answer, '{"a": [{"b": 1, "c": 2}], "d": 3}')
+    assert not fits(answer, '{"a": []}')
+    assert not fits(answer, '{"a": [{"b": 2}]}')
