@@ -39,7 +39,7 @@ class Curl(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_served(self) -> bool:
         """Whether the program has that path with that method."""
-        scope = {"type": "http", "method": self.method, "path": urlsplit(self.url).path, "headers": []}
+        scope: dict[str, object] = {"type": "http", "method": self.method, "path": urlsplit(self.url).path, "headers": []}
         return any(isinstance(route, Route) and route.matches(scope)[0] is Match.FULL for route in ROUTES)
 
 
