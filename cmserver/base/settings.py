@@ -60,7 +60,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(ge=0, le=3600, description="How long the start waits for a database that cannot be reached.")
     ] = 30.0
     database_pool_size: Annotated[
-        int, Meta(ge=1, le=1000, description="The most connections one process holds to the database.")
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="The most connections in each of a process's two pools: for requests, and for work and upkeep.",
+        ),
     ] = 10
     embedded: Annotated[
         Literal["auto", "never"],
@@ -75,7 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     provider: Annotated[
         str,
-        Meta(description="Who generates observations; a comma list is a chain, each standing in for the one before."),
+        Meta(description="Who generates observations: offline (rules), or one of your own as package.module:factory."),
     ] = "offline"
     model: Annotated[
         str | None, Meta(description="The provider's model; without it the one that the provider's page recommends.")

@@ -9,13 +9,16 @@
 CREATE FUNCTION observation_search_vector(title text, subtitle text, narrative text, facts text[], concepts text[],
                                           files_read text[], files_modified text[], content text) RETURNS tsvector
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+    -- Files are found by their path, by their name, and by the words in it: the parser takes a path for one word.
+    files text := concat_ws(' ', array_to_string(files_read, ' '), array_to_string(files_modified, ' '));
 BEGIN
     -- array_to_string is only STABLE for arrays of any type; for text it depends on nothing but its input.
     RETURN setweight(to_tsvector('pg_catalog.english', coalesce(title, '')), 'A')
         || setweight(to_tsvector('pg_catalog.english', concat_ws(' ', subtitle, array_to_string(facts, ' '))), 'B')
         || setweight(to_tsvector('pg_catalog.english', coalesce(narrative, content, '')), 'C')
-        || setweight(to_tsvector('pg_catalog.english', concat_ws(' ', array_to_string(concepts, ' '),
-                                 array_to_string(files_read, ' '), array_to_string(files_modified, ' '))), 'D');
+        || setweight(to_tsvector('pg_catalog.english', concat_ws(' ', array_to_string(concepts, ' '), files,
+                                 replace(files, '/', ' '), translate(files, '/._-', '    '))), 'D');
 END $$;
 
 CREATE FUNCTION tsvector_words(vector tsvector) RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -308,3 +308,14 @@ async def test_searching_leaves_the_numbers_in_the_audit_log_and_never_the_words
         cursor = await conn.execute("SELECT details FROM audit_log WHERE action = 'observations.served' ORDER BY id")
         details: list[dict[str, Any]] = [row[0] for row in await cursor.fetchall()]
     assert details == [{"via": "search", "numbers": [1]}, {"via": "context", "numbers": [1]}]
+
+
+@pytest.mark.parametrize("query", ["retry", "retry.py", "src/orders/retry.py", "retry backoff.md"])
+async def test_a_file_is_found_by_its_path_its_name_and_the_words_in_it(db: Db, cast: Cast, make: Make, query: str):
+    wanted = await make.observation(project=cast.alice.project, title="Limits", files_modified=["src/orders/retry.py"])
+    await make.observation(project=cast.alice.project, title="Something else", files_modified=["src/orders/api.py"])
+
+    async with db.tenant(cast.alice.team_id) as conn:
+        hits = await search(conn, cast.alice.principal, cast.alice.project, query, 10)
+
+    assert hits[0].observation.id == wanted.id
