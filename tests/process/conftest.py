@@ -55,28 +55,32 @@ def run(folder: Path) -> Generator[Run]:
         program.end()
 
 
-@pytest.fixture
-def ordinary_user(folder: Path) -> Generator[User]:
-    """Somebody without rights, owner of the test's folder. Only root needs (and can make) one."""
-    if os.geteuid() != 0:
-        pytest.skip("the tests run as an ordinary user already: the other cases are this one")
+@pytest.fixture(scope="session")
+def account() -> Generator[pwd.struct_passwd]:
+    """Of the whole session: a user can be removed only when all of its programs have ended."""
     made = False
     try:
         found = pwd.getpwnam(_ORDINARY_USER)
     except KeyError:
         subprocess.run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _ORDINARY_USER], check=True)
         found, made = pwd.getpwnam(_ORDINARY_USER), True
-    try:
-        for python, path in _pythons():
-            user = User(uid=found.pw_uid, gid=found.pw_gid, python=python, path=path)
-            if _can_run(user):
-                os.chown(folder, user.uid, user.gid)
-                yield user
-                return
-        pytest.skip(f"no other user can read this checkout or its Python ({ROOT}), so none can run the program from it")
-    finally:
-        if made:
-            subprocess.run(["userdel", _ORDINARY_USER], check=False, capture_output=True)
+    yield found
+    if made:
+        subprocess.run(["userdel", _ORDINARY_USER], check=False, capture_output=True)
+
+
+@pytest.fixture
+def ordinary_user(request: pytest.FixtureRequest, folder: Path) -> User:
+    """Somebody without rights, owner of the test's folder. Only root needs (and can make) one."""
+    if os.geteuid() != 0:
+        pytest.skip("the tests run as an ordinary user already: the other cases are this one")
+    found: pwd.struct_passwd = request.getfixturevalue("account")
+    for python, path in _pythons():
+        user = User(uid=found.pw_uid, gid=found.pw_gid, python=python, path=path)
+        if _can_run(user):
+            os.chown(folder, user.uid, user.gid)
+            return user
+    pytest.skip(f"no other user can read this checkout or its Python ({ROOT}), so none can run the program from it")
 
 
 def _pythons() -> Generator[tuple[str, str]]:

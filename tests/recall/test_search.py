@@ -100,7 +100,8 @@ async def test_scores_and_order_are_those_of_bm25(db: Db, cast: Cast, make: Make
             files_modified=files,
             created_at=NOON + timedelta(seconds=len(documents) // 2),
         )
-        documents[made.number] = title + narrative + fact + files
+        # A file is there as its path, as its parts, and as the words in these.
+        documents[made.number] = title + narrative + fact + files * 3
     await make.observation(project=cast.charlie.project, title=" ".join(WORDS))
 
     for length in (1, 2, 5, 20):
