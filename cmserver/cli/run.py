@@ -64,6 +64,8 @@ def _run(role: Role, config_file: Path | None, host: str | None, port: str | Non
     logs.configure(settings.log_format, settings.log_level)
     for warning in loaded.warnings:
         log.warning("setting.unknown", hint=warning)
+    if role == "worker" and settings.database_url is None:
+        raise BadSetting("A worker of its own needs CMSERVER_DATABASE_URL: nobody could send it anything otherwise.")
     provider = _provider(settings)
     listener = _listener(settings) if role != "worker" else None
     embedded = _embedded(settings)
@@ -171,7 +173,7 @@ class _Process:
                 hub = Hub(url)
                 bell = Bell(db, hub)
                 background.append(asyncio.create_task(hub.listen(CHANNELS)))
-                await self._work(db, hub, bell)
+                await self._work(db, hub, bell, background)
         finally:
             for task in background:
                 task.cancel()
@@ -201,7 +203,7 @@ class _Process:
             ) from error
         await migrate(url)
 
-    async def _work(self, db: Db, hub: Hub, bell: Bell) -> None:
+    async def _work(self, db: Db, hub: Hub, bell: Bell, background: list[asyncio.Task[None]]) -> None:
         tasks: list[asyncio.Task[None]] = []
         if self._role != "api":
             tasks.append(asyncio.create_task(run_worker(self._settings, db, hub, bell, self._provider, self._stop)))
@@ -222,13 +224,13 @@ class _Process:
             click.echo("The worker is running. Ctrl-C stops it.")
         stopping = asyncio.create_task(self._stop.wait())
         try:
-            await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stopping, *tasks, *background}, return_when=asyncio.FIRST_COMPLETED)
             log.info("server.stopping")
             self._stop.set()
             db.hurry()
             if server is not None:
                 server.should_exit = True
-            await asyncio.gather(*tasks)
+            await asyncio.gather(*tasks, *(task for task in background if task.done()))
         finally:
             stopping.cancel()
             state.withdraw(self._settings.data_dir)

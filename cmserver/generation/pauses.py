@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
-from cmserver.base.db import Db
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
 from cmserver.generation.model import Pause
 from cmserver.providers.model import ProviderError
-
-log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 FIRST_PAUSE_SECONDS = 60.0
 
@@ -21,30 +15,18 @@ async def active(conn: Conn, provider: str) -> Pause | None:
     return next((one for one in await repository.pauses(conn) if one.provider == provider and one.seconds_left > 0), None)
 
 
-async def pause(db: Db, provider: str, error: ProviderError) -> Pause:
-    """Stop calls of the provider for everybody. Said once, by whoever is first."""
-
-    async def stop(conn: Conn) -> tuple[Pause, bool]:
-        known = await active(conn, provider)
-        seconds = error.retry_after_seconds or FIRST_PAUSE_SECONDS
-        return known or await repository.pause_provider(conn, provider, error.kind.value, str(error), seconds), known is None
-
-    paused, first = await db.in_system(stop)
-    if first:
-        log.warning("provider.paused", provider=provider, reason=paused.reason, seconds=round(paused.seconds_left))
-    return paused
+async def pause(conn: Conn, provider: str, error: ProviderError) -> tuple[Pause, bool]:
+    """Stop calls of the provider for everybody; the pause, and whether it is new."""
+    known = await active(conn, provider)
+    if known is not None:
+        return known, False
+    seconds = error.retry_after_seconds or FIRST_PAUSE_SECONDS
+    return await repository.pause_provider(conn, provider, error.kind.value, str(error), seconds), True
 
 
-async def resume(db: Db, provider: str) -> bool:
+async def resume(conn: Conn, provider: str) -> bool:
     """Let the provider be asked again, and the lanes that waited go on at once. False when it was not paused."""
-
-    async def go_on(conn: Conn) -> bool:
-        was = await repository.end_pause(conn, provider)
-        if was:
-            await repository.unhold_lanes(conn)
-        return was
-
-    was = await db.in_system(go_on)
+    was = await repository.end_pause(conn, provider)
     if was:
-        log.info("provider.resumed", provider=provider)
+        await repository.unhold_lanes(conn)
     return was

@@ -106,7 +106,7 @@ class Generator:
             try:
                 batch.answered.append(await self._answered(claim, jobs, answer))
                 if pause is not None and answer is None:
-                    await pauses.resume(self._db, self._provider.name)
+                    await self._resume()
                     pause = None
             except ProviderError as error:
                 if error.kind in _SPLITS and len(jobs) > 1:
@@ -114,13 +114,26 @@ class Generator:
                     middle = len(jobs) // 2
                     todo.extendleft([(jobs[middle:], None), (jobs[:middle], None)])
                 elif error.kind in _PAUSES_PROVIDER:
-                    paused = await pauses.pause(self._db, self._provider.name, error)
+                    paused = await self._pause(error)
                     batch.hold_for(paused, jobs)
                 elif error.kind in _TIME_HEALS:
                     batch.failed_call(jobs, error)
                     stop_asking = True
                 else:
                     batch.fail(jobs, error.kind.value, str(error))
+
+    async def _pause(self, error: ProviderError) -> Pause:
+        """Said once, by whoever is first."""
+        name = self._provider.name
+        paused, is_new = await self._patiently(lambda conn: pauses.pause(conn, name, error))
+        if is_new:
+            log.warning("provider.paused", provider=name, reason=paused.reason, seconds=round(paused.seconds_left))
+        return paused
+
+    async def _resume(self) -> None:
+        name = self._provider.name
+        if await self._patiently(lambda conn: pauses.resume(conn, name)):
+            log.info("provider.resumed", provider=name)
 
     async def _answered(self, claim: Claim, jobs: list[HeldJob], stored: StoredAnswer | None) -> Answered:
         """The answer for these jobs: the one that was bought before, or a new one, which is stored before it is used."""
@@ -206,6 +219,8 @@ class Generator:
 
     async def _give_up(self, batch: Batch, error: Exception) -> None:
         """Send a batch back that broke on something nobody expected. If even that fails, the hard limit brings it back."""
+        if not batch.jobs:
+            return  # not even its jobs could be read: their attempts are not known here
         batch.answered, batch.ends = [], []
         batch.back_off(batch.jobs, "internal", f"{type(error).__name__}: an error inside cmserver, see its log.")
         try:

@@ -200,7 +200,7 @@ async def test_a_bad_key_pauses_the_provider_for_everybody_and_uses_up_no_attemp
     assert await outbox.value("SELECT count(*) FROM generation_lanes WHERE held_until > now()") == 2
 
     provider.reply = None
-    assert await pauses.resume(outbox.db, "scripted")
+    assert await outbox.db.in_system(lambda conn: pauses.resume(conn, "scripted"))
     await hand.work()
 
     assert await outbox.statuses() == {"completed": 4}

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 NOWHERE = "postgresql://nobody:secret@127.0.0.1:1/nothing"
 
 
-def refusal(folder: Path, code: int, **settings: str) -> str:
+def refusal(folder: Path, code: int, *options: str, **settings: str) -> str:
     """The one sentence on standard error of a start that ends with that exit code."""
-    ended = command(folder, "run", settings=settings)
+    ended = command(folder, "run", *options, settings=settings)
 
     told = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
     assert ended.returncode == code, ended.stderr
@@ -38,6 +38,10 @@ def refusal(folder: Path, code: int, **settings: str) -> str:
 )
 def test_a_bad_setting_is_one_sentence_that_names_it(folder: Path, name: str, value: str):
     assert name in refusal(folder, 2, **{name: value})
+
+
+def test_a_worker_of_its_own_needs_a_database_that_others_reach_too(folder: Path):
+    assert "CMSERVER_DATABASE_URL" in refusal(folder, 2, "--role", "worker")
 
 
 def test_a_port_in_use_is_named(folder: Path):
