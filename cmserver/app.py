@@ -13,7 +13,7 @@ from cmserver.base.http.frame import Frame
 from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
 from cmserver.events.api import routes as event_routes
-from cmserver.generation.bell import KEYS, Bell
+from cmserver.generation.bell import Bell
 from cmserver.hooks.api import routes as hook_routes
 from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ingest.record import Recorder
@@ -35,13 +35,11 @@ ROUTES: list[BaseRoute] = [
 def create_app(settings: Settings, db: Db, hub: Hub, bell: Bell, *, secret: bytes) -> Frame:
     """The application. `secret` is the installation's, for keyed hashes."""
     app = Starlette(routes=ROUTES)
-    authenticate = Authenticator(db)
-    hub.on(KEYS, lambda _: authenticate.forget())
     app.state.settings = settings
     app.state.db = db
     app.state.hub = hub
     app.state.bell = bell
-    app.state.authenticate = authenticate
+    app.state.authenticate = Authenticator(db)
     app.state.projects = Projects(db)
     app.state.body_max_bytes = settings.body_max_bytes
     app.state.field_max_chars = settings.field_max_chars

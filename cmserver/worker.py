@@ -44,6 +44,7 @@ async def run_worker(
         provider,
         bell,
         call_timeout_seconds=settings.provider_timeout_seconds,
+        hard_limit_seconds=settings.job_hard_limit_seconds,
         lease_seconds=settings.lease_seconds,
     )
     limits = Limits(
@@ -117,11 +118,7 @@ async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> 
     """Give back what dead workers hold. No job of its own: it must not need a free slot."""
     while not stop.is_set():
         try:
-            jobs = await db.in_system(
-                lambda conn: repository.reap(
-                    conn, lease_seconds=settings.lease_seconds, hard_limit_seconds=settings.job_hard_limit_seconds
-                )
-            )
+            jobs = await db.in_system(lambda conn: repository.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds))
             if jobs:
                 log.warning("lanes.recovered", jobs=[str(job) for job in jobs])
                 bell.ring()

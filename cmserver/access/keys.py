@@ -60,16 +60,13 @@ async def mint(
 
 
 class Authenticator:
-    """Turns the key of a request into its principal. Remembers a key for two seconds, so that a burst costs one look-up;
-    `forget` is called at once when any process says that a key has changed.
+    """Turns the key of a request into its principal. Remembers a key for two seconds, so that a burst costs one look-up:
+    a revocation is felt by then.
     """
 
     def __init__(self, db: Db) -> None:
         self._db = db
         self._remembered: dict[bytes, tuple[float, Principal, datetime | None]] = {}
-
-    def forget(self) -> None:
-        self._remembered.clear()
 
     async def __call__(self, text: str | None) -> Principal:
         """Unauthenticated without a key; Forbidden when it is wrong, expired or revoked, or its team is gone."""

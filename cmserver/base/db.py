@@ -120,7 +120,7 @@ async def _connection(pool: AsyncConnectionPool[AsyncConnection[TupleRow]]) -> A
     except (PoolTimeout, PoolClosed) as error:
         raise Unavailable(_AWAY) from error
     except (errors.OperationalError, errors.IdleInTransactionSessionTimeout, psycopg.InterfaceError) as error:
-        if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
+        if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure, errors.ProgramLimitExceeded)):
             raise
         raise Unavailable(_AWAY) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import time
 from importlib import resources
@@ -58,6 +59,7 @@ def migrations() -> list[Migration]:
     return [Migration(int(file.name[:4]), file.stem, file.read_text(encoding="utf-8")) for file in files]
 
 
+@functools.cache
 def newest() -> int:
     """The number of the newest migration that this program knows."""
     return migrations()[-1].number

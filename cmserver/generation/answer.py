@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -14,6 +15,10 @@ from cmserver.providers.model import Answer, DraftObservation, DraftSummary, Fai
 
 SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 _TITLE_CHARS = 200
+_TEXT_CHARS = 20_000
+_ITEM_CHARS = 2_000
+_ITEMS = 50
+"""Bounds of what is stored: an index of PostgreSQL takes a megabyte of words, and nobody reads that much."""
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +39,8 @@ class Worded(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str, job_ids: Sequence[UUID]) -> Parsed:
     """Understand an answer; `job_ids` are the jobs behind the tags e1, e2 ... UNUSABLE_ANSWER when it cannot be read."""
     try:
-        answer = msgspec.json.decode(text, type=Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        answer = _decoded(text)
+    except (ValueError, RecursionError) as error:
         raise ProviderError(FailureKind.UNUSABLE_ANSWER, f"The answer could not be read: {error}.") from error
     by_tag = {tag(place): job_id for place, job_id in enumerate(job_ids)}
     observations: list[Worded] = []
@@ -45,9 +50,10 @@ def parse(text: str, job_ids: Sequence[UUID]) -> Parsed:
         if clean is not None:
             # An observation that names no event of the batch belongs to the batch as a whole.
             observations.append(Worded(draft=clean, job_ids=[one for one in job_ids if one in named] or list(job_ids)))
-    reasons = {by_tag[skip.event]: skip.reason for skip in answer.skipped if skip.event in by_tag}
-    if "summary" in {skip.event for skip in answer.skipped}:
-        reasons |= {one: next(skip.reason for skip in answer.skipped if skip.event == "summary") for one in job_ids}
+    said = {skip.event: _line(skip.reason) or "not said why" for skip in answer.skipped}
+    reasons = {job_id: said[tag_] for tag_, job_id in by_tag.items() if tag_ in said}
+    if "summary" in said:
+        reasons = dict.fromkeys(job_ids, said["summary"])
     return Parsed(observations=observations, summary=_summary(answer.summary), reasons=reasons)
 
 
@@ -66,6 +72,17 @@ def summary_content(summary: DraftSummary) -> str:
 def fingerprint(value: object) -> str:
     """Of a normalised observation or summary: the same content, the same key, whoever computed it."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
+
+
+def _decoded(text: str) -> Answer:
+    """ValueError when it is no answer. Lone surrogates, which PostgreSQL does not take, become question marks."""
+    try:
+        return msgspec.json.decode(text, type=Answer)
+    except (msgspec.ValidationError, RecursionError):
+        raise
+    except (msgspec.DecodeError, UnicodeError):
+        whole = json.dumps(json.loads(text), ensure_ascii=False)
+        return msgspec.json.decode(whole.encode("utf-8", "replace"), type=Answer)
 
 
 def _normalised(draft: DraftObservation) -> DraftObservation | None:
@@ -92,7 +109,7 @@ def _summary(summary: DraftSummary | None) -> DraftSummary | None:
 
 
 def _text(text: str | None) -> str | None:
-    return (text or "").replace("\x00", "\ufffd").strip() or None
+    return (text or "").replace("\x00", "\ufffd").strip()[:_TEXT_CHARS].rstrip() or None
 
 
 def _line(text: str | None) -> str | None:
@@ -101,4 +118,4 @@ def _line(text: str | None) -> str | None:
 
 
 def _list(texts: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(clean for text in texts if (clean := _text(text))))
+    return list(dict.fromkeys(clean for text in texts if (clean := _text((text or "")[:_ITEM_CHARS]))))[:_ITEMS]

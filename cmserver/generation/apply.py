@@ -41,6 +41,8 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: float = 0
     reason: str | None = None
+    provider: str | None = None
+    """The provider whose pause it is; None for a back-off."""
 
 
 class Drafted(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +75,9 @@ async def apply(
     ours = (
         await repository.remove_lane(conn, claim.lane, claim.claim)
         if single and jobs
-        else await repository.release(conn, claim.lane, claim.claim, hold_seconds=hold.seconds, hold_reason=hold.reason)
+        else await repository.release(
+            conn, claim.lane, claim.claim, hold_seconds=hold.seconds, hold_reason=hold.reason, held_for=hold.provider
+        )
     )
     if not ours:
         raise LeaseLostError

@@ -60,7 +60,7 @@ class Batch:
     def hold_for(self, pause: Pause, jobs: Sequence[HeldJob]) -> None:
         """Wait for the end of the provider's pause; no attempt is used up."""
         self.send_back(jobs)
-        self.hold = Hold(seconds=max(pause.seconds_left, 0.1), reason=f"{pause.provider} is paused: {pause.reason}")
+        self.hold = Hold(seconds=max(pause.seconds_left, 0.1), reason=f"paused: {pause.reason}", provider=pause.provider)
 
     def send_back(self, jobs: Sequence[HeldJob]) -> None:
         """To the queue as if they had not been claimed: no provider call was made for them."""

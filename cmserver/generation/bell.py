@@ -19,8 +19,7 @@ from cmserver.generation import repository
 JOBS = "cmserver_jobs"
 DONE = "cmserver_done"
 CANCEL = "cmserver_cancel"
-KEYS = "cmserver_keys"
-CHANNELS = [JOBS, DONE, CANCEL, KEYS]
+CHANNELS = [JOBS, DONE, CANCEL]
 
 _TICK_SECONDS = 0.01
 _LANES_A_MESSAGE = 100

@@ -16,11 +16,13 @@ from cmserver.generation.run import Generator
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-async def remove_idle_lanes(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate gives it
-    """Lanes that nothing has waited in for a day; they come back with their session's next event."""
+async def keep_ready_list(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate gives it
+    """Lanes that nothing has waited in for a day go (they come back with the next event); lanes that sleep on waiting jobs wake."""
     db = cast("Db", context.additional_context["db"])  # pyright: ignore[reportUnknownMemberType]
-    async with db.system_statement() as conn:
-        removed = await repository.remove_idle_lanes(conn)
+    removed = await db.in_system(repository.remove_idle_lanes)
+    woken = await db.in_system(repository.wake_sleeping_lanes)
+    if woken:
+        log.warning("lanes.woken", lanes=woken)
     log.debug("lanes.removed", lanes=removed)
 
 
@@ -41,10 +43,10 @@ def maintenance_app(connector: PsycopgConnector) -> App:
     app = App(connector=connector)
     # Not a blueprint: adding one to an app renames its tasks, and each restart of the worker makes a new app.
     task = app.task(
-        name="generation.remove_idle_lanes",
+        name="generation.keep_ready_list",
         queue="maintenance",
-        queueing_lock="generation.remove_idle_lanes",
+        queueing_lock="generation.keep_ready_list",
         pass_context=True,
-    )(remove_idle_lanes)
+    )(keep_ready_list)
     app.periodic(cron="*/10 * * * *")(task)
     return app

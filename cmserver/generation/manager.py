@@ -65,7 +65,7 @@ class OutboxManager(manager.JobManager):
     async def register_worker(self) -> int:
         self._worker_id = worker_id = await super().register_worker()
         async with self._db.system_statement() as conn:
-            await repository.sign_on(conn, worker_id, self._label)
+            await repository.sign_on(conn, worker_id, self._label, self._limits.lease_seconds)
         return worker_id
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> jobs.Job | None:
@@ -75,9 +75,10 @@ class OutboxManager(manager.JobManager):
             try:
                 await self._claim(worker_id)
             except Unavailable:
-                # The database is away for less than a lease, or the heartbeat ends this worker.
-                await asyncio.sleep(0.2)
-                return None
+                if not self._ready:
+                    # The database is away for less than a lease, or the heartbeat ends this worker.
+                    await asyncio.sleep(0.2)
+                    return None
             # The worker clears its wake event after this call: a ring during the claim would be lost, so look again.
             if rings == self._rings:
                 break
@@ -98,12 +99,13 @@ class OutboxManager(manager.JobManager):
                 max_chars=self._limits.max_chars,
             )
             for claim in claims:
+                if claim.job_ids:
+                    self._claims[claim.claim] = claim
+                    self._ready.append(_as_job(claim, worker_id))
+            for claim in claims:
                 if not claim.job_ids:
                     # A second statement with a fresh snapshot: within the claim the lane would sleep on an event it cannot see.
                     await repository.release(conn, claim.lane, claim.claim)
-                    continue
-                self._claims[claim.claim] = claim
-                self._ready.append(_as_job(claim, worker_id))
 
     async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:
         self._claims.pop(job.id or 0, None)

@@ -35,12 +35,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is made of, besides its source: who asked for it and on what occasion."""
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """On whose behalf a job is made, and on what occasion."""
 
-    api_key_id: UUID | None
-    actor_id: str | None
-    source_adapter: str | None
+    team_id: UUID
+    api_key_id: UUID
+    actor_id: str
     request_id: str | None
     max_attempts: int
 
@@ -129,4 +129,3 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     cancelled: int
     oldest_waiting_seconds: float | None
-    workers: int

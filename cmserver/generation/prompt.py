@@ -13,6 +13,9 @@ from cmserver.sessions.model import SessionPrompt
 
 RECORDED_LINES = 50
 """How much of what a session has recorded a prompt shows; its newest."""
+REQUESTS = 20
+REQUEST_CHARS = 4_000
+"""How many of the user's requests a prompt shows (the first and the newest), and how much of each."""
 
 
 def tag(place: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.generation.model import Claim, End, HeldJob, Job, Pause, QueueCounts, StoredAnswer
+from cmserver.generation.model import JOB_FOR_SUMMARY, Asker, Claim, End, HeldJob, Job, Pause, QueueCounts, StoredAnswer
 from cmserver.providers.model import Completion, ProviderError
 
 OWNS = {
@@ -24,7 +24,8 @@ BORROWS = {"procrastinate_workers"}  # our worker's heartbeat is its lease, and 
 
 # One statement: as many due lanes as there are free slots, and of each the waiting jobs that make its next batch. Jobs that carry a
 # stored answer form exactly that batch; otherwise up to the first summary, and a summary alone. A worker without a live
-# heartbeat gets nothing. What a batch leaves in the lane is found at its release, never here: this snapshot may be old.
+# heartbeat gets nothing. (500 is the most that batch_max_events may be; the inner constant keeps the planner on the index beside a
+# lane of 100,000.) What a batch leaves in the lane is found at its release, never here: this snapshot may be old.
 CLAIM = Query(
     Claim,
     """
@@ -38,16 +39,21 @@ CLAIM = Query(
     ), taken AS MATERIALIZED (
         UPDATE generation_lanes l
            SET worker_id = %(worker_id)s, claim = nextval('generation_claims'), locked_at = now(),
-               due_at = NULL, held_until = NULL, held_reason = NULL
+               due_at = NULL, held_until = NULL, held_reason = NULL, held_for = NULL
           FROM ready WHERE l.lane = ready.lane
         RETURNING l.lane, l.team_id, l.project_id, l.claim
     ), waiting AS MATERIALIZED (
         SELECT t.lane, t.claim, q.id, q.seq, q.size_chars, q.source_type, q.generation_run_id
           FROM taken t CROSS JOIN LATERAL (
-               SELECT j.id, j.seq, j.size_chars, j.source_type, j.generation_run_id
-                 FROM observation_generation_jobs j
-                WHERE j.lane = t.lane AND j.status = 'queued'
-                ORDER BY j.seq LIMIT %(max_events)s FOR UPDATE OF j SKIP LOCKED) q
+               SELECT n.id, n.seq, n.size_chars, n.source_type, n.generation_run_id
+                 FROM (SELECT j.id, j.seq, j.size_chars, j.source_type, j.generation_run_id
+                         FROM observation_generation_jobs j
+                        WHERE j.lane = t.lane AND j.status = 'queued'
+                        ORDER BY j.seq LIMIT 500 FOR UPDATE OF j SKIP LOCKED) n
+                LIMIT greatest(%(max_events)s, (
+                      SELECT cardinality(r.job_ids)
+                        FROM observation_generation_jobs f JOIN generation_runs r ON r.id = f.generation_run_id
+                       WHERE f.lane = t.lane AND f.status = 'queued' ORDER BY f.seq LIMIT 1))) q
     ), placed AS (
         SELECT w.id, w.claim, w.seq, w.generation_run_id, row_number() OVER in_lane AS place,
                sum(w.size_chars) OVER in_lane AS chars,
@@ -57,7 +63,8 @@ CLAIM = Query(
     ), batch AS (
         SELECT id, claim FROM placed
          WHERE place = 1
-            OR (stored_answer IS NULL AND generation_run_id IS NULL AND summaries = 0 AND chars <= %(max_chars)s)
+            OR (stored_answer IS NULL AND generation_run_id IS NULL AND summaries = 0
+                AND place <= %(max_events)s AND chars <= %(max_chars)s)
             OR generation_run_id = stored_answer
     ), held AS (
         UPDATE observation_generation_jobs j
@@ -82,6 +89,7 @@ RELEASE = Query(
        SET worker_id = NULL, claim = NULL,
            held_until = CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
            held_reason = CASE WHEN %(hold_seconds)s::float8 > 0 THEN %(hold_reason)s::text END,
+           held_for = CASE WHEN %(hold_seconds)s::float8 > 0 THEN %(held_for)s::text END,
            due_at = greatest(
                CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
                least(l.due_at, (SELECT now() FROM observation_generation_jobs j
@@ -97,8 +105,12 @@ REMOVE_LANE = Query(UUID, "DELETE FROM generation_lanes WHERE lane = %(lane)s AN
 REMOVE_IDLE_LANES = Query(
     int,
     """
-    DELETE FROM generation_lanes
-     WHERE worker_id IS NULL AND due_at IS NULL AND (locked_at IS NULL OR locked_at < now() - interval '1 day')
+    WITH idle AS (
+        SELECT lane FROM generation_lanes
+         WHERE worker_id IS NULL AND due_at IS NULL AND (locked_at IS NULL OR locked_at < now() - interval '1 day')
+         ORDER BY lane FOR UPDATE SKIP LOCKED
+    )
+    DELETE FROM generation_lanes l USING idle WHERE l.lane = idle.lane
     """,
 )
 
@@ -175,9 +187,18 @@ PUT_BACK_LANES = Query(
     """,
 )
 
-REAP = Query(UUID, "SELECT requeue_stale(%(lease_seconds)s, %(hard_limit_seconds)s)")
+REAP = Query(UUID, "SELECT requeue_stale(%(hard_limit_seconds)s)")
 
-SIGN_ON = Query(int, "INSERT INTO generation_workers (worker_id, label) VALUES (%(worker_id)s, %(label)s)")
+WAKE_SLEEPING_LANES = Query(int, "SELECT wake_sleeping_lanes()")
+
+HOLDS = Query(bool, "SELECT EXISTS (SELECT FROM generation_lanes WHERE lane = %(lane)s AND claim = %(claim)s)")
+
+SIGN_ON = Query(
+    int,
+    """
+    INSERT INTO generation_workers (worker_id, label, lease_seconds) VALUES (%(worker_id)s, %(label)s, %(lease_seconds)s)
+    """,
+)
 
 SIGN_OFF = Query(int, "DELETE FROM generation_workers WHERE worker_id = %(worker_id)s")
 
@@ -214,11 +235,10 @@ INSERT_RUN = Query(
 )
 
 ATTACH_RUN = Query(
-    UUID,
+    int,
     """
     UPDATE observation_generation_jobs SET generation_run_id = %(run_id)s
      WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing'
-    RETURNING id
     """,
 )
 
@@ -248,7 +268,8 @@ PAUSE_PROVIDER = Query(
     VALUES (%(provider)s, %(reason)s, %(message)s, now() + make_interval(secs => %(seconds)s))
     ON CONFLICT (provider) DO UPDATE
        SET reason = excluded.reason, message = excluded.message, times = p.times + 1,
-           until_at = greatest(p.until_at, now() + make_interval(secs => least(%(seconds)s * 2 ^ least(p.times, 6), 3600)))
+           until_at = greatest(p.until_at, now() + make_interval(
+               secs => greatest(%(seconds)s, least(%(seconds)s * 2 ^ least(p.times, 6), 3600))))
     RETURNING provider, reason, message, paused_at, until_at, extract(epoch FROM until_at - now())::float8 AS seconds_left
     """,
 )
@@ -267,26 +288,29 @@ END_PAUSE = Query(str, "DELETE FROM provider_pauses WHERE provider = %(provider)
 UNHOLD_LANES = Query(
     int,
     """
-    WITH held AS (SELECT lane FROM generation_lanes WHERE held_until IS NOT NULL AND worker_id IS NULL ORDER BY lane FOR UPDATE)
-    UPDATE generation_lanes l SET held_until = NULL, held_reason = NULL, due_at = now() FROM held WHERE l.lane = held.lane
+    WITH held AS (
+        SELECT lane FROM generation_lanes WHERE held_for = %(provider)s AND worker_id IS NULL ORDER BY lane FOR UPDATE
+    )
+    UPDATE generation_lanes l SET held_until = NULL, held_reason = NULL, held_for = NULL, due_at = now()
+      FROM held WHERE l.lane = held.lane
     """,
 )
 
-JOB = Query(
+JOBS = Query(
     Job,
     """
     SELECT id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
            max_attempts, outcome, outcome_reason, created_at, updated_at
-      FROM observation_generation_jobs WHERE id = %(id)s AND team_id = %(team_id)s
+      FROM observation_generation_jobs WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
     """,
 )
 
-JOB_OF_EVENT = Query(
+JOBS_OF_EVENTS = Query(
     Job,
     """
     SELECT id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
            max_attempts, outcome, outcome_reason, created_at, updated_at
-      FROM observation_generation_jobs WHERE agent_event_id = %(event_id)s AND team_id = %(team_id)s
+      FROM observation_generation_jobs WHERE agent_event_id = ANY(%(event_ids)s) AND team_id = %(team_id)s
     """,
 )
 
@@ -317,9 +341,10 @@ INSERT_SUMMARY_JOB = Query(
     """
     INSERT INTO observation_generation_jobs
            (id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, idempotency_key,
-            max_attempts, api_key_id, actor_id, source_adapter, request_id)
+            max_attempts, api_key_id, actor_id, source_adapter, request_id, created_at)
     VALUES (%(id)s, %(project_id)s, %(team_id)s, %(session_id)s, 'session_summary', %(session_id)s, %(source_run)s, %(session_id)s,
-            %(job_type)s, %(idempotency_key)s, %(max_attempts)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s)
+            %(job_type)s, %(idempotency_key)s, %(max_attempts)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s,
+            clock_timestamp())
     RETURNING id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
               max_attempts, outcome, outcome_reason, created_at, updated_at
     """,
@@ -335,24 +360,27 @@ WAKE_LANE = Query(
     """,
 )
 
+# What has ended is counted from the index alone; what waits is looked at with its lane.
 QUEUE_COUNTS = Query(
     QueueCounts,
     """
-    WITH jobs AS (
-        SELECT j.status, j.created_at, l.held_until > now() AS held, l.due_at > now() AS later
-          FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane AND j.status = 'queued'
-         WHERE %(team_id)s::uuid IS NULL OR j.team_id = %(team_id)s::uuid)
-    SELECT count(*) FILTER (WHERE status = 'queued' AND held IS NOT TRUE AND later IS NOT TRUE) AS waiting,
-           count(*) FILTER (WHERE status = 'processing') AS active,
-           count(*) FILTER (WHERE status = 'queued' AND held IS NOT TRUE AND later) AS delayed,
-           count(*) FILTER (WHERE status = 'queued' AND held) AS held,
-           count(*) FILTER (WHERE status = 'completed') AS completed,
-           count(*) FILTER (WHERE status = 'failed') AS failed,
-           count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
-           extract(epoch FROM now() - min(created_at) FILTER (WHERE status = 'queued'))::float8 AS oldest_waiting_seconds,
-           (SELECT count(*) FROM generation_workers g JOIN procrastinate_workers w ON w.id = g.worker_id
-             WHERE w.last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)) AS workers
-      FROM jobs
+    WITH ended AS MATERIALIZED (
+        SELECT status, count(*) AS jobs FROM observation_generation_jobs
+         WHERE team_id = %(team_id)s AND status <> 'queued' GROUP BY status
+    ), waiting AS MATERIALIZED (
+        SELECT count(*) FILTER (WHERE l.held_until > now()) AS held,
+               count(*) FILTER (WHERE l.due_at > now() AND (l.held_until > now()) IS NOT TRUE) AS delayed,
+               count(*) AS queued, min(j.created_at) AS oldest
+          FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
+         WHERE j.team_id = %(team_id)s AND j.status = 'queued'
+    )
+    SELECT w.queued - w.held - w.delayed AS waiting, w.delayed, w.held,
+           coalesce((SELECT jobs FROM ended WHERE status = 'processing'), 0) AS active,
+           coalesce((SELECT jobs FROM ended WHERE status = 'completed'), 0) AS completed,
+           coalesce((SELECT jobs FROM ended WHERE status = 'failed'), 0) AS failed,
+           coalesce((SELECT jobs FROM ended WHERE status = 'cancelled'), 0) AS cancelled,
+           extract(epoch FROM now() - w.oldest)::float8 AS oldest_waiting_seconds
+      FROM waiting w
     """,
 )
 
@@ -373,9 +401,20 @@ async def claim(
     )
 
 
-async def release(conn: Conn, lane: UUID, claim: int, *, hold_seconds: float = 0, hold_reason: str | None = None) -> bool:
-    """Give the lane back; False when the claim is no longer ours."""
-    return await RELEASE.first(conn, lane=lane, claim=claim, hold_seconds=hold_seconds, hold_reason=hold_reason) is not None
+async def release(
+    conn: Conn,
+    lane: UUID,
+    claim: int,
+    *,
+    hold_seconds: float = 0,
+    hold_reason: str | None = None,
+    held_for: str | None = None,
+) -> bool:
+    """Give the lane back; False when the claim is no longer ours. `held_for` is the provider whose pause holds it."""
+    released = await RELEASE.first(
+        conn, lane=lane, claim=claim, hold_seconds=hold_seconds, hold_reason=hold_reason, held_for=held_for
+    )
+    return released is not None
 
 
 async def remove_lane(conn: Conn, lane: UUID, claim: int) -> bool:
@@ -401,9 +440,9 @@ async def end_jobs(conn: Conn, claim: int, ends: Sequence[End], *, hold_seconds:
     return set(await END_JOBS.all(conn, claim=claim, ends=Jsonb(list(ends)), hold_seconds=hold_seconds))
 
 
-async def sign_on(conn: Conn, worker_id: int, label: str) -> None:
-    """Note who a worker is (host and process)."""
-    await SIGN_ON.run(conn, worker_id=worker_id, label=label)
+async def sign_on(conn: Conn, worker_id: int, label: str, lease_seconds: float) -> None:
+    """Note who a worker is (host and process), and how long its silence may last."""
+    await SIGN_ON.run(conn, worker_id=worker_id, label=label, lease_seconds=lease_seconds)
 
 
 async def put_back(conn: Conn, worker_id: int) -> int:
@@ -414,9 +453,19 @@ async def put_back(conn: Conn, worker_id: int) -> int:
     return jobs
 
 
-async def reap(conn: Conn, *, lease_seconds: float, hard_limit_seconds: float) -> list[UUID]:
+async def reap(conn: Conn, *, hard_limit_seconds: float) -> list[UUID]:
     """Give back what dead workers hold; the jobs."""
-    return await REAP.all(conn, lease_seconds=lease_seconds, hard_limit_seconds=hard_limit_seconds)
+    return await REAP.all(conn, hard_limit_seconds=hard_limit_seconds)
+
+
+async def wake_sleeping_lanes(conn: Conn) -> int:
+    """Make lanes due that should be and are not; how many."""
+    return await WAKE_SLEEPING_LANES.one(conn)
+
+
+async def holds(conn: Conn, lane: UUID, claim: int) -> bool:
+    """Whether the lane is still this claim's."""
+    return await HOLDS.one(conn, lane=lane, claim=claim)
 
 
 async def claims_to_abort(conn: Conn, worker_id: int) -> list[int]:
@@ -465,9 +514,9 @@ async def insert_run(
     )
 
 
-async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUID]) -> int:
-    """Let the jobs carry the stored answer; how many of them are still ours."""
-    return len(await ATTACH_RUN.all(conn, claim=claim, run_id=run_id, job_ids=list(job_ids)))
+async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUID]) -> None:
+    """Let the jobs carry the stored answer."""
+    await ATTACH_RUN.run(conn, claim=claim, run_id=run_id, job_ids=list(job_ids))
 
 
 async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnswer]:
@@ -493,16 +542,19 @@ async def end_pause(conn: Conn, provider: str) -> bool:
     return await END_PAUSE.first(conn, provider=provider) is not None
 
 
-async def unhold_lanes(conn: Conn) -> int:
-    return await UNHOLD_LANES.run(conn)
+async def unhold_lanes(conn: Conn, provider: str) -> int:
+    """Make the lanes due that waited for the end of the provider's pause; back-offs stay."""
+    return await UNHOLD_LANES.run(conn, provider=provider)
 
 
-async def job(conn: Conn, team_id: UUID, job_id: UUID) -> Job | None:
-    return await JOB.first(conn, id=job_id, team_id=team_id)
+async def jobs(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> list[Job]:
+    return await JOBS.all(conn, ids=list(job_ids), team_id=team_id)
 
 
-async def job_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> Job | None:
-    return await JOB_OF_EVENT.first(conn, event_id=event_id, team_id=team_id)
+async def jobs_of_events(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> dict[UUID, Job]:
+    """The job of each event that has one, by the event's id."""
+    jobs = await JOBS_OF_EVENTS.all(conn, event_ids=list(event_ids), team_id=team_id)
+    return {job.source_id: job for job in jobs}
 
 
 async def last_summary_job(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> Job | None:
@@ -516,34 +568,30 @@ async def news_since(conn: Conn, session_id: UUID, summary_job_id: UUID) -> bool
 
 async def insert_summary_job(
     conn: Conn,
+    asker: Asker,
     *,
     job_id: UUID,
     project_id: UUID,
-    team_id: UUID,
     session_id: UUID,
     source_run: int,
-    job_type: str,
+    source_adapter: str,
     idempotency_key: str,
-    max_attempts: int,
-    api_key_id: UUID | None,
-    actor_id: str | None,
-    source_adapter: str | None,
-    request_id: str | None,
 ) -> Job:
+    """The job of a session's summary. The caller holds the session's lock and wakes its lane."""
     return await INSERT_SUMMARY_JOB.one(
         conn,
         id=job_id,
         project_id=project_id,
-        team_id=team_id,
+        team_id=asker.team_id,
         session_id=session_id,
         source_run=source_run,
-        job_type=job_type,
+        job_type=JOB_FOR_SUMMARY,
         idempotency_key=idempotency_key,
-        max_attempts=max_attempts,
-        api_key_id=api_key_id,
-        actor_id=actor_id,
+        max_attempts=asker.max_attempts,
+        api_key_id=asker.api_key_id,
+        actor_id=asker.actor_id,
         source_adapter=source_adapter,
-        request_id=request_id,
+        request_id=asker.request_id,
     )
 
 
@@ -551,8 +599,8 @@ async def wake_lane(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> 
     await WAKE_LANE.run(conn, lane=lane, team_id=team_id, project_id=project_id)
 
 
-async def queue_counts(conn: Conn, *, lease_seconds: float, team_id: UUID | None = None) -> QueueCounts:
-    return await QUEUE_COUNTS.one(conn, lease_seconds=lease_seconds, team_id=team_id)
+async def queue_counts(conn: Conn, team_id: UUID) -> QueueCounts:
+    return await QUEUE_COUNTS.one(conn, team_id=team_id)
 
 
 async def notify(conn: Conn, channel: str, payload: str) -> None:

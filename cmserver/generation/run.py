@@ -35,14 +35,44 @@ _TIME_HEALS = {FailureKind.TRANSIENT, FailureKind.RATE_LIMITED}
 _SPLITS = {FailureKind.CONTEXT_TOO_LONG, FailureKind.UNUSABLE_ANSWER}
 
 
+class _Asking:
+    """Whether a batch may still call the provider; what it may not ask now is sent back."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.paused: Pause | None = None
+        self.failed = False
+
+    def may_go_on(self, batch: Batch, jobs: list[HeldJob]) -> bool:
+        if self.paused is not None:
+            batch.hold_for(self.paused, jobs)
+        elif self.failed:
+            batch.send_back(jobs)
+        elif time.monotonic() > self.until:
+            batch.back_off(jobs, "out_of_time", "Its batch was split so often that another call could pass the hard limit.")
+        else:
+            return True
+        return False
+
+
 class Generator:
     """Runs batches. One per worker."""
 
-    def __init__(self, db: Db, provider: Provider, bell: Bell, *, call_timeout_seconds: float, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        db: Db,
+        provider: Provider,
+        bell: Bell,
+        *,
+        call_timeout_seconds: float,
+        hard_limit_seconds: float,
+        lease_seconds: float,
+    ) -> None:
         self._db = db
         self._provider = provider
         self._bell = bell
         self._call_timeout_seconds = call_timeout_seconds
+        self._hard_limit_seconds = hard_limit_seconds
         self._lease_seconds = lease_seconds
 
     async def run(self, claim: Claim) -> None:
@@ -91,17 +121,13 @@ class Generator:
             run_ids = {job.generation_run_id for job in jobs if job.generation_run_id}
             return jobs, pause, await repository.stored_answers(conn, list(run_ids)) if run_ids else []
 
+        asking = _Asking(time.monotonic() + self._hard_limit_seconds - self._call_timeout_seconds)
         batch.jobs, pause, stored = await self._patiently(load)
+        asking.paused = pause if pause and pause.seconds_left > 0 else None
         todo = deque(groups(batch.possible(), stored))
-        paused: Pause | None = pause if pause and pause.seconds_left > 0 else None
-        stop_asking = False
         while todo:
             jobs, answer = todo.popleft()
-            if answer is None and paused is not None:
-                batch.hold_for(paused, jobs)
-                continue
-            if answer is None and stop_asking:
-                batch.send_back(jobs)
+            if answer is None and not asking.may_go_on(batch, jobs):
                 continue
             try:
                 batch.answered.append(await self._answered(claim, jobs, answer))
@@ -113,14 +139,18 @@ class Generator:
                     log.info("batch.split", jobs=len(jobs), error_class=error.kind.value)
                     middle = len(jobs) // 2
                     todo.extendleft([(jobs[middle:], None), (jobs[:middle], None)])
-                elif error.kind in _PAUSES_PROVIDER:
-                    paused = await self._pause(error)
-                    batch.hold_for(paused, jobs)
-                elif error.kind in _TIME_HEALS:
-                    batch.failed_call(jobs, error)
-                    stop_asking = True
                 else:
-                    batch.fail(jobs, error.kind.value, str(error))
+                    await self._call_failed(batch, jobs, error, asking)
+
+    async def _call_failed(self, batch: Batch, jobs: list[HeldJob], error: ProviderError, asking: _Asking) -> None:
+        if error.kind in _PAUSES_PROVIDER:
+            asking.paused = await self._pause(error)
+            batch.hold_for(asking.paused, jobs)
+        elif error.kind in _TIME_HEALS:
+            asking.failed = True
+            batch.failed_call(jobs, error)
+        else:
+            batch.fail(jobs, error.kind.value, str(error))
 
     async def _pause(self, error: ProviderError) -> Pause:
         """Said once, by whoever is first."""
@@ -175,6 +205,8 @@ class Generator:
         latency_ms = round((time.monotonic() - began) * 1000)
 
         async def keep(conn: Conn) -> None:
+            if not await repository.holds(conn, claim.lane, claim.claim):
+                raise LeaseLostError
             await repository.insert_run(
                 conn,
                 run_id=run_id,
@@ -186,8 +218,8 @@ class Generator:
                 completion=completion,
                 error=error,
             )
-            if completion is not None and not await repository.attach_run(conn, claim.claim, run_id, job_ids):
-                raise LeaseLostError
+            if completion is not None:
+                await repository.attach_run(conn, claim.claim, run_id, job_ids)
 
         await self._patiently(keep)
 
@@ -208,7 +240,7 @@ class Generator:
         session_id = job.server_session_id
 
         async def load(conn: Conn) -> Prompt:
-            asked = await sessions.prompts(conn, job.team_id, session_id)
+            asked = await sessions.prompts(conn, job.team_id, session_id, newest=prompt.REQUESTS, max_chars=prompt.REQUEST_CHARS)
             recorded = await observations.of_session(conn, job.team_id, job.project_id, session_id, prompt.RECORDED_LINES)
             if job.source_type == "agent_event":
                 return prompt.for_events(jobs, asked, recorded)

@@ -1,8 +1,9 @@
-"""Waiting for jobs to end, without a polling loop: the bell says when a lane's batch is done."""
+"""Waiting for jobs to end: the bell says when a lane's batch is done, and a look every few seconds is the net for a lost ring."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from cmserver.generation import repository
 from cmserver.generation.bell import DONE
 from cmserver.generation.model import Job
 
+NET_SECONDS = 2.0
 TERMINAL = {"completed", "failed", "cancelled"}
 
 
@@ -27,18 +29,17 @@ async def ended(db: Db, hub: Hub, team_id: UUID, jobs: Sequence[Job], timeout_se
 
     stop_hearing = hub.on(DONE, heard)
     now = {job.id: job for job in jobs}
+    end = asyncio.get_running_loop().time() + timeout_seconds
     try:
-        async with asyncio.timeout(timeout_seconds):
-            while True:
-                news.clear()
-                async with db.tenant(team_id) as conn:
-                    for job_id, job in list(now.items()):
-                        if job.status not in TERMINAL:
-                            now[job_id] = await repository.job(conn, team_id, job_id) or job
-                if all(job.status in TERMINAL for job in now.values()):
-                    return now
-                await news.wait()
-    except TimeoutError:
-        return now
+        while True:
+            news.clear()
+            waiting = [job_id for job_id, job in now.items() if job.status not in TERMINAL]
+            async with db.tenant(team_id) as conn:
+                now |= {job.id: job for job in await repository.jobs(conn, team_id, waiting)}
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0 or all(job.status in TERMINAL for job in now.values()):
+                return now
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), min(left, NET_SECONDS))
     finally:
         stop_hearing()

@@ -7,12 +7,11 @@ together) and the speed; the team is set inside it, so that row-level security h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
 import msgspec
 
 from cmserver.base.sql import Conn, Query
-from cmserver.generation.model import JOB_FOR_EVENT
+from cmserver.generation.model import JOB_FOR_EVENT, Asker
 from cmserver.ingest.model import Row, Written
 
 OWNS: set[str] = set()
@@ -90,16 +89,6 @@ INGEST_ONE = Query(
     """,
     prepare=True,
 )
-
-
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """On whose behalf, and on what occasion."""
-
-    team_id: UUID
-    api_key_id: UUID
-    actor_id: str
-    request_id: str | None
-    max_attempts: int
 
 
 async def ingest(conn: Conn, asker: Asker, rows: Sequence[Row], *, delay_seconds: float) -> list[Written]:

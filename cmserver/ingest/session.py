@@ -10,7 +10,7 @@ from cmserver.base.errors import NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.generation import repository as generation
-from cmserver.generation.model import JOB_FOR_SUMMARY, Job
+from cmserver.generation.model import JOB_FOR_SUMMARY, Asker, Job
 from cmserver.ingest.identity import job_key
 from cmserver.sessions import repository as sessions
 from cmserver.sessions import start as session_start
@@ -42,27 +42,30 @@ async def end(
     if last is not None and not await generation.news_since(conn, session_id, last.id):
         return ended, last, False
     run = last.source_run + 1 if last else 1
-    job = await generation.insert_summary_job(
-        conn,
-        job_id=new_id(),
-        project_id=session.project_id,
+    asker = Asker(
         team_id=principal.team_id,
-        session_id=session_id,
-        source_run=run,
-        job_type=JOB_FOR_SUMMARY,
-        idempotency_key=job_key(
-            team_id=principal.team_id,
-            project_id=session.project_id,
-            source_type="session_summary",
-            source_id=session_id,
-            job_type=JOB_FOR_SUMMARY,
-            source_run=run,
-        ),
-        max_attempts=max_attempts,
         api_key_id=principal.key_id,
         actor_id=principal.actor_id,
-        source_adapter=source_adapter,
         request_id=audit.request_id(),
+        max_attempts=max_attempts,
+    )
+    key = job_key(
+        team_id=principal.team_id,
+        project_id=session.project_id,
+        source_type="session_summary",
+        source_id=session_id,
+        job_type=JOB_FOR_SUMMARY,
+        source_run=run,
+    )
+    job = await generation.insert_summary_job(
+        conn,
+        asker,
+        job_id=new_id(),
+        project_id=session.project_id,
+        session_id=session_id,
+        source_run=run,
+        source_adapter=source_adapter,
+        idempotency_key=key,
     )
     await audit.record(
         conn, principal, "session.ended", "session", session_id, project_id=session.project_id, job=str(job.id), run=run

@@ -51,9 +51,8 @@ async def get_healthz(_request: Request) -> Response:
 
 async def get_readyz(request: Request) -> Response:
     """Ready: the database answers and has this program's schema. That no worker runs is told only: events are stored and wait."""
-    settings = cast("Settings", request.app.state.settings)
     async with db(request).system_statement() as conn:
-        schema = await repository.schema(conn, lease_seconds=settings.lease_seconds)
+        schema = await repository.schema(conn)
     if schema.number != newest():
         raise Unavailable("The database has another schema than this program; restart the program that is older.")
     return answer({"status": "ready", "runtime": "cmserver", "schemaVersion": schema.number, "workers": schema.workers})
@@ -63,9 +62,10 @@ async def get_info(request: Request) -> Response:
     """The server, its schema and provider, and the team's queue at a glance."""
     who = await caller(request, Principal, "jobs:read")
     settings = cast("Settings", request.app.state.settings)
+    async with db(request).tenant(who.team_id) as conn:
+        counts = await generation.queue_counts(conn, who.team_id)
     async with db(request).system() as conn:
-        schema = await repository.schema(conn, lease_seconds=settings.lease_seconds)
-        counts = await generation.queue_counts(conn, lease_seconds=settings.lease_seconds, team_id=who.team_id)
+        schema = await repository.schema(conn)
         pauses = [one for one in await generation.pauses(conn) if one.seconds_left > 0]
     return answer(
         {
@@ -76,7 +76,7 @@ async def get_info(request: Request) -> Response:
             "postgres": {"version": schema.postgres, "embedded": settings.database_url is None, "vectors": schema.vectors},
             "provider": {"name": settings.provider, "pauses": [_pause_out(pause) for pause in pauses]},
             "team": {"id": who.team_id, "name": who.team_name},
-            "workers": counts.workers,
+            "workers": schema.workers,
             "queue": _queue_out(counts),
         }
     )

@@ -76,8 +76,7 @@ SCHEMA = Query(
     SELECT (SELECT max(number) FROM schema_migrations) AS number,
            EXISTS (SELECT FROM pg_extension WHERE extname = 'vector') AS vectors,
            current_setting('server_version') AS postgres,
-           (SELECT count(*) FROM generation_workers g JOIN procrastinate_workers w ON w.id = g.worker_id
-             WHERE w.last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)) AS workers
+           (SELECT count(*) FROM live_workers()) AS workers
     """,
 )
 
@@ -87,5 +86,5 @@ async def conservation(conn: Conn) -> list[Conservation]:
     return await CONSERVATION.all(conn)
 
 
-async def schema(conn: Conn, *, lease_seconds: float) -> Schema:
-    return await SCHEMA.one(conn, lease_seconds=lease_seconds)
+async def schema(conn: Conn) -> Schema:
+    return await SCHEMA.one(conn)

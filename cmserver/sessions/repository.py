@@ -45,12 +45,13 @@ BY_EXTERNAL_ID = Query(
     """,
 )
 
+# NO KEY: a foreign key's check on the session, which every ingest makes while it holds its lane, must not wait for this.
 LOCK = Query(
     Session,
     """
     SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
            generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
-      FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s FOR UPDATE
+      FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE
     """,
 )
 
@@ -96,8 +97,10 @@ INSERT_PROMPT = Query(
 PROMPTS = Query(
     SessionPrompt,
     """
-    SELECT prompt_number, text, created_at FROM session_prompts
+    SELECT prompt_number, left(text, %(max_chars)s) AS text, created_at FROM session_prompts
      WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
+       AND (prompt_number = 1 OR prompt_number > (SELECT max(prompt_number) - %(newest)s FROM session_prompts
+                                                   WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s))
      ORDER BY prompt_number
     """,
 )
@@ -155,6 +158,6 @@ async def insert_prompt(
     )
 
 
-async def prompts(conn: Conn, team_id: UUID, session_id: UUID) -> list[SessionPrompt]:
-    """Oldest first."""
-    return await PROMPTS.all(conn, session_id=session_id, team_id=team_id)
+async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, newest: int, max_chars: int) -> list[SessionPrompt]:
+    """The first prompt and the newest ones, oldest first, each cut to so many characters."""
+    return await PROMPTS.all(conn, session_id=session_id, team_id=team_id, newest=newest, max_chars=max_chars)

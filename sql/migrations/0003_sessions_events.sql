@@ -66,7 +66,7 @@ CREATE TABLE session_prompts (
     prompt_number     integer NOT NULL CHECK (prompt_number >= 1),
     text              text NOT NULL,
     text_search       tsvector GENERATED ALWAYS AS (to_tsvector('english', text)) STORED,
-    created_at        timestamptz NOT NULL DEFAULT now(),
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp(), -- written under the session's lock: in true order
     UNIQUE (server_session_id, prompt_number),
     FOREIGN KEY (server_session_id, project_id, team_id)
         REFERENCES server_sessions (id, project_id, team_id) ON DELETE CASCADE,

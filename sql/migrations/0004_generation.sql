@@ -101,6 +101,7 @@ CREATE TABLE generation_lanes (
     due_at      timestamptz,
     held_until  timestamptz,
     held_reason text,
+    held_for    text,
     worker_id   bigint,
     claim       bigint,
     locked_at   timestamptz,
@@ -108,6 +109,7 @@ CREATE TABLE generation_lanes (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 CREATE INDEX generation_lanes_due ON generation_lanes (due_at) WHERE worker_id IS NULL AND due_at IS NOT NULL;
 CREATE INDEX generation_lanes_held ON generation_lanes (worker_id) WHERE worker_id IS NOT NULL;
+COMMENT ON COLUMN generation_lanes.held_for IS 'The provider whose pause holds the lane; NULL for a back-off.';
 COMMENT ON COLUMN generation_lanes.due_at IS 'When the lane may be claimed; NULL when nothing waits in it. Never before held_until.';
 
 CREATE TABLE generation_runs (
@@ -149,9 +151,10 @@ CREATE TABLE provider_pauses (
 
 -- No team: who works on the outbox. procrastinate keeps the heartbeats, of these and of the workers of its own queue.
 CREATE TABLE generation_workers (
-    worker_id  bigint PRIMARY KEY,
-    label      text NOT NULL,
-    started_at timestamptz NOT NULL DEFAULT now()
+    worker_id     bigint PRIMARY KEY,
+    label         text NOT NULL,
+    lease_seconds double precision NOT NULL,
+    started_at    timestamptz NOT NULL DEFAULT now()
 );
 
 -- The law of a job's life, for workers and for whoever types UPDATE in psql alike. It also writes the timestamps that belong to a step.
@@ -229,11 +232,11 @@ CREATE FUNCTION retry_job(job uuid) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     now_is text;
 BEGIN
-    UPDATE observation_generation_jobs SET status = 'queued' WHERE id = job AND status IN ('failed', 'cancelled');
-    IF FOUND THEN
+    SELECT status INTO now_is FROM observation_generation_jobs WHERE id = job FOR UPDATE;
+    IF now_is IN ('failed', 'cancelled') THEN
+        UPDATE observation_generation_jobs SET status = 'queued' WHERE id = job;
         RETURN 'queued';
     END IF;
-    SELECT status INTO now_is FROM observation_generation_jobs WHERE id = job;
     RETURN coalesce('nothing to do: the job is ' || now_is, 'no such job');
 END $$;
 COMMENT ON FUNCTION retry_job(uuid) IS 'Sends a failed or cancelled job back to the queue, with three more attempts.';
@@ -241,18 +244,18 @@ COMMENT ON FUNCTION retry_job(uuid) IS 'Sends a failed or cancelled job back to 
 CREATE FUNCTION cancel_job(job uuid) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     now_is text;
+    in_lane uuid;
 BEGIN
-    UPDATE observation_generation_jobs SET status = 'cancelled' WHERE id = job AND status = 'queued';
-    IF FOUND THEN
+    SELECT status, lane INTO now_is, in_lane FROM observation_generation_jobs WHERE id = job FOR UPDATE;
+    IF now_is = 'queued' THEN
+        UPDATE observation_generation_jobs SET status = 'cancelled' WHERE id = job;
+        PERFORM pg_notify('cmserver_done', in_lane::text);
         RETURN 'cancelled';
-    END IF;
-    UPDATE observation_generation_jobs SET cancel_requested_at = coalesce(cancel_requested_at, now())
-     WHERE id = job AND status = 'processing';
-    IF FOUND THEN
+    ELSIF now_is = 'processing' THEN
+        UPDATE observation_generation_jobs SET cancel_requested_at = coalesce(cancel_requested_at, now()) WHERE id = job;
         PERFORM pg_notify('cmserver_cancel', job::text);
         RETURN 'cancelling';
     END IF;
-    SELECT status INTO now_is FROM observation_generation_jobs WHERE id = job;
     RETURN coalesce('nothing to do: the job is ' || now_is, 'no such job');
 END $$;
 COMMENT ON FUNCTION cancel_job(uuid) IS 'Ends a queued job at once; a running one is marked, and writes nothing.';
@@ -265,17 +268,20 @@ CREATE FUNCTION retry_failed(team uuid, since timestamptz) RETURNS bigint LANGUA
 $$;
 COMMENT ON FUNCTION retry_failed(uuid, timestamptz) IS 'Sends back every job of a team that failed since then; returns how many.';
 
--- The same two statements, in the same order, as the reaper of every worker.
-CREATE FUNCTION requeue_stale(lease_seconds double precision DEFAULT 20, hard_limit_seconds double precision DEFAULT 300)
-RETURNS SETOF uuid LANGUAGE plpgsql AS $$
+-- What every worker does every two seconds. A worker is alive while its heartbeat is younger than its own lease.
+CREATE FUNCTION live_workers() RETURNS SETOF bigint LANGUAGE sql STABLE AS $$
+    SELECT g.worker_id FROM generation_workers g JOIN procrastinate_workers w ON w.id = g.worker_id
+     WHERE w.last_heartbeat > now() - make_interval(secs => g.lease_seconds)
+$$;
+COMMENT ON FUNCTION live_workers() IS 'The workers on the outbox whose lease holds.';
+
+CREATE FUNCTION requeue_stale(hard_limit_seconds double precision DEFAULT 300) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
     WITH stale AS (
         SELECT j.id FROM observation_generation_jobs j
          WHERE j.status = 'processing'
-           AND (j.locked_at < now() - make_interval(secs => hard_limit_seconds)
-                OR NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = j.worker_id
-                                  AND w.last_heartbeat > now() - make_interval(secs => lease_seconds)))
+           AND (j.locked_at < now() - make_interval(secs => hard_limit_seconds) OR j.worker_id NOT IN (SELECT live_workers()))
          ORDER BY j.id FOR UPDATE OF j SKIP LOCKED)
     UPDATE observation_generation_jobs j
        SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
@@ -287,9 +293,7 @@ BEGIN
     WITH free AS (
         SELECT l.lane FROM generation_lanes l
          WHERE l.worker_id IS NOT NULL
-           AND (l.locked_at < now() - make_interval(secs => hard_limit_seconds)
-                OR NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = l.worker_id
-                                  AND w.last_heartbeat > now() - make_interval(secs => lease_seconds)))
+           AND (l.locked_at < now() - make_interval(secs => hard_limit_seconds) OR l.worker_id NOT IN (SELECT live_workers()))
            AND NOT EXISTS (SELECT FROM observation_generation_jobs j
                             WHERE j.worker_id = l.worker_id AND j.lane = l.lane AND j.status = 'processing')
          ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED)
@@ -299,8 +303,21 @@ BEGIN
 
     DELETE FROM generation_workers g WHERE NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = g.worker_id);
 END $$;
-COMMENT ON FUNCTION requeue_stale(double precision, double precision)
-    IS 'Gives back what dead workers hold; returns the jobs. Every worker does this every two seconds.';
+COMMENT ON FUNCTION requeue_stale(double precision) IS 'Gives back what dead workers hold; returns the jobs. Every worker does this every two seconds.';
+
+CREATE FUNCTION wake_sleeping_lanes() RETURNS bigint LANGUAGE sql AS $$
+    WITH sleeping AS (
+        SELECT j.lane, min(j.team_id::text)::uuid AS team_id, min(j.project_id::text)::uuid AS project_id
+          FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
+         WHERE j.status = 'queued' AND (l.lane IS NULL OR (l.worker_id IS NULL AND l.due_at IS NULL))
+         GROUP BY j.lane ORDER BY j.lane
+    ), woken AS (
+        INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
+        SELECT lane, team_id, project_id, now() FROM sleeping ORDER BY lane
+        ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at)) RETURNING 1
+    ) SELECT count(*) FROM woken
+$$;
+COMMENT ON FUNCTION wake_sleeping_lanes() IS 'Finds queued jobs whose lane is missing or asleep (rows that psql wrote) and makes them due; done every ten minutes.';
 
 -- Views for the operator. They see every team, so only the owner may read them.
 CREATE VIEW queue_overview AS

@@ -144,7 +144,7 @@ async def test_the_work_of_a_dead_worker_goes_back_and_its_attempt_counts(outbox
     await outbox.rows("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '21 seconds'")
 
     async with outbox.db.system() as conn:
-        jobs = await repository.reap(conn, lease_seconds=20, hard_limit_seconds=300)
+        jobs = await repository.reap(conn, hard_limit_seconds=300)
 
     assert set(jobs) == {one.job.id for one in recorded if one.job}
     assert recorded[0].job is not None
@@ -161,7 +161,7 @@ async def test_a_batch_held_longer_than_the_hard_limit_goes_back_from_a_live_wor
     await outbox.rows("UPDATE generation_lanes SET locked_at = now() - interval '6 minutes'")
 
     async with outbox.db.system() as conn:
-        assert len(await repository.reap(conn, lease_seconds=20, hard_limit_seconds=300)) == 1
+        assert len(await repository.reap(conn, hard_limit_seconds=300)) == 1
 
 
 async def test_the_reaper_leaves_alone_what_a_transaction_may_still_commit(outbox: Outbox, hand: Hand):
@@ -172,11 +172,11 @@ async def test_the_reaper_leaves_alone_what_a_transaction_may_still_commit(outbo
     async with outbox.db.system() as effects:
         await repository.still_held(effects, claim.claim, claim.job_ids)
         async with outbox.db.system() as conn:
-            assert await repository.reap(conn, lease_seconds=20, hard_limit_seconds=300) == []
+            assert await repository.reap(conn, hard_limit_seconds=300) == []
 
     assert await outbox.value("SELECT worker_id FROM generation_lanes") == hand.worker_id
     async with outbox.db.system() as conn:
-        assert len(await repository.reap(conn, lease_seconds=20, hard_limit_seconds=300)) == 2
+        assert len(await repository.reap(conn, hard_limit_seconds=300)) == 2
 
 
 async def test_what_a_stopping_worker_holds_goes_back_without_using_up_an_attempt(outbox: Outbox, hand: Hand):

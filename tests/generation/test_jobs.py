@@ -10,5 +10,5 @@ def test_a_restarted_worker_knows_its_periodic_tasks_by_the_same_names():
     for _ in range(3):
         app = maintenance_app(PsycopgConnector())
 
-        assert [name for name, _ in app.periodic_registry.periodic_tasks] == ["generation.remove_idle_lanes"]  # pyright: ignore[reportUnknownMemberType]
-        assert "generation.remove_idle_lanes" in app.tasks  # pyright: ignore[reportUnknownMemberType]
+        assert [name for name, _ in app.periodic_registry.periodic_tasks] == ["generation.keep_ready_list"]  # pyright: ignore[reportUnknownMemberType]
+        assert "generation.keep_ready_list" in app.tasks  # pyright: ignore[reportUnknownMemberType]

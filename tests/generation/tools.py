@@ -60,7 +60,7 @@ class Hand:
         self.db = db
         self.worker_id = worker_id
         self.lease_seconds = lease_seconds
-        self.generator = Generator(db, provider, bell, call_timeout_seconds=30, lease_seconds=lease_seconds)
+        self.generator = Generator(db, provider, bell, call_timeout_seconds=30, hard_limit_seconds=300, lease_seconds=lease_seconds)
 
     async def claim(self, *, slots: int = 10, max_events: int = 20, max_chars: int = 60_000) -> list[Claim]:
         async with self.db.system_statement() as conn:
@@ -100,7 +100,8 @@ class Outbox:
         async with self.db.system_statement() as conn:
             cursor = await conn.execute("SELECT worker_id FROM procrastinate_register_worker_v1()")
             row = await cursor.fetchone()
-        assert row is not None
+            assert row is not None
+            await repository.sign_on(conn, row[0], "test", lease_seconds)
         return Hand(self.db, self.bell, provider, row[0], lease_seconds)
 
     async def put(

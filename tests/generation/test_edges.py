@@ -1,0 +1,256 @@
+"""What a review found at the edges of the queue, and what holds there now."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from uuid import UUID
+
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
+from cmserver.base.live import Hub
+from cmserver.generation import pauses, repository, wait
+from cmserver.generation.bell import Bell
+from cmserver.generation.manager import Limits, OutboxManager
+from cmserver.generation.model import Claim
+from cmserver.ingest import session as sessions
+from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
+from tests.conftest import Cast
+from tests.generation.tools import Hand, Outbox, Scripted, completion, each_observed
+
+
+@pytest.fixture
+def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
+    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
+
+
+async def _crash_after_the_answer(outbox: Outbox, hand: Hand, claim: Claim) -> None:
+    """Run the batch until its answer is stored, and no further; then the worker is dead."""
+    stored = asyncio.Event()
+
+    async def never(_batch: object) -> None:
+        stored.set()
+        await asyncio.Event().wait()
+
+    hand.generator._apply = never  # pyright: ignore[reportAttributeAccessIssue]
+    running = asyncio.create_task(hand.generator.run(claim))
+    await stored.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await outbox.rows("DELETE FROM procrastinate_workers WHERE id = %s", hand.worker_id)
+    async with outbox.db.system() as conn:
+        await repository.reap(conn, hard_limit_seconds=300)
+
+
+async def test_a_session_s_end_and_events_at_the_same_moment_do_not_deadlock(outbox: Outbox, cast: Cast):
+    for n in range(25):
+        session = f"s{n}"
+        session_id = (await outbox.put(1, session=session))[0].event.server_session_id
+        assert session_id is not None
+
+        async def end(session_id: UUID = session_id) -> None:
+            await outbox.db.in_tenant(
+                cast.alice.team_id,
+                lambda conn: sessions.end(conn, cast.alice.principal, session_id, source_adapter="api", max_attempts=3),
+            )
+
+        await asyncio.gather(end(), *(outbox.put(1, session=session, first=k) for k in (1, 2, 3)))
+
+    assert await outbox.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
+
+
+async def test_an_enormous_text_is_cut_and_harms_nobody(outbox: Outbox):
+    rng = random.Random(1)
+    huge = " ".join(f"{rng.getrandbits(40):x}" for _ in range(150_000))
+    answer = Answer(
+        observations=[DraftObservation(title="good", events=["e1"]), DraftObservation(title="huge", narrative=huge, events=["e2"])]
+    )
+    await outbox.put(2)
+
+    await (await outbox.hand(Scripted(lambda _: completion(answer)))).work()
+
+    assert await outbox.statuses() == {"completed": 2}
+    assert await outbox.value("SELECT max(length(narrative)) FROM observations") == 20_000
+
+
+async def test_nul_and_lone_surrogates_anywhere_in_an_answer_harm_nobody(outbox: Outbox):
+    texts = [
+        completion(
+            Answer(observations=[DraftObservation(title="a\x00b", events=["e1"])], skipped=[Skip(event="e2", reason="x\x00y")])
+        ),
+        Completion(text='{"observations": [{"title": "c\\ud800d", "events": ["e1"]}]}', model="m"),
+    ]
+    hand = await outbox.hand(Scripted(lambda _: texts.pop(0)))
+    for session in ("s1", "s2"):
+        await outbox.put(2, session=session)
+        await hand.work()
+
+    assert await outbox.statuses() == {"completed": 4}
+    titles = await outbox.rows("SELECT title FROM observations ORDER BY number")
+    assert [row["title"] for row in titles] == ["a\ufffdb", "c?d"]
+    assert await outbox.value("SELECT count(*) FROM observation_generation_jobs WHERE outcome_reason = 'x\ufffdy'") == 1
+
+
+async def test_a_stored_answer_forms_exactly_its_batch_however_small_the_next_worker_s_batches_are(outbox: Outbox):
+    await outbox.put(4)
+    answer = Answer(observations=[DraftObservation(title="first and last", events=["e1", "e4"])])
+    provider = Scripted(lambda _: completion(answer))
+    first = await outbox.hand(provider)
+    (claim,) = await first.claim()
+    await _crash_after_the_answer(outbox, first, claim)
+
+    await (await outbox.hand(provider)).work(max_events=2)
+
+    assert len(provider.prompts) == 1
+    outcomes = await outbox.rows("SELECT outcome FROM observation_generation_jobs ORDER BY seq")
+    assert [row["outcome"] for row in outcomes] == ["observed", "skipped", "skipped", "observed"]
+
+
+async def test_a_release_that_fails_does_not_forget_the_batches_claimed_beside_it(
+    outbox: Outbox, hub: Hub, monkeypatch: pytest.MonkeyPatch
+):
+    await outbox.put(1, session="empty")
+    hand = await outbox.hand(Scripted())
+    await hand.work()
+    await outbox.rows("UPDATE generation_lanes SET due_at = now() - interval '1 second'")
+    await outbox.put(1, session="full")
+    limits = Limits(slots=4, max_events=20, max_chars=60_000, lease_seconds=20)
+    manager = OutboxManager(None, outbox.db, hub, outbox.bell, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
+
+    async def broken(*_: object) -> bool:
+        raise Unavailable("The database is away.")
+
+    monkeypatch.setattr(repository, "release", broken)
+
+    job = await manager.fetch_job(None, hand.worker_id)
+
+    assert job is not None
+    assert job.id is not None
+    assert len(manager.claimed(job.id).job_ids) == 1
+
+
+async def test_jobs_in_lanes_that_sleep_or_are_missing_are_found(outbox: Outbox):
+    await outbox.put(1, session="asleep")
+    await outbox.put(1, session="missing")
+    await outbox.put(1, session="held")
+    await outbox.rows(
+        "UPDATE generation_lanes SET due_at = NULL WHERE lane = (SELECT lane FROM observation_generation_jobs ORDER BY seq LIMIT 1)"
+    )
+    await outbox.rows(
+        "DELETE FROM generation_lanes WHERE lane = (SELECT lane FROM observation_generation_jobs ORDER BY seq OFFSET 1 LIMIT 1)"
+    )
+    await outbox.rows(
+        "UPDATE generation_lanes SET due_at = now() + interval '1 hour', held_until = now() + interval '1 hour'"
+        " WHERE due_at IS NOT NULL"
+    )
+    hand = await outbox.hand(Scripted())
+    assert await hand.work() == 0
+
+    async with outbox.db.system() as conn:
+        assert await repository.wake_sleeping_lanes(conn) == 2
+
+    assert await hand.work() == 2
+    assert await outbox.statuses() == {"completed": 2, "queued": 1}
+
+
+async def test_a_batch_does_not_call_the_provider_past_its_hard_limit(outbox: Outbox):
+    await outbox.put(8)
+    provider = Scripted(lambda _: Completion(text="no answer", model="m"))
+    hand = await outbox.hand(provider)
+    hand.generator._hard_limit_seconds = hand.generator._call_timeout_seconds + 0.0
+
+    (claim,) = await hand.claim()
+    await hand.generator.run(claim)
+
+    assert provider.prompts == []
+    assert await outbox.statuses() == {"queued": 8}
+    assert await outbox.value("SELECT DISTINCT last_error ->> 'reason' FROM observation_generation_jobs") == "out_of_time"
+
+
+async def test_the_end_of_a_pause_leaves_back_offs_and_other_providers_alone(outbox: Outbox):
+    await outbox.put(1, session="paused")
+    bad_key = ProviderError(FailureKind.AUTH_INVALID, "The key is wrong.")
+
+    def reply(_: Prompt) -> Completion:
+        raise bad_key
+
+    await (await outbox.hand(Scripted(reply))).work()
+    await outbox.put(1, session="backing off")
+    await outbox.rows(
+        "UPDATE generation_lanes SET held_until = now() + interval '10 minutes', due_at = now() + interval '10 minutes',"
+        " held_reason = 'back-off: rate_limited' WHERE held_for IS NULL"
+    )
+
+    async with outbox.db.system() as conn:
+        assert await pauses.resume(conn, "scripted")
+
+    rows = await outbox.rows("SELECT held_until IS NULL AS free FROM generation_lanes ORDER BY held_until NULLS FIRST")
+    assert [row["free"] for row in rows] == [True, False]
+
+
+async def test_a_long_retry_after_is_honoured_however_often_it_is_said(outbox: Outbox):
+    for _ in range(3):
+        async with outbox.db.system() as conn:
+            pause = await repository.pause_provider(conn, "scripted", "quota_exhausted", "Tomorrow.", 7200)
+        assert pause.seconds_left > 7100
+        await outbox.rows("UPDATE provider_pauses SET until_at = now()")
+
+
+async def test_whoever_waits_hears_of_a_job_that_was_cancelled_before_it_ran(db: Db, bell: Bell, hub: Hub, cast: Cast):
+    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project, debounce_seconds=3600)
+    job = (await outbox.put(1))[0].job
+    assert job is not None
+    waiting = asyncio.create_task(wait.ended(db, hub, cast.alice.team_id, [job], 20))
+    await asyncio.sleep(0)
+
+    await outbox.value("SELECT cancel_job(%s)", job.id)
+
+    assert [one.status for one in (await waiting).values()] == ["cancelled"]
+
+
+async def test_a_worker_that_lost_its_lease_pauses_no_provider_and_records_no_call(outbox: Outbox):
+    await outbox.put(1)
+
+    async def reply(_: Prompt) -> Completion:
+        await outbox.rows("DELETE FROM procrastinate_workers")
+        async with outbox.db.system() as conn:
+            await repository.reap(conn, hard_limit_seconds=300)
+        raise ProviderError(FailureKind.QUOTA_EXHAUSTED, "Used up.")
+
+    hand = await outbox.hand(Scripted(reply))
+    (claim,) = await hand.claim()
+    await hand.generator.run(claim)
+
+    assert await outbox.value("SELECT count(*) FROM provider_pauses") == 0
+    assert await outbox.value("SELECT count(*) FROM generation_runs") == 0
+
+
+async def test_a_prompt_shows_the_first_request_and_the_newest_not_all(outbox: Outbox, db: Db):
+    recorded = await outbox.put(1)
+    session_id = recorded[0].event.server_session_id
+    await outbox.rows(
+        "INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text)"
+        " SELECT gen_random_uuid(), team_id, project_id, server_session_id, id, 1, repeat('x', 9000) FROM agent_events"
+    )
+    for n in range(2, 60):
+        await outbox.rows(
+            "WITH e AS (INSERT INTO agent_events (id, project_id, team_id, server_session_id, source_adapter, idempotency_key,"
+            " event_type, origin, generate, size_chars, payload, occurred_at)"
+            " SELECT gen_random_uuid(), project_id, team_id, server_session_id, 'api', 'k' || %s, 'user_prompt', 'api', false, 2,"
+            " '{}', now() FROM agent_events WHERE generate LIMIT 1 RETURNING *)"
+            " INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text)"
+            " SELECT gen_random_uuid(), team_id, project_id, server_session_id, id, %s, 'request ' || %s FROM e",
+            n,
+            n,
+            n,
+        )
+    await outbox.put(1, first=1)
+    provider = Scripted(lambda prompt: completion(each_observed(prompt)))
+
+    await (await outbox.hand(provider)).work()
+
+    assert session_id is not None
+    (asked,) = provider.prompts
+    assert [len(asked.requests[0]), *asked.requests[1:]] == [4000, *(f"request {n}" for n in range(40, 60))]
