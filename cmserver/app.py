@@ -21,10 +21,10 @@ from cmserver.observations.api import routes as observation_routes
 from cmserver.ops.api import routes as ops_routes
 from cmserver.recall.api import routes as recall_routes
 
-ROUTES: list[BaseRoute] = [
-    *ops_routes,
+ROUTES: list[BaseRoute] = [  # looked through in this order: what comes most often first
     *ingest_routes,
     *hook_routes,
+    *ops_routes,
     *recall_routes,
     *observation_routes,
     *event_routes,

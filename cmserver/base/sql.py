@@ -62,7 +62,9 @@ def _rows_of(row: type[Row]) -> Callable[[AsyncCursor[Any]], Callable[[Sequence[
         return cast("Callable[[AsyncCursor[Any]], Callable[[Sequence[Any]], Row]]", scalar_row)
 
     def factory(cursor: AsyncCursor[Any]) -> Callable[[Sequence[Any]], Row]:
-        names = [column.name for column in cursor.description or ()]
+        # Not cursor.description: that asks for each column's type as well, on the way of every event.
+        result = cursor.pgresult
+        names = [(result.fname(place) or b"").decode() for place in range(result.nfields)] if result else []
 
         def make(values: Sequence[Any]) -> Row:
             return msgspec.convert(dict(zip(names, values, strict=True)), row)

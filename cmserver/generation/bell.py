@@ -33,6 +33,7 @@ class Bell:
         self._hub = hub
         self._me = new_id().hex
         self._due: set[int] = set()
+        self._struck_at = 0.0
         self._done: set[str] = set()
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -41,6 +42,10 @@ class Bell:
         loop = asyncio.get_running_loop()
         if after_seconds <= 0:
             self._hub.tell(JOBS, "")
+            if loop.time() - self._struck_at >= _TICK_SECONDS:
+                self._struck_at = loop.time()
+                self._send(JOBS, self._me)
+                return
         tick = math.ceil((loop.time() + after_seconds) / _TICK_SECONDS)
         if tick not in self._due:
             self._due.add(tick)
@@ -59,6 +64,7 @@ class Bell:
 
     def _strike(self, tick: int, here_too: bool) -> None:
         self._due.discard(tick)
+        self._struck_at = asyncio.get_running_loop().time()
         if here_too:
             self._hub.tell(JOBS, "")
         self._send(JOBS, self._me)

@@ -366,7 +366,7 @@ QUEUE_COUNTS = Query(
     """
     WITH ended AS MATERIALIZED (
         SELECT status, count(*) AS jobs FROM observation_generation_jobs
-         WHERE team_id = %(team_id)s AND status <> 'queued' GROUP BY status
+         WHERE status IN ('processing', 'completed', 'failed', 'cancelled') AND team_id = %(team_id)s GROUP BY status
     ), waiting AS MATERIALIZED (
         SELECT count(*) FILTER (WHERE l.held_until > now()) AS held,
                count(*) FILTER (WHERE l.due_at > now() AND (l.held_until > now()) IS NOT TRUE) AS delayed,

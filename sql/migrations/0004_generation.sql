@@ -48,8 +48,7 @@ CREATE TABLE observation_generation_jobs (
     request_id          text,
     created_at          timestamptz NOT NULL DEFAULT now(),
     updated_at          timestamptz NOT NULL DEFAULT now(),
-    UNIQUE (id, project_id, team_id),
-    UNIQUE (team_id, project_id, source_type, source_id, job_type, source_run),
+    UNIQUE (source_id, source_type, job_type, source_run, project_id, team_id),
     CHECK ((source_type = 'agent_event' AND agent_event_id IS NOT NULL AND source_id = agent_event_id)
         OR (source_type = 'session_summary' AND agent_event_id IS NULL
             AND (server_session_id IS NULL OR source_id = server_session_id))
@@ -73,7 +72,8 @@ CREATE INDEX observation_jobs_held ON observation_generation_jobs (worker_id) WH
 CREATE INDEX observation_jobs_event ON observation_generation_jobs (agent_event_id) WHERE agent_event_id IS NOT NULL;
 CREATE INDEX observation_jobs_session
     ON observation_generation_jobs (server_session_id, seq) WHERE server_session_id IS NOT NULL;
-CREATE INDEX observation_jobs_team_project ON observation_generation_jobs (team_id, project_id, status, created_at);
+CREATE INDEX observation_jobs_status ON observation_generation_jobs (status, team_id, project_id, created_at);
+ALTER TABLE observation_generation_jobs ADD CONSTRAINT observation_jobs_of_project UNIQUE (id, project_id, team_id);
 COMMENT ON COLUMN observation_generation_jobs.lane IS 'The session of the job, or the job itself when it has none. One batch of a lane is in progress at any time.';
 COMMENT ON COLUMN observation_generation_jobs.claim IS 'The fencing token: only the claim that took the job may write its end.';
 
@@ -136,7 +136,7 @@ CREATE TABLE generation_runs (
     applied_at         timestamptz,
     FOREIGN KEY (project_id, team_id) REFERENCES projects (id, team_id) ON DELETE CASCADE
 );
-CREATE INDEX generation_runs_project ON generation_runs (team_id, project_id, created_at);
+CREATE INDEX generation_runs_project ON generation_runs (project_id, created_at);
 COMMENT ON COLUMN generation_runs.answer IS 'The raw answer until it has been applied: a crash between answer and write does not buy it twice.';
 
 -- No team: a quota or a bad key stops the provider for everybody.

@@ -16,13 +16,13 @@ from tests.bench.scale import Scale
 from tests.bench.world import Place, World
 
 HOW = (
-    "The claim statement as a worker sends it, commit included, by one connection: four lanes with five jobs each are due "
+    "The claim statement as a worker sends it, commit included, by one connection: four lanes with two jobs each are due "
     "and taken (a worker with four free slots). Beside them the queue holds 100,000 jobs in backoff, each in a lane of its "
     "own; or one lane of 100,000 queued jobs that another worker works on; or nothing, which is the yardstick. After VACUUM "
     "ANALYZE."
 )
 DUE_LANES = 4
-JOBS_A_LANE = 5
+JOBS_A_LANE = 2
 _LEASE_SECONDS = 3600.0
 _AIM = Aim(of="median", at_least=False, bound=2)
 

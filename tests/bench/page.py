@@ -43,7 +43,7 @@ def text(figures: Mapping[str, Sequence[Figure]], measured_by: Mapping[str, str]
     ]
     parts.append("## How each is measured\n")
     parts += [f"**`bin/bench {name}`.** {measured_by[name]}\n\n{_notes(found)}" for name, found in figures.items()]
-    return "\n".join(parts)
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def _table(figures: Sequence[Figure]) -> str:

@@ -22,7 +22,7 @@ async def test_a_ring_is_heard_in_this_process_before_ring_returns(db: Db):
     assert rings == [""]
 
 
-async def test_a_hundred_rings_at_once_are_one_notification_elsewhere(db: Db):
+async def test_a_hundred_rings_at_once_are_at_most_two_notifications_elsewhere(db: Db):
     elsewhere = Hub(db.url)
     heard: asyncio.Queue[str] = asyncio.Queue()
     elsewhere.on(JOBS, heard.put_nowait)
@@ -41,11 +41,12 @@ async def test_a_hundred_rings_at_once_are_one_notification_elsewhere(db: Db):
     lanes = {new_id() for _ in range(150)}
     for lane in lanes:
         bell.done(lane)
-    told: set[str] = set()
-    while len(told) < len(lanes):
-        told |= set((await asyncio.wait_for(heard.get(), ENOUGH_SECONDS)).split())
+    told: list[str] = []
+    while len(set(told) - {payload}) < len(lanes):
+        told += (await asyncio.wait_for(heard.get(), ENOUGH_SECONDS)).split()
     listening.cancel()
-    assert told == {str(lane) for lane in lanes}
+    assert set(told) - {payload} == {str(lane) for lane in lanes}
+    assert told.count(payload) <= 1
 
 
 async def test_a_ring_for_later_is_heard_when_the_work_is_due(db: Db):

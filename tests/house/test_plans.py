@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import LiteralString
@@ -76,20 +77,37 @@ async def test_the_plan_test_bites_where_the_policy_stands_before_the_index(db: 
     assert "observations_content_search" not in told
 
 
-@pytest.mark.parametrize("before", [None, datetime.now(UTC)])
-async def test_a_page_is_read_from_the_index_in_its_order(db: Db, crowd: Cast, before: datetime | None):
-    params: dict[str, object] = {
-        "team_id": crowd.alice.team_id,
-        "project_id": crowd.alice.project.id,
+def paging(cast: Cast, **filters: object) -> dict[str, object]:
+    return {
+        "team_id": cast.alice.team_id,
+        "project_id": cast.alice.project.id,
         "session_id": None,
         "kind": None,
         "type": None,
-        "before": before,
-        "before_id": before and uuid4(),
+        "before": None,
+        "before_id": None,
         "limit": 50,
+        **filters,
     }
 
-    told = await plan(db, crowd.alice.team_id, NEWEST.text, params)
 
-    assert "Index Scan Backward using observations_team_project" in told
+@pytest.mark.parametrize("before", [None, datetime.now(UTC)])
+async def test_a_page_is_read_from_the_index_in_its_order(db: Db, crowd: Cast, before: datetime | None):
+    told = await plan(db, crowd.alice.team_id, NEWEST.text, paging(crowd, before=before, before_id=before and uuid4()))
+
+    # The team's index serves as well where a project is most of its team.
+    assert re.search("Index Scan Backward using observations_(project|team) ", told)
+    assert "Sort" not in told
+
+
+async def test_the_newest_summary_is_found_without_reading_the_project(db: Db, crowd: Cast):
+    told = await plan(db, crowd.alice.team_id, NEWEST.text, paging(crowd, kind="summary", limit=1))
+
+    assert "observations_summaries" in told
+
+
+async def test_a_page_of_a_whole_team_is_read_from_the_index_in_its_order(db: Db, crowd: Cast):
+    told = await plan(db, crowd.alice.team_id, NEWEST.text, paging(crowd, project_id=None))
+
+    assert "Index Scan Backward using observations_team" in told
     assert "Sort" not in told
