@@ -104,8 +104,8 @@ async def _supervised(name: str, make: Callable[[], Worker], db: Db, stop: async
             worker.stop()
             try:
                 await running
-            except Exception as error:  # noqa: BLE001 - whatever ended it, there will be another
-                log.warning("worker.failed", worker=name, error=f"{type(error).__name__}: {error}")
+            except Exception as error:
+                log.warning("worker.failed", worker=name, exc_info=error)
         if stop.is_set():
             return
         pause = 0.2 if time.monotonic() - began > _STEADY_SECONDS else min(pause * 2, _LONGEST_PAUSE_SECONDS)

@@ -7,18 +7,18 @@ CREATE FUNCTION public.cancel_job(job uuid) RETURNS text
     AS $$
 DECLARE
     now_is text;
+    in_lane uuid;
 BEGIN
-    UPDATE observation_generation_jobs SET status = 'cancelled' WHERE id = job AND status = 'queued';
-    IF FOUND THEN
+    SELECT status, lane INTO now_is, in_lane FROM observation_generation_jobs WHERE id = job FOR UPDATE;
+    IF now_is = 'queued' THEN
+        UPDATE observation_generation_jobs SET status = 'cancelled' WHERE id = job;
+        PERFORM pg_notify('cmserver_done', in_lane::text);
         RETURN 'cancelled';
-    END IF;
-    UPDATE observation_generation_jobs SET cancel_requested_at = coalesce(cancel_requested_at, now())
-     WHERE id = job AND status = 'processing';
-    IF FOUND THEN
+    ELSIF now_is = 'processing' THEN
+        UPDATE observation_generation_jobs SET cancel_requested_at = coalesce(cancel_requested_at, now()) WHERE id = job;
         PERFORM pg_notify('cmserver_cancel', job::text);
         RETURN 'cancelling';
     END IF;
-    SELECT status INTO now_is FROM observation_generation_jobs WHERE id = job;
     RETURN coalesce('nothing to do: the job is ' || now_is, 'no such job');
 END $$;
 
@@ -99,6 +99,19 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Name: live_workers(); Type: FUNCTION
+
+CREATE FUNCTION public.live_workers() RETURNS SETOF bigint
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT g.worker_id FROM generation_workers g JOIN procrastinate_workers w ON w.id = g.worker_id
+     WHERE w.last_heartbeat > now() - make_interval(secs => g.lease_seconds)
+$$;
+
+-- Name: FUNCTION live_workers(); Type: COMMENT
+
+COMMENT ON FUNCTION public.live_workers() IS 'The workers on the outbox whose lease holds.';
+
 -- Name: observation_search_vector(text, text, text, text[], text[], text[], text[], text); Type: FUNCTION
 
 CREATE FUNCTION public.observation_search_vector(title text, subtitle text, narrative text, facts text[], concepts text[], files_read text[], files_modified text[], content text) RETURNS tsvector
@@ -116,9 +129,9 @@ BEGIN
                                  replace(files, '/', ' '), translate(files, '/._-', '    '))), 'D');
 END $$;
 
--- Name: requeue_stale(double precision, double precision); Type: FUNCTION
+-- Name: requeue_stale(double precision); Type: FUNCTION
 
-CREATE FUNCTION public.requeue_stale(lease_seconds double precision DEFAULT 20, hard_limit_seconds double precision DEFAULT 300) RETURNS SETOF uuid
+CREATE FUNCTION public.requeue_stale(hard_limit_seconds double precision DEFAULT 300) RETURNS SETOF uuid
     LANGUAGE plpgsql
     AS $$
 BEGIN
@@ -126,9 +139,7 @@ BEGIN
     WITH stale AS (
         SELECT j.id FROM observation_generation_jobs j
          WHERE j.status = 'processing'
-           AND (j.locked_at < now() - make_interval(secs => hard_limit_seconds)
-                OR NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = j.worker_id
-                                  AND w.last_heartbeat > now() - make_interval(secs => lease_seconds)))
+           AND (j.locked_at < now() - make_interval(secs => hard_limit_seconds) OR j.worker_id NOT IN (SELECT live_workers()))
          ORDER BY j.id FOR UPDATE OF j SKIP LOCKED)
     UPDATE observation_generation_jobs j
        SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
@@ -140,9 +151,7 @@ BEGIN
     WITH free AS (
         SELECT l.lane FROM generation_lanes l
          WHERE l.worker_id IS NOT NULL
-           AND (l.locked_at < now() - make_interval(secs => hard_limit_seconds)
-                OR NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = l.worker_id
-                                  AND w.last_heartbeat > now() - make_interval(secs => lease_seconds)))
+           AND (l.locked_at < now() - make_interval(secs => hard_limit_seconds) OR l.worker_id NOT IN (SELECT live_workers()))
            AND NOT EXISTS (SELECT FROM observation_generation_jobs j
                             WHERE j.worker_id = l.worker_id AND j.lane = l.lane AND j.status = 'processing')
          ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED)
@@ -153,9 +162,9 @@ BEGIN
     DELETE FROM generation_workers g WHERE NOT EXISTS (SELECT FROM procrastinate_workers w WHERE w.id = g.worker_id);
 END $$;
 
--- Name: FUNCTION requeue_stale(lease_seconds double precision, hard_limit_seconds double precision); Type: COMMENT
+-- Name: FUNCTION requeue_stale(hard_limit_seconds double precision); Type: COMMENT
 
-COMMENT ON FUNCTION public.requeue_stale(lease_seconds double precision, hard_limit_seconds double precision) IS 'Gives back what dead workers hold; returns the jobs. Every worker does this every two seconds.';
+COMMENT ON FUNCTION public.requeue_stale(hard_limit_seconds double precision) IS 'Gives back what dead workers hold; returns the jobs. Every worker does this every two seconds.';
 
 -- Name: retry_failed(uuid, timestamp with time zone); Type: FUNCTION
 
@@ -180,11 +189,11 @@ CREATE FUNCTION public.retry_job(job uuid) RETURNS text
 DECLARE
     now_is text;
 BEGIN
-    UPDATE observation_generation_jobs SET status = 'queued' WHERE id = job AND status IN ('failed', 'cancelled');
-    IF FOUND THEN
+    SELECT status INTO now_is FROM observation_generation_jobs WHERE id = job FOR UPDATE;
+    IF now_is IN ('failed', 'cancelled') THEN
+        UPDATE observation_generation_jobs SET status = 'queued' WHERE id = job;
         RETURN 'queued';
     END IF;
-    SELECT status INTO now_is FROM observation_generation_jobs WHERE id = job;
     RETURN coalesce('nothing to do: the job is ' || now_is, 'no such job');
 END $$;
 
@@ -200,6 +209,27 @@ CREATE FUNCTION public.tsvector_words(vector tsvector) RETURNS integer
  SELECT (COALESCE(sum(cardinality(u.positions)), (0)::bigint))::integer AS "coalesce"
     FROM unnest(tsvector_words.vector) u(lexeme, positions, weights);
 END;
+
+-- Name: wake_sleeping_lanes(); Type: FUNCTION
+
+CREATE FUNCTION public.wake_sleeping_lanes() RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    WITH sleeping AS (
+        SELECT j.lane, min(j.team_id::text)::uuid AS team_id, min(j.project_id::text)::uuid AS project_id
+          FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
+         WHERE j.status = 'queued' AND (l.lane IS NULL OR (l.worker_id IS NULL AND l.due_at IS NULL))
+         GROUP BY j.lane ORDER BY j.lane
+    ), woken AS (
+        INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
+        SELECT lane, team_id, project_id, now() FROM sleeping ORDER BY lane
+        ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at)) RETURNING 1
+    ) SELECT count(*) FROM woken
+$$;
+
+-- Name: FUNCTION wake_sleeping_lanes(); Type: COMMENT
+
+COMMENT ON FUNCTION public.wake_sleeping_lanes() IS 'Finds queued jobs whose lane is missing or asleep (rows that psql wrote) and makes them due; done every ten minutes.';
 
 -- Name: agent_events; Type: TABLE
 
@@ -371,7 +401,7 @@ CREATE TABLE public.projects (
     archived_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT projects_canonical_id_check CHECK (((canonical_id <> ''::text) AND (length(canonical_id) <= 1000))),
+    CONSTRAINT projects_canonical_id_check CHECK (((canonical_id <> ''::text) AND (length(canonical_id) <= 500))),
     CONSTRAINT projects_name_check CHECK ((name <> ''::text))
 );
 
@@ -433,6 +463,7 @@ CREATE TABLE public.generation_lanes (
     due_at timestamp with time zone,
     held_until timestamp with time zone,
     held_reason text,
+    held_for text,
     worker_id bigint,
     claim bigint,
     locked_at timestamp with time zone,
@@ -447,6 +478,10 @@ COMMENT ON TABLE public.generation_lanes IS 'The ready list: one row a session (
 -- Name: COLUMN generation_lanes.due_at; Type: COMMENT
 
 COMMENT ON COLUMN public.generation_lanes.due_at IS 'When the lane may be claimed; NULL when nothing waits in it. Never before held_until.';
+
+-- Name: COLUMN generation_lanes.held_for; Type: COMMENT
+
+COMMENT ON COLUMN public.generation_lanes.held_for IS 'The provider whose pause holds the lane; NULL for a back-off.';
 
 -- Name: generation_runs; Type: TABLE
 
@@ -489,6 +524,7 @@ COMMENT ON COLUMN public.generation_runs.answer IS 'The raw answer until it has 
 CREATE TABLE public.generation_workers (
     worker_id bigint NOT NULL,
     label text NOT NULL,
+    lease_seconds double precision NOT NULL,
     started_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
@@ -717,7 +753,7 @@ CREATE TABLE public.project_aliases (
     alias text NOT NULL,
     project_id uuid NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT project_aliases_alias_check CHECK (((alias <> ''::text) AND (length(alias) <= 1000)))
+    CONSTRAINT project_aliases_alias_check CHECK (((alias <> ''::text) AND (length(alias) <= 500)))
 );
 
 -- Name: TABLE project_aliases; Type: COMMENT
@@ -803,7 +839,7 @@ CREATE TABLE public.session_prompts (
     prompt_number integer NOT NULL,
     text text NOT NULL,
     text_search tsvector GENERATED ALWAYS AS (to_tsvector('english'::regconfig, text)) STORED,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT session_prompts_prompt_number_check CHECK ((prompt_number >= 1))
 );
 
@@ -869,15 +905,15 @@ CREATE VIEW public.worker_overview AS
 
 COMMENT ON VIEW public.worker_overview IS 'Each worker: how long it has been silent, and what it holds.';
 
--- Name: agent_events agent_events_id_project_id_team_id_key; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.agent_events
-    ADD CONSTRAINT agent_events_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
-
 -- Name: agent_events agent_events_idempotency_key_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.agent_events
     ADD CONSTRAINT agent_events_idempotency_key_key UNIQUE (idempotency_key);
+
+-- Name: agent_events agent_events_of_project; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.agent_events
+    ADD CONSTRAINT agent_events_of_project UNIQUE (id, project_id, team_id);
 
 -- Name: agent_events agent_events_pkey; Type: CONSTRAINT
 
@@ -929,11 +965,6 @@ ALTER TABLE ONLY public.observation_counters
 ALTER TABLE ONLY public.observation_generation_job_events
     ADD CONSTRAINT observation_generation_job_events_pkey PRIMARY KEY (id);
 
--- Name: observation_generation_jobs observation_generation_jobs_id_project_id_team_id_key; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.observation_generation_jobs
-    ADD CONSTRAINT observation_generation_jobs_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
-
 -- Name: observation_generation_jobs observation_generation_jobs_idempotency_key_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
@@ -944,10 +975,15 @@ ALTER TABLE ONLY public.observation_generation_jobs
 ALTER TABLE ONLY public.observation_generation_jobs
     ADD CONSTRAINT observation_generation_jobs_pkey PRIMARY KEY (id);
 
--- Name: observation_generation_jobs observation_generation_jobs_team_id_project_id_source_type__key; Type: CONSTRAINT
+-- Name: observation_generation_jobs observation_generation_jobs_source_id_source_type_job_type__key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
-    ADD CONSTRAINT observation_generation_jobs_team_id_project_id_source_type__key UNIQUE (team_id, project_id, source_type, source_id, job_type, source_run);
+    ADD CONSTRAINT observation_generation_jobs_source_id_source_type_job_type__key UNIQUE (source_id, source_type, job_type, source_run, project_id, team_id);
+
+-- Name: observation_generation_jobs observation_jobs_of_project; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.observation_generation_jobs
+    ADD CONSTRAINT observation_jobs_of_project UNIQUE (id, project_id, team_id);
 
 -- Name: observation_sources observation_sources_observation_id_source_type_source_id_key; Type: CONSTRAINT
 
@@ -964,10 +1000,15 @@ ALTER TABLE ONLY public.observation_sources
 ALTER TABLE ONLY public.observation_sources
     ADD CONSTRAINT observation_sources_source_type_source_id_generation_job_id_key UNIQUE (source_type, source_id, generation_job_id, observation_id);
 
--- Name: observations observations_id_project_id_team_id_key; Type: CONSTRAINT
+-- Name: observations observations_generation_key_project_id_team_id_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observations
-    ADD CONSTRAINT observations_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
+    ADD CONSTRAINT observations_generation_key_project_id_team_id_key UNIQUE (generation_key, project_id, team_id);
+
+-- Name: observations observations_of_project; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_of_project UNIQUE (id, project_id, team_id);
 
 -- Name: observations observations_pkey; Type: CONSTRAINT
 
@@ -978,11 +1019,6 @@ ALTER TABLE ONLY public.observations
 
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_team_id_number_key UNIQUE (team_id, number);
-
--- Name: observations observations_team_id_project_id_generation_key_key; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.observations
-    ADD CONSTRAINT observations_team_id_project_id_generation_key_key UNIQUE (team_id, project_id, generation_key);
 
 -- Name: project_aliases project_aliases_pkey; Type: CONSTRAINT
 
@@ -1014,10 +1050,10 @@ ALTER TABLE ONLY public.provider_pauses
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (number);
 
--- Name: server_sessions server_sessions_id_project_id_team_id_key; Type: CONSTRAINT
+-- Name: server_sessions server_sessions_of_project; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.server_sessions
-    ADD CONSTRAINT server_sessions_id_project_id_team_id_key UNIQUE (id, project_id, team_id);
+    ADD CONSTRAINT server_sessions_of_project UNIQUE (id, project_id, team_id);
 
 -- Name: server_sessions server_sessions_pkey; Type: CONSTRAINT
 
@@ -1044,13 +1080,13 @@ ALTER TABLE ONLY public.team_members
 ALTER TABLE ONLY public.teams
     ADD CONSTRAINT teams_pkey PRIMARY KEY (id);
 
+-- Name: agent_events_project; Type: INDEX
+
+CREATE INDEX agent_events_project ON public.agent_events USING btree (project_id, occurred_at);
+
 -- Name: agent_events_project_session; Type: INDEX
 
 CREATE INDEX agent_events_project_session ON public.agent_events USING btree (project_id, server_session_id, occurred_at);
-
--- Name: agent_events_team_project; Type: INDEX
-
-CREATE INDEX agent_events_team_project ON public.agent_events USING btree (team_id, project_id, occurred_at);
 
 -- Name: api_keys_project; Type: INDEX
 
@@ -1074,7 +1110,7 @@ CREATE INDEX generation_lanes_held ON public.generation_lanes USING btree (worke
 
 -- Name: generation_runs_project; Type: INDEX
 
-CREATE INDEX generation_runs_project ON public.generation_runs USING btree (team_id, project_id, created_at);
+CREATE INDEX generation_runs_project ON public.generation_runs USING btree (project_id, created_at);
 
 -- Name: observation_job_events_job; Type: INDEX
 
@@ -1096,9 +1132,9 @@ CREATE INDEX observation_jobs_lane ON public.observation_generation_jobs USING b
 
 CREATE INDEX observation_jobs_session ON public.observation_generation_jobs USING btree (server_session_id, seq) WHERE (server_session_id IS NOT NULL);
 
--- Name: observation_jobs_team_project; Type: INDEX
+-- Name: observation_jobs_status; Type: INDEX
 
-CREATE INDEX observation_jobs_team_project ON public.observation_generation_jobs USING btree (team_id, project_id, status, created_at);
+CREATE INDEX observation_jobs_status ON public.observation_generation_jobs USING btree (status, team_id, project_id, created_at);
 
 -- Name: observation_sources_event; Type: INDEX
 
@@ -1116,13 +1152,21 @@ CREATE INDEX observations_content_search ON public.observations USING gin (conte
 
 CREATE INDEX observations_job ON public.observations USING btree (created_by_job_id) WHERE (created_by_job_id IS NOT NULL);
 
+-- Name: observations_project; Type: INDEX
+
+CREATE INDEX observations_project ON public.observations USING btree (project_id, created_at, id) INCLUDE (team_id, content_words);
+
 -- Name: observations_project_session; Type: INDEX
 
 CREATE INDEX observations_project_session ON public.observations USING btree (project_id, server_session_id, created_at);
 
--- Name: observations_team_project; Type: INDEX
+-- Name: observations_summaries; Type: INDEX
 
-CREATE INDEX observations_team_project ON public.observations USING btree (team_id, project_id, created_at, id) INCLUDE (content_words);
+CREATE INDEX observations_summaries ON public.observations USING btree (project_id, created_at, id) WHERE (kind = 'summary'::text);
+
+-- Name: observations_team; Type: INDEX
+
+CREATE INDEX observations_team ON public.observations USING btree (team_id, created_at, id);
 
 -- Name: project_aliases_project; Type: INDEX
 
@@ -1138,7 +1182,7 @@ CREATE UNIQUE INDEX server_sessions_external ON public.server_sessions USING btr
 
 -- Name: server_sessions_project; Type: INDEX
 
-CREATE INDEX server_sessions_project ON public.server_sessions USING btree (team_id, project_id, started_at);
+CREATE INDEX server_sessions_project ON public.server_sessions USING btree (project_id, started_at);
 
 -- Name: session_prompts_event; Type: INDEX
 
@@ -1146,7 +1190,7 @@ CREATE UNIQUE INDEX session_prompts_event ON public.session_prompts USING btree 
 
 -- Name: session_prompts_project; Type: INDEX
 
-CREATE INDEX session_prompts_project ON public.session_prompts USING btree (team_id, project_id, created_at);
+CREATE INDEX session_prompts_project ON public.session_prompts USING btree (project_id, created_at);
 
 -- Name: session_prompts_search; Type: INDEX
 

@@ -5,51 +5,95 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from typing import cast
 from uuid import UUID
 
 from cmserver.access import audit, repository
 from cmserver.access.model import Principal, Project
 from cmserver.base.db import Db
-from cmserver.base.errors import Forbidden, Invalid, NotFound
+from cmserver.base.errors import Forbidden, Invalid, Issue, NotFound
 from cmserver.base.ids import new_id, parse_id
+from cmserver.base.redaction.redact import redact
 from cmserver.base.sql import Conn
+from cmserver.base.text import KEY_MOST, UNSTORABLE
 
 _REMEMBERED_SECONDS = 30.0
 _REMEMBERED = 10_000
-_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_SCP = re.compile(r"^(?:[\w.-]+@)?([\w.-]+\.[\w-]+):(?!/*\d+/)(.+)$")
+_LONGEST = 4096  # a path, or a remote with a token in it: what is left of it counts
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_PLACE = re.compile(r"(\[[^\]]*\]|[^:]*):?(.*)", re.DOTALL)
+_HOST = re.compile(r"[\w.-]+")
 _WORKTREE = re.compile(r"/\.claude/worktrees/[^/]+/?$")
 _NO_SUCH = "There is no such project."
+_NO_NAME = f"A project is named by 1 to {KEY_MOST} characters: its address (github.com/user/repo), a name, or a path."
+_UNNAMED = "Say which project is meant, by its id or its canonical id (github.com/user/repo, a name, a path)."
 
 
 def canonical_id(text: str) -> str:
     """`host/path` for any URL form of a git remote, a path without worktree suffix, or the text itself.
 
-    The host is lower case; credentials, a port, `.git` and trailing slashes go.
+    The host is lower case; credentials, a port, query, fragment, `.git` and trailing slashes go, and so do secrets anywhere.
     """
     text = text.strip()
-    if not text or len(text) > 1000 or "\x00" in text:
-        raise Invalid("A project is named by 1 to 1,000 characters.")
-    if _SCHEME.match(text) and not text.lower().startswith("file://"):
-        rest = _SCHEME.sub("", text)
-        host, _, path = rest.partition("/")
-        host = host.rpartition("@")[2].partition(":")[0]
-        return _joined(host, path)
-    if text.lower().startswith("file://"):
-        text = text[len("file://") :]
-    elif scp := _SCP.match(text):
-        return _joined(scp[1], scp[2])
+    if len(text) > _LONGEST or UNSTORABLE.search(text):
+        raise Invalid(_NO_NAME)
+    canonical = redact(_plain(text))[0].strip()
+    if not 0 < len(canonical) <= KEY_MOST:
+        raise Invalid(_NO_NAME)
+    return canonical
+
+
+def _plain(text: str) -> str:
+    scheme = _SCHEME.match(text)
+    if scheme is not None:
+        text = text[scheme.end() :]
+        if scheme[0].lower() != "file://":
+            return _with_scheme(text)
+        text = _without_query(text)
     if text.startswith("/"):
         return _WORKTREE.sub("", text).rstrip("/") or "/"
-    host, slash, path = text.partition("/")
-    if slash and "." in host.strip("."):
-        return _joined(host, path)
-    return text
+    return _without_scheme(text) or text
+
+
+def _with_scheme(text: str) -> str:
+    """Of `[user[:password]@]host[:port]/path`."""
+    authority, slash, path = text.partition("/")
+    host, after = _host_and_rest(authority.rpartition("@")[2])
+    if after and not after.isdigit():
+        if "@" in path:  # a password with a slash in it
+            return _with_scheme(path.rpartition("@")[2])
+        path = f"{after}{slash}{path}"
+    return _joined(host, path)
+
+
+def _without_scheme(text: str) -> str | None:
+    """Of `user@host:path`, `host.example:path`, `[user@]host[:port]/path`; None when it is none of them."""
+    authority, slash, path = text.partition("/")
+    user, at, place = authority.rpartition("@")
+    host, after = _host_and_rest(_without_query(place))
+    if not _HOST.fullmatch(host) or any(map(str.isspace, authority)):
+        return None
+    is_host = bool(user) or (not at and "." in host.strip("."))  # not the `@acme` of a package's name
+    if not is_host or not (slash or after or ":" in user):
+        return None
+    if "?" in place or "#" in place:
+        path = ""
+    return _joined(host, path if after.isdigit() and slash else f"{after}{slash}{path}")
+
+
+def _host_and_rest(place: str) -> tuple[str, str]:
+    host, rest = cast("re.Match[str]", _PLACE.match(place)).groups()
+    return host, rest
 
 
 def _joined(host: str, path: str) -> str:
-    path = path.strip("/").removesuffix(".git").strip("/")
+    host = _without_query(host)
+    path = _without_query(path).strip("/").removesuffix(".git").strip("/")
     return f"{host.lower()}/{path}" if path else host.lower()
+
+
+def _without_query(text: str) -> str:
+    return text.partition("?")[0].partition("#")[0]
 
 
 def display_name(canonical: str) -> str:
@@ -74,6 +118,20 @@ class Projects:
     async def find_or_make(self, principal: Principal, named: str) -> Project:
         """Like `find`, but a canonical id that is new in the team becomes a project. Ids are never made."""
         return await self._resolve(principal, named, make=True)
+
+    async def named_or_own(self, principal: Principal, named: str | None, *, at: str, make: bool = False) -> Project:
+        """The project that is named, or else the one that the key is bound to.
+
+        Invalid when there is neither, or the name cannot be one; `at` is the path of the field that names it.
+        """
+        if named is None:
+            if principal.project_id is None:
+                raise Invalid(_UNNAMED, [Issue(at, "required")])
+            named = str(principal.project_id)
+        try:
+            return await self._resolve(principal, named, make=make)
+        except Invalid as error:
+            raise Invalid(str(error), [Issue(at, str(error))]) from error
 
     async def _resolve(self, principal: Principal, named: str, *, make: bool) -> Project:
         known = self._remembered.get((principal.team_id, named))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Literal, TextIO, cast
 
+import psycopg
 import structlog
 from structlog.typing import EventDict, Processor
 
@@ -22,6 +24,9 @@ MAX_ITEMS = 100
 # Compared with the key in lower case and with underscores. A count of `tokens` is no secret.
 _SECRET_PARTS = ("authorization", "api_key", "apikey", "password", "passwd", "secret", "cookie", "database_url")
 _SECRET_ENDS = ("token", "bootstrap_key")
+
+# What PostgreSQL adds to the sentence of an error: rows and parameters stand there.
+_ADDED = re.compile(r"\n(?:DETAIL|HINT|CONTEXT|QUERY|STATEMENT|LINE \d+): ")
 
 # Libraries whose INFO is one line for each job or request.
 _CHATTY = ("procrastinate", "httpx", "httpcore", "anthropic")
@@ -45,7 +50,7 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
     handler = _ToStandardError()
     handler.setFormatter(
         _Formatter(
-            processors=[structlog.processors.format_exc_info, _in_shape, renderer],
+            processors=[_without_rows, structlog.processors.format_exc_info, _in_shape, renderer],
             foreign_pre_chain=[structlog.contextvars.merge_contextvars],
         )
     )
@@ -93,6 +98,9 @@ class _ToStandardError(logging.StreamHandler[TextIO]):
 class _Formatter(structlog.stdlib.ProcessorFormatter):
     def format(self, record: logging.LogRecord) -> str:
         try:
+            for value in record.args.values() if isinstance(record.args, Mapping) else record.args or ():
+                if isinstance(value, BaseException):
+                    forget_rows(value)
             return super().format(record)
         except Exception as error:  # noqa: BLE001 - a log line never breaks what it tells of
             return json.dumps(
@@ -104,6 +112,43 @@ class _Formatter(structlog.stdlib.ProcessorFormatter):
                     "exception": type(error).__name__,
                 }
             )
+
+
+def forget_rows(error: BaseException) -> None:
+    """Changes what PostgreSQL's errors say, in the whole chain: the texts of users stand in the details, and must not be logged."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        waiting += [linked for linked in (one.__cause__, one.__context__) if linked is not None]
+        if isinstance(one, BaseExceptionGroup):
+            waiting += cast("BaseExceptionGroup[BaseException]", one).exceptions
+        if isinstance(one, psycopg.Error):
+            one.args = (_without_values(one),)
+
+
+def _without_values(error: psycopg.Error) -> str:
+    said = error.diag.message_primary
+    if said is None:  # from the client's side, or made in a test
+        return _ADDED.split(str(error), maxsplit=1)[0]
+    said = said.partition(': "')[0]  # invalid input syntax for type integer: "..."
+    known = [f"SQLSTATE {error.diag.sqlstate}", error.diag.constraint_name and f"constraint {error.diag.constraint_name}"]
+    return f"{said} ({', '.join(filter(None, known))})"
+
+
+def _without_rows(_logger: object, _method: str, event: EventDict) -> EventDict:
+    info: object = event.get("exc_info")
+    if info is True:
+        info = sys.exc_info()
+    error = cast("tuple[object, ...]", info)[1] if isinstance(info, tuple) else info
+    if isinstance(error, BaseException):
+        forget_rows(error)
+        record: logging.LogRecord = event["_record"]
+        if record.name == "asyncio":  # its further lines repeat the exception as it was
+            event["event"] = str(event["event"]).partition("\n")[0]
+    return event
 
 
 def _in_shape(_logger: object, _method: str, event: EventDict) -> EventDict:
@@ -153,6 +198,8 @@ def _plain(value: object, depth: int = 0) -> object:
         return {_cut(str(key), MAX_CHARS): _masked(str(key), item, depth + 1) for key, item in pairs.items()}
     if depth < MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
         return [_plain(item, depth + 1) for item in islice(cast("list[object]", value), MAX_ITEMS)]
+    if isinstance(value, BaseException):
+        forget_rows(value)
     try:
         text = str(value)
     except Exception:  # noqa: BLE001 - a __str__ of anybody

@@ -11,14 +11,15 @@ from starlette.routing import Route
 
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Forbidden, Invalid, Issue, NotFound, Unauthenticated
+from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
 from cmserver.base.http.wire import STATUS, answer, body, caller, db
 from cmserver.base.ids import from_epoch_ms
+from cmserver.base.redaction.clean import clean, decode_json
+from cmserver.base.text import storable
 from cmserver.generation.bell import Bell
 from cmserver.hooks import claude_code
 from cmserver.hooks.claude_code import HookCall
 from cmserver.ingest import session as sessions
-from cmserver.ingest.clean import clean, decode_json
 from cmserver.ingest.model import Incoming
 from cmserver.ingest.record import Recorder
 from cmserver.recall.context import context
@@ -59,15 +60,10 @@ async def post_hook(request: Request) -> Response:
 async def _project(request: Request, who: Principal, call: HookCall) -> Project:
     """The key's project; else the one the hook client names; else the folder's git remote; else the folder itself."""
     headers = request.headers
-    named = (
-        str(who.project_id)
-        if who.project_id
-        else headers.get("x-cmserver-project") or headers.get("x-cmserver-git-remote") or call.cwd
+    named = headers.get("x-cmserver-project") or headers.get("x-cmserver-git-remote") or call.cwd
+    return await cast("Projects", request.app.state.projects).named_or_own(
+        who, None if who.project_id or not named else storable(named), at="$.cwd", make=True
     )
-    if not named:
-        message = "The hook says neither a project nor a folder (cwd)."
-        raise Invalid(message, [Issue("$.cwd", "required")])
-    return await cast("Projects", request.app.state.projects).find_or_make(who, named)
 
 
 async def _start(request: Request, who: Principal, project: Project, call: HookCall, payload: object) -> None:

@@ -13,6 +13,7 @@ from typing import cast
 import msgspec
 
 from cmserver.base.errors import Invalid, Issue
+from cmserver.base.text import KEY_MOST, storable
 
 PLATFORM = "claude-code"
 
@@ -24,6 +25,7 @@ _TYPES = {
 }
 _GENERATES = {"PostToolUse", "PostToolUseFailure"}
 _SAYS_NOTHING_NEW = {"PreToolUse", "MessageDisplay", "Notification"}
+_LONGEST_PATH = 4096
 _OURS = re.compile(r"^mcp__(?:plugin_)?cmserver_")
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -57,7 +59,7 @@ def understand(payload: object, delivery_id: str | None) -> HookCall:
     return HookCall(
         name=name,
         session_id=_required(fields, "session_id"),
-        cwd=_text(fields, "cwd"),
+        cwd=_text(fields, "cwd", _LONGEST_PATH),
         event_type=None if _is_noise(name, fields) else _TYPES.get(name) or _WORDS.sub("_", name).lower(),
         source_event_id=_source_event_id(name, fields, delivery_id),
         generate=name in _GENERATES,
@@ -68,7 +70,7 @@ def understand(payload: object, delivery_id: str | None) -> HookCall:
 def session_metadata(payload: object) -> dict[str, object]:
     """What is kept of a SessionStart with the session."""
     fields = cast("dict[str, object]", payload)
-    return {key: value for key in ("cwd", "source", "model") if (value := _text(fields, key))}
+    return {key: value for key in ("cwd", "source", "model") if (value := _text(fields, key, _LONGEST_PATH))}
 
 
 def context_output(context: str) -> dict[str, object]:
@@ -86,8 +88,8 @@ def _source_event_id(name: str, fields: dict[str, object], delivery_id: str | No
     tool_use_id = _text(fields, "tool_use_id")
     if tool_use_id:
         return f"{name}:{tool_use_id}"
-    if delivery_id:
-        return f"delivery:{delivery_id}"
+    if delivery_id and len(delivery_id) <= KEY_MOST:
+        return f"delivery:{storable(delivery_id)}"
     prompt_id = _text(fields, "prompt_id")
     return f"{name}:{prompt_id}" if prompt_id and name == "UserPromptSubmit" else None
 
@@ -95,10 +97,14 @@ def _source_event_id(name: str, fields: dict[str, object], delivery_id: str | No
 def _required(fields: dict[str, object], name: str) -> str:
     text = _text(fields, name)
     if text is None:
-        raise Invalid(f"A hook's payload has a text {name}.", [Issue(f"$.{name}", "Expected a text of 1 to 1,000 characters")])
+        raise Invalid(
+            f"A hook's payload has a text {name} of 1 to {KEY_MOST} characters.",
+            [Issue(f"$.{name}", f"Expected a text of 1 to {KEY_MOST} characters")],
+        )
     return text
 
 
-def _text(fields: dict[str, object], name: str) -> str | None:
+def _text(fields: dict[str, object], name: str, most: int = KEY_MOST) -> str | None:
+    """No hook is refused for a character that cannot be stored; it is replaced."""
     value = fields.get(name)
-    return value if isinstance(value, str) and 0 < len(value) <= 1000 else None
+    return storable(value) if isinstance(value, str) and 0 < len(value) <= most else None

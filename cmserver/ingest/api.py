@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Literal, cast
@@ -13,18 +14,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cmserver.access.model import Principal, Project
+from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid, Issue, NotFound
-from cmserver.base.http.wire import answer, body, caller, convert, db, query, read
+from cmserver.base.http.wire import answer, body, caller, convert, db, query
 from cmserver.base.ids import epoch_ms, from_epoch_ms, parse_id
 from cmserver.base.live import Hub
+from cmserver.base.redaction.clean import LARGE_BYTES, clean_aside, decode_json
+from cmserver.base.text import Key, Label, Text
 from cmserver.events.wire import EventOut, event_out
 from cmserver.generation import wait
 from cmserver.generation.bell import Bell
 from cmserver.generation.model import Job
 from cmserver.ingest import session as sessions
-from cmserver.ingest.clean import clean, decode_json
 from cmserver.ingest.model import Incoming, Recorded
 from cmserver.ingest.record import Recorder
 from cmserver.observations import repository as observations
@@ -33,34 +35,33 @@ from cmserver.sessions.model import NewSession, Session
 BATCH_MOST = 500
 WAIT_SECONDS = 30.0
 
-Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 EpochMs = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 
 
 class StartIn(msgspec.Struct, rename="camel", kw_only=True):
     """POST /v1/sessions/start."""
 
-    project_id: Name | None = None
-    external_session_id: Name | None = None
-    content_session_id: Name | None = None
-    agent_id: Name | None = None
-    agent_type: Name | None = None
-    platform_source: Name | None = None
+    project_id: Key | None = None
+    external_session_id: Key | None = None
+    content_session_id: Key | None = None
+    agent_id: Key | None = None
+    agent_type: Key | None = None
+    platform_source: Label | None = None
     metadata: dict[str, object] = {}
 
 
 class EventIn(msgspec.Struct, rename="camel", kw_only=True):
     """POST /v1/events, and one item of /v1/events/batch."""
 
-    event_type: Annotated[str, Meta(min_length=1, max_length=200)]
-    project_id: Name | None = None
+    event_type: Annotated[Text, Meta(min_length=1, max_length=200)]
+    project_id: Key | None = None
     source_type: Literal["hook", "worker", "provider", "server", "api"] = "api"
     occurred_at_epoch: EpochMs | None = None
     server_session_id: UUID | None = None
-    content_session_id: Name | None = None
-    memory_session_id: str | None = None
-    platform_source: Name | None = None
-    source_event_id: Name | None = None
+    content_session_id: Key | None = None
+    memory_session_id: Text | None = None
+    platform_source: Label | None = None
+    source_event_id: Key | None = None
     payload: object = None
     metadata: dict[str, object] = {}
 
@@ -163,16 +164,18 @@ def job_out(job: Job) -> GenerationJobOut:
 async def post_session_start(request: Request) -> Response:
     """Make a session, or find it by the agent's id; one that had ended goes on."""
     who = await caller(request, Principal, "sessions:write")
-    asked = await read(request, StartIn)
-    project = await _project(request, who, asked.project_id, "$.projectId")
-    metadata = clean(asked.metadata, field_max_chars=_field_max_chars(request)).value
+    raw = await body(request)
+    asked = convert(decode_json(raw or b"{}"), StartIn)
+    project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId", make=True)
+    most = cast("int", request.app.state.field_max_chars)
+    metadata = await clean_aside(asked.metadata, field_max_chars=most, size_bytes=len(raw), at="$.metadata")
     new = NewSession(
         external_session_id=asked.external_session_id or asked.content_session_id,
         content_session_id=asked.content_session_id,
         agent_id=asked.agent_id,
         agent_type=asked.agent_type,
         platform_source=asked.platform_source,
-        metadata=cast("dict[str, object]", metadata),
+        metadata=cast("dict[str, object]", metadata.value),
     )
     session, is_new = await db(request).in_tenant(who.team_id, lambda conn: sessions.start(conn, who, project, new))
     return answer(SessionAnswer(session=session_out(session)), 201 if is_new else 200)
@@ -213,13 +216,16 @@ async def post_events_batch(request: Request) -> Response:
         message = f"A batch is a JSON array of 1 to {BATCH_MOST} events."
         raise Invalid(message, [Issue("$", message)])
     asked = [convert(item, EventIn, at=f"$[{place}]") for place, item in enumerate(cast("list[object]", items))]
-    size = len(raw) // len(asked)
-    incoming = [await _incoming(request, who, one, options, f"$[{place}]", size) for place, one in enumerate(asked)]
+    sizes = [_size(one) if len(raw) >= LARGE_BYTES else 0 for one in asked]
+    incoming = [
+        await _incoming(request, who, one, options, f"$[{place}]", size)
+        for place, (one, size) in enumerate(zip(asked, sizes, strict=True))
+    ]
     return answer({"events": await _recorded(request, who, incoming, options)}, 201)
 
 
 async def _incoming(request: Request, who: Principal, asked: EventIn, options: EventsQuery, at: str, size_bytes: int) -> Incoming:
-    project = await _project(request, who, asked.project_id, f"{at}.projectId")
+    project = await _projects(request).named_or_own(who, asked.project_id, at=f"{at}.projectId", make=True)
     occurred = asked.occurred_at_epoch
     return Incoming(
         project=project,
@@ -268,21 +274,16 @@ async def _waited(request: Request, who: Principal, recorded: Sequence[Recorded]
     return told
 
 
-async def _project(request: Request, who: Principal, named: str | None, path: str) -> Project:
-    """The project that is named, or the one that the key is bound to. A new name becomes a project."""
-    if named is None:
-        if who.project_id is None:
-            message = "Say which project this belongs to, by its id or its canonical id (github.com/user/repo, a name, a path)."
-            raise Invalid(message, [Issue(path, "required")])
-        named = str(who.project_id)
+def _projects(request: Request) -> Projects:
+    return cast("Projects", request.app.state.projects)
+
+
+def _size(one: EventIn) -> int:
+    """In bytes, as JSON."""
     try:
-        return await cast("Projects", request.app.state.projects).find_or_make(who, named)
-    except Invalid as error:
-        raise Invalid(str(error), [Issue(path, str(error))]) from error
-
-
-def _field_max_chars(request: Request) -> int:
-    return cast("int", request.app.state.field_max_chars)
+        return len(msgspec.json.encode([one.payload, one.metadata]))
+    except UnicodeEncodeError:  # lone surrogates
+        return len(json.dumps([one.payload, one.metadata]))
 
 
 routes = [

@@ -31,7 +31,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     platform_source: str | None = None
     metadata: dict[str, object] = {}
     size_bytes: int = 0
-    """How large the body was that it came in."""
+    """About how large it is as JSON; a part of a small body may be 0."""
     at: str = "$"
     """Where the event stands in the body, for the paths of what is wrong with it."""
 

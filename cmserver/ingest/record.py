@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import cast
 from uuid import UUID
@@ -13,25 +12,23 @@ from psycopg import errors
 from cmserver.access.audit import request_id
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
-from cmserver.base.errors import Invalid, Issue, NotFound
+from cmserver.base.errors import NotFound
 from cmserver.base.ids import new_id
+from cmserver.base.redaction.clean import clean_aside
 from cmserver.base.sql import Conn
 from cmserver.events import repository as events
 from cmserver.events.model import Event
 from cmserver.generation import repository as generation
 from cmserver.generation.bell import Bell
-from cmserver.generation.model import JOB_FOR_EVENT, Job
+from cmserver.generation.model import JOB_FOR_EVENT, Asker, Job
 from cmserver.ingest import repository
-from cmserver.ingest.clean import Cleaned, clean
 from cmserver.ingest.identity import event_key, job_key, payload_hash
 from cmserver.ingest.model import PROMPT_TYPES, Incoming, Recorded, Row, Written
-from cmserver.ingest.repository import Asker
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.start import find_or_make
 
 _REMEMBERED_SESSIONS = 20_000
-_LARGE_BYTES = 200_000
 _SESSION_KEY = "agent_events_server_session_id"
 _PROJECT_GONE = "There is no such project."
 _SESSION_GONE = "There is no such session in this project."
@@ -106,16 +103,14 @@ class Recorder:
         keys = list(dict.fromkeys(row.idempotency_key for row in rows))
         async with self._db.tenant(principal.team_id) as conn:
             stored = await events.by_keys(conn, principal.team_id, keys)
-            jobs = [await generation.job_of_event(conn, principal.team_id, event.id) for event in stored]
-        return {key: Recorded(event=event, job=job, is_new=False) for key, event, job in zip(keys, stored, jobs, strict=True)}
+            jobs = await generation.jobs_of_events(conn, principal.team_id, [event.id for event in stored])
+        known = zip(keys, stored, strict=True)
+        return {key: Recorded(event=event, job=jobs.get(event.id), is_new=False) for key, event in known}
 
     async def _row(self, principal: Principal, one: Incoming, place: int) -> Row:
-        try:
-            payload = await self._clean(one.payload, one.size_bytes)
-            metadata = await self._clean(one.metadata, 0)
-        except Invalid as error:
-            issues = [Issue(issue.path.replace("$", f"{one.at}.payload", 1), issue.message) for issue in error.issues]
-            raise Invalid(str(error), issues) from error
+        most, size = self._field_max_chars, one.size_bytes
+        payload = await clean_aside(one.payload, field_max_chars=most, size_bytes=size, at=f"{one.at}.payload")
+        metadata = await clean_aside(one.metadata, field_max_chars=most, size_bytes=size, at=f"{one.at}.metadata")
         # Over what was sent, not over what is kept: two payloads that differ only in a cut part stay two.
         said = payload_hash(self._secret, one.payload)
         noted = {"replaced": payload.replaced, "redactions": payload.redactions, "trimmed": payload.trimmed}
@@ -157,19 +152,13 @@ class Recorder:
             platform_source=one.platform_source,
             origin=one.origin,
             generate=one.generate and one.event_type not in PROMPT_TYPES,
-            size_chars=len(text),
+            size_chars=len(text.decode()),
             payload=msgspec.Raw(text),
             metadata={**told, "cleaned": cleaned} if cleaned else told,
             occurred_at=one.occurred_at,
             place=place,
             prompt=prompt if session_id else None,
         )
-
-    async def _clean(self, value: object, size_bytes: int) -> Cleaned:
-        if size_bytes < _LARGE_BYTES:
-            return clean(value, field_max_chars=self._field_max_chars)
-        # Hostile megabytes can take seconds: others are served, and heartbeats go on, in between.
-        return await asyncio.to_thread(clean, value, field_max_chars=self._field_max_chars)
 
     async def _session_id(self, principal: Principal, one: Incoming) -> UUID | None:
         """Our session for the agent's id, found or made."""

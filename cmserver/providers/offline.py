@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from cmserver.providers.model import Completion, Prompt
 from cmserver.providers.rules.story import tell
 from cmserver.providers.rules.summaries import summarise
+
+_LARGE = 50_000
+"""Bytes of JSON from which a prompt is read in a thread, so that the worker's heartbeats go on meanwhile."""
 
 
 class Offline:
@@ -18,5 +23,7 @@ class Offline:
 
     async def complete(self, prompt: Prompt) -> Completion:
         """Answer any prompt; never raises ProviderError, and costs nothing."""
-        answer = summarise(prompt) if prompt.kind == "summary" else tell(prompt)
+        rules = summarise if prompt.kind == "summary" else tell
+        large = len(msgspec.json.encode(prompt)) > _LARGE
+        answer = await asyncio.to_thread(rules, prompt) if large else rules(prompt)
         return Completion(text=msgspec.json.encode(answer).decode(), model="rules")

@@ -9,40 +9,40 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from cmserver.access.model import Principal, Project
+from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Invalid, Issue
 from cmserver.base.http.wire import answer, caller, db, query, read
 from cmserver.base.ids import epoch_ms
+from cmserver.base.text import Key, Text
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import ObservationOut, kind_shown, observation_out
 from cmserver.recall.context import context, title_shown, tokens_shown
 from cmserver.recall.model import Hit
 from cmserver.recall.search import search
 
-Text = Annotated[str, msgspec.Meta(min_length=1)]
+Query = Annotated[Text, msgspec.Meta(min_length=1)]
 
 
 class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     """POST /v1/search. A key that is bound to a project need not name it. Other keys of claude-mem's clients have no effect."""
 
-    query: Text
-    project_id: str | None = None
+    query: Query
+    project_id: Key | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
 
 
 class ContextIn(msgspec.Struct, rename="camel", kw_only=True):
     """POST /v1/context."""
 
-    query: Text
-    project_id: str | None = None
+    query: Query
+    project_id: Key | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=50)] = 10
 
 
 class ContextQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """GET /v1/context. `format=text`, or a request that accepts text/plain, gives only the text."""
 
-    project: str | None = None
+    project: Key | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
     format: Literal["json", "text"] | None = None
 
@@ -82,7 +82,7 @@ async def post_search(request: Request) -> Response:
     """Search a project's observations, the best first."""
     who = await caller(request, Principal, "observations:read")
     asked = await read(request, SearchIn)
-    project = await _project(request, who, asked.project_id, "$.projectId")
+    project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId")
     async with db(request).tenant(who.team_id) as conn:
         hits = await search(conn, who, project, asked.query, asked.limit)
     return answer(SearchOut(observations=_shown(hits)))
@@ -92,7 +92,7 @@ async def post_context(request: Request) -> Response:
     """Search, with the texts of what was found in one, ready for a model."""
     who = await caller(request, Principal, "observations:read")
     asked = await read(request, ContextIn)
-    project = await _project(request, who, asked.project_id, "$.projectId")
+    project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId")
     async with db(request).tenant(who.team_id) as conn:
         hits = await search(conn, who, project, asked.query, asked.limit, via="context")
     text = "\n\n".join(hit.observation.content for hit in hits)
@@ -103,7 +103,7 @@ async def get_context(request: Request) -> Response:
     """The index of a project's newest observations; `format=text` gives only the text."""
     who = await caller(request, Principal, "observations:read")
     asked = query(request, ContextQuery)
-    project = await _project(request, who, asked.project, "$.project")
+    project = await _projects(request).named_or_own(who, asked.project, at="$.project")
     async with db(request).tenant(who.team_id) as conn:
         told = await context(conn, who, project, asked.limit)
     if asked.format == "text" or (asked.format is None and _wants_text(request)):
@@ -130,11 +130,8 @@ def _wants_text(request: Request) -> bool:
     return "text/plain" in accepted and "application/json" not in accepted
 
 
-async def _project(request: Request, who: Principal, named: str | None, path: str) -> Project:
-    if named is None and who.project_id is None:
-        message = "Say which project this is about, by its id or its canonical id (github.com/user/repo, a name, a path)."
-        raise Invalid(message, [Issue(path, "required")])
-    return await cast("Projects", request.app.state.projects).find(who, str(who.project_id) if named is None else named)
+def _projects(request: Request) -> Projects:
+    return cast("Projects", request.app.state.projects)
 
 
 routes = [

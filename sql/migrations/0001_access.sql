@@ -28,7 +28,7 @@ CREATE UNIQUE INDEX teams_name ON teams (name) WHERE archived_at IS NULL;
 CREATE TABLE projects (
     id           uuid PRIMARY KEY,
     team_id      uuid NOT NULL REFERENCES teams (id) ON DELETE CASCADE,
-    canonical_id text NOT NULL CHECK (canonical_id <> '' AND length(canonical_id) <= 1000),
+    canonical_id text NOT NULL CHECK (canonical_id <> '' AND length(canonical_id) <= 500),
     name         text NOT NULL CHECK (name <> ''),
     metadata     jsonb NOT NULL DEFAULT '{}',
     archived_at  timestamptz,
@@ -40,7 +40,7 @@ CREATE TABLE projects (
 
 CREATE TABLE project_aliases (
     team_id    uuid NOT NULL,
-    alias      text NOT NULL CHECK (alias <> '' AND length(alias) <= 1000),
+    alias      text NOT NULL CHECK (alias <> '' AND length(alias) <= 500),
     project_id uuid NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (team_id, alias),

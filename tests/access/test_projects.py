@@ -33,6 +33,16 @@ from tests.conftest import Cast, mint
         ("orders", "orders"),
         ("my project", "my project"),
         ("team/orders", "team/orders"),
+        ("ssh://git@github.com:user/repo", "github.com/user/repo"),
+        ("github.com:8443/user/repo", "github.com/user/repo"),
+        ("https://[::1]:8080/repo.git", "[::1]/repo"),
+        ("git@work:user/repo.git", "work/user/repo"),
+        ("@acme/orders", "@acme/orders"),
+        ("medium.com/@user/repo", "medium.com/@user/repo"),
+        ("alice@example.com", "alice@example.com"),
+        ("C:/Users/alice@work/my.app", "C:/Users/alice@work/my.app"),
+        ("/srv/c#/what?/orders", "/srv/c#/what?/orders"),
+        ("Foo 1.2/orders", "Foo 1.2/orders"),
     ],
 )
 def test_a_name_has_one_canonical_form(named: str, canonical: str):
@@ -40,7 +50,38 @@ def test_a_name_has_one_canonical_form(named: str, canonical: str):
     assert canonical_id(canonical) == canonical
 
 
-@pytest.mark.parametrize("named", ["", "   ", "x" * 1001, "a\x00b"])
+TOKEN = "ghp_" + "a1B2c3D4e5" * 4
+
+
+@pytest.mark.parametrize(
+    ("named", "canonical"),
+    [
+        (f"{TOKEN}@github.com/acme/x", "github.com/acme/x"),
+        ("alice:hunter2@github.com/acme/x.git", "github.com/acme/x"),
+        ("alice:hunter2@github.com:acme/x.git", "github.com/acme/x"),
+        ("alice:hunter2@gitbox/acme/x", "gitbox/acme/x"),
+        ("alice:hunter2@gitbox", "gitbox"),
+        ("https://alice:hun/ter2@github.com/acme/x", "github.com/acme/x"),
+        ("https://github.com/acme/x.git?access_token=hunter2#readme", "github.com/acme/x"),
+        ("https://github.com?access_token=hunter2", "github.com"),
+        ("github.com/acme/x?access_token=hunter2", "github.com/acme/x"),
+        ("github.com/acme/x#hunter2", "github.com/acme/x"),
+        ("git@github.com:acme/x.git?access_token=hunter2", "github.com/acme/x"),
+        ("file:///srv/x?access_token=hunter2", "/srv/x"),
+        (f"https://{'x' * 900}@github.com/acme/x", "github.com/acme/x"),
+        (f"/srv/{TOKEN}/x", "/srv/[redacted:github_token]/x"),
+        (f"github.com/{TOKEN}/x", "github.com/[redacted:github_token]/x"),
+        (f"my {TOKEN}", "my [redacted:github_token]"),
+        (f"my.{TOKEN}", "my.[redacted:github_token]"),
+        ("<private>orders</private>", "[redacted:private]"),
+    ],
+)
+def test_no_credential_stays_in_a_name(named: str, canonical: str):
+    assert canonical_id(named) == canonical
+    assert canonical_id(canonical) == canonical
+
+
+@pytest.mark.parametrize("named", ["", "   ", "x" * 501, "a\x00b", "a\ud800", "https://", "<system-reminder>x", "/" * 5000])
 def test_what_cannot_name_a_project_is_refused(named: str):
     with pytest.raises(Invalid):
         canonical_id(named)
@@ -107,3 +148,54 @@ async def test_projects_over_http(client: httpx.AsyncClient, cast: Cast):
     assert (found.status_code, found.json()["project"]["id"]) == (200, made.json()["project"]["id"])
     assert unknown_key.status_code == 400
     assert unknown_key.json()["issues"] == [{"path": "$.nmae", "message": "Unknown field"}]
+
+
+async def test_what_a_project_is_called_and_noted_is_redacted(client: httpx.AsyncClient, cast: Cast, db: Db):
+    body = {
+        "canonicalId": f"{TOKEN}@github.com/acme/shop?access_token=hunter2",
+        "name": f"Shop {TOKEN}",
+        "metadata": {"aws": "AKIA" + "ABCDEFGH12345678", "db": {"password": "hunter2"}, "note": "<private>x</private>y"},
+    }
+
+    response = await client.post("/v1/projects", json=body, headers=cast.alice.headers)
+
+    assert response.status_code == 201
+    async with db.system() as conn:
+        cursor = await conn.execute(
+            "SELECT canonical_id, name, metadata FROM projects WHERE id = %s", [response.json()["project"]["id"]]
+        )
+        assert await cursor.fetchall() == [
+            (
+                "github.com/acme/shop",
+                "Shop [redacted:github_token]",
+                {
+                    "aws": "[redacted:aws_access_key]",
+                    "db": {"password": "[redacted:password]"},
+                    "note": "[redacted:private]y",
+                },
+            )
+        ]
+
+
+async def test_what_cannot_name_a_project_is_refused_by_its_path(client: httpx.AsyncClient, cast: Cast):
+    response = await client.post("/v1/projects", json={"canonicalId": "https://"}, headers=cast.alice.headers)
+
+    assert response.status_code == 400
+    assert response.json()["issues"][0]["path"] == "$.canonicalId"
+
+
+async def test_the_project_is_the_one_that_is_named_or_else_the_key_s_own(db: Db, cast: Cast):
+    projects, project = Projects(db), cast.alice.project
+    bound, _ = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=project.id)
+
+    named = await projects.named_or_own(cast.alice.principal, "orders", at="$.projectId")
+    own = await projects.named_or_own(bound, None, at="$.projectId")
+    made = await projects.named_or_own(cast.alice.principal, "new", at="$.projectId", make=True)
+
+    assert (named.id, own.id, made.canonical_id) == (project.id, project.id, "new")
+    with pytest.raises(NotFound):
+        await projects.named_or_own(cast.alice.principal, "newer", at="$.projectId")
+    for wrong in (None, "a\x00"):
+        with pytest.raises(Invalid) as refused:
+            await projects.named_or_own(cast.alice.principal, wrong, at="$.projectId")
+        assert [issue.path for issue in refused.value.issues] == ["$.projectId"]

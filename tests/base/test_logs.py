@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -7,8 +8,10 @@ from datetime import datetime
 from typing import Literal
 from uuid import uuid4
 
+import psycopg
 import pytest
 import structlog
+from psycopg import errors
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.base import logs
@@ -106,6 +109,95 @@ def test_an_exception_is_text_in_one_field_ours_and_theirs(lines: Lines):
         assert record["level"] == "error"
         assert str(record["exception"]).startswith("Traceback (most recent call last):\n")
         assert str(record["exception"]).endswith("ValueError: broken")
+
+
+INVALID_JSON = """SELECT '{"password":"hunter2' ::jsonb"""
+FAILING_ROW = "INSERT INTO t VALUES ('hunter2', 1)"
+INVALID_NUMBER = "SELECT 'hunter2'::int"
+
+
+@pytest.fixture
+def table(empty_database: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        conn.execute("CREATE TABLE t (text text, n int CONSTRAINT n_is_zero CHECK (n = 0))")
+        yield conn
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        (INVALID_JSON, ["InvalidTextRepresentation", "invalid input syntax for type json", "22P02"]),
+        (FAILING_ROW, ["CheckViolation", "violates check constraint", "23514", "constraint n_is_zero"]),
+        (INVALID_NUMBER, ["InvalidTextRepresentation", "invalid input syntax for type integer", "22P02"]),
+    ],
+)
+def test_what_users_wrote_does_not_come_out_of_postgresql_s_errors(
+    table: psycopg.Connection,
+    capsys: pytest.CaptureFixture[str],
+    log_format: Literal["json", "console"],
+    statement: str,
+    kept: list[str],
+):
+    log = a_logger(log_format)
+
+    def failed() -> psycopg.Error:
+        try:
+            table.execute(statement.encode())
+        except psycopg.Error as error:
+            return error
+        raise AssertionError
+
+    try:
+        try:
+            raise failed()
+        except psycopg.Error as error:
+            raise RuntimeError("no luck") from error
+    except RuntimeError:
+        log.exception("request.failed")
+        logging.getLogger("uvicorn.error").exception("Exception in ASGI application")
+    try:
+        try:
+            raise failed()
+        except psycopg.Error:
+            raise RuntimeError from None
+    except RuntimeError as error:
+        log.warning("batch.failed", exc_info=error)
+    log.error("batch.failed", exc_info=ExceptionGroup("several", [ValueError(), failed()]))
+    log.warning("batch.failed", error=failed(), errors=[failed()])
+    logging.getLogger("procrastinate").warning("Failed: %s (%r)", failed(), failed())
+
+    written = capsys.readouterr().err
+    assert "hunter2" not in written
+    assert all(written.count(part) >= 3 for part in kept)
+
+
+def test_an_error_that_was_made_by_hand_keeps_its_first_sentence(lines: Lines):
+    log = a_logger()
+
+    log.error("request.failed", exc_info=errors.UniqueViolation("taken\nDETAIL:  Key (name)=(hunter2) already exists."))
+    log.error("request.failed", exc_info=psycopg.OperationalError("connection failed\n\tIs the server running?"))
+
+    first, second = lines()
+    assert str(first["exception"]).endswith("UniqueViolation: taken")
+    assert "Is the server running?" in str(second["exception"])
+
+
+async def test_a_forgotten_task_does_not_tell_what_users_wrote(table: psycopg.Connection, lines: Lines):
+    a_logger()
+    loop = asyncio.get_running_loop()
+
+    try:
+        table.execute(FAILING_ROW)
+    except psycopg.Error as error:
+        loop.default_exception_handler(
+            {"message": "Task exception was never retrieved", "exception": error, "task": f"<Task exception={error!r}>"}
+        )
+
+    (record,) = lines()
+    assert record["event"] == "Task exception was never retrieved"
+    assert "CheckViolation" in str(record["exception"])
+    assert "hunter2" not in str(record)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import pytest
 
@@ -11,6 +13,7 @@ from cmserver.generation.bell import Bell
 from cmserver.hooks.claude_code import understand
 from tests.conftest import Cast, mint
 from tests.generation.tools import Outbox, Scripted
+from tests.ingest.test_api import four_bytes_each
 
 HOOK = "/v1/hooks/claude-code"
 COMMON = {"session_id": "fb927459", "cwd": "/home/alice/src/orders", "prompt_id": "p1"}
@@ -121,3 +124,41 @@ async def test_an_unknown_client_is_told_which_there_are(client: httpx.AsyncClie
 
     assert response.status_code == 404
     assert "claude-code" in response.json()["message"]
+
+
+@pytest.mark.parametrize("character", ["\x00", "\ud800"])
+async def test_no_hook_is_refused_for_a_character_that_cannot_be_stored(
+    client: httpx.AsyncClient, cast: Cast, db: Db, character: str
+):
+    names = ("session_id", "tool_use_id", "cwd", "prompt_id", "agent_id", "agent_type", "source", "model")
+    fields = {name: f"{name}{character}" for name in names}
+
+    for hook in ("SessionStart", "UserPromptSubmit", "PostToolUse", "SessionEnd", f"New{character}"):
+        body = json.dumps({**fields, "hook_event_name": hook})
+        assert (await client.post(HOOK, content=body, headers=cast.alice.headers)).status_code == 200
+
+    async with db.system() as conn:
+        cursor = await conn.execute(
+            "SELECT DISTINCT s.external_session_id, p.canonical_id, s.metadata ->> 'model' FROM agent_events e"
+            " JOIN server_sessions s ON s.id = e.server_session_id JOIN projects p ON p.id = e.project_id"
+        )
+        assert await cursor.fetchall() == [("session_id\ufffd", "cwd\ufffd", "model\ufffd")]
+        cursor = await conn.execute("SELECT source_event_id FROM agent_events WHERE event_type = 'tool_use'")
+        assert await cursor.fetchall() == [("PostToolUse:tool_use_id\ufffd",)]
+
+
+async def test_the_longest_session_id_is_stored_and_a_longer_one_refused(client: httpx.AsyncClient, cast: Cast):
+    longest = four_bytes_each(500)
+
+    taken = await client.post(HOOK, json=payload("SessionStart", session_id=longest), headers=cast.alice.headers)
+    refused = await client.post(HOOK, json=payload("SessionStart", session_id=longest + "a"), headers=cast.alice.headers)
+
+    assert [taken.status_code, refused.status_code] == [200, 400]
+    assert refused.json()["issues"] == [{"path": "$.session_id", "message": "Expected a text of 1 to 500 characters"}]
+
+
+async def test_a_hook_that_names_neither_project_nor_folder_is_told_so(client: httpx.AsyncClient, cast: Cast):
+    response = await client.post(HOOK, json=payload("Stop", cwd=None), headers=cast.alice.headers)
+
+    assert response.status_code == 400
+    assert response.json()["issues"] == [{"path": "$.cwd", "message": "required"}]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 from psycopg import sql
 
+from cmserver.access.model import Principal
 from cmserver.base.db import Db
+from cmserver.ingest.model import Incoming, Recorded
+from cmserver.ingest.record import Recorder
 from tests.conftest import Cast, mint
 
 
@@ -188,6 +194,150 @@ async def test_nul_and_lone_surrogates_are_replaced_and_counted(client: httpx.As
     assert response.json()["event"]["payload"] == {"text": "a\ufffdb\ufffdc"}
     assert response.json()["event"]["metadata"]["cleaned"]["replaced"] == 2
     assert await count(db, "agent_events") == 1
+
+
+UNSTORABLE = "A character that cannot be stored (NUL, or half of a surrogate pair) is in the text"
+
+
+@pytest.mark.parametrize("character", ["\x00", "\ud800"])
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/events", "eventType"),
+        ("/v1/events", "projectId"),
+        ("/v1/events", "contentSessionId"),
+        ("/v1/events", "platformSource"),
+        ("/v1/events", "sourceEventId"),
+        ("/v1/sessions/start", "projectId"),
+        ("/v1/sessions/start", "externalSessionId"),
+        ("/v1/sessions/start", "contentSessionId"),
+        ("/v1/sessions/start", "agentId"),
+        ("/v1/sessions/start", "agentType"),
+        ("/v1/sessions/start", "platformSource"),
+        ("/v1/projects", "canonicalId"),
+        ("/v1/projects", "name"),
+    ],
+)
+async def test_a_name_that_cannot_be_stored_is_refused_by_its_path(
+    client: httpx.AsyncClient, cast: Cast, path: str, name: str, character: str
+):
+    fields: dict[str, object] = {"canonicalId": "x"} if path == "/v1/projects" else event()
+
+    response = await client.post(path, content=json.dumps(fields | {name: f"a{character}b"}), headers=cast.alice.headers)
+
+    assert response.status_code == 400
+    assert response.json()["issues"] == [{"path": f"$.{name}", "message": UNSTORABLE}]
+    assert response.json()["message"] == f"{UNSTORABLE} at $.{name}."
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"serverSessionId": "\ud800"}, "$.serverSessionId"),
+        ({"sourceType": "\ud800"}, "$.sourceType"),
+        ({"\ud800": 1}, "$"),
+        ({"payload": {"\ud800": [[[1]]] * 2}}, None),
+    ],
+)
+async def test_half_a_surrogate_pair_anywhere_is_no_failure_of_ours(
+    client: httpx.AsyncClient, cast: Cast, fields: dict[str, object], path: str | None
+):
+    one = await client.post("/v1/events", content=json.dumps(event(**fields)), headers=cast.alice.headers)
+    batch = await client.post("/v1/events/batch", content=json.dumps([event(**fields)]), headers=cast.alice.headers)
+
+    if path is None:
+        assert [one.status_code, batch.status_code] == [201, 201]
+    else:
+        assert [one.status_code, batch.status_code] == [400, 400]
+        assert one.json()["issues"] == [{"path": path, "message": UNSTORABLE}]
+        assert batch.json()["issues"] == [{"path": path.replace("$", "$[0]"), "message": UNSTORABLE}]
+
+
+async def test_the_path_to_what_is_too_deep_can_be_told_whatever_it_leads_through(client: httpx.AsyncClient, cast: Cast):
+    deep: object = 1
+    for _ in range(80):
+        deep = {"\ud800": deep}
+
+    told = await client.post("/v1/events", content=json.dumps(event(payload=deep)), headers=cast.alice.headers)
+    started = await client.post("/v1/sessions/start", content=json.dumps(event(metadata={"a": deep})), headers=cast.alice.headers)
+
+    assert [told.status_code, started.status_code] == [400, 400]
+    assert told.json()["issues"][0]["path"].startswith("$.payload.\ufffd.\ufffd")
+    assert started.json()["issues"][0]["path"].startswith("$.metadata.a.\ufffd")
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/sessions/start", "/v1/projects"])
+async def test_metadata_is_made_safe_to_store(client: httpx.AsyncClient, cast: Cast, path: str):
+    token = "ghp_" + "a1B2c3D4e5" * 4
+    metadata = {"a\x00\ud800": "b\ud800\x00", "token": token, "text": "<private>mine</private> yours"}
+    fields: dict[str, object] = {"canonicalId": "x"} if path == "/v1/projects" else event()
+
+    response = await client.post(path, content=json.dumps(fields | {"metadata": metadata}), headers=cast.alice.headers)
+
+    assert response.status_code == 201
+    (told,) = [one["metadata"] for one in response.json().values() if "metadata" in one]
+    told.pop("cleaned", None)
+    assert told == {
+        "a\ufffd\ufffd": "b\ufffd\ufffd",
+        "token": "[redacted:github_token]",
+        "text": "[redacted:private] yours",
+    }
+
+
+def four_bytes_each(characters: int) -> str:
+    """A text that PostgreSQL cannot compress, of characters of four bytes."""
+    return "".join(map(chr, random.Random(5).choices(range(0x10000, 0x110000), k=characters)))
+
+
+async def test_the_longest_ids_fit_into_every_index(client: httpx.AsyncClient, cast: Cast):
+    longest, label = four_bytes_each(500), four_bytes_each(100)
+    ids = {
+        "projectId": longest,
+        "contentSessionId": longest,
+        "externalSessionId": longest,
+        "sourceEventId": longest,
+        "agentId": longest,
+        "agentType": longest,
+        "platformSource": label,
+    }
+
+    started = await client.post("/v1/sessions/start", json=ids, headers=cast.alice.headers)
+    told = await client.post("/v1/events", json=event(**ids), headers=cast.alice.headers)
+
+    assert [started.status_code, told.status_code] == [201, 201]
+    assert started.json()["session"]["externalSessionId"] == longest
+    assert told.json()["event"]["serverSessionId"] == started.json()["session"]["id"]
+    for name, text in ids.items():
+        refused = await client.post("/v1/sessions/start", json=ids | {name: text + "a"}, headers=cast.alice.headers)
+        refused_event = await client.post("/v1/events", json=event(**(ids | {name: text + "a"})), headers=cast.alice.headers)
+        known_to = [
+            one
+            for one, where in ((refused, "sourceEventId"), (refused_event, "externalSessionId agentId agentType"))
+            if name not in where
+        ]
+        assert [one.status_code for one in known_to] == [400] * len(known_to)
+        assert {one.json()["issues"][0]["path"] for one in known_to} == {f"$.{name}"}
+
+
+async def test_each_event_of_a_large_batch_is_as_large_as_it_is(
+    client: httpx.AsyncClient, cast: Cast, monkeypatch: pytest.MonkeyPatch
+):
+    sizes: list[list[int]] = []
+    record = Recorder.record
+
+    async def noted(self: Recorder, principal: Principal, incoming: Sequence[Incoming], *, at_once: bool = False) -> list[Recorded]:
+        sizes.append([one.size_bytes for one in incoming])
+        return await record(self, principal, incoming, at_once=at_once)
+
+    monkeypatch.setattr(Recorder, "record", noted)
+    small = [event(payload={"n": n}) for n in range(20)]
+    large = [event(payload="x" * 300_000), event(metadata={"m": "y" * 300_000}), event(payload="\ud800" + "z" * 300_000)]
+
+    response = await client.post("/v1/events/batch", content=json.dumps(small + large), headers=cast.alice.headers)
+
+    assert response.status_code == 201
+    assert max(sizes[0][:20]) < 1_000
+    assert min(sizes[0][20:]) > 300_000
 
 
 async def test_without_a_key_or_with_a_wrong_one_nothing_is_stored(client: httpx.AsyncClient, cast: Cast, db: Db):

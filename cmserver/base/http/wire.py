@@ -24,6 +24,8 @@ from cmserver.base.errors import (
     Unauthenticated,
     Unavailable,
 )
+from cmserver.base.redaction.clean import decode_json
+from cmserver.base.text import STORABLE_PATTERN, WHY_UNSTORABLE
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -82,14 +84,8 @@ def _too_large(limit: int) -> str:
 
 
 async def read(request: Request, type_: type[T]) -> T:
-    """The body as a wire Struct; Invalid with the path of the wrong field."""
-    raw = await body(request)
-    try:
-        return msgspec.json.decode(raw or b"{}", type=type_)
-    except msgspec.ValidationError as error:
-        raise invalid(error) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(f"The body is not JSON: {error}.") from error
+    """The body (none is `{}`) as a wire Struct; Invalid with the path of the wrong field."""
+    return convert(decode_json(await body(request) or b"{}"), type_)
 
 
 def convert(value: object, type_: type[T], *, at: str = "$") -> T:
@@ -98,6 +94,14 @@ def convert(value: object, type_: type[T], *, at: str = "$") -> T:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         raise invalid(error, at=at) from error
+    except UnicodeEncodeError as error:  # msgspec reads an unknown name or an id as UTF-8 before it judges it
+        path = _path_of(error.object, value, at)
+        raise Invalid(f"{WHY_UNSTORABLE} at {path}.", [Issue(path, WHY_UNSTORABLE)]) from error
+
+
+def _path_of(text: str, value: object, at: str) -> str:
+    members = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    return next((f"{at}.{name}" for name, inner in members.items() if inner == text), at)
 
 
 def query(request: Request, type_: type[T]) -> T:
@@ -112,7 +116,7 @@ def invalid(error: msgspec.ValidationError, *, at: str = "$") -> Invalid:
     """Msgspec's sentence as ours, with the field's path apart."""
     match = cast("re.Match[str]", _WHERE.match(str(error)))
     path = at + (match["path"] or "$")[1:]
-    what = match["what"]
+    what = WHY_UNSTORABLE if repr(STORABLE_PATTERN) in match["what"] else match["what"]
     if field := _FIELD.search(what):
         path, what = f"{path}.{field['name']}", _WITHOUT_NAME[field["how"]]
     return Invalid(f"{what} at {path}.", [Issue(path, what)])

@@ -57,6 +57,7 @@ Act = Passed | Edited | Ran | Said
 
 _MAX_NARRATIVE = 1_500
 _FEW_WORDS = 8
+_MAX_FILE_COMMANDS = 50
 
 _ALIASES = {  # what other agents call the same tools
     "shell": "Bash", "local_shell": "Bash", "run_shell_command": "Bash", "exec_command": "Bash", "execute": "Bash",
@@ -184,9 +185,8 @@ def _shown_files(words: list[str]) -> list[str]:
 def _file_commands(command: Command, root: str | None) -> Act:
     """Files written, moved or removed by the shell."""
     changes: list[FileChange] = []
-    for part in command.parts:
-        if part.sort is Sort.FILES:
-            changes += _file_command(part, command.heredocs, root)
+    for part in [part for part in command.parts if part.sort is Sort.FILES][:_MAX_FILE_COMMANDS]:
+        changes += _file_command(part, command.heredocs, root)
     return Edited(changes) if changes else Passed(f"routine command: {command.chief.label}")
 
 
@@ -210,7 +210,7 @@ def _file_command(part: Part, heredocs: list[str], root: str | None) -> list[Fil
 def _web(event: PromptEvent, _root: str | None) -> Act:
     given = record(event.tool_input)
     asked = field(given, "url", "query", "prompt")
-    found = _TAG.sub("", prose(event.tool_response)).strip()
+    found = _TAG.sub("", bounded(prose(event.tool_response))).strip()
     if failed(event) or not asked:
         return Passed(f"look-up failed: {event.tool_name}")
     if len(found.split()) < _FEW_WORDS:
@@ -234,7 +234,7 @@ def _web(event: PromptEvent, _root: str | None) -> Act:
 def _agent(event: PromptEvent, _root: str | None) -> Act:
     given, answer = record(event.tool_input), record(event.tool_response)
     task = field(given, "description", "task", "prompt", "message")
-    report = _TAG.sub("", prose(event.tool_response)).strip()
+    report = _TAG.sub("", bounded(prose(event.tool_response))).strip()
     if failed(event):
         return Passed(f"did not finish: {event.tool_name}")
     if not report or _NOTHING_TOLD.fullmatch(report):

@@ -60,7 +60,7 @@ _TOKEN = re.compile(
     r"""|(?P<end>\n|;|\|\|?|&&?)|(?P<blank>[^\S\n]+)|(?P<plain>[^\s'"\\;&|<>]+|.)""",
     re.DOTALL,
 )
-_HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?)\n?^[ \t]*\2[ \t]*$", re.DOTALL | re.MULTILINE)
+_HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w++)\1([^\n]*+)\n(.*?)\n?^[ \t]*\2[ \t]*$", re.DOTALL | re.MULTILINE)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 _SKIPPED_WRAPPERS = {"sudo", "time", "env", "command", "exec", "nohup", "nice", "npx", "bunx", "then", "do", "else", "!"}

@@ -19,8 +19,8 @@ _MAX_FACTS = 8
 _MAX_READS = 8
 _COMMAND_FACT = re.compile(r"Command: `(.+)`")
 _PASSES_FACT = re.compile(r"Passes: `(.+?)`")
-_COMMITTED = re.compile(r"^\[(\S+)(?: \([^)]*\))? ([0-9a-f]{6,40})\]", re.MULTILINE)
-_COMMIT_SIZE = re.compile(r"(\d+) files? changed(?:, (\d+) insertions?\(\+\))?(?:, (\d+) deletions?\(-\))?")
+_COMMITTED = re.compile(r"^\[(\S+)(?: \([^)\n]*\))? ([0-9a-f]{6,40})\]", re.MULTILINE)
+_COMMIT_SIZE = re.compile(r"(?<!\d)(\d{1,9}) files? changed(?:, (\d{1,9}) insertions?\(\+\))?(?:, (\d{1,9}) deletions?\(-\))?")
 _COMMIT_TYPES = (
     ("bugfix", re.compile(r"(?:fix|bugfix|hotfix|fixes|fixed|repair)\b", re.IGNORECASE)),
     ("feature", re.compile(r"(?:feat|feature|implement|implements)\b", re.IGNORECASE)),
@@ -28,7 +28,7 @@ _COMMIT_TYPES = (
 )
 _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?:Error|Exception)\b)")
 _CREATED = re.compile(r"^ create mode \d+ (.+)$", re.MULTILINE)
-_PUSHED = re.compile(r"^[ \t]*[*+ ]? *(?:\[new \w+\]|[0-9a-f]+\.\.\.?[0-9a-f]+)\s+(\S+) -> (\S+)", re.MULTILINE)
+_PUSHED = re.compile(r"^[ \t]*+(?:[*+] *+)?(?:\[new \w+\]|[0-9a-f]+\.\.\.?[0-9a-f]+)\s+(\S+) -> (\S+)", re.MULTILINE)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +171,7 @@ def _facts(works: list[Work], *first: str) -> list[str]:
     failed = _failed_before(failures[0]) if failures else []
     proofs = [f"Passes: `{run.command.shown}`{_in_brackets(run.outcome.counts)}" for run in _last_passes(works)][-3:]
     room = max(1, _MAX_FACTS - len(first) - len(failed) - len(proofs))
-    return [*first, *[change.fact() for change in files.values()][:room], *failed, *proofs]
+    return [*first, *[change.fact() for change in list(files.values())[:room]], *failed, *proofs]
 
 
 def _failed_before(failure: Failure) -> list[str]:
@@ -227,8 +227,9 @@ def open_failures(recorded: list[Recorded]) -> dict[str, Recorded]:
     for line in recorded:
         if command := _failed_command(line):
             left[read(command).key] = line
-        else:
-            left = {key: failure for key, failure in left.items() if not _settles(line, key)}
+        elif left:
+            passed = _passed_keys(line)
+            left = {key: failure for key, failure in left.items() if key not in passed}
     return left
 
 
@@ -246,10 +247,10 @@ def _failed_command(line: Recorded) -> str | None:
     return next((match[1] for match in found if match), None)
 
 
-def _settles(line: Recorded, key: str) -> bool:
-    """True when a later line of the record says that what failed passes."""
+def _passed_keys(line: Recorded) -> set[str]:
+    """The keys of the commands of which a line of the record says that they pass."""
     passed = (_PASSES_FACT.match(fact) for fact in line.facts)
-    return any(match and read(match[1]).key == key for match in passed)
+    return {read(match[1]).key for match in passed if match}
 
 
 def of_failures(failures: list[Failure]) -> DraftObservation:

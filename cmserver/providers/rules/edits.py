@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -12,6 +12,12 @@ from cmserver.providers.rules.text import array, counted, field, listed, number,
 
 _PATCH_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MAX_CREATED_NAMES = 3
+_MAX_DIFFED = 200_000
+"""Lines before and after of one event's edits that are compared; the edits behind them count with all their lines."""
+_MAX_HUNKS = 100
+_MAX_LINES = 5_000
+"""Hunks and lines of one file in one event that are read for names and samples; those behind them are only counted."""
+_LOOK_BACK = 600
 IMPORTS = "imports"
 
 
@@ -61,23 +67,30 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def together(changes: Iterable[FileChange]) -> dict[str, FileChange]:
     """One change for each file, by path, in the order the files were first touched."""
-    joined: dict[str, FileChange] = {}
+    by_path: dict[str, list[FileChange]] = {}
     for change in changes:
-        known = joined.get(change.path)
-        joined[change.path] = _joined(known, change) if known else change
-    return joined
+        by_path.setdefault(change.path, []).append(change)
+    return {path: _joined(every) if len(every) > 1 else every[0] for path, every in by_path.items()}
 
 
-def _joined(first: FileChange, later: FileChange) -> FileChange:
-    plus, minus = first.plus + later.plus, first.minus + later.minus
-    if first.whole:
-        return msgspec.structs.replace(first, plus=plus, minus=minus)
-    known = {phrase.thing for phrase in first.phrases}
-    phrases = [*first.phrases, *(phrase for phrase in later.phrases if phrase.thing not in known)]
-    if any(phrase.thing != IMPORTS for phrase in phrases):
-        phrases = [phrase for phrase in phrases if phrase.thing != IMPORTS]
-    samples = [*later.samples, *first.samples] if first.minor else [*first.samples, *later.samples]
-    return FileChange(path=first.path, plus=plus, minus=minus, phrases=phrases, samples=samples)
+def _joined(changes: list[FileChange]) -> FileChange:
+    """The changes of one file as one: what comes after a change of the whole file is part of it."""
+    things: dict[str, Phrase] = {}
+    minor, telling = list[str](), list[str]()
+    whole = False
+    for change in changes:
+        if whole:
+            break
+        for phrase in change.phrases:
+            things.setdefault(phrase.thing, phrase)
+        whole = change.whole is not None
+        if all(thing == IMPORTS for thing in things):
+            minor = [*change.samples, *minor]
+        else:
+            telling += change.samples
+    phrases = [phrase for phrase in things.values() if phrase.thing != IMPORTS] or list(things.values())
+    plus, minus = sum(change.plus for change in changes), sum(change.minus for change in changes)
+    return FileChange(path=changes[0].path, plus=plus, minus=minus, phrases=phrases, samples=[*telling, *minor])
 
 
 class Hunk(msgspec.Struct):
@@ -85,6 +98,9 @@ class Hunk(msgspec.Struct):
 
     above: list[str]
     lines: list[str]
+    plus: int = 0
+    """Lines that are counted only."""
+    minus: int = 0
 
 
 def changes_of(tool_input: object, tool_response: object, root: str | None) -> list[FileChange]:
@@ -109,7 +125,7 @@ def changes_of(tool_input: object, tool_response: object, root: str | None) -> l
 def written(path: str, content: str, *, created: bool) -> FileChange:
     """A file written as a whole."""
     lines = content.splitlines()
-    top = [name for line in lines if symbols.indent(line) == 0 and (name := symbols.defined(path, line))]
+    top = [name for line in lines[:_MAX_LINES] if symbols.indent(line) == 0 and (name := symbols.defined(path, line))]
     place = short_path(path)
     if not created:
         return FileChange(path=path, plus=len(lines), phrases=[Phrase("rewrote", place, whole=True)])
@@ -172,14 +188,20 @@ def _hunks(given: dict[str, object], answer: dict[str, object]) -> list[Hunk]:
     for entry in map(record, array(answer.get("structuredPatch"))):
         lines = [line for line in array(entry.get("lines")) if isinstance(line, str) and line[:1] in {" ", "+", "-"}]
         if lines:
-            hunks.append(Hunk(_above(original, number(entry.get("oldStart")) - 1, lines), lines))
+            above = _above(original, number(entry.get("oldStart")) - 1, lines) if len(hunks) < _MAX_HUNKS else []
+            hunks.append(Hunk(above, lines))
     if hunks:
         return hunks
     pairs = [record(edit) for edit in array(given.get("edits"))] or [given]
+    diffed = 0
     for pair in pairs:
         old, new = field(pair, "old_string", "old_str", "oldText"), field(pair, "new_string", "new_str", "newText")
-        if old != new:
-            hunks.append(Hunk([], _trimmed(old.splitlines(), new.splitlines())))
+        if old == new:
+            continue
+        before, after = old.splitlines(), new.splitlines()
+        diffed += len(before) + len(after)
+        counted_only = Hunk([], [], plus=len(after), minus=len(before))
+        hunks.append(counted_only if diffed > _MAX_DIFFED else Hunk([], _trimmed(before, after)))
     return hunks
 
 
@@ -187,7 +209,7 @@ def _above(original: list[str], start: int, lines: list[str]) -> list[str]:
     """The file above a hunk, unless what was recorded of the file does not fit the hunk (it may be shortened)."""
     first_old = next((line[1:] for line in lines if line[0] != "+"), None)
     if 0 <= start < len(original) and original[start] == first_old:
-        return original[:start]
+        return original[max(0, start - _LOOK_BACK) : start]
     return []
 
 
@@ -227,13 +249,14 @@ class _Names:
         self.added: dict[str, str] = {}
         """Name to the line that defines it."""
         self.removed: dict[str, str] = {}
-        self.touched: list[str] = []
+        self.touched: dict[str, None] = {}
 
     def phrases(self) -> list[Phrase]:
         both = [name for name in self.added if name in self.removed]
-        added = [name for name in self.added if name not in both]
-        removed = [name for name in self.removed if name not in both]
-        touched = [name for name in dict.fromkeys([*both, *self.touched]) if name not in added and name not in removed]
+        added = [name for name in self.added if name not in self.removed]
+        removed = [name for name in self.removed if name not in self.added]
+        once = {*added, *removed}
+        touched = [name for name in dict.fromkeys([*both, *self.touched]) if name not in once]
         if len(added) == len(removed) == 1 and self._renamed(removed[0], added[0]):
             return [Phrase("renamed", f"{removed[0]} to {added[0]}"), *_all("changed", touched)]
         return [*_all("added", added), *_all("changed", touched), *_all("removed", removed)]
@@ -249,60 +272,70 @@ def _all(verb: str, names: list[str]) -> list[Phrase]:
 
 
 def _describe(path: str, hunks: list[Hunk]) -> FileChange:
-    names, samples = _Names(), list[tuple[bool, str]]()
-    plus = minus = 0
-    runs = [(above, run) for hunk in hunks for above, run in _runs(hunk)]
-    for above, run in runs:
-        plus += sum(line[0] == "+" for line in run)
-        minus += sum(line[0] == "-" for line in run)
-        _name_run(path, above, run, names)
-        if sample := _sample(path, run):
-            samples.append((all(symbols.is_import(line[1:]) for line in run if line[1:].strip()), sample))
-    shown = [sample for _, sample in sorted(samples, key=lambda one: one[0])]
-    phrases = names.phrases() or _unnamed(path, runs, shown)
-    return FileChange(path=path, plus=plus, minus=minus, phrases=phrases, samples=shown)
+    names, samples, read = _Names(), list[tuple[bool, str]](), list[list[str]]()
+    plus, minus = sum(hunk.plus for hunk in hunks), sum(hunk.minus for hunk in hunks)
+    left = _MAX_LINES
+    for hunk in hunks[_MAX_HUNKS:]:
+        plus += sum(line[0] == "+" for line in hunk.lines)
+        minus += sum(line[0] == "-" for line in hunk.lines)
+    for hunk in hunks[:_MAX_HUNKS]:
+        outline = symbols.Outline(path)
+        outline.read(hunk.above)
+        for context, run in _runs(hunk.lines):
+            plus += sum(line[0] == "+" for line in run)
+            minus += sum(line[0] == "-" for line in run)
+            if left <= 0:
+                continue
+            shown = run[:left]
+            left -= len(context) + len(run)
+            outline.read(context)
+            outline = _name_run(path, outline, shown, names)
+            if sample := _sample(path, shown, len(run) - len(shown)):
+                samples.append((all(symbols.is_import(line[1:]) for line in shown if line[1:].strip()), sample))
+            read.append(shown)
+    told = [sample for _, sample in sorted(samples, key=lambda one: one[0])]
+    return FileChange(path=path, plus=plus, minus=minus, phrases=names.phrases() or _unnamed(path, read, told), samples=told)
 
 
-def _runs(hunk: Hunk) -> list[tuple[list[str], list[str]]]:
-    """The runs of changed lines in a hunk, each with everything that stands above it in the new file."""
-    above, run = list(hunk.above), list[str]()
-    found: list[tuple[list[str], list[str]]] = []
-    for line in [*hunk.lines, " "]:
+def _runs(lines: list[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """The runs of changed lines that are not all blank, each with the last of the unchanged lines that stand before it."""
+    context, run = list[str](), list[str]()
+    for line in [*lines, " "]:
         if line[0] != " ":
             run.append(line)
             continue
         if any(changed[1:].strip() for changed in run):
-            found.append((list(above), run))
-        above += [changed[1:] for changed in run if changed[0] == "+"]
-        above.append(line[1:])
+            yield context[-_LOOK_BACK:], run
+            context = []
         run = []
-    return found
+        context.append(line[1:])
 
 
-def _name_run(path: str, above: list[str], run: list[str], names: _Names) -> None:
-    sides = {"+": names.added, "-": names.removed}
-    first_is_definition = False
+def _name_run(path: str, outline: symbols.Outline, run: list[str], names: _Names) -> symbols.Outline:
+    """Name what a run defines, or what it stands in. Gives the outline behind the run, as the new file has it."""
+    sides = {"+": (names.added, outline.copy()), "-": (names.removed, outline.copy())}
     text = [line for line in run if line[1:].strip()]
+    first_is_definition = False
     for place, line in enumerate(text):
         name = symbols.defined(path, line[1:])
         if name is None:
             continue
         first_is_definition = first_is_definition or place == 0
-        side = sides[line[0]]
-        before = [*above, *(other[1:] for other in text[:place] if other[0] == line[0])]
-        owner = symbols.enclosing(path, before, symbols.indent(line[1:])) if symbols.is_code(path) else None
+        side, above = sides[line[0]]
+        owner = above.around(symbols.indent(line[1:])) if symbols.is_code(path) else None
         if owner is None or owner not in side:
             side.setdefault(f"{owner}.{name}" if owner and "." not in owner else name, line[1:].strip())
-    if not first_is_definition:
-        where = symbols.enclosing(path, above, symbols.indent(text[0][1:]))
-        name = where or symbols.constant(text[0][1:])
-        if name and name not in names.touched:
-            names.touched.append(name)
+        above.enter(line[1:], name)
+    if text and not first_is_definition:
+        where = outline.around(symbols.indent(text[0][1:]))
+        if name := where or symbols.constant(text[0][1:]):
+            names.touched[name] = None
+    return sides["+"][1]
 
 
-def _unnamed(path: str, runs: list[tuple[list[str], list[str]]], samples: list[str]) -> list[Phrase]:
+def _unnamed(path: str, runs: list[list[str]], samples: list[str]) -> list[Phrase]:
     """Phrases for changes that stand in nothing with a name: imports, keys, one short line, or just the file."""
-    lines = [line for _, run in runs for line in run if line[1:].strip()]
+    lines = [line for run in runs for line in run if line[1:].strip()]
     if symbols.is_code(path) and lines and all(symbols.is_import(line[1:]) for line in lines):
         return [Phrase(_verb(lines), IMPORTS)]
     keys = list(dict.fromkeys(name for line in lines if (name := symbols.key(path, line[1:]))))
@@ -319,7 +352,7 @@ def _verb(lines: list[str]) -> str:
     return {"+": "added", "-": "removed"}.get("".join(signs), "changed")
 
 
-def _sample(path: str, run: list[str]) -> str:
+def _sample(path: str, run: list[str], unread: int) -> str:
     """The first changed line of a run, before and after; lines that only name what is listed anyway come last."""
     lines = [line for line in run if line[1:].strip()]
     lines = [line for line in lines if not _names_only(path, line[1:])] or lines
@@ -327,7 +360,7 @@ def _sample(path: str, run: list[str]) -> str:
     new = next((line[1:].strip() for line in lines if line[0] == "+"), "")
     if old and new:
         return f"`{shorten(old, 70)}` → `{shorten(new, 70)}`"
-    more = len(lines) - 1
+    more = len(lines) - 1 + unread
     rest = f" and {counted(more, 'more line')}" if more else ""
     return f"{_verb(lines)} `{shorten(new or old, 70)}`{rest}" if new or old else ""
 

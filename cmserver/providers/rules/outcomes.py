@@ -7,22 +7,25 @@ import re
 import msgspec
 
 from cmserver.providers.rules.commands import Command, Sort
-from cmserver.providers.rules.text import bounded, field, prose, record, relative, shorten
+from cmserver.providers.rules.text import bounded, field, number, prose, record, relative, shorten
 
-_EXIT = re.compile(r"^[ \t]*(?:Error: )?(?:Command failed with )?[Ee]xit(?:ed with)?(?: code| status)?:? (\d+)\b")
+_EXIT = re.compile(r"^[ \t]*(?:Error: )?(?:Command failed with )?[Ee]xit(?:ed with)?(?: code| status)?:? (\d{1,9})\b")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
+# Output is anything at all: no pattern may look at a long run of the same more than once, so numbers have a left end and a size.
 _COUNTS = (  # the line of totals that each runner prints
-    re.compile(r"((?:\d+ (?:failed|passed|skipped|errors?|xfailed|xpassed|deselected|warnings?)(?:, )?){1,8}) in \d"),  # pytest
-    re.compile(r"^Tests:\s+(.+?), \d+ total", re.MULTILINE),  # jest
-    re.compile(r"^[ \t]*Tests\s+(\d+ .+?)(?: \(\d+\))?$", re.MULTILINE),  # vitest
+    re.compile(
+        r"((?:(?<!\d)\d{1,9} (?:failed|passed|skipped|errors?|xfailed|xpassed|deselected|warnings?)(?:, )?){1,8}) in \d"
+    ),  # pytest
+    re.compile(r"^Tests:[ \t]++(.{1,200}?), \d+ total", re.MULTILINE),  # jest
+    re.compile(r"^[ \t]*Tests[ \t]++(\d+ .{1,200}?)(?: \(\d{1,9}\))?$", re.MULTILINE),  # vitest
     re.compile(r"^test result: \w+\. (\d+ passed; \d+ failed)", re.MULTILINE),  # cargo
     re.compile(r"^Ran (\d+ tests?) in", re.MULTILINE),  # unittest
     re.compile(r"^[ \t]*(\d+ passing)\b", re.MULTILINE),  # mocha
     re.compile(r"^(\d+ examples?, \d+ failures?)", re.MULTILINE),  # rspec
     re.compile(r"(Found \d+ errors?[^.\n]{0,40})"),  # ruff, mypy, tsc
     re.compile(r"^(\d+ errors?, \d+ warnings?)", re.MULTILINE),  # pyright
-    re.compile(r"(\d+ problems? \(\d+ errors?[^)]*\))"),  # eslint
+    re.compile(r"((?<!\d)\d{1,9} problems? \(\d+ errors?[^)\n]{0,60}\))"),  # eslint
 )
 _FAILED = re.compile(
     r"\b[1-9]\d* (?:failed|failing|failures?|errors?)\b(?! \(\d+ fixed, 0 rem)|^(?:--- )?FAIL(?:ED)?\b|\bfailures=[1-9]"
@@ -38,7 +41,7 @@ _NAMES = (
     re.compile(r"^[ \t]*● (.+)$", re.MULTILINE),  # jest
     re.compile(r"^[ \t]*FAIL\s+\S+ > (.+)$", re.MULTILINE),  # vitest
 )
-_PLACE = re.compile(r'^[ \t]*(?:File ")?((?!/usr|<)[\w./-]+\.[a-z]{1,5})"?(?::|, line |\()(\d+)', re.MULTILINE)
+_PLACE = re.compile(r'^[ \t]*(?:File ")?((?!/usr|<)[\w./-]{1,300}\.[a-z]{1,5})"?(?::|, line |\()(\d{1,9})', re.MULTILINE)
 
 _PYTEST_LINE = re.compile(r"^E\s+(\S.*)")
 _NAMED_ERROR = re.compile(r"^[ \t]*((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Failure|Exit|Interrupt|NotFound)\b(?::.*)?)$")
@@ -117,9 +120,8 @@ def _output(tool_response: object, answer: dict[str, object]) -> str:
 def _exit_code(answer: dict[str, object], output: str) -> tuple[int | None, str]:
     for source in (answer, record(answer.get("metadata"))):
         for name in ("exit_code", "exitCode", "code", "returncode"):
-            value = source.get(name)
-            if isinstance(value, int):
-                return value, output
+            if isinstance(source.get(name), int):
+                return number(source[name]), output
     found = _EXIT.match(output)
     return (int(found[1]), output[found.end() :]) if found else (None, output)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
+from collections.abc import Iterable
 
 _MAX_LINE = 200
-_LOOK_BACK = 600
+_MAX_NAME = 255
+"""Of a path: what a file system takes for the name of a file."""
 
 _DEFINITION = re.compile(
     r"\s*(?:(?:export|default|pub(?:\(\w+\))?|public|private|protected|static|async|abstract|final|unsafe)\s+)*"
     r"(?:def|class|function\*?|func(?:\s*\([^)]*\))?|fn|struct|enum|trait|interface|type|impl|module)\s+([A-Za-z_$][\w$]*)"
 )
-_ARROW = re.compile(r"\s*(?:export\s+)?const\s+([A-Za-z_$][\w$]*)[^=]*=\s*(?:async\s*)?(?:\(|function|\w+\s*=>)")
+_ARROW = re.compile(r"\s*(?:export\s+)?const\s+([A-Za-z_$][\w$]*+)[^=]*=\s*(?:async\s*)?(?:\(|function|\w+\s*=>)")
 _METHOD = re.compile(r"\s+(?:[\w<>\[\],.]+\s+){0,5}([A-Za-z_]\w*)\s*\([^;]*\)[^;{]*\{\s*$")
 _SQL = re.compile(
     r"\s*(?:create|alter)\s+(?:or\s+replace\s+)?(?:unique\s+)?(?:table|index|view|function|type|trigger)\s+"
@@ -40,7 +41,8 @@ _PLAIN = {".txt", ".log", ".csv", ".html", ".css", ".svg", ".lock", ""}
 
 
 def suffix(path: str) -> str:
-    return PurePosixPath(path.replace("\\", "/")).suffix.lower()
+    stem, _, ending = path[-_MAX_NAME:].replace("\\", "/").rstrip("/").rpartition("/")[2].rpartition(".")
+    return f".{ending}".lower() if stem and ending else ""
 
 
 def is_test(path: str) -> bool:
@@ -49,7 +51,7 @@ def is_test(path: str) -> bool:
 
 def is_manifest(path: str) -> bool:
     """True for files that list dependencies."""
-    return _MANIFEST.search(path.replace("\\", "/")) is not None
+    return _MANIFEST.search(path[-_MAX_NAME:].replace("\\", "/")) is not None
 
 
 def is_code(path: str) -> bool:
@@ -95,21 +97,34 @@ def defined(path: str, line: str) -> str | None:
 def _code_name(line: str, kind: str) -> str | None:
     found = _DEFINITION.match(line) or _ARROW.match(line)
     if found is None and kind in _BRACES:
-        found = _METHOD.match(line)
+        found = _METHOD.match(line) if line.rstrip().endswith("{") else None
     return found[1] if found and found[1] not in _NO_METHOD else None
 
 
-def enclosing(path: str, above: list[str], depth: int) -> str | None:
-    """What a line indented by `depth` below `above` stands in: `Order.total`, a heading, a section; None at top level."""
-    if suffix(path) in _PROSE | _SECTIONED:
-        return next(filter(None, (defined(path, line) for line in reversed(above[-_LOOK_BACK:]))), None)
-    names: list[str] = []
-    for line in reversed(above[-_LOOK_BACK:]):
-        if depth == 0:
-            break
-        if not line.strip() or indent(line) >= depth:
-            continue
-        if name := defined(path, line):
-            names.insert(0, name)
-            depth = indent(line)
-    return ".".join(names[:2]) or None
+class Outline:
+    """What the lines read so far leave open at the end: the functions, classes, heading or section the next line stands in."""
+
+    def __init__(self, path: str, open_names: Iterable[tuple[int, str]] = ()) -> None:
+        self._path = path
+        self._nested = suffix(path) not in _PROSE | _SECTIONED
+        self._open = list(open_names)
+        """Indentation and name, each deeper than the one before; in a file without nesting only the latest, at -1."""
+
+    def copy(self) -> Outline:
+        return Outline(self._path, self._open)
+
+    def read(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            if name := defined(self._path, line):
+                self.enter(line, name)
+
+    def enter(self, line: str, name: str) -> None:
+        """A line that defines a name: what is indented as far or further ends there."""
+        depth = indent(line) if self._nested else -1
+        while self._open and self._open[-1][0] >= depth:
+            self._open.pop()
+        self._open.append((depth, name))
+
+    def around(self, depth: int) -> str | None:
+        """What a line indented by `depth` stands in: `Order.total`, a heading, a section; None at top level."""
+        return ".".join([name for at, name in self._open if at < depth][:2]) or None

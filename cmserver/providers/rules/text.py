@@ -9,6 +9,9 @@ import msgspec
 
 MAX_TITLE = 100
 _MAX_OUTPUT = 16_000
+_MAX_NUMBER = 10**9
+_MAX_BLOCKS = 50
+_MAX_DEPTH = 8
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`])")
 
 
@@ -30,8 +33,8 @@ def array(value: object) -> list[object]:
 
 
 def number(value: object) -> int:
-    """The value as a whole number, or 0."""
-    return value if isinstance(value, int) else 0
+    """The value as a whole number, or 0; also 0 for numbers of a size that counts nothing."""
+    return value if isinstance(value, int) and abs(value) < _MAX_NUMBER else 0
 
 
 def field(source: dict[str, object], *names: str) -> str:
@@ -43,15 +46,17 @@ def field(source: dict[str, object], *names: str) -> str:
     return ""
 
 
-def prose(value: object) -> str:
+def prose(value: object, depth: int = 0) -> str:
     """The readable text of a tool's response: plain text, `content` blocks, or the usual text fields of an object."""
+    if depth > _MAX_DEPTH:
+        return ""
     if isinstance(value, str) and value.lstrip()[:1] != "{":
         return value
     if isinstance(value, list):
-        return "\n".join(filter(None, (prose(block) for block in array(cast("object", value))[:50])))
+        return "\n".join(filter(None, (prose(block, depth + 1) for block in array(cast("object", value))[:_MAX_BLOCKS])))
     source = record(value)
     plain = field(source, "text", "result", "output", "stdout", "llmContent", "content")
-    return plain or prose(array(source.get("content")) or array(source.get("results")) or "")
+    return plain or prose(array(source.get("content")) or array(source.get("results")) or "", depth + 1)
 
 
 def bounded(text: str) -> str:

@@ -18,6 +18,8 @@ def of_changes(changes: Iterable[FileChange], installs: list[str], limit: int) -
         return capital(_alone(ordered[0], limit))
     if installs:
         ordered = [change for change in ordered if not symbols.is_manifest(change.path)]
+    if len(ordered) > limit:  # no room for a word of each
+        return capital(_as_many_as_fit([*installs, *(_clause(change, 0) for change in ordered)], limit))
     full, short, bare = ([_clause(change, most) for change in ordered] for most in (3, 1, 0))
     mixed = ([*short[:detailed], *bare[detailed:]] for detailed in range(len(ordered), -1, -1))
     for candidate in ("; ".join([*installs, *clauses]) for clauses in (full, *mixed)):
@@ -70,7 +72,7 @@ def _verb_and_things(verb: str, phrases: list[Phrase], most: int) -> str:
 
 
 def _as_many_as_fit(clauses: list[str], limit: int) -> str:
-    for shown in range(len(clauses) - 1, 0, -1):
+    for shown in range(min(len(clauses) - 1, limit), 0, -1):
         text = f"{'; '.join(clauses[:shown])}; {counted(len(clauses) - shown, 'more file')}"
         if len(text) <= limit:
             return text

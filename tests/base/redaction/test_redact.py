@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmserver.ingest.redact import redact
-from cmserver.ingest.spans import Span, merge
+from cmserver.base.redaction.redact import redact
+from cmserver.base.redaction.spans import Span, merge
 
 _random = random.Random(7)
 LOWER_HEX = "0123456789abcdef"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
@@ -9,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cmserver.base.errors import Invalid
-from cmserver.ingest.clean import MAX_DEPTH, clean, decode_json
-from cmserver.ingest.redact import redact
+from cmserver.base.redaction.clean import LARGE_BYTES, MAX_DEPTH, clean, clean_aside, decode_json
+from cmserver.base.redaction.redact import redact
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 PASSWORD = "hunter" + "2Xy!"
@@ -305,3 +306,14 @@ def test_what_is_no_json_is_refused_with_a_sentence(body: bytes, message: str) -
 def test_what_is_decoded_can_be_cleaned_and_what_is_not_is_refused(body: bytes) -> None:
     with contextlib.suppress(Invalid):
         clean(decode_json(body), field_max_chars=1000)
+
+
+@pytest.mark.parametrize(("size_bytes", "others_are_served"), [(LARGE_BYTES - 1, False), (LARGE_BYTES, True)])
+async def test_what_is_large_is_cleaned_while_others_are_served(size_bytes: int, *, others_are_served: bool):
+    served: list[bool] = []
+    asyncio.get_running_loop().call_soon(served.append, True)
+
+    cleaned = await clean_aside({"password": PASSWORD}, field_max_chars=100, size_bytes=size_bytes)
+
+    assert cleaned.value == {"password": "[redacted:password]"}
+    assert bool(served) is others_are_served

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from cmserver.ingest.spans import Span
+from cmserver.base.redaction.spans import Span
 
 REACH = 8192
 """So many characters around a place are enough to know whether a secret lies there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from cmserver.ingest.spans import CONTEXT, Span
+from cmserver.base.redaction.spans import CONTEXT, Span
 
 PRIVATE = "private"
 _KEY = "private_key"

@@ -5,10 +5,10 @@ Runs for every event. A value without anything suspicious is looked at once and 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import math
-import re
 from collections.abc import Sequence
 from itertools import groupby
 from typing import cast
@@ -16,15 +16,17 @@ from typing import cast
 import msgspec
 
 from cmserver.base.errors import Invalid, Issue
-from cmserver.ingest import private, secret_rules
-from cmserver.ingest.redact import take_private, take_private_items, take_secrets, take_secrets_from_ends
-from cmserver.ingest.secret_rules import RULES, Rule, is_assigned_secret, kind_of_name, may_find
+from cmserver.base.redaction import private, secret_rules
+from cmserver.base.redaction.redact import take_private, take_private_items, take_secrets, take_secrets_from_ends
+from cmserver.base.redaction.secret_rules import RULES, Rule, is_assigned_secret, kind_of_name, may_find
+from cmserver.base.text import UNSTORABLE, storable
 
 MAX_DEPTH = 64
 """So many objects and arrays may stand in one another."""
 
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_REPLACEMENT = "\ufffd"
+LARGE_BYTES = 200_000
+"""To clean more than this on the event loop would be felt by others."""
+
 _NOTE_CHARS = 60
 _SHORTEST = len("pwd=abcd")
 _SHORTEST_TOKEN = len("AKIA") + 16
@@ -67,8 +69,15 @@ def decode_json(body: bytes) -> object:
         raise Invalid("The body has a number with too many digits. Send it as a text.") from None
 
 
-def clean(value: object, *, field_max_chars: int) -> Cleaned:
-    """Invalid (with the path) for more than MAX_DEPTH levels and for NaN or infinite numbers.
+async def clean_aside(value: object, *, field_max_chars: int, size_bytes: int, at: str = "$") -> Cleaned:
+    """As `clean`, but what is large (as JSON) in a thread: hostile megabytes take seconds, in which others are served."""
+    if size_bytes < LARGE_BYTES:
+        return clean(value, field_max_chars=field_max_chars, at=at)
+    return await asyncio.to_thread(clean, value, field_max_chars=field_max_chars, at=at)
+
+
+def clean(value: object, *, field_max_chars: int, at: str = "$") -> Cleaned:
+    """Invalid (with the path, which begins with `at`) for more than MAX_DEPTH levels and for NaN or infinite numbers.
 
     Texts, keys included, longer than `field_max_chars` keep 60 % at their beginning and 30 % at their end. Cleaning what
     is clean changes nothing.
@@ -76,7 +85,7 @@ def clean(value: object, *, field_max_chars: int) -> Cleaned:
     texts: list[str] = []
     names: list[str] = []
     if not _survey(value, MAX_DEPTH, texts, names):
-        raise _refusal(value)
+        raise _refusal(value, at)
     texts += names
     long = any(len(text) > field_max_chars for text in texts)
     together = "\n".join([text for text in texts if len(text) <= field_max_chars] if long else texts)
@@ -189,8 +198,8 @@ class _Cleaner:
 
     def _text(self, text: str) -> str:
         if not self._storable and not _is_storable(text):
-            text, replaced = _UNSTORABLE.subn(_REPLACEMENT, text)
-            self.replaced += replaced
+            self.replaced += len(UNSTORABLE.findall(text))
+            text = storable(text)
         rules = self._rules
         if self._has_private and (less := take_private(text, self.redactions)) != text:
             text, rules = less, RULES  # what was apart may now stand together
@@ -223,9 +232,10 @@ def _remembered_kind(key: str) -> str | None:
     return kind_of_name(key)
 
 
-def _refusal(value: object) -> Invalid:
+def _refusal(value: object, at: str) -> Invalid:
     """Found again, with the path: `_survey` does not spend time on paths."""
-    path, what = _locate(value, "$", MAX_DEPTH) or ("$", "cannot be stored")
+    path, what = _locate(value, at, MAX_DEPTH) or (at, "cannot be stored")
+    path = storable(path)
     return Invalid(f"The value at {path} {what}.", [Issue(path, what)])
 
 

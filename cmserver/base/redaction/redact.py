@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from cmserver.ingest import private, secret_rules
-from cmserver.ingest.secret_rules import REACH, RULES, Rule
-from cmserver.ingest.spans import Span, merge, render, render_items
+from cmserver.base.redaction import private, secret_rules
+from cmserver.base.redaction.secret_rules import REACH, RULES, Rule
+from cmserver.base.redaction.spans import Span, merge, render, render_items
 
 Counts = dict[str, int]
 """How many spans of each kind were taken out."""
