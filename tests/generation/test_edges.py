@@ -1,5 +1,6 @@
 """What a review found at the edges of the queue, and what holds there now."""
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import asyncio

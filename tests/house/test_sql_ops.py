@@ -18,8 +18,8 @@ JOB = UUID(int=1)
 STEPS = """
     INSERT INTO observation_generation_jobs (id, project_id, team_id, lane, source_type, source_id, job_type, idempotency_key)
     VALUES (%(job)s, %(project)s, %(team)s, %(job)s, 'session_summary', %(job)s, 'observation_generate_session_summary', 'one');
-    INSERT INTO generation_lanes (lane, team_id, project_id, due_at, held_until, held_reason)
-    VALUES (%(job)s, %(team)s, %(project)s, now() - interval '1 hour', now() + interval '1 hour', 'quota');
+    INSERT INTO generation_lanes (lane, team_id, project_id, due_at, held_until, held_reason, held_for)
+    VALUES (%(job)s, %(team)s, %(project)s, now() - interval '1 hour', now() + interval '1 hour', 'quota', 'anthropic');
 """
 CLAIMED = """
     UPDATE generation_lanes SET worker_id = 42, claim = 7, locked_at = now();
@@ -42,7 +42,7 @@ RUN = """
 """
 WORKER = """
     INSERT INTO procrastinate_workers DEFAULT VALUES;
-    INSERT INTO generation_workers (worker_id, label) SELECT id, 'box:1' FROM procrastinate_workers;
+    INSERT INTO generation_workers (worker_id, label, lease_seconds) SELECT id, 'box:1', 20 FROM procrastinate_workers;
 """
 WAITS = "UPDATE generation_lanes SET held_until = NULL;"
 

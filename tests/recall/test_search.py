@@ -204,8 +204,6 @@ async def test_only_stop_words_or_only_excluded_words_find_nothing(client: Async
         "'retry' | '",
         "retry:*A",
         "\\'; DROP TABLE observations; --",
-        "retry\x00orders",
-        '"re\x00try" retry',
         "retry 😀 \u202e ﷽ 漢字 e\u0301",
         "%s %(any)s {} retry",
         "http://example.com/a?b=c&d=e retry",
@@ -222,7 +220,10 @@ async def test_no_query_is_an_error_of_the_server(client: AsyncClient, cast: Cas
         assert len(response.json()["observations"]) <= 1
 
 
-@pytest.mark.parametrize("body", [b'{"query": "\\ud800"}', b'{"query": "\xff"}', b"[]", b"{", b'{"query": 1}', b'{"query": ""}'])
+@pytest.mark.parametrize(
+    "body",
+    [b'{"query": "\\ud800"}', b'{"query": "re\\u0000try"}', b'{"query": "\xff"}', b"[]", b"{", b'{"query": 1}', b'{"query": ""}'],
+)
 async def test_a_body_that_is_no_query_is_refused(client: AsyncClient, cast: Cast, body: bytes):
     response = await client.post("/v1/search", content=body, headers=cast.alice.headers)
 

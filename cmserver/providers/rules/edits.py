@@ -313,7 +313,7 @@ def _runs(lines: list[str]) -> Iterator[tuple[list[str], list[str]]]:
 
 def _name_run(path: str, outline: symbols.Outline, run: list[str], names: _Names) -> symbols.Outline:
     """Name what a run defines, or what it stands in. Gives the outline behind the run, as the new file has it."""
-    sides = {"+": (names.added, outline.copy()), "-": (names.removed, outline.copy())}
+    sides = {"+": (names.added, outline.twin()), "-": (names.removed, outline.twin())}
     text = [line for line in run if line[1:].strip()]
     first_is_definition = False
     for place, line in enumerate(text):

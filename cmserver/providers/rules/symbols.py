@@ -110,7 +110,7 @@ class Outline:
         self._open = list(open_names)
         """Indentation and name, each deeper than the one before; in a file without nesting only the latest, at -1."""
 
-    def copy(self) -> Outline:
+    def twin(self) -> Outline:
         return Outline(self._path, self._open)
 
     def read(self, lines: Iterable[str]) -> None:
