@@ -38,7 +38,8 @@ def parse_id(text: str) -> UUID | None:
 
 def epoch_ms(moment: datetime) -> int:
     """Whole milliseconds since 1970, rounded down; a `datetime` without a time zone is a TypeError."""
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    since = moment - _EPOCH
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
 
 
 def from_epoch_ms(milliseconds: int) -> datetime:

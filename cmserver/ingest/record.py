@@ -110,12 +110,15 @@ class Recorder:
     async def _row(self, principal: Principal, one: Incoming, place: int) -> Row:
         most, size = self._field_max_chars, one.size_bytes
         payload = await clean_aside(one.payload, field_max_chars=most, size_bytes=size, at=f"{one.at}.payload")
-        metadata = await clean_aside(one.metadata, field_max_chars=most, size_bytes=size, at=f"{one.at}.metadata")
+        told = one.metadata
+        if told:
+            at = f"{one.at}.metadata"
+            metadata = await clean_aside(told, field_max_chars=most, size_bytes=size, at=at)
+            told = cast("dict[str, object]", metadata.value)
         # Over what was sent, not over what is kept: two payloads that differ only in a cut part stay two.
         said = payload_hash(self._secret, one.payload)
         noted = {"replaced": payload.replaced, "redactions": payload.redactions, "trimmed": payload.trimmed}
         cleaned = {name: count for name, count in noted.items() if count}
-        told = cast("dict[str, object]", metadata.value)
         text = msgspec.json.encode(payload.value)
         session_id = one.server_session_id or await self._session_id(principal, one)
         event_id, job_id = new_id(), new_id()

@@ -51,22 +51,23 @@ class Frame:
                 message["headers"] = [*message.get("headers", ()), *_HEADERS, (b"x-request-id", request_id)]
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):
-            try:
-                await self._app.router(scope, receive, send_framed)
-            except CmserverError as error:
-                await _last_word(refusal(error, request_id.decode()), scope, receive, send_framed, started=started)
-            except HTTPException as error:
-                name, message = _NOT_FOUND if error.status_code == 404 else _NOT_ALLOWED
-                told = {"error": name, "message": message, "requestId": request_id.decode()}
-                response = answer(told, error.status_code, dict(error.headers or {}))
-                await _last_word(response, scope, receive, send_framed, started=started)
-            except ClientDisconnect:
-                log.debug("request.abandoned", path=scope["path"])
-            except Exception:
-                log.exception("request.failed", method=scope["method"], path=scope["path"])
-                told = {"error": "InternalError", "message": "Internal error.", "requestId": request_id.decode()}
-                await _last_word(answer(told, 500), scope, receive, send_framed, started=started)
+        # Not unbound afterwards: the server runs each request in a task, and so in a context, of its own.
+        structlog.contextvars.bind_contextvars(request_id=request_id.decode())
+        try:
+            await self._app.router(scope, receive, send_framed)
+        except CmserverError as error:
+            await _last_word(refusal(error, request_id.decode()), scope, receive, send_framed, started=started)
+        except HTTPException as error:
+            name, message = _NOT_FOUND if error.status_code == 404 else _NOT_ALLOWED
+            told = {"error": name, "message": message, "requestId": request_id.decode()}
+            response = answer(told, error.status_code, dict(error.headers or {}))
+            await _last_word(response, scope, receive, send_framed, started=started)
+        except ClientDisconnect:
+            log.debug("request.abandoned", path=scope["path"])
+        except Exception:
+            log.exception("request.failed", method=scope["method"], path=scope["path"])
+            told = {"error": "InternalError", "message": "Internal error.", "requestId": request_id.decode()}
+            await _last_word(answer(told, 500), scope, receive, send_framed, started=started)
 
 
 async def _last_word(response: Response, scope: Scope, receive: Receive, send: Send, *, started: bool) -> None:

@@ -87,7 +87,7 @@ def clean(value: object, *, field_max_chars: int, at: str = "$") -> Cleaned:
     if not _survey(value, MAX_DEPTH, texts, names):
         raise _refusal(value, at)
     texts += names
-    long = any(len(text) > field_max_chars for text in texts)
+    long = max(map(len, texts), default=0) > field_max_chars
     together = "\n".join([text for text in texts if len(text) <= field_max_chars] if long else texts)
     rules = secret_rules.suspects(together)
     has_private = long or private.may_be_in(together)
@@ -101,28 +101,40 @@ def clean(value: object, *, field_max_chars: int, at: str = "$") -> Cleaned:
     return Cleaned(value=cleaner.value(value), replaced=cleaner.replaced, redactions=cleaner.redactions, trimmed=cleaner.trimmed)
 
 
+_ONLY_TEXTS: set[type] = {str}
+_SIMPLE: set[type] = {str, int, bool, type(None)}
+
+
 def _survey(value: object, levels: int, texts: list[str], names: list[str]) -> bool:
     """Gather all texts, and the names of all members; False when it is too deep or has a number that is none."""
-    kind = type(value)
-    if kind is dict:
-        names.extend(cast("dict[str, object]", value))
-        inner_values = cast("dict[str, object]", value).values()
-    elif kind is list:
-        inner_values = cast("list[object]", value)
-    else:
-        inner_values, levels = (value,), levels + 1
+    if not isinstance(value, (dict, list)):
+        value, levels = [value], levels + 1
+    inner_values = _inner_values(cast("dict[str, object] | list[object]", value), names)
     if levels == 0:
         return False
+    kinds = set(map(type, inner_values))
+    if kinds == _ONLY_TEXTS:  # the lines of a patch, most often: no loop of ours
+        texts.extend(cast("list[str]", inner_values))
+        return True
+    if str in kinds:
+        texts.extend(inner for inner in inner_values if isinstance(inner, str))
+    if kinds <= _SIMPLE:
+        return True
     for inner in inner_values:
         kind = type(inner)
-        if kind is str:
-            texts.append(cast("str", inner))
-        elif kind is dict or kind is list:
+        if kind is dict or kind is list:
             if not _survey(inner, levels - 1, texts, names):
                 return False
-        elif kind is not int and kind is not bool and not _is_plain(inner):
+        elif kind not in _SIMPLE and not _is_plain(inner):
             return False
     return True
+
+
+def _inner_values(value: dict[str, object] | list[object], names: list[str]) -> list[object]:
+    if isinstance(value, list):
+        return value
+    names.extend(value)
+    return list(value.values())
 
 
 def _is_plain(value: object) -> bool:
