@@ -287,8 +287,8 @@ def _size(one: EventIn) -> int:
 
 
 routes = [
-    Route("/v1/sessions/start", post_session_start, methods=["POST"]),
-    Route("/v1/sessions/{id}/end", post_session_end, methods=["POST"]),
     Route("/v1/events", post_event, methods=["POST"]),
     Route("/v1/events/batch", post_events_batch, methods=["POST"]),
+    Route("/v1/sessions/start", post_session_start, methods=["POST"]),
+    Route("/v1/sessions/{id}/end", post_session_end, methods=["POST"]),
 ]
