@@ -106,8 +106,9 @@ def _path_of(text: str, value: object, at: str) -> str:
 
 def query(request: Request, type_: type[T]) -> T:
     """The query string as a wire Struct (numbers and booleans are read from text)."""
+    given = dict(request.query_params) if request.scope["query_string"] else {}
     try:
-        return msgspec.convert(dict(request.query_params), type_, strict=False)
+        return msgspec.convert(given, type_, strict=False)
     except msgspec.ValidationError as error:
         raise invalid(error) from error
 
