@@ -18,9 +18,8 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
-from cmserver.generation import repository
+from cmserver.generation import jobs, repository
 from cmserver.generation.bell import Bell
-from cmserver.generation.jobs import generation_app, maintenance_app
 from cmserver.generation.manager import QUEUE, Limits, OutboxManager, check_contract
 from cmserver.generation.run import Generator
 from cmserver.providers.model import Provider
@@ -57,7 +56,7 @@ async def run_worker(
     def outbox_worker() -> Worker:
         connector = PsycopgConnector()
         manager = OutboxManager(connector, db, hub, bell, label=name, limits=limits)
-        app = generation_app(manager, connector, generator)
+        app = jobs.generation_app(manager, connector, generator)
         worker = _worker(settings, app, QUEUE, settings.generation_concurrency)
         manager.stop_worker = worker.stop
         return worker
@@ -73,6 +72,13 @@ async def run_worker(
         group.create_task(_supervised("maintenance", maintenance_worker, db, stop))
         group.create_task(_reap(settings, db, bell, stop))
     log.info("worker.stopped", label=name)
+
+
+def maintenance_app(connector: PsycopgConnector) -> App:
+    """The stock procrastinate, for everything periodic. Without any periodic task it would not notice that its listener died."""
+    app = App(connector=connector)
+    jobs.add_periodic(app)
+    return app
 
 
 def _worker(settings: Settings, app: App, queue: str, concurrency: int) -> Worker:
@@ -118,9 +124,9 @@ async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> 
     """Give back what dead workers hold. No job of its own: it must not need a free slot."""
     while not stop.is_set():
         try:
-            jobs = await db.in_system(lambda conn: repository.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds))
-            if jobs:
-                log.warning("lanes.recovered", jobs=[str(job) for job in jobs])
+            recovered = await db.in_system(lambda conn: repository.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds))
+            if recovered:
+                log.warning("lanes.recovered", jobs=[str(job) for job in recovered])
                 bell.ring()
         except Unavailable:
             pass  # the database is away; so are everybody's heartbeats

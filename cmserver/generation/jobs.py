@@ -38,10 +38,8 @@ def generation_app(manager: OutboxManager, connector: PsycopgConnector, generato
     return app
 
 
-def maintenance_app(connector: PsycopgConnector) -> App:
-    """The stock procrastinate, for everything periodic. Without any periodic task it would not notice that its listener died."""
-    app = App(connector=connector)
-    # Not a blueprint: adding one to an app renames its tasks, and each restart of the worker makes a new app.
+def add_periodic(app: App) -> None:
+    """Register the periodic tasks. Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
     task = app.task(
         name="generation.keep_ready_list",
         queue="maintenance",
@@ -49,4 +47,3 @@ def maintenance_app(connector: PsycopgConnector) -> App:
         pass_context=True,
     )(keep_ready_list)
     app.periodic(cron="*/10 * * * *")(task)
-    return app

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from procrastinate import PsycopgConnector
 
-from cmserver.generation.jobs import maintenance_app
+from cmserver.worker import maintenance_app
 
 
 def test_a_restarted_worker_knows_its_periodic_tasks_by_the_same_names():
