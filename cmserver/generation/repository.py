@@ -51,9 +51,9 @@ CLAIM = Query(
                         WHERE j.lane = t.lane AND j.status = 'queued'
                         ORDER BY j.seq LIMIT 500 FOR UPDATE OF j SKIP LOCKED) n
                 LIMIT greatest(%(max_events)s, (
-                      SELECT cardinality(r.job_ids)
-                        FROM observation_generation_jobs f JOIN generation_runs r ON r.id = f.generation_run_id
-                       WHERE f.lane = t.lane AND f.status = 'queued' ORDER BY f.seq LIMIT 1))) q
+                      SELECT cardinality(r.job_ids) FROM generation_runs r
+                       WHERE r.id = (SELECT f.generation_run_id FROM observation_generation_jobs f
+                                      WHERE f.lane = t.lane AND f.status = 'queued' ORDER BY f.seq LIMIT 1)))) q
     ), placed AS (
         SELECT w.id, w.claim, w.seq, w.generation_run_id, row_number() OVER in_lane AS place,
                sum(w.size_chars) OVER in_lane AS chars,
