@@ -49,7 +49,7 @@ def _event(tool: str, tool_input: object, tool_response: object = None, error: s
 
 
 def _prompt(*events: PromptEvent) -> Prompt:
-    return Prompt(kind="observations", project="orders", root="/work/orders", events=list(events))
+    return Prompt(kind="observations", project="orders", root="/srv/orders", events=list(events))
 
 
 async def _told(event: PromptEvent) -> Answer:
@@ -117,7 +117,7 @@ async def test_a_hundred_large_edits_are_counted_to_the_last_line():
     body = "".join(f"    x{line} = {line}\n" for line in range(800))
     edits = [{"old_string": f"def f{place}():\n    pass\n", "new_string": f"def f{place}():\n{body}"} for place in range(100)]
 
-    facts = await _facts(_event("MultiEdit", {"file_path": "/work/orders/a.py", "edits": edits}))
+    facts = await _facts(_event("MultiEdit", {"file_path": "/srv/orders/a.py", "edits": edits}))
 
     assert facts[0].startswith("a.py (+80000/-100): f0")
 
@@ -128,7 +128,7 @@ async def test_a_hundred_edits_full_of_definitions_are_counted_and_the_first_are
         for place in range(100)
     ]
 
-    facts = await _facts(_event("MultiEdit", {"file_path": "/work/orders/a.py", "edits": edits}))
+    facts = await _facts(_event("MultiEdit", {"file_path": "/srv/orders/a.py", "edits": edits}))
 
     assert facts[0].startswith("a.py (+70000/-100): f0_0, f0_1, f0_2, f0_3 and ")
 
@@ -136,7 +136,7 @@ async def test_a_hundred_edits_full_of_definitions_are_counted_and_the_first_are
 async def test_many_small_edits_are_counted_to_the_last():
     edits = [{"old_string": f"x = {place}", "new_string": f"x = -{place}"} for place in range(30_000)]
 
-    facts = await _facts(_event("MultiEdit", {"file_path": "/work/orders/a.py", "edits": edits}))
+    facts = await _facts(_event("MultiEdit", {"file_path": "/srv/orders/a.py", "edits": edits}))
 
     assert facts[0].startswith("a.py (+30000/-30000)")
 
@@ -153,7 +153,7 @@ async def test_thousands_of_hunks_far_down_a_file_are_counted_to_the_last():
     hunks = [{"oldStart": 3_000, "lines": [" x y", "+  a", "-  b"]} for _ in range(5_000)]
 
     facts = await _facts(
-        _event("Edit", {"file_path": "/work/orders/a.py"}, {"originalFile": "x y\n" * 4_000, "structuredPatch": hunks})
+        _event("Edit", {"file_path": "/srv/orders/a.py"}, {"originalFile": "x y\n" * 4_000, "structuredPatch": hunks})
     )
 
     assert facts[0].startswith("a.py (+5000/-5000)")
