@@ -108,9 +108,6 @@ class Projects:
         self._db = db
         self._remembered: dict[tuple[UUID, str], tuple[float, Project]] = {}
 
-    def forget(self) -> None:
-        self._remembered.clear()
-
     async def find(self, principal: Principal, named: str) -> Project:
         """The project, or NotFound: also when it is another team's, or not the one that the key is bound to."""
         return await self._resolve(principal, named, make=False)

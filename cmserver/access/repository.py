@@ -50,15 +50,6 @@ KEY_BY_HASH = Query(
     """,
 )
 
-REVOKE_KEY = Query(
-    UUID,
-    """
-    UPDATE api_keys SET revoked_at = now(), updated_at = now()
-     WHERE id = %(id)s AND team_id = %(team_id)s AND revoked_at IS NULL
-    RETURNING id
-    """,
-)
-
 PROJECT = Query(
     Project,
     """
@@ -152,11 +143,6 @@ async def key_by_id(conn: Conn, key_id: UUID) -> StoredKey | None:
 
 async def key_by_hash(conn: Conn, key_hash: str) -> StoredKey | None:
     return await KEY_BY_HASH.first(conn, key_hash=key_hash)
-
-
-async def revoke_key(conn: Conn, team_id: UUID, key_id: UUID) -> bool:
-    """Whether it was valid until now."""
-    return await REVOKE_KEY.first(conn, id=key_id, team_id=team_id) is not None
 
 
 async def project(conn: Conn, team_id: UUID, project_id: UUID) -> Project | None:

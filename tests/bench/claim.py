@@ -17,7 +17,8 @@ from tests.bench.world import Place, World
 
 HOW = (
     "The claim statement as a worker sends it, commit included, by one connection: four lanes with two jobs each are due "
-    "and taken (a worker with four free slots). Beside them the queue holds 100,000 jobs in backoff, each in a lane of its "
+    "and taken (a worker with four free slots). The cost grows with the jobs that are taken: with five in each lane it is over "
+    "the aim. Beside them the queue holds 100,000 jobs in backoff, each in a lane of its "
     "own; or one lane of 100,000 queued jobs that another worker works on; or nothing, which is the yardstick. After VACUUM "
     "ANALYZE."
 )
