@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute
 
 from cmserver.access.api import routes as access_routes
 from cmserver.access.keys import Authenticator
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.http.frame import Frame
+from cmserver.base.http.operation import Operation
 from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
 from cmserver.events.api import routes as event_routes
@@ -21,7 +21,7 @@ from cmserver.observations.api import routes as observation_routes
 from cmserver.ops.api import routes as ops_routes
 from cmserver.recall.api import routes as recall_routes
 
-ROUTES: list[BaseRoute] = [  # looked through in this order: what comes most often first
+ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
     *ingest_routes,
     *hook_routes,
     *ops_routes,

@@ -68,8 +68,17 @@ class Authenticator:
         self._db = db
         self._remembered: dict[bytes, tuple[float, Principal, datetime | None]] = {}
 
-    async def __call__(self, text: str | None) -> Principal:
-        """Unauthenticated without a key; Forbidden when it is wrong, expired or revoked, or its team is gone."""
+    async def __call__(self, text: str | None, scope: str) -> Principal:
+        """Whoever the key stands for, when it has the scope ("" asks for none).
+
+        Unauthenticated without a key; Forbidden when it is wrong, expired or revoked, when its team is gone, or the scope missing.
+        """
+        principal = await self._principal(text)
+        if scope:
+            principal.require(scope)
+        return principal
+
+    async def _principal(self, text: str | None) -> Principal:
         if not text:
             raise Unauthenticated("This needs an API key: send it as `Authorization: Bearer <key>` or `X-Api-Key: <key>`.")
         fingerprint = hashlib.sha256(text.encode(errors="replace")).digest()

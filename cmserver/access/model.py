@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from cmserver.base.errors import Forbidden
+from cmserver.base.text import Label
 
 SCOPES = (
     "events:write",
@@ -27,6 +30,20 @@ OLDER_SCOPES = {
     "memories:write": frozenset({"events:write", "sessions:write", "observations:write", "jobs:write"}),
 }
 """Scope words of claude-mem's server, accepted as the sets they mean."""
+
+
+class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """When observations are made of a project's events, and of which never. Set for a team or a project; stored as it is sent.
+
+    What a project does not say, its team says; what neither says, the settings. The two lists add up.
+    """
+
+    mode: Literal["per_event", "burst", "at_end"] | None = None
+    """Each event by itself and at once; together with the rest of its burst; or only when its session has ended."""
+    debounce_seconds: Annotated[float, Meta(ge=0, le=3600)] | None = None
+    """How long a burst is waited for; CMSERVER_GENERATION_DEBOUNCE_SECONDS where nothing is said."""
+    skip_event_types: Annotated[list[Label], Meta(max_length=100)] = []
+    skip_tools: Annotated[list[Label], Meta(max_length=100)] = []
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):

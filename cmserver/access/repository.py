@@ -94,6 +94,8 @@ AUDIT = Query(
     """,
 )
 
+NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
+
 
 async def any_team(conn: Conn) -> bool:
     return await ANY_TEAM.one(conn)
@@ -187,3 +189,8 @@ async def audit(
         request_id=request_id,
         details=Jsonb(details),
     )
+
+
+async def notify(conn: Conn, channel: str, payload: str) -> None:
+    """Heard by every process that listens on the channel, when the transaction commits."""
+    await NOTIFY.run(conn, channel=channel, payload=payload)

@@ -21,6 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from structlog.typing import FilteringBoundLogger
 
 from cmserver import __version__
+from cmserver.access import announce
 from cmserver.access.bootstrap import bootstrap
 from cmserver.access.model import MintedKey
 from cmserver.app import create_app
@@ -182,7 +183,7 @@ class _Process:
             ) as db:
                 hub = Hub(url)
                 bell = Bell(db, hub)
-                background.append(asyncio.create_task(hub.listen(CHANNELS)))
+                background.append(asyncio.create_task(hub.listen([*CHANNELS, announce.CHANNEL])))
                 await self._work(db, hub, bell, background)
         finally:
             for task in background:

@@ -7,18 +7,18 @@ from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
+from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import STATUS, answer, body, caller, db
 from cmserver.base.ids import from_epoch_ms
 from cmserver.base.redaction.clean import clean, decode_json
 from cmserver.base.text import storable
 from cmserver.generation.bell import Bell
 from cmserver.hooks import claude_code
-from cmserver.hooks.claude_code import HookCall
+from cmserver.hooks.claude_code import HookCall, HookOutput
 from cmserver.ingest import session as sessions
 from cmserver.ingest.model import Incoming
 from cmserver.ingest.record import Recorder
@@ -32,14 +32,14 @@ _LONGEST_DELAY = timedelta(days=30)
 
 async def post_hook(request: Request) -> Response:
     """Take a hook's payload as the coding agent sends it; a session start is answered with the project's context."""
-    if request.path_params["client"] != claude_code.PLATFORM:
-        raise NotFound(f"There are no hooks for this client here; there are for: {claude_code.PLATFORM}.")
     try:
-        who = await caller(request, Principal, "events:write")
+        who = await caller(request, Principal)
     except (Unauthenticated, Forbidden) as error:
         # Hooks that call curl do not see the status: the body makes a wrong key visible to the user.
         status, name = STATUS[type(error)]
         return answer({"error": name, "message": str(error), "systemMessage": f"cmserver: {error}"}, status)
+    if request.path_params["client"] != claude_code.PLATFORM:
+        raise NotFound(f"There are no hooks for this client here; there are for: {claude_code.PLATFORM}.")
     raw = await body(request)
     payload = decode_json(raw)
     call = claude_code.understand(payload, request.headers.get("x-cmserver-delivery"))
@@ -54,7 +54,7 @@ async def post_hook(request: Request) -> Response:
         async with db(request).tenant(who.team_id) as conn:
             shown = await context(conn, who, project, CONTEXT_LINES)
         return answer(claude_code.context_output(shown.text))
-    return answer({})
+    return answer(HookOutput())
 
 
 async def _project(request: Request, who: Principal, call: HookCall) -> Project:
@@ -125,4 +125,6 @@ def _occurred_at(request: Request) -> datetime:
     return at if now - _LONGEST_DELAY <= at <= now + timedelta(minutes=5) else now
 
 
-routes = [Route("/v1/hooks/{client}", post_hook, methods=["POST"])]
+routes = [
+    Operation("POST", "/v1/hooks/{client}", post_hook, scope="events:write", body=dict[str, object], answers={200: HookOutput})
+]

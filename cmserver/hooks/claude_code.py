@@ -30,6 +30,19 @@ _OURS = re.compile(r"^mcp__(?:plugin_)?cmserver_")
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
+class SpecificOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What belongs to one kind of hook."""
+
+    hook_event_name: str
+    additional_context: str
+
+
+class HookOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+    """What Claude Code reads from a hook; an empty object leaves everything as it is."""
+
+    hook_specific_output: SpecificOutput | None = None
+
+
 class HookCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a hook, understood. `event_type` is None when there is nothing to store."""
 
@@ -73,9 +86,9 @@ def session_metadata(payload: object) -> dict[str, object]:
     return {key: value for key in ("cwd", "source", "model") if (value := _text(fields, key, _LONGEST_PATH))}
 
 
-def context_output(context: str) -> dict[str, object]:
+def context_output(context: str) -> HookOutput:
     """Claude Code puts the text before the session's first prompt."""
-    return {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": context}}
+    return HookOutput(hook_specific_output=SpecificOutput(hook_event_name="SessionStart", additional_context=context))
 
 
 def _is_noise(name: str, fields: dict[str, object]) -> bool:

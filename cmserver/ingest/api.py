@@ -12,25 +12,26 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid, Issue, NotFound
+from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, body, caller, convert, db, query
-from cmserver.base.ids import epoch_ms, from_epoch_ms, parse_id
+from cmserver.base.ids import from_epoch_ms, parse_id
 from cmserver.base.live import Hub
 from cmserver.base.redaction.clean import LARGE_BYTES, clean_aside, decode_json
 from cmserver.base.text import Key, Label, Text
 from cmserver.events.wire import EventOut, event_out
 from cmserver.generation import wait
 from cmserver.generation.bell import Bell
-from cmserver.generation.model import Job
+from cmserver.generation.wire import GenerationJobOut, job_out
 from cmserver.ingest import session as sessions
 from cmserver.ingest.model import Incoming, Recorded
 from cmserver.ingest.record import Recorder
 from cmserver.observations import repository as observations
-from cmserver.sessions.model import NewSession, Session
+from cmserver.sessions.model import NewSession
+from cmserver.sessions.wire import SessionOut, session_out
 
 BATCH_MOST = 500
 WAIT_SECONDS = 30.0
@@ -73,41 +74,6 @@ class EventsQuery(msgspec.Struct, kw_only=True):
     wait: bool = False
 
 
-class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A session on the wire."""
-
-    id: UUID
-    project_id: UUID
-    team_id: UUID
-    external_session_id: str | None
-    content_session_id: str | None
-    agent_id: str | None
-    agent_type: str | None
-    platform_source: str | None
-    generation_status: str
-    metadata: dict[str, object]
-    started_at_epoch: int
-    ended_at_epoch: int | None
-    last_generated_at_epoch: int | None
-    created_at_epoch: int
-    updated_at_epoch: int
-
-
-class GenerationJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The job of an event or a session's end, as the answer to it shows it. `bullmqJobId` is an older name of the id."""
-
-    id: UUID
-    status: str
-    bullmq_job_id: UUID
-    source_type: str
-    source_id: UUID
-    transport: Literal["enqueued"] = "enqueued"
-    attempts: int
-    max_attempts: int
-    created_at_epoch: int
-    updated_at_epoch: int
-
-
 class RecordedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The answer to an event. Observation ids are there when `wait=true` was asked and the job has ended."""
 
@@ -118,6 +84,12 @@ class RecordedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     wait_timed_out: bool | UnsetType = UNSET
 
 
+class BatchOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The answer to a batch, in its order."""
+
+    events: list[RecordedOut]
+
+
 class SessionAnswer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The answer to a start or an end."""
 
@@ -125,45 +97,9 @@ class SessionAnswer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     generation_job: GenerationJobOut | UnsetType = UNSET
 
 
-def session_out(session: Session) -> SessionOut:
-    """The session as it is shown."""
-    return SessionOut(
-        id=session.id,
-        project_id=session.project_id,
-        team_id=session.team_id,
-        external_session_id=session.external_session_id,
-        content_session_id=session.content_session_id,
-        agent_id=session.agent_id,
-        agent_type=session.agent_type,
-        platform_source=session.platform_source,
-        generation_status=session.generation_status,
-        metadata=session.metadata,
-        started_at_epoch=epoch_ms(session.started_at),
-        ended_at_epoch=epoch_ms(session.ended_at) if session.ended_at else None,
-        last_generated_at_epoch=epoch_ms(session.last_generated_at) if session.last_generated_at else None,
-        created_at_epoch=epoch_ms(session.created_at),
-        updated_at_epoch=epoch_ms(session.updated_at),
-    )
-
-
-def job_out(job: Job) -> GenerationJobOut:
-    """The job as the answer to its event shows it."""
-    return GenerationJobOut(
-        id=job.id,
-        status=job.status,
-        bullmq_job_id=job.id,
-        source_type=job.source_type,
-        source_id=job.source_id,
-        attempts=job.attempts,
-        max_attempts=job.max_attempts,
-        created_at_epoch=epoch_ms(job.created_at),
-        updated_at_epoch=epoch_ms(job.updated_at),
-    )
-
-
 async def post_session_start(request: Request) -> Response:
     """Make a session, or find it by the agent's id; one that had ended goes on."""
-    who = await caller(request, Principal, "sessions:write")
+    who = await caller(request, Principal)
     raw = await body(request)
     asked = convert(decode_json(raw or b"{}"), StartIn)
     project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId", make=True)
@@ -183,7 +119,7 @@ async def post_session_start(request: Request) -> Response:
 
 async def post_session_end(request: Request) -> Response:
     """End a session and ask for its summary."""
-    who = await caller(request, Principal, "sessions:write")
+    who = await caller(request, Principal)
     session_id = parse_id(str(request.path_params["id"]).lower())
     if session_id is None:
         raise NotFound("There is no such session.")
@@ -198,7 +134,7 @@ async def post_session_end(request: Request) -> Response:
 
 async def post_event(request: Request) -> Response:
     """Record an event; `?generate=false` stores only, `?wait=true` answers when its observations are there."""
-    who = await caller(request, Principal, "events:write")
+    who = await caller(request, Principal)
     options = query(request, EventsQuery)
     raw = await body(request)
     asked = convert(decode_json(raw), EventIn)
@@ -208,7 +144,7 @@ async def post_event(request: Request) -> Response:
 
 async def post_events_batch(request: Request) -> Response:
     """Record up to 500 events, all or none; the same options."""
-    who = await caller(request, Principal, "events:write")
+    who = await caller(request, Principal)
     options = query(request, EventsQuery)
     raw = await body(request)
     items = decode_json(raw)
@@ -221,7 +157,7 @@ async def post_events_batch(request: Request) -> Response:
         await _incoming(request, who, one, options, f"$[{place}]", size)
         for place, (one, size) in enumerate(zip(asked, sizes, strict=True))
     ]
-    return answer({"events": await _recorded(request, who, incoming, options)}, 201)
+    return answer(BatchOut(events=await _recorded(request, who, incoming, options)), 201)
 
 
 async def _incoming(request: Request, who: Principal, asked: EventIn, options: EventsQuery, at: str, size_bytes: int) -> Incoming:
@@ -287,8 +223,23 @@ def _size(one: EventIn) -> int:
 
 
 routes = [
-    Route("/v1/events", post_event, methods=["POST"]),
-    Route("/v1/events/batch", post_events_batch, methods=["POST"]),
-    Route("/v1/sessions/start", post_session_start, methods=["POST"]),
-    Route("/v1/sessions/{id}/end", post_session_end, methods=["POST"]),
+    Operation("POST", "/v1/events", post_event, scope="events:write", query=EventsQuery, body=EventIn, answers={201: RecordedOut}),
+    Operation(
+        "POST",
+        "/v1/events/batch",
+        post_events_batch,
+        scope="events:write",
+        query=EventsQuery,
+        body=Annotated[list[EventIn], Meta(min_length=1, max_length=BATCH_MOST)],
+        answers={201: BatchOut},
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions/start",
+        post_session_start,
+        scope="sessions:write",
+        body=StartIn,
+        answers={200: SessionAnswer, 201: SessionAnswer},
+    ),
+    Operation("POST", "/v1/sessions/{id}/end", post_session_end, scope="sessions:write", answers={200: SessionAnswer}),
 ]

@@ -8,10 +8,10 @@ from uuid import UUID
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
+from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query
 from cmserver.events import read as events
 from cmserver.observations import read
@@ -52,7 +52,7 @@ class OfEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 async def get_observations(request: Request) -> Response:
     """A page of observations, newest first."""
-    who = await caller(request, Principal, "observations:read")
+    who = await caller(request, Principal)
     asked = query(request, ListQuery)
     project_id = who.project_id
     if asked.project is not None:
@@ -73,7 +73,7 @@ async def get_observations(request: Request) -> Response:
 
 async def get_observation(request: Request) -> Response:
     """One observation, by id or number, with its sources."""
-    who = await caller(request, Principal, "observations:read")
+    who = await caller(request, Principal)
     async with db(request).tenant(who.team_id) as conn:
         one, sources = await read.one(conn, who, str(request.path_params["id"]))
     return answer(OneOut(observation=observation_out(one, sources=[source_out(source) for source in sources])))
@@ -81,7 +81,7 @@ async def get_observation(request: Request) -> Response:
 
 async def get_event_observations(request: Request) -> Response:
     """What was drawn from an event."""
-    who = await caller(request, Principal, "observations:read")
+    who = await caller(request, Principal)
     async with db(request).tenant(who.team_id) as conn:
         event = await events.one(conn, who, str(request.path_params["id"]))
         found = await read.of_event(conn, who, event.project_id, event.id)
@@ -89,7 +89,7 @@ async def get_event_observations(request: Request) -> Response:
 
 
 routes = [
-    Route("/v1/observations", get_observations, methods=["GET"]),
-    Route("/v1/observations/{id}", get_observation, methods=["GET"]),
-    Route("/v1/events/{id}/observations", get_event_observations, methods=["GET"]),
+    Operation("GET", "/v1/observations", get_observations, scope="observations:read", query=ListQuery, answers={200: ListOut}),
+    Operation("GET", "/v1/observations/{id}", get_observation, scope="observations:read", answers={200: OneOut}),
+    Operation("GET", "/v1/events/{id}/observations", get_event_observations, scope="observations:read", answers={200: OfEventOut}),
 ]

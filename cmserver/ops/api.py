@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Literal, cast
+from uuid import UUID
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from cmserver import __version__
 from cmserver.access.model import Principal
 from cmserver.base.errors import Unavailable
+from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db
 from cmserver.base.ids import epoch_ms
 from cmserver.base.migrate import newest
@@ -44,9 +45,61 @@ class PauseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     until_epoch: int
 
 
+class HealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The process is alive."""
+
+    status: Literal["ok"] = "ok"
+    runtime: Literal["cmserver"] = "cmserver"
+
+
+class ReadyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The database answers and has this program's schema; `workers` have a lease that holds."""
+
+    status: Literal["ready"] = "ready"
+    runtime: Literal["cmserver"] = "cmserver"
+    schema_version: int
+    workers: int
+
+
+class PostgresOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The database."""
+
+    version: str
+    embedded: bool
+    vectors: bool
+
+
+class ProviderOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Who generates observations."""
+
+    name: str
+    pauses: list[PauseOut]
+
+
+class TeamOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The key's team."""
+
+    id: UUID
+    name: str
+
+
+class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The server, and the team's queue."""
+
+    name: Literal["cmserver"] = "cmserver"
+    runtime: Literal["cmserver"] = "cmserver"
+    version: str
+    schema_version: int
+    postgres: PostgresOut
+    provider: ProviderOut
+    team: TeamOut
+    workers: int
+    queue: QueueOut
+
+
 async def get_healthz(_request: Request) -> Response:
     """Alive: no I/O."""
-    return answer({"status": "ok", "runtime": "cmserver"})
+    return answer(HealthOut())
 
 
 async def get_readyz(request: Request) -> Response:
@@ -55,12 +108,12 @@ async def get_readyz(request: Request) -> Response:
         schema = await repository.schema(conn)
     if schema.number != newest():
         raise Unavailable("The database has another schema than this program; restart the program that is older.")
-    return answer({"status": "ready", "runtime": "cmserver", "schemaVersion": schema.number, "workers": schema.workers})
+    return answer(ReadyOut(schema_version=schema.number, workers=schema.workers))
 
 
 async def get_info(request: Request) -> Response:
     """The server, its schema and provider, and the team's queue at a glance."""
-    who = await caller(request, Principal, "jobs:read")
+    who = await caller(request, Principal)
     settings = cast("Settings", request.app.state.settings)
     async with db(request).tenant(who.team_id) as conn:
         counts = await generation.queue_counts(conn, who.team_id)
@@ -68,17 +121,15 @@ async def get_info(request: Request) -> Response:
         schema = await repository.schema(conn)
         pauses = [one for one in await generation.pauses(conn) if one.seconds_left > 0]
     return answer(
-        {
-            "name": "cmserver",
-            "runtime": "cmserver",
-            "version": __version__,
-            "schemaVersion": schema.number,
-            "postgres": {"version": schema.postgres, "embedded": settings.database_url is None, "vectors": schema.vectors},
-            "provider": {"name": settings.provider, "pauses": [_pause_out(pause) for pause in pauses]},
-            "team": {"id": who.team_id, "name": who.team_name},
-            "workers": schema.workers,
-            "queue": _queue_out(counts),
-        }
+        InfoOut(
+            version=__version__,
+            schema_version=schema.number,
+            postgres=PostgresOut(version=schema.postgres, embedded=settings.database_url is None, vectors=schema.vectors),
+            provider=ProviderOut(name=settings.provider, pauses=[_pause_out(pause) for pause in pauses]),
+            team=TeamOut(id=who.team_id, name=who.team_name),
+            workers=schema.workers,
+            queue=_queue_out(counts),
+        )
     )
 
 
@@ -106,7 +157,7 @@ def _pause_out(pause: Pause) -> PauseOut:
 
 
 routes = [
-    Route("/healthz", get_healthz),
-    Route("/readyz", get_readyz),
-    Route("/v1/info", get_info),
+    Operation("GET", "/healthz", get_healthz, scope=None, answers={200: HealthOut}),
+    Operation("GET", "/readyz", get_readyz, scope=None, answers={200: ReadyOut}),
+    Operation("GET", "/v1/info", get_info, scope="jobs:read", answers={200: InfoOut}),
 ]

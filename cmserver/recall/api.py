@@ -7,10 +7,11 @@ from typing import Annotated, Literal, cast
 import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
+from cmserver.base.http import operation
+from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query, read
 from cmserver.base.ids import epoch_ms
 from cmserver.base.text import Key, Text
@@ -80,7 +81,7 @@ class IndexOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 async def post_search(request: Request) -> Response:
     """Search a project's observations, the best first."""
-    who = await caller(request, Principal, "observations:read")
+    who = await caller(request, Principal)
     asked = await read(request, SearchIn)
     project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId")
     async with db(request).tenant(who.team_id) as conn:
@@ -90,7 +91,7 @@ async def post_search(request: Request) -> Response:
 
 async def post_context(request: Request) -> Response:
     """Search, with the texts of what was found in one, ready for a model."""
-    who = await caller(request, Principal, "observations:read")
+    who = await caller(request, Principal)
     asked = await read(request, ContextIn)
     project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId")
     async with db(request).tenant(who.team_id) as conn:
@@ -101,7 +102,7 @@ async def post_context(request: Request) -> Response:
 
 async def get_context(request: Request) -> Response:
     """The index of a project's newest observations; `format=text` gives only the text."""
-    who = await caller(request, Principal, "observations:read")
+    who = await caller(request, Principal)
     asked = query(request, ContextQuery)
     project = await _projects(request).named_or_own(who, asked.project, at="$.project")
     async with db(request).tenant(who.team_id) as conn:
@@ -134,8 +135,10 @@ def _projects(request: Request) -> Projects:
     return cast("Projects", request.app.state.projects)
 
 
+_TEXT = operation.Text("text/plain", "The index as text, when `format=text` or only text/plain is accepted.")
+
 routes = [
-    Route("/v1/search", post_search, methods=["POST"]),
-    Route("/v1/context", post_context, methods=["POST"]),
-    Route("/v1/context", get_context, methods=["GET"]),
+    Operation("POST", "/v1/search", post_search, scope="observations:read", body=SearchIn, answers={200: SearchOut}),
+    Operation("POST", "/v1/context", post_context, scope="observations:read", body=ContextIn, answers={200: ContextOut}),
+    Operation("GET", "/v1/context", get_context, scope="observations:read", query=ContextQuery, answers={200: (IndexOut, _TEXT)}),
 ]

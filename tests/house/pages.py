@@ -19,9 +19,9 @@ from pathlib import Path
 import click
 import psycopg
 import structlog
-from starlette.routing import Route
 
 from cmserver.app import ROUTES
+from cmserver.base.http.operation import Operation
 from cmserver.base.migrate import migrate
 from cmserver.base.postgres import Embedded
 from cmserver.base.postgres_files import wheel_binaries
@@ -185,18 +185,13 @@ def commands(command: click.Command, name: str, parent: click.Context | None = N
 
 def http_page() -> str:
     """docs/reference/http.md."""
-    routes = sorted(
-        (route for route in ROUTES if isinstance(route, Route)), key=lambda route: (route.path, sorted(route.methods or ()))
-    )
-    return _HTTP.format(rows="\n".join(row for route in routes for row in _route(route)))
+    return _HTTP.format(rows="\n".join(map(_operation, sorted(ROUTES, key=lambda one: (one.path, one.method)))))
 
 
-def _route(route: Route) -> list[str]:
-    sentence = " ".join((inspect.getdoc(route.endpoint) or "").partition("\n\n")[0].split())
-    scope = re.search(r'caller\(request, \w+, "([^"]+)"\)', inspect.getsource(route.endpoint))
-    needs = f"`{scope[1]}`" if scope else "no key"
-    methods = sorted((route.methods or set()) - {"HEAD"})
-    return [f"| {method} | `{route.path}` | {needs} | {sentence} |" for method in methods]
+def _operation(one: Operation) -> str:
+    sentence = " ".join((inspect.getdoc(one.endpoint) or "").partition("\n\n")[0].split())
+    needs = "no key" if one.scope is None else f"`{one.scope}`" if one.scope else "any key"
+    return f"| {one.method} | `{one.path}` | {needs} | {sentence} |"
 
 
 _HTTP = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import msgspec
 from starlette.requests import Request
@@ -31,13 +31,9 @@ T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Caller(Protocol):
-    """Whoever is asking, as far as this floor knows: somebody who may, or may not."""
-
-    def require(self, scope: str) -> None: ...
-
-
-C = TypeVar("C", bound=Caller)
+Authenticate = Callable[[str | None, str], Awaitable[object]]
+"""From the key's text and the scope that is needed ("" for none in particular) to whoever is asking."""
+C = TypeVar("C")
 
 STATUS: dict[type[CmserverError], tuple[int, str]] = {
     Invalid: (400, "ValidationError"),
@@ -147,13 +143,15 @@ def key_text(request: Request) -> str | None:
     return request.headers.get("x-api-key", "").strip() or None
 
 
-async def caller(request: Request, type_: type[C], scope: str) -> C:
-    """Who sent the request (`app.state.authenticate`); Unauthenticated or Forbidden without a key that has the scope."""
-    authenticate = cast("Callable[[str | None], Awaitable[object]]", request.app.state.authenticate)
-    who = await authenticate(key_text(request))
+async def caller(request: Request, type_: type[C]) -> C:
+    """Who sent the request, as far as its operation's scope needs to know (`app.state.authenticate`).
+
+    Unauthenticated, Forbidden, RateLimited or QuotaExceeded when it may not go on.
+    """
+    authenticate = cast("Authenticate", request.app.state.authenticate)
+    who = await authenticate(key_text(request), cast("str", request.scope["needs"]))
     if not isinstance(who, type_):
         raise TypeError(f"app.state.authenticate gave a {type(who).__name__}, not a {type_.__name__}")
-    who.require(scope)
     return who
 
 

@@ -1,21 +1,21 @@
-"""Projects over HTTP. (Teams, keys and members follow.)"""
+"""Projects over HTTP."""
 
 from __future__ import annotations
 
 from typing import Annotated, cast
-from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from cmserver.access.model import Principal, Project
+from cmserver.access.model import Principal
 from cmserver.access.projects import make_project
+from cmserver.access.wire import ProjectOut, project_out
 from cmserver.base.errors import Invalid, Issue
+from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, body, caller, convert, db
-from cmserver.base.ids import epoch_ms, parse_id
+from cmserver.base.ids import parse_id
 from cmserver.base.redaction.clean import clean_aside, decode_json
 from cmserver.base.redaction.redact import redact
 from cmserver.base.text import Key, Text
@@ -29,34 +29,15 @@ class ProjectIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fie
     metadata: dict[str, object] = {}
 
 
-class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A project on the wire."""
+class OneOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One project."""
 
-    id: UUID
-    team_id: UUID
-    canonical_id: str
-    name: str
-    metadata: dict[str, object]
-    created_at_epoch: int
-    updated_at_epoch: int
-
-
-def project_out(project: Project) -> ProjectOut:
-    """The project as it is shown."""
-    return ProjectOut(
-        id=project.id,
-        team_id=project.team_id,
-        canonical_id=project.canonical_id,
-        name=project.name,
-        metadata=project.metadata,
-        created_at_epoch=epoch_ms(project.created_at),
-        updated_at_epoch=epoch_ms(project.updated_at),
-    )
+    project: ProjectOut
 
 
 async def post_project(request: Request) -> Response:
     """Make a project, or find it when it is there."""
-    who = await caller(request, Principal, "events:write")
+    who = await caller(request, Principal)
     raw = await body(request)
     asked = convert(decode_json(raw or b"{}"), ProjectIn)
     if parse_id(asked.canonical_id):
@@ -72,7 +53,9 @@ async def post_project(request: Request) -> Response:
         )
     except Invalid as error:
         raise Invalid(str(error), [Issue("$.canonicalId", str(error))]) from error
-    return answer({"project": project_out(project)}, 201 if is_new else 200)
+    return answer(OneOut(project=project_out(project)), 201 if is_new else 200)
 
 
-routes = [Route("/v1/projects", post_project, methods=["POST"])]
+routes = [
+    Operation("POST", "/v1/projects", post_project, scope="events:write", body=ProjectIn, answers={200: OneOut, 201: OneOut}),
+]

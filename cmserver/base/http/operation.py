@@ -1,0 +1,58 @@
+"""A route that says what goes in and what comes out: one method of one path. What it says is what docs/ and OpenAPI tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from starlette.routing import Match, Route
+from starlette.types import Scope
+
+from cmserver.base.http.wire import Handler
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class Text(msgspec.Struct, frozen=True):
+    """An answer, or a form of one, that is not JSON."""
+
+    media_type: str
+    description: str
+
+
+Answer = type[msgspec.Struct] | Text
+
+
+class Operation(Route):
+    """One method of one path.
+
+    `scope` is what the caller's key must have: None asks for no key, "" for any key. `query` and `body` are the Structs that the
+    handler reads (the body may be a list of them). `answers` are its answers by status, the forms of one status in a tuple;
+    refusals are the same for all and stand in base.http.wire.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        path: str,
+        endpoint: Handler,
+        *,
+        scope: str | None,
+        answers: Mapping[int, Answer | tuple[Answer, ...]],
+        query: type[msgspec.Struct] | None = None,
+        body: object = None,
+    ) -> None:
+        super().__init__(path, endpoint, methods=[method])
+        self.method = method
+        self.scope = scope
+        self.answers = answers
+        self.query = query
+        self.body = body
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Like any route; the handler's request carries the operation along (see `base.http.wire.caller`)."""
+        match, inner = super().matches(scope)
+        if match is Match.FULL:
+            inner["needs"] = self.scope
+        return match, inner
