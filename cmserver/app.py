@@ -5,21 +5,32 @@ from __future__ import annotations
 from starlette.applications import Starlette
 
 from cmserver.access.api import routes as access_routes
-from cmserver.access.keys import Authenticator
+from cmserver.access.authenticate import Authenticator
+from cmserver.access.limits.meter import Meter
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.http.frame import Frame
 from cmserver.base.http.operation import Operation
+from cmserver.base.http.wire import Authenticate
 from cmserver.base.live import Hub
+from cmserver.base.sealed import Seal
 from cmserver.base.settings import Settings
+from cmserver.compat.api import routes as compat_routes
 from cmserver.events.api import routes as event_routes
+from cmserver.generation.api import routes as generation_routes
 from cmserver.generation.bell import Bell
 from cmserver.hooks.api import routes as hook_routes
 from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ingest.record import Recorder
 from cmserver.observations.api import routes as observation_routes
 from cmserver.ops.api import routes as ops_routes
+from cmserver.ops.erasure.api import routes as erasure_routes
+from cmserver.ops.openapi.api import Reference
+from cmserver.ops.openapi.api import routes as openapi_routes
+from cmserver.ops.stream.api import routes as stream_routes
+from cmserver.ops.stream.feed import Feed
 from cmserver.recall.api import routes as recall_routes
+from cmserver.sessions.api import routes as session_routes
 
 ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
     *ingest_routes,
@@ -28,25 +39,46 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *recall_routes,
     *observation_routes,
     *event_routes,
+    *session_routes,
+    *generation_routes,
+    *compat_routes,
+    *erasure_routes,
     *access_routes,
+    *openapi_routes,
+    *stream_routes,
 ]
 
 
-def create_app(settings: Settings, db: Db, hub: Hub, bell: Bell, *, secret: bytes) -> Frame:
-    """The application. `secret` is the installation's, for keyed hashes."""
+def create_app(
+    settings: Settings, db: Db, hub: Hub, bell: Bell, *, secret: bytes, authenticate: Authenticate | None = None
+) -> Frame:
+    """The application. `secret` is the installation's, for keyed hashes; `authenticate` stands in for keys, for an operator."""
     app = Starlette(routes=ROUTES)
+    meter = Meter(db)
     app.state.settings = settings
     app.state.db = db
     app.state.hub = hub
     app.state.bell = bell
-    app.state.authenticate = Authenticator(db)
-    app.state.projects = Projects(db)
+    app.state.meter = meter
+    app.state.authenticate = authenticate or Authenticator(db, hub, meter)
+    app.state.projects = Projects(db, hub)
+    app.state.audit_seal = Seal(secret, b"audit")
+    app.state.reference = Reference(ROUTES)
+    app.state.feed = Feed(
+        db,
+        hub,
+        secret=secret,
+        heartbeat_seconds=settings.stream_heartbeat_seconds,
+        streams_per_key=settings.streams_per_key,
+    )
     app.state.body_max_bytes = settings.body_max_bytes
+    app.state.body_timeout_seconds = settings.body_timeout_seconds
     app.state.field_max_chars = settings.field_max_chars
     app.state.job_max_attempts = settings.job_max_attempts
     app.state.recorder = Recorder(
         db,
         bell,
+        meter,
         secret=secret,
         debounce_seconds=settings.generation_debounce_seconds,
         field_max_chars=settings.field_max_chars,

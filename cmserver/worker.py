@@ -21,15 +21,19 @@ from cmserver.base.settings import Settings
 from cmserver.generation import jobs, repository
 from cmserver.generation.bell import Bell
 from cmserver.generation.manager import QUEUE, Limits, OutboxManager, check_contract
+from cmserver.generation.operate import repository as operate
 from cmserver.generation.run import Generator
+from cmserver.ingest import jobs as ingest_jobs
 from cmserver.providers.model import Provider
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 REAP_SECONDS = 2.0
+WATCH_SECONDS = 60.0
 POLL_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 10.0
 _STEADY_SECONDS = 30.0
+_NAMED_MOST = 100
 
 
 async def run_worker(
@@ -63,7 +67,7 @@ async def run_worker(
 
     def maintenance_worker() -> Worker:
         worker = _worker(settings, maintenance_app(PsycopgConnector()), "maintenance", 1)
-        worker.additional_context = {"db": db}
+        worker.additional_context = {"db": db, "bell": bell, "settings": settings}
         return worker
 
     log.info("worker.started", label=name, provider=provider.name)
@@ -71,6 +75,7 @@ async def run_worker(
         group.create_task(_supervised(QUEUE, outbox_worker, db, stop))
         group.create_task(_supervised("maintenance", maintenance_worker, db, stop))
         group.create_task(_reap(settings, db, bell, stop))
+        group.create_task(_watch(settings, db, stop))
     log.info("worker.stopped", label=name)
 
 
@@ -78,6 +83,7 @@ def maintenance_app(connector: PsycopgConnector) -> App:
     """The stock procrastinate, for everything periodic. Without any periodic task it would not notice that its listener died."""
     app = App(connector=connector)
     jobs.add_periodic(app)
+    ingest_jobs.add_periodic(app)
     return app
 
 
@@ -126,7 +132,7 @@ async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> 
         try:
             recovered = await db.in_system(lambda conn: repository.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds))
             if recovered:
-                log.warning("lanes.recovered", jobs=[str(job) for job in recovered])
+                log.warning("lanes.recovered", count=len(recovered), jobs=[str(job) for job in recovered[:_NAMED_MOST]])
                 bell.ring()
         except Unavailable:
             pass  # the database is away; so are everybody's heartbeats
@@ -134,3 +140,25 @@ async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> 
             log.exception("reaper.failed")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), REAP_SECONDS)
+
+
+async def _watch(settings: Settings, db: Db, stop: asyncio.Event) -> None:
+    """Say once a minute when jobs wait for longer than they should."""
+    while settings.queue_warning_seconds > 0 and not stop.is_set():
+        try:
+            await say_when_behind(db, settings.queue_warning_seconds)
+        except Unavailable:
+            pass  # the database is away; so is the queue
+        except Exception:
+            log.exception("queue.not_watched")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), WATCH_SECONDS)
+
+
+async def say_when_behind(db: Db, warning_seconds: float) -> None:
+    """A warning with the teams whose oldest waiting job is older than that."""
+    async with db.system() as conn:
+        late = await operate.behind(conn, warning_seconds)
+    if late:
+        oldest = round(late[0].oldest_waiting_seconds)
+        log.warning("queue.behind", oldest_waiting_seconds=oldest, teams=[one.team for one in late[:_NAMED_MOST]])

@@ -45,6 +45,9 @@ BEGIN
         NEW.next_attempt_at := NULL;
         NEW.cancel_requested_at := NULL;
         NEW.generation_run_id := NULL; -- ask again; the old answer stays with its run
+        IF OLD.last_error ->> 'reason' = 'key_revoked' AND NEW.api_key_id = OLD.api_key_id THEN
+            NEW.api_key_id := NULL; -- whoever sends it back answers for it
+        END IF;
     END IF;
     IF NEW.status <> 'processing' THEN
         NEW.locked_at := NULL;
@@ -82,6 +85,8 @@ BEGIN
            n.status, n.attempts,
            CASE WHEN n.status = 'completed' THEN jsonb_strip_nulls(jsonb_build_object('outcome', n.outcome, 'reason', n.outcome_reason))
                 WHEN n.status = 'processing' THEN jsonb_build_object('claim', n.claim, 'by', n.locked_by)
+                WHEN o.status = 'processing' AND n.attempts < o.attempts AND n.last_error IS NOT DISTINCT FROM o.last_error
+                    THEN '{"reason": "given back"}'
                 WHEN o.status = 'processing' AND n.last_error IS NOT NULL THEN n.last_error
                 ELSE '{}' END
       FROM new_rows n JOIN old_rows o ON o.id = n.id
@@ -98,6 +103,22 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
+-- Name: is_generation_policy(jsonb); Type: FUNCTION
+
+CREATE FUNCTION public.is_generation_policy(policy jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT
+         CASE
+             WHEN (jsonb_typeof(policy) = 'object'::text) THEN (((policy - ARRAY['mode'::text, 'debounceSeconds'::text, 'skipEventTypes'::text, 'skipTools'::text]) = '{}'::jsonb) AND (COALESCE((policy ->> 'mode'::text), 'burst'::text) = ANY (ARRAY['per_event'::text, 'burst'::text, 'at_end'::text])) AND
+             CASE
+                 WHEN (jsonb_typeof(COALESCE((policy -> 'debounceSeconds'::text), '0'::jsonb)) = 'number'::text) THEN ((COALESCE(((policy ->> 'debounceSeconds'::text))::numeric, (0)::numeric) >= (0)::numeric) AND (COALESCE(((policy ->> 'debounceSeconds'::text))::numeric, (0)::numeric) <= (3600)::numeric))
+                 ELSE false
+             END AND (jsonb_typeof(COALESCE((policy -> 'skipEventTypes'::text), '[]'::jsonb)) = 'array'::text) AND (jsonb_typeof(COALESCE((policy -> 'skipTools'::text), '[]'::jsonb)) = 'array'::text) AND (NOT jsonb_path_exists(policy, '$."skipEventTypes"[*]?(@.type() != "string")'::jsonpath)) AND (NOT jsonb_path_exists(policy, '$."skipTools"[*]?(@.type() != "string")'::jsonpath)))
+             ELSE false
+         END AS "case";
+END;
 
 -- Name: live_workers(); Type: FUNCTION
 
@@ -281,7 +302,13 @@ CREATE TABLE public.api_keys (
     expires_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_used_at timestamp with time zone,
+    replaced_by uuid,
+    requests_per_minute integer,
+    events_per_month bigint,
     CONSTRAINT api_keys_actor_id_check CHECK ((actor_id <> ''::text)),
+    CONSTRAINT api_keys_events_per_month_check CHECK ((events_per_month >= 0)),
+    CONSTRAINT api_keys_requests_per_minute_check CHECK ((requests_per_minute > 0)),
     CONSTRAINT api_keys_scopes_check CHECK ((jsonb_typeof(scopes) = 'array'::text))
 );
 
@@ -292,6 +319,14 @@ COMMENT ON TABLE public.api_keys IS 'Keys: what they may do, in which team, and 
 -- Name: COLUMN api_keys.key_hash; Type: COMMENT
 
 COMMENT ON COLUMN public.api_keys.key_hash IS 'SHA-256 of the secret part of the key, hex. The key itself is shown once and stored nowhere.';
+
+-- Name: COLUMN api_keys.last_used_at; Type: COMMENT
+
+COMMENT ON COLUMN public.api_keys.last_used_at IS 'Known to the minute: it is not written with each request.';
+
+-- Name: COLUMN api_keys.replaced_by; Type: COMMENT
+
+COMMENT ON COLUMN public.api_keys.replaced_by IS 'The key that a rotation has put in its place.';
 
 -- Name: audit_log; Type: TABLE
 
@@ -363,6 +398,7 @@ CREATE TABLE public.observation_generation_jobs (
     request_id text,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    waits_for_end boolean DEFAULT false NOT NULL,
     CONSTRAINT attempts_within_bounds CHECK (((attempts <= max_attempts) AND ((status <> 'queued'::text) OR (attempts < max_attempts)))),
     CONSTRAINT locked_while_processing CHECK (((status = 'processing'::text) = ((locked_at IS NOT NULL) AND (locked_by IS NOT NULL) AND (worker_id IS NOT NULL) AND (claim IS NOT NULL)))),
     CONSTRAINT observation_generation_jobs_attempts_check CHECK ((attempts >= 0)),
@@ -390,6 +426,10 @@ COMMENT ON COLUMN public.observation_generation_jobs.lane IS 'The session of the
 
 COMMENT ON COLUMN public.observation_generation_jobs.claim IS 'The fencing token: only the claim that took the job may write its end.';
 
+-- Name: COLUMN observation_generation_jobs.waits_for_end; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_generation_jobs.waits_for_end IS 'By the policy at_end: the job alone does not make its lane due. Cleared when it is claimed.';
+
 -- Name: projects; Type: TABLE
 
 CREATE TABLE public.projects (
@@ -401,7 +441,9 @@ CREATE TABLE public.projects (
     archived_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    generation_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT projects_canonical_id_check CHECK (((canonical_id <> ''::text) AND (length(canonical_id) <= 500))),
+    CONSTRAINT projects_generation_policy_check CHECK (public.is_generation_policy(generation_policy)),
     CONSTRAINT projects_name_check CHECK ((name <> ''::text))
 );
 
@@ -418,12 +460,30 @@ CREATE TABLE public.teams (
     archived_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT teams_name_check CHECK ((name <> ''::text))
+    generation_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
+    requests_per_minute integer,
+    events_per_month bigint,
+    CONSTRAINT teams_events_per_month_check CHECK ((events_per_month >= 0)),
+    CONSTRAINT teams_generation_policy_check CHECK (public.is_generation_policy(generation_policy)),
+    CONSTRAINT teams_name_check CHECK ((name <> ''::text)),
+    CONSTRAINT teams_requests_per_minute_check CHECK ((requests_per_minute > 0))
 );
 
 -- Name: TABLE teams; Type: COMMENT
 
 COMMENT ON TABLE public.teams IS 'People who share what their agents remember; teams never see each other.';
+
+-- Name: COLUMN teams.generation_policy; Type: COMMENT
+
+COMMENT ON COLUMN public.teams.generation_policy IS 'When observations are made of the team''s events, and of which never; a project may say it for itself.';
+
+-- Name: COLUMN teams.requests_per_minute; Type: COMMENT
+
+COMMENT ON COLUMN public.teams.requests_per_minute IS 'For all keys of the team together; NULL for no limit. Set by the operator only.';
+
+-- Name: COLUMN teams.events_per_month; Type: COMMENT
+
+COMMENT ON COLUMN public.teams.events_per_month IS 'For all keys of the team together; NULL for no limit. Set by the operator only.';
 
 -- Name: failed_jobs; Type: VIEW
 
@@ -467,6 +527,8 @@ CREATE TABLE public.generation_lanes (
     worker_id bigint,
     claim bigint,
     locked_at timestamp with time zone,
+    at_most integer,
+    CONSTRAINT generation_lanes_at_most_check CHECK ((at_most >= 1)),
     CONSTRAINT generation_lanes_check CHECK (((worker_id IS NULL) = (claim IS NULL)))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
@@ -482,6 +544,10 @@ COMMENT ON COLUMN public.generation_lanes.due_at IS 'When the lane may be claime
 -- Name: COLUMN generation_lanes.held_for; Type: COMMENT
 
 COMMENT ON COLUMN public.generation_lanes.held_for IS 'The provider whose pause holds the lane; NULL for a back-off.';
+
+-- Name: COLUMN generation_lanes.at_most; Type: COMMENT
+
+COMMENT ON COLUMN public.generation_lanes.at_most IS 'How many events one provider call may serve, where the policy of the last one says so; NULL for as many as the settings allow.';
 
 -- Name: generation_runs; Type: TABLE
 
@@ -794,6 +860,57 @@ CREATE VIEW public.queue_overview AS
 
 COMMENT ON VIEW public.queue_overview IS 'Jobs by team, project, source and status.';
 
+-- Name: queue_totals; Type: VIEW
+
+CREATE VIEW public.queue_totals AS
+ SELECT t.name AS team,
+    q.waiting,
+    e.active,
+    q.delayed,
+    q.held,
+    e.completed,
+    e.failed,
+    e.cancelled,
+    r.recovered,
+    q.oldest_waiting
+   FROM (((public.teams t
+     CROSS JOIN LATERAL ( SELECT count(*) FILTER (WHERE (((l.held_until > now()) IS NOT TRUE) AND ((l.due_at > now()) IS NOT TRUE))) AS waiting,
+            count(*) FILTER (WHERE ((l.due_at > now()) AND ((l.held_until > now()) IS NOT TRUE))) AS delayed,
+            count(*) FILTER (WHERE (l.held_until > now())) AS held,
+            (now() - min(j.updated_at) FILTER (WHERE (((l.held_until > now()) IS NOT TRUE) AND ((l.due_at > now()) IS NOT TRUE)))) AS oldest_waiting
+           FROM (public.observation_generation_jobs j
+             LEFT JOIN public.generation_lanes l ON ((l.lane = j.lane)))
+          WHERE ((j.team_id = t.id) AND (j.status = 'queued'::text))) q)
+     CROSS JOIN LATERAL ( SELECT count(*) FILTER (WHERE (j.status = 'processing'::text)) AS active,
+            count(*) FILTER (WHERE (j.status = 'completed'::text)) AS completed,
+            count(*) FILTER (WHERE (j.status = 'failed'::text)) AS failed,
+            count(*) FILTER (WHERE (j.status = 'cancelled'::text)) AS cancelled
+           FROM public.observation_generation_jobs j
+          WHERE ((j.team_id = t.id) AND (j.status = ANY (ARRAY['processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))) e)
+     CROSS JOIN LATERAL ( SELECT count(*) AS recovered
+           FROM public.observation_generation_job_events j
+          WHERE ((j.team_id = t.id) AND ((j.details ->> 'reason'::text) = 'worker lost'::text))) r);
+
+-- Name: VIEW queue_totals; Type: COMMENT
+
+COMMENT ON VIEW public.queue_totals IS 'Each team''s queue at a glance: what waits, runs, rests and has ended, what came back from lost workers, and how long the oldest has waited.';
+
+-- Name: rate_limits; Type: TABLE
+
+CREATE TABLE public.rate_limits (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    per_minute integer NOT NULL,
+    tokens double precision NOT NULL,
+    refilled_at timestamp with time zone NOT NULL,
+    CONSTRAINT rate_limits_check CHECK (((tokens >= ((- per_minute))::double precision) AND (tokens <= (per_minute)::double precision))),
+    CONSTRAINT rate_limits_per_minute_check CHECK ((per_minute > 0))
+);
+
+-- Name: TABLE rate_limits; Type: COMMENT
+
+COMMENT ON TABLE public.rate_limits IS 'Token buckets of keys and teams with a limit of requests per minute; the id is the key''s or the team''s.';
+
 -- Name: schema_migrations; Type: TABLE
 
 CREATE TABLE public.schema_migrations (
@@ -821,12 +938,17 @@ CREATE TABLE public.server_sessions (
     last_generated_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    idle_from timestamp with time zone DEFAULT now(),
     CONSTRAINT server_sessions_generation_status_check CHECK ((generation_status = ANY (ARRAY['idle'::text, 'completed'::text, 'failed'::text])))
 );
 
 -- Name: TABLE server_sessions; Type: COMMENT
 
 COMMENT ON TABLE public.server_sessions IS 'Conversations of agents with their users, found by the id that the agent gave them.';
+
+-- Name: COLUMN server_sessions.idle_from; Type: COMMENT
+
+COMMENT ON COLUMN public.server_sessions.idle_from IS 'The last sign of life that the idle sweep knows of; it looks at the session again when that is long ago. NULL when its last run has its summary and nothing has come since.';
 
 -- Name: session_prompts; Type: TABLE
 
@@ -885,6 +1007,24 @@ CREATE TABLE public.team_members (
 -- Name: TABLE team_members; Type: COMMENT
 
 COMMENT ON TABLE public.team_members IS 'Who belongs to a team, as owner or member.';
+
+-- Name: usage_counters; Type: TABLE
+
+CREATE TABLE public.usage_counters (
+    team_id uuid NOT NULL,
+    month date NOT NULL,
+    kind text NOT NULL,
+    api_key_id uuid NOT NULL,
+    amount bigint NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT usage_counters_amount_check CHECK ((amount >= 0)),
+    CONSTRAINT usage_counters_kind_check CHECK ((kind = ANY (ARRAY['requests'::text, 'events'::text]))),
+    CONSTRAINT usage_counters_month_check CHECK ((EXTRACT(day FROM month) = (1)::numeric))
+);
+
+-- Name: TABLE usage_counters; Type: COMMENT
+
+COMMENT ON TABLE public.usage_counters IS 'Requests and newly stored events of each key, by calendar month (UTC).';
 
 -- Name: worker_overview; Type: VIEW
 
@@ -1045,6 +1185,11 @@ ALTER TABLE ONLY public.projects
 ALTER TABLE ONLY public.provider_pauses
     ADD CONSTRAINT provider_pauses_pkey PRIMARY KEY (provider);
 
+-- Name: rate_limits rate_limits_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.rate_limits
+    ADD CONSTRAINT rate_limits_pkey PRIMARY KEY (id);
+
 -- Name: schema_migrations schema_migrations_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.schema_migrations
@@ -1080,6 +1225,11 @@ ALTER TABLE ONLY public.team_members
 ALTER TABLE ONLY public.teams
     ADD CONSTRAINT teams_pkey PRIMARY KEY (id);
 
+-- Name: usage_counters usage_counters_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.usage_counters
+    ADD CONSTRAINT usage_counters_pkey PRIMARY KEY (team_id, month, kind, api_key_id);
+
 -- Name: agent_events_project; Type: INDEX
 
 CREATE INDEX agent_events_project ON public.agent_events USING btree (project_id, occurred_at);
@@ -1096,9 +1246,13 @@ CREATE INDEX api_keys_project ON public.api_keys USING btree (project_id, team_i
 
 CREATE INDEX api_keys_team ON public.api_keys USING btree (team_id, created_at);
 
--- Name: audit_log_scope; Type: INDEX
+-- Name: audit_log_project; Type: INDEX
 
-CREATE INDEX audit_log_scope ON public.audit_log USING btree (team_id, project_id, created_at);
+CREATE INDEX audit_log_project ON public.audit_log USING btree (project_id, id) WHERE (project_id IS NOT NULL);
+
+-- Name: audit_log_team; Type: INDEX
+
+CREATE INDEX audit_log_team ON public.audit_log USING btree (team_id, id);
 
 -- Name: generation_lanes_due; Type: INDEX
 
@@ -1112,9 +1266,17 @@ CREATE INDEX generation_lanes_held ON public.generation_lanes USING btree (worke
 
 CREATE INDEX generation_runs_project ON public.generation_runs USING btree (project_id, created_at);
 
+-- Name: generation_runs_team; Type: INDEX
+
+CREATE INDEX generation_runs_team ON public.generation_runs USING btree (team_id, created_at);
+
 -- Name: observation_job_events_job; Type: INDEX
 
 CREATE INDEX observation_job_events_job ON public.observation_generation_job_events USING btree (generation_job_id, id);
+
+-- Name: observation_job_events_recovered; Type: INDEX
+
+CREATE INDEX observation_job_events_recovered ON public.observation_generation_job_events USING btree (team_id, project_id) WHERE ((details ->> 'reason'::text) = 'worker lost'::text);
 
 -- Name: observation_jobs_event; Type: INDEX
 
@@ -1128,13 +1290,21 @@ CREATE INDEX observation_jobs_held ON public.observation_generation_jobs USING b
 
 CREATE INDEX observation_jobs_lane ON public.observation_generation_jobs USING btree (lane, seq) WHERE (status = 'queued'::text);
 
+-- Name: observation_jobs_others; Type: INDEX
+
+CREATE INDEX observation_jobs_others ON public.observation_generation_jobs USING btree (team_id, created_at, id, project_id, source_type, status) WHERE (source_type <> 'agent_event'::text);
+
+-- Name: observation_jobs_project; Type: INDEX
+
+CREATE INDEX observation_jobs_project ON public.observation_generation_jobs USING btree (project_id, status, created_at, id) INCLUDE (team_id);
+
 -- Name: observation_jobs_session; Type: INDEX
 
 CREATE INDEX observation_jobs_session ON public.observation_generation_jobs USING btree (server_session_id, seq) WHERE (server_session_id IS NOT NULL);
 
--- Name: observation_jobs_status; Type: INDEX
+-- Name: observation_jobs_team; Type: INDEX
 
-CREATE INDEX observation_jobs_status ON public.observation_generation_jobs USING btree (status, team_id, project_id, created_at);
+CREATE INDEX observation_jobs_team ON public.observation_generation_jobs USING btree (team_id, status, created_at, id);
 
 -- Name: observation_sources_event; Type: INDEX
 
@@ -1152,6 +1322,10 @@ CREATE INDEX observations_content_search ON public.observations USING gin (conte
 
 CREATE INDEX observations_job ON public.observations USING btree (created_by_job_id) WHERE (created_by_job_id IS NOT NULL);
 
+-- Name: observations_manual; Type: INDEX
+
+CREATE INDEX observations_manual ON public.observations USING btree (team_id, created_at, id) WHERE (kind = 'manual'::text);
+
 -- Name: observations_project; Type: INDEX
 
 CREATE INDEX observations_project ON public.observations USING btree (project_id, created_at, id) INCLUDE (team_id, content_words);
@@ -1168,9 +1342,21 @@ CREATE INDEX observations_summaries ON public.observations USING btree (project_
 
 CREATE INDEX observations_team ON public.observations USING btree (team_id, created_at, id);
 
+-- Name: observations_team_scope; Type: INDEX
+
+CREATE INDEX observations_team_scope ON public.observations USING btree (team_id, created_at, id) INCLUDE (project_id, content_words) WHERE (scope = 'team'::text);
+
+-- Name: observations_type; Type: INDEX
+
+CREATE INDEX observations_type ON public.observations USING btree (team_id, type, created_at, id);
+
 -- Name: project_aliases_project; Type: INDEX
 
 CREATE INDEX project_aliases_project ON public.project_aliases USING btree (project_id, team_id);
+
+-- Name: rate_limits_team; Type: INDEX
+
+CREATE INDEX rate_limits_team ON public.rate_limits USING btree (team_id);
 
 -- Name: server_sessions_content; Type: INDEX
 
@@ -1180,9 +1366,21 @@ CREATE INDEX server_sessions_content ON public.server_sessions USING btree (proj
 
 CREATE UNIQUE INDEX server_sessions_external ON public.server_sessions USING btree (project_id, COALESCE(platform_source, ''::text), external_session_id) WHERE (external_session_id IS NOT NULL);
 
+-- Name: server_sessions_idle; Type: INDEX
+
+CREATE INDEX server_sessions_idle ON public.server_sessions USING btree (idle_from) WHERE (idle_from IS NOT NULL);
+
+-- Name: server_sessions_open; Type: INDEX
+
+CREATE INDEX server_sessions_open ON public.server_sessions USING btree (team_id, started_at, id) WHERE (ended_at IS NULL);
+
 -- Name: server_sessions_project; Type: INDEX
 
-CREATE INDEX server_sessions_project ON public.server_sessions USING btree (project_id, started_at);
+CREATE INDEX server_sessions_project ON public.server_sessions USING btree (project_id, started_at, id);
+
+-- Name: server_sessions_team; Type: INDEX
+
+CREATE INDEX server_sessions_team ON public.server_sessions USING btree (team_id, started_at, id);
 
 -- Name: session_prompts_event; Type: INDEX
 
@@ -1302,6 +1500,11 @@ ALTER TABLE ONLY public.project_aliases
 ALTER TABLE ONLY public.projects
     ADD CONSTRAINT projects_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
+-- Name: rate_limits rate_limits_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.rate_limits
+    ADD CONSTRAINT rate_limits_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
 -- Name: server_sessions server_sessions_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.server_sessions
@@ -1321,6 +1524,11 @@ ALTER TABLE ONLY public.session_prompts
 
 ALTER TABLE ONLY public.team_members
     ADD CONSTRAINT team_members_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: usage_counters usage_counters_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.usage_counters
+    ADD CONSTRAINT usage_counters_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
 -- Name: agent_events; Type: ROW SECURITY
 
@@ -1369,6 +1577,10 @@ ALTER TABLE public.project_aliases ENABLE ROW LEVEL SECURITY;
 -- Name: projects; Type: ROW SECURITY
 
 ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
+
+-- Name: rate_limits; Type: ROW SECURITY
+
+ALTER TABLE public.rate_limits ENABLE ROW LEVEL SECURITY;
 
 -- Name: server_sessions; Type: ROW SECURITY
 
@@ -1426,6 +1638,10 @@ CREATE POLICY team ON public.project_aliases USING ((team_id = (NULLIF(current_s
 
 CREATE POLICY team ON public.projects USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: rate_limits team; Type: POLICY
+
+CREATE POLICY team ON public.rate_limits USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: server_sessions team; Type: POLICY
 
 CREATE POLICY team ON public.server_sessions USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
@@ -1442,6 +1658,10 @@ CREATE POLICY team ON public.team_members USING ((team_id = (NULLIF(current_sett
 
 CREATE POLICY team ON public.teams USING ((id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: usage_counters team; Type: POLICY
+
+CREATE POLICY team ON public.usage_counters USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: team_members; Type: ROW SECURITY
 
 ALTER TABLE public.team_members ENABLE ROW LEVEL SECURITY;
@@ -1450,9 +1670,17 @@ ALTER TABLE public.team_members ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.teams ENABLE ROW LEVEL SECURITY;
 
+-- Name: usage_counters; Type: ROW SECURITY
+
+ALTER TABLE public.usage_counters ENABLE ROW LEVEL SECURITY;
+
 -- Name: TABLE agent_events; Type: ACL
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.agent_events TO cmserver_tenant;
+
+-- Name: TABLE api_keys; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.api_keys TO cmserver_tenant;
 
 -- Name: TABLE audit_log; Type: ACL
 
@@ -1460,7 +1688,7 @@ GRANT SELECT,INSERT ON TABLE public.audit_log TO cmserver_tenant;
 
 -- Name: TABLE observation_generation_jobs; Type: ACL
 
-GRANT SELECT,INSERT,UPDATE ON TABLE public.observation_generation_jobs TO cmserver_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_generation_jobs TO cmserver_tenant;
 
 -- Name: TABLE projects; Type: ACL
 
@@ -1468,15 +1696,15 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.projects TO cmserver_tenant;
 
 -- Name: TABLE teams; Type: ACL
 
-GRANT SELECT ON TABLE public.teams TO cmserver_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.teams TO cmserver_tenant;
 
 -- Name: TABLE generation_lanes; Type: ACL
 
-GRANT SELECT,INSERT,UPDATE ON TABLE public.generation_lanes TO cmserver_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.generation_lanes TO cmserver_tenant;
 
 -- Name: TABLE generation_runs; Type: ACL
 
-GRANT SELECT ON TABLE public.generation_runs TO cmserver_tenant;
+GRANT SELECT,DELETE ON TABLE public.generation_runs TO cmserver_tenant;
 
 -- Name: TABLE observation_counters; Type: ACL
 
@@ -1502,6 +1730,10 @@ GRANT SELECT ON TABLE public.observations_in_team TO cmserver_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.project_aliases TO cmserver_tenant;
 
+-- Name: TABLE rate_limits; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.rate_limits TO cmserver_tenant;
+
 -- Name: TABLE server_sessions; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.server_sessions TO cmserver_tenant;
@@ -1509,3 +1741,11 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.server_sessions TO cmserver_te
 -- Name: TABLE session_prompts; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.session_prompts TO cmserver_tenant;
+
+-- Name: TABLE team_members; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.team_members TO cmserver_tenant;
+
+-- Name: TABLE usage_counters; Type: ACL
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.usage_counters TO cmserver_tenant;

@@ -24,10 +24,13 @@ from psycopg.conninfo import make_conninfo
 
 from cmserver.access import keys
 from cmserver.access import repository as access
+from cmserver.access.authenticate import Authenticator
+from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import make_project
 from cmserver.app import create_app
 from cmserver.base.db import Db
+from cmserver.base.http.frame import Frame
 from cmserver.base.ids import new_id
 from cmserver.base.live import Hub
 from cmserver.base.migrate import installation_secret, migrate
@@ -184,15 +187,35 @@ def hub(database: str) -> Hub:
 
 
 @pytest.fixture
+async def meter(db: Db) -> AsyncGenerator[Meter]:
+    meter = Meter(db)
+    yield meter
+    await meter.flush()
+
+
+@pytest.fixture
+def authenticate(db: Db, hub: Hub, meter: Meter) -> Authenticator:
+    """Remembers nothing unless the hub listens."""
+    return Authenticator(db, hub, meter)
+
+
+@pytest.fixture
 def bell(db: Db, hub: Hub) -> Bell:
     return Bell(db, hub)
 
 
 @pytest.fixture
-async def client(settings: Settings, db: Db, hub: Hub, bell: Bell) -> AsyncGenerator[httpx.AsyncClient]:
+async def app(settings: Settings, db: Db, hub: Hub, bell: Bell) -> AsyncGenerator[Frame]:
     async with db.system() as conn:
         secret = await installation_secret(conn)
     app = create_app(settings, db, hub, bell, secret=secret)
+    yield app
+    assert isinstance(app.state.meter, Meter)
+    await app.state.meter.flush()
+
+
+@pytest.fixture
+async def client(app: Frame) -> AsyncGenerator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app)  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
     async with httpx.AsyncClient(transport=transport, base_url="http://cmserver") as opened:
         yield opened

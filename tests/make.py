@@ -10,7 +10,7 @@ from cmserver.access.model import Project
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.observations import repository as observations
-from cmserver.observations.model import Kind, NewObservation, NewSource, Observation, estimate_tokens
+from cmserver.observations.model import Kind, NewObservation, NewSource, Observation, Scope, estimate_tokens
 
 
 class Make:
@@ -37,6 +37,7 @@ class Make:
         server_session_id: UUID | None = None,
         from_event: UUID | None = None,
         created_at: datetime | None = None,
+        scope: Scope = "project",
     ) -> Observation:
         """Stored, with the next number of its team. `from_event` links it to the event it was drawn from."""
         texts = [title, subtitle, narrative, *(f"- {fact}" for fact in facts or ())]
@@ -65,6 +66,7 @@ class Make:
                 generation_key=None,
                 metadata=dict(metadata or {}),
                 created_by_job_id=None,
+                scope=scope,
             )
             await observations.insert(conn, project.team_id, project.id, [new])
             if from_event:

@@ -24,8 +24,10 @@ async def bootstrap(db: Db, team_name: str, key_text: str | None) -> MintedKey |
             return None
         team = await repository.insert_team(conn, new_id(), team_name)
         key = await keys.mint(conn, team.id, scopes=["*"], actor_id="owner", name="first key", text=key_text)
+        await repository.put_member(conn, team.id, "owner", "owner", {})
         who = Principal(team_id=team.id, project_id=None, key_id=key.id, actor_id="bootstrap", scopes=frozenset({"*"}))
         await record(conn, who, "team.created", "team", team.id, name=team.name)
+        await record(conn, who, "member.set", "team_member", "owner", role="owner")
         await record(conn, who, "key.created", "api_key", key.id, scopes=["*"])
         return key
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -23,13 +24,21 @@ SCOPES = (
     "admin",
     "*",
 )
-"""What a key may be allowed. `*` and `admin` allow everything in the key's team."""
+"""What a key may be allowed. `admin` allows everything in the key's team; `*` also what is the operator's: teams, their limits."""
 
 OLDER_SCOPES = {
     "memories:read": frozenset({"observations:read", "jobs:read"}),
     "memories:write": frozenset({"events:write", "sessions:write", "observations:write", "jobs:write"}),
 }
 """Scope words of claude-mem's server, accepted as the sets they mean."""
+
+
+def meaning(scopes: Iterable[str]) -> frozenset[str]:
+    """The scopes that the words stand for, older ones taken apart."""
+    return frozenset(meant for scope in scopes for meant in OLDER_SCOPES.get(scope, {scope}))
+
+
+Role = Literal["owner", "member"]
 
 
 class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -47,36 +56,90 @@ class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):
-    """People who share what their agents remember. Teams never see each other. Made by bootstrap or an operator."""
+    """People who share what their agents remember. Teams never see each other. Made by bootstrap or an operator.
+
+    An archived team's keys open nothing; only the operator brings it back.
+    """
 
     id: UUID
     name: str
+    metadata: dict[str, object]
+    policy: GenerationPolicy
+    requests_per_minute: int | None
+    """For all keys of the team together, as the next one; None is no limit."""
+    events_per_month: int | None
+    archived_at: datetime | None
     created_at: datetime
+    updated_at: datetime
 
 
-class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """One code base of a team, named by a canonical id (`github.com/user/repo`, a name, or a path). Made when first named."""
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who belongs to a team, by the name that stands as actor in their keys. A team always keeps an owner."""
 
-    id: UUID
     team_id: UUID
-    canonical_id: str
-    name: str
+    user_id: str
+    role: Role
     metadata: dict[str, object]
     created_at: datetime
     updated_at: datetime
 
 
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """One code base of a team, named by a canonical id (`github.com/user/repo`, a name, or a path). Made when first named.
+
+    An archived one is found by its id only, and keeps its names.
+    """
+
+    id: UUID
+    team_id: UUID
+    canonical_id: str
+    name: str
+    aliases: list[str]
+    metadata: dict[str, object]
+    policy: GenerationPolicy
+    team_policy: GenerationPolicy
+    archived_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class TakenName(msgspec.Struct, frozen=True, kw_only=True):
+    """A canonical id or an alias that a project has."""
+
+    name: str
+    project_id: UUID
+    archived: bool
+
+
 class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is stored: never its text, only the SHA-256 of its secret."""
+    """A key as it is stored, with its team: never its text, only the SHA-256 of its secret."""
 
     id: UUID
     key_hash: str
     team_id: UUID
+    team_name: str
     project_id: UUID | None
     actor_id: str
     scopes: list[str]
     revoked_at: datetime | None
     expires_at: datetime | None
+    team_archived_at: datetime | None
+    requests_per_minute: int | None
+    events_per_month: int | None
+    team_requests_per_minute: int | None
+    team_events_per_month: int | None
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a key, and all keys of its team together, may do; None is no limit."""
+
+    requests_per_minute: int | None = None
+    events_per_month: int | None = None
+    team_requests_per_minute: int | None = None
+    team_events_per_month: int | None = None
+
+
+NO_LIMITS = Limits()
 
 
 class MintedKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,12 +154,16 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     team_id: UUID
     project_id: UUID | None
-    key_id: UUID
+    key_id: UUID | None
+    """None for an operator, who asks without a key (`--operator`)."""
     actor_id: str
     scopes: frozenset[str]
     team_name: str = ""
+    limits: Limits = NO_LIMITS
 
     def may(self, scope: str) -> bool:
+        if scope == "*":  # the one thing that `admin` is not
+            return scope in self.scopes
         return bool(self.scopes & {scope, "*", "admin"})
 
     def require(self, scope: str) -> None:

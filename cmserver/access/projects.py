@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import cast
 from uuid import UUID
 
-from cmserver.access import audit, repository
+from cmserver.access import announce, audit, repository
 from cmserver.access.model import Principal, Project
 from cmserver.base.db import Db
-from cmserver.base.errors import Forbidden, Invalid, Issue, NotFound
+from cmserver.base.errors import Conflict, Forbidden, Invalid, Issue, NotFound
 from cmserver.base.ids import new_id, parse_id
+from cmserver.base.live import Hub
 from cmserver.base.redaction.redact import redact
 from cmserver.base.sql import Conn
 from cmserver.base.text import KEY_MOST, UNSTORABLE
@@ -24,7 +25,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*):?(.*)", re.DOTALL)
 _HOST = re.compile(r"[\w.-]+")
 _WORKTREE = re.compile(r"/\.claude/worktrees/[^/]+/?$")
-_NO_SUCH = "There is no such project."
+NO_SUCH = "There is no such project."
 _NO_NAME = f"A project is named by 1 to {KEY_MOST} characters: its address (github.com/user/repo), a name, or a path."
 _UNNAMED = "Say which project is meant, by its id or its canonical id (github.com/user/repo, a name, a path)."
 
@@ -102,14 +103,21 @@ def display_name(canonical: str) -> str:
 
 
 class Projects:
-    """Finds and makes projects; remembers names for half a minute, since every event names one."""
+    """Finds and makes projects. One per process.
 
-    def __init__(self, db: Db) -> None:
+    It remembers names, since every event names one: for half a minute, until anything of the team changes, and only while this
+    process hears of changes.
+    """
+
+    def __init__(self, db: Db, hub: Hub) -> None:
         self._db = db
-        self._remembered: dict[tuple[UUID, str], tuple[float, Project]] = {}
+        self._hub = hub
+        self._changes = 0
+        self._remembered: dict[tuple[UUID, UUID | None, str], tuple[float, Project]] = {}
+        hub.on(announce.CHANNEL, self._forget)
 
     async def find(self, principal: Principal, named: str) -> Project:
-        """The project, or NotFound: also when it is another team's, or not the one that the key is bound to."""
+        """The project, or NotFound: also when it is another team's, archived, or not the one that the key is bound to."""
         return await self._resolve(principal, named, make=False)
 
     async def find_or_make(self, principal: Principal, named: str) -> Project:
@@ -131,30 +139,51 @@ class Projects:
             raise Invalid(str(error), [Issue(at, str(error))]) from error
 
     async def _resolve(self, principal: Principal, named: str, *, make: bool) -> Project:
-        known = self._remembered.get((principal.team_id, named))
-        if known and known[0] > time.monotonic():
-            return _allowed(principal, known[1])
+        what = (principal.team_id, principal.project_id, named)
+        known = self._remembered.get(what)
+        if known and known[0] > time.monotonic() and self._hub.listening.is_set():
+            return known[1]
+        changes = self._changes
         async with self._db.tenant(principal.team_id) as conn:
             project = await find(conn, principal, named)
             if project is None and make and parse_id(named) is None:
                 project, _ = await make_project(conn, principal, named)
         if project is None:
-            raise NotFound(_NO_SUCH)
-        if len(self._remembered) >= _REMEMBERED:
-            self._remembered.clear()
-        self._remembered[principal.team_id, named] = (time.monotonic() + _REMEMBERED_SECONDS, project)
-        return _allowed(principal, project)
+            raise NotFound(NO_SUCH)
+        if self._hub.listening.is_set() and changes == self._changes:  # else it may be out of date already
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[what] = (time.monotonic() + _REMEMBERED_SECONDS, project)
+        return project
+
+    def _forget(self, team: str) -> None:
+        """What is known of the team, or of all when it is the empty string."""
+        self._changes += 1
+        self._remembered = {what: known for what, known in self._remembered.items() if team and str(what[0]) != team}
 
 
-async def find(conn: Conn, principal: Principal, named: str) -> Project | None:
-    """The team's project of that name, whatever form the name has."""
+async def find(conn: Conn, principal: Principal, named: str, *, archived: bool = False) -> Project | None:
+    """The team's project of that name, whatever form the name has; for a key that is bound to a project, only that one.
+
+    An archived one is found only by its id, and only when that is asked for.
+    """
     project_id = parse_id(named)
     if project_id is not None:
-        return await repository.project(conn, principal.team_id, project_id)
+        if principal.project_id not in (None, project_id):
+            return None
+        return await repository.project(conn, principal.team_id, project_id, archived=archived)
     plain = named.strip()
-    return await repository.project_named(conn, principal.team_id, canonical_id(named)) or (
-        await repository.project_named(conn, principal.team_id, plain)
+    return await repository.project_named(conn, principal.team_id, canonical_id(named), only=principal.project_id) or (
+        await repository.project_named(conn, principal.team_id, plain, only=principal.project_id)
     )
+
+
+async def one(conn: Conn, principal: Principal, named: str) -> Project:
+    """The project of that name, also an archived one by its id; or NotFound."""
+    project = await find(conn, principal, named, archived=True)
+    if project is None:
+        raise NotFound(NO_SUCH)
+    return project
 
 
 async def make_project(
@@ -169,24 +198,30 @@ async def make_project(
     canonical = canonical_id(named)
     found = await find(conn, principal, named)
     if found is not None:
-        return _allowed(principal, found), False
+        return found, False
     if principal.project_id is not None:
-        raise NotFound(_NO_SUCH)
+        raise NotFound(NO_SUCH)
     if not (principal.may("events:write") or principal.may("sessions:write")):
         raise Forbidden("This key may not make a project. Ask an owner of the team for the scope events:write.")
-    made = await repository.insert_project(
-        conn, new_id(), principal.team_id, canonical, name or display_name(canonical), metadata or {}
-    )
-    if made is None:
-        found = await repository.project_named(conn, principal.team_id, canonical)
-        if found is None:
-            raise NotFound(_NO_SUCH)
-        return found, False
-    await audit.record(conn, principal, "project.created", "project", made.id, project_id=made.id, canonical_id=canonical)
-    return made, True
+    await repository.lock_names(conn, principal.team_id)
+    for taken in await repository.names_taken(conn, principal.team_id, [canonical]):
+        if taken.archived:
+            raise Conflict(
+                f"The project {canonical} is archived. An admin key brings it back: PATCH /v1/projects/{taken.project_id}."
+            )
+        return await _there(conn, principal, taken.project_id), False
+    project_id = new_id()
+    if not await repository.insert_project(
+        conn, project_id, principal.team_id, canonical, name or display_name(canonical), metadata or {}
+    ):
+        raise Conflict(f"The project {canonical} is just being made by somebody else. Try again.")
+    await audit.record(conn, principal, "project.created", "project", project_id, project_id=project_id, canonical_id=canonical)
+    await announce.changed(conn, principal.team_id)  # a plain name may mean two projects now
+    return await _there(conn, principal, project_id), True
 
 
-def _allowed(principal: Principal, project: Project) -> Project:
-    if principal.project_id is not None and principal.project_id != project.id:
-        raise NotFound(_NO_SUCH)
+async def _there(conn: Conn, principal: Principal, project_id: UUID) -> Project:
+    project = await repository.project(conn, principal.team_id, project_id)
+    if project is None:
+        raise NotFound(NO_SUCH)
     return project

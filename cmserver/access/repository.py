@@ -1,96 +1,226 @@
-"""All SQL on teams, projects, aliases, keys and the audit log."""
+"""All SQL on teams, members, projects and aliases, and the look-up of keys."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from cmserver.access.model import Project, StoredKey, Team
+from psycopg import errors
+
+from cmserver.access.model import Member, Project, StoredKey, TakenName, Team
+from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn, Jsonb, Query
 
-OWNS = {"teams", "projects", "project_aliases", "team_members", "api_keys", "audit_log"}
+OWNS = {"teams", "team_members", "projects", "project_aliases"}
 
 ANY_TEAM = Query(bool, "SELECT EXISTS (SELECT FROM teams)")
 
 LOCK_BOOTSTRAP = Query(str, "SELECT pg_advisory_xact_lock(7237415002)::text")
 
-TEAM_BY_ID = Query(Team, "SELECT id, name, created_at FROM teams WHERE id = %(id)s AND archived_at IS NULL")
+TEAM_BY_ID = Query(
+    Team,
+    """
+    SELECT id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
+           updated_at
+      FROM teams WHERE id = %(id)s AND (%(archived)s OR archived_at IS NULL)
+    """,
+)
+
+ALL_TEAMS = Query(
+    Team,
+    """
+    SELECT id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
+           updated_at
+      FROM teams ORDER BY created_at DESC, id DESC
+    """,
+)
+
+LOCK_TEAM = Query(
+    Team,
+    """
+    SELECT id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
+           updated_at
+      FROM teams WHERE id = %(id)s FOR NO KEY UPDATE
+    """,
+)
 
 INSERT_TEAM = Query(
     Team,
     """
-    INSERT INTO teams (id, name) VALUES (%(id)s, %(name)s)
-    RETURNING id, name, created_at
+    INSERT INTO teams (id, name, metadata) VALUES (%(id)s, %(name)s, %(metadata)s)
+    RETURNING id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
+              updated_at
     """,
 )
 
-INSERT_KEY = Query(
-    UUID,
+UPDATE_TEAM = Query(
+    Team,
     """
-    INSERT INTO api_keys (id, key_hash, team_id, project_id, name, actor_id, scopes, expires_at)
-    VALUES (%(id)s, %(key_hash)s, %(team_id)s, %(project_id)s, %(name)s, %(actor_id)s, %(scopes)s, %(expires_at)s)
-    RETURNING id
+    UPDATE teams
+       SET name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s, requests_per_minute = %(requests_per_minute)s,
+           events_per_month = %(events_per_month)s,
+           archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
+     WHERE id = %(id)s
+    RETURNING id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
+              updated_at
     """,
 )
+
+MEMBERS = Query(
+    Member,
+    """
+    SELECT team_id, user_id, role, metadata, created_at, updated_at FROM team_members
+     WHERE team_id = %(team_id)s AND (%(after)s::text IS NULL OR (created_at, user_id) < (%(before)s::timestamptz, %(after)s))
+     ORDER BY created_at DESC, user_id DESC LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+MEMBER = Query(
+    Member,
+    """
+    SELECT team_id, user_id, role, metadata, created_at, updated_at FROM team_members
+     WHERE team_id = %(team_id)s AND user_id = %(user_id)s
+    """,
+)
+
+OTHER_OWNERS = Query(
+    bool, "SELECT EXISTS (SELECT FROM team_members WHERE team_id = %(team_id)s AND role = 'owner' AND user_id <> %(user_id)s)"
+)
+
+PUT_MEMBER = Query(
+    Member,
+    """
+    INSERT INTO team_members (team_id, user_id, role, metadata) VALUES (%(team_id)s, %(user_id)s, %(role)s, %(metadata)s)
+    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, metadata = excluded.metadata, updated_at = now()
+    RETURNING team_id, user_id, role, metadata, created_at, updated_at
+    """,
+)
+
+REMOVE_MEMBER = Query(int, "DELETE FROM team_members WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
 
 KEY_BY_ID = Query(
     StoredKey,
     """
-    SELECT id, key_hash, team_id, project_id, actor_id, scopes, revoked_at, expires_at
-      FROM api_keys WHERE id = %(id)s
+    SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, k.project_id, k.actor_id, k.scopes, k.revoked_at, k.expires_at,
+           t.archived_at AS team_archived_at, k.requests_per_minute, k.events_per_month,
+           t.requests_per_minute AS team_requests_per_minute, t.events_per_month AS team_events_per_month
+      FROM api_keys k JOIN teams t ON t.id = k.team_id
+     WHERE k.id = %(id)s
     """,
 )
 
 KEY_BY_HASH = Query(
     StoredKey,
     """
-    SELECT id, key_hash, team_id, project_id, actor_id, scopes, revoked_at, expires_at
-      FROM api_keys WHERE key_hash = %(key_hash)s
+    SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, k.project_id, k.actor_id, k.scopes, k.revoked_at, k.expires_at,
+           t.archived_at AS team_archived_at, k.requests_per_minute, k.events_per_month,
+           t.requests_per_minute AS team_requests_per_minute, t.events_per_month AS team_events_per_month
+      FROM api_keys k JOIN teams t ON t.id = k.team_id
+     WHERE k.key_hash = %(key_hash)s
     """,
 )
 
 PROJECT = Query(
     Project,
     """
-    SELECT id, team_id, canonical_id, name, metadata, created_at, updated_at
-      FROM projects WHERE id = %(id)s AND team_id = %(team_id)s AND archived_at IS NULL
+    SELECT p.id, p.team_id, p.canonical_id, p.name,
+           ARRAY(SELECT a.alias FROM project_aliases a
+                  WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
+           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.archived_at, p.created_at, p.updated_at
+      FROM projects p JOIN teams t ON t.id = p.team_id
+     WHERE p.id = %(id)s AND p.team_id = %(team_id)s AND (%(archived)s OR p.archived_at IS NULL)
     """,
 )
 
-# The best match first: the canonical id, an alias, then a name that only one project of the team has.
+# The best match first: the canonical id, an alias, then a name that only one project of the team has. With `only`, that project
+# alone is there, so that a key that is bound to it cannot learn from a name whether another project has it, too.
 PROJECT_NAMED = Query(
     Project,
     """
-    SELECT p.id, p.team_id, p.canonical_id, p.name, p.metadata, p.created_at, p.updated_at
-      FROM projects p
-      LEFT JOIN project_aliases a ON a.project_id = p.id AND a.team_id = p.team_id AND a.alias = %(named)s
-     WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL
-       AND (p.canonical_id = %(named)s OR a.alias IS NOT NULL
+    SELECT p.id, p.team_id, p.canonical_id, p.name,
+           ARRAY(SELECT a.alias FROM project_aliases a
+                  WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
+           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.archived_at, p.created_at, p.updated_at
+      FROM projects p JOIN teams t ON t.id = p.team_id
+      LEFT JOIN project_aliases n ON n.project_id = p.id AND n.team_id = p.team_id AND n.alias = %(named)s
+     WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
+       AND (p.canonical_id = %(named)s OR n.alias IS NOT NULL
             OR (p.name = %(named)s AND NOT EXISTS (
                     SELECT FROM projects q
-                     WHERE q.team_id = p.team_id AND q.name = p.name AND q.id <> p.id AND q.archived_at IS NULL)))
-     ORDER BY p.canonical_id = %(named)s DESC, a.alias IS NOT NULL DESC
+                     WHERE q.team_id = p.team_id AND q.name = p.name AND q.id <> p.id AND q.archived_at IS NULL
+                       AND %(only)s::uuid IS NULL)))
+     ORDER BY p.canonical_id = %(named)s DESC, n.alias IS NOT NULL DESC
      LIMIT 1
     """,
 )
 
-INSERT_PROJECT = Query(
+PROJECTS = Query(
     Project,
+    """
+    SELECT p.id, p.team_id, p.canonical_id, p.name,
+           ARRAY(SELECT a.alias FROM project_aliases a
+                  WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
+           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.archived_at, p.created_at, p.updated_at
+      FROM projects p JOIN teams t ON t.id = p.team_id
+     WHERE p.team_id = %(team_id)s AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
+       AND %(archived)s = (p.archived_at IS NOT NULL)
+       AND (%(before)s::timestamptz IS NULL OR (p.created_at, p.id) < (%(before)s, %(before_id)s::uuid))
+     ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+# Canonical ids and aliases are names of the same kind, which no constraint can say: whoever gives one holds this.
+LOCK_NAMES = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended(%(team_id)s::text, 7237415002))::text")
+
+NAMES_TAKEN = Query(
+    TakenName,
+    """
+    SELECT p.canonical_id AS name, p.id AS project_id, p.archived_at IS NOT NULL AS archived
+      FROM projects p WHERE p.team_id = %(team_id)s AND p.canonical_id = ANY (%(names)s)
+     UNION ALL
+    SELECT a.alias, p.id, p.archived_at IS NOT NULL
+      FROM project_aliases a JOIN projects p ON p.id = a.project_id AND p.team_id = a.team_id
+     WHERE a.team_id = %(team_id)s AND a.alias = ANY (%(names)s)
+     ORDER BY 1
+    """,
+)
+
+INSERT_PROJECT = Query(
+    UUID,
     """
     INSERT INTO projects (id, team_id, canonical_id, name, metadata)
     VALUES (%(id)s, %(team_id)s, %(canonical_id)s, %(name)s, %(metadata)s)
     ON CONFLICT (team_id, canonical_id) DO NOTHING
-    RETURNING id, team_id, canonical_id, name, metadata, created_at, updated_at
+    RETURNING id
     """,
 )
 
-AUDIT = Query(
+LOCK_PROJECT = Query(UUID, "SELECT id FROM projects WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE")
+
+UPDATE_PROJECT = Query(
     int,
     """
-    INSERT INTO audit_log (team_id, project_id, actor_id, api_key_id, action, resource_type, resource_id, request_id, details)
-    VALUES (%(team_id)s, %(project_id)s, %(actor_id)s, %(api_key_id)s, %(action)s, %(resource_type)s, %(resource_id)s,
-            %(request_id)s, %(details)s)
+    UPDATE projects
+       SET canonical_id = %(canonical_id)s, name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s,
+           archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
+     WHERE id = %(id)s AND team_id = %(team_id)s
+    """,
+)
+
+FORGET_ALIASES = Query(
+    int,
+    "DELETE FROM project_aliases WHERE project_id = %(id)s AND team_id = %(team_id)s AND NOT alias = ANY (%(aliases)s)",
+)
+
+KEEP_ALIASES = Query(
+    int,
+    """
+    INSERT INTO project_aliases (team_id, alias, project_id)
+    SELECT %(team_id)s, alias, %(id)s FROM unnest(%(aliases)s::text[]) AS alias
+    ON CONFLICT (team_id, alias) DO NOTHING
     """,
 )
 
@@ -106,37 +236,69 @@ async def lock_bootstrap(conn: Conn) -> None:
     await LOCK_BOOTSTRAP.run(conn)
 
 
-async def insert_team(conn: Conn, team_id: UUID, name: str) -> Team:
-    return await INSERT_TEAM.one(conn, id=team_id, name=name)
+async def all_teams(conn: Conn) -> list[Team]:
+    """Of everybody, archived ones too: for the operator."""
+    return await ALL_TEAMS.all(conn)
 
 
-async def team(conn: Conn, team_id: UUID) -> Team | None:
-    return await TEAM_BY_ID.first(conn, id=team_id)
+async def insert_team(conn: Conn, team_id: UUID, name: str, metadata: Mapping[str, object] | None = None) -> Team:
+    try:
+        return await INSERT_TEAM.one(conn, id=team_id, name=name, metadata=Jsonb(metadata or {}))
+    except errors.UniqueViolation as error:
+        raise _name_taken(name) from error
 
 
-async def insert_key(
-    conn: Conn,
-    *,
-    key_id: UUID,
-    key_hash: str,
-    team_id: UUID,
-    project_id: UUID | None,
-    name: str,
-    actor_id: str,
-    scopes: list[str],
-    expires_at: datetime | None,
-) -> None:
-    await INSERT_KEY.one(
-        conn,
-        id=key_id,
-        key_hash=key_hash,
-        team_id=team_id,
-        project_id=project_id,
-        name=name,
-        actor_id=actor_id,
-        scopes=Jsonb(scopes),
-        expires_at=expires_at,
-    )
+async def team(conn: Conn, team_id: UUID, *, archived: bool = False) -> Team | None:
+    """The team; an archived one only when that is asked for."""
+    return await TEAM_BY_ID.first(conn, id=team_id, archived=archived)
+
+
+async def lock_team(conn: Conn, team_id: UUID) -> Team:
+    """The team, archived or not; whoever else changes it or its members waits."""
+    return await LOCK_TEAM.one(conn, id=team_id)
+
+
+async def update_team(conn: Conn, changed: Team, *, archived: bool) -> Team:
+    """All of the team that may change. When it was archived is known to the database."""
+    try:
+        return await UPDATE_TEAM.one(
+            conn,
+            id=changed.id,
+            name=changed.name,
+            metadata=Jsonb(changed.metadata),
+            policy=Jsonb(changed.policy),
+            requests_per_minute=changed.requests_per_minute,
+            events_per_month=changed.events_per_month,
+            archived=archived,
+        )
+    except errors.UniqueViolation as error:
+        raise _name_taken(changed.name) from error
+
+
+def _name_taken(name: str) -> Conflict:
+    return Conflict(f"There is a team of the name {name!r} already. Choose another name.")
+
+
+async def members(conn: Conn, team_id: UUID, *, before: datetime | None, after: str | None, limit: int) -> list[Member]:
+    """Newest first, from the member `after` on, who was added at `before`."""
+    return await MEMBERS.all(conn, team_id=team_id, before=before, after=after, limit=limit)
+
+
+async def member(conn: Conn, team_id: UUID, user_id: str) -> Member | None:
+    return await MEMBER.first(conn, team_id=team_id, user_id=user_id)
+
+
+async def other_owners(conn: Conn, team_id: UUID, user_id: str) -> bool:
+    """Whether the team has an owner besides that user."""
+    return await OTHER_OWNERS.one(conn, team_id=team_id, user_id=user_id)
+
+
+async def put_member(conn: Conn, team_id: UUID, user_id: str, role: str, metadata: Mapping[str, object]) -> Member:
+    return await PUT_MEMBER.one(conn, team_id=team_id, user_id=user_id, role=role, metadata=Jsonb(metadata))
+
+
+async def remove_member(conn: Conn, team_id: UUID, user_id: str) -> None:
+    await REMOVE_MEMBER.run(conn, team_id=team_id, user_id=user_id)
 
 
 async def key_by_id(conn: Conn, key_id: UUID) -> StoredKey | None:
@@ -147,48 +309,68 @@ async def key_by_hash(conn: Conn, key_hash: str) -> StoredKey | None:
     return await KEY_BY_HASH.first(conn, key_hash=key_hash)
 
 
-async def project(conn: Conn, team_id: UUID, project_id: UUID) -> Project | None:
-    return await PROJECT.first(conn, id=project_id, team_id=team_id)
+async def project(conn: Conn, team_id: UUID, project_id: UUID, *, archived: bool = False) -> Project | None:
+    """The project; an archived one only when that is asked for."""
+    return await PROJECT.first(conn, id=project_id, team_id=team_id, archived=archived)
 
 
-async def project_named(conn: Conn, team_id: UUID, named: str) -> Project | None:
-    return await PROJECT_NAMED.first(conn, team_id=team_id, named=named)
+async def project_named(conn: Conn, team_id: UUID, named: str, *, only: UUID | None) -> Project | None:
+    """The project of that name; `only` is the one that may be found at all."""
+    return await PROJECT_NAMED.first(conn, team_id=team_id, named=named, only=only)
+
+
+async def projects(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    only: UUID | None,
+    archived: bool,
+    before: datetime | None,
+    before_id: UUID | None,
+    limit: int,
+) -> list[Project]:
+    """Newest first: the archived ones, or the others."""
+    return await PROJECTS.all(conn, team_id=team_id, only=only, archived=archived, before=before, before_id=before_id, limit=limit)
+
+
+async def lock_names(conn: Conn, team_id: UUID) -> None:
+    """Only one transaction at a time gives names to projects of the team."""
+    await LOCK_NAMES.run(conn, team_id=team_id)
+
+
+async def names_taken(conn: Conn, team_id: UUID, names: Sequence[str]) -> list[TakenName]:
+    """Which of the names are a project's canonical id or alias, archived ones included."""
+    return await NAMES_TAKEN.all(conn, team_id=team_id, names=list(names))
 
 
 async def insert_project(
     conn: Conn, project_id: UUID, team_id: UUID, canonical_id: str, name: str, metadata: Mapping[str, object]
-) -> Project | None:
-    """The new project, or None when another process made it first."""
-    return await INSERT_PROJECT.first(
+) -> bool:
+    """Whether it is new: False when the canonical id is taken."""
+    made = await INSERT_PROJECT.first(
         conn, id=project_id, team_id=team_id, canonical_id=canonical_id, name=name, metadata=Jsonb(metadata)
     )
+    return made is not None
 
 
-async def audit(
-    conn: Conn,
-    *,
-    team_id: UUID,
-    project_id: UUID | None,
-    actor_id: str | None,
-    api_key_id: UUID | None,
-    action: str,
-    resource_type: str,
-    resource_id: str | None,
-    request_id: str | None,
-    details: Mapping[str, object],
-) -> None:
-    await AUDIT.run(
+async def lock_project(conn: Conn, team_id: UUID, project_id: UUID) -> None:
+    await LOCK_PROJECT.run(conn, id=project_id, team_id=team_id)
+
+
+async def update_project(conn: Conn, changed: Project, *, archived: bool) -> None:
+    """All of the project that may change, its aliases, too. When it was archived is known to the database."""
+    await UPDATE_PROJECT.run(
         conn,
-        team_id=team_id,
-        project_id=project_id,
-        actor_id=actor_id,
-        api_key_id=api_key_id,
-        action=action,
-        resource_type=resource_type,
-        resource_id=resource_id,
-        request_id=request_id,
-        details=Jsonb(details),
+        id=changed.id,
+        team_id=changed.team_id,
+        canonical_id=changed.canonical_id,
+        name=changed.name,
+        metadata=Jsonb(changed.metadata),
+        policy=Jsonb(changed.policy),
+        archived=archived,
     )
+    await FORGET_ALIASES.run(conn, id=changed.id, team_id=changed.team_id, aliases=changed.aliases)
+    await KEEP_ALIASES.run(conn, id=changed.id, team_id=changed.team_id, aliases=changed.aliases)
 
 
 async def notify(conn: Conn, channel: str, payload: str) -> None:

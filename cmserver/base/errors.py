@@ -35,11 +35,19 @@ class Forbidden(CmserverError):
 
 
 class NotFound(CmserverError):
-    """It does not exist, or the caller may not know that it does."""
+    """It does not exist, or the caller may not know that it does. Something named in a body has an issue that says where."""
+
+    def __init__(self, message: str, issues: Sequence[Issue] = ()) -> None:
+        super().__init__(message)
+        self.issues = list(issues)
 
 
 class Conflict(CmserverError):
     """It contradicts what is already so."""
+
+
+class RequestTimeout(CmserverError):
+    """The body did not come in time; nothing was changed."""
 
 
 class TooLarge(CmserverError):
@@ -47,11 +55,14 @@ class TooLarge(CmserverError):
 
 
 class RateLimited(CmserverError):
-    """Too many requests; `retry_after_seconds` says when the next may come."""
+    """Too many requests of the `limit` a minute; `retry_after_seconds` says when the next may come."""
 
-    def __init__(self, message: str, retry_after_seconds: float) -> None:
+    def __init__(self, message: str, retry_after_seconds: float, *, limit: int, full_after_seconds: float) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.limit = limit
+        self.full_after_seconds = full_after_seconds
+        """When as many requests may come at once again as the limit says."""
 
 
 class QuotaExceeded(CmserverError):

@@ -22,6 +22,8 @@ from cmserver.base.errors import CmserverError
 PREFIX = "CMSERVER_"
 TEST_PREFIX = "CMSERVER_TEST_"
 """Names below it belong to the tests and are not warned about."""
+CLIENT_NAMES = {"CMSERVER_URL", "CMSERVER_KEY", "CMSERVER_KEY_FILE"}
+"""Where the commands that ask a server find it and their key: options of theirs, and no settings."""
 CONFIG_FILE = "CMSERVER_CONFIG"
 OLDER_NAMES = {"CLAUDE_MEM_SERVER_DATABASE_URL": "database_url"}
 """Accepted where the setting has no value under its own name."""
@@ -95,6 +97,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     generation_debounce_seconds: Annotated[
         float, Meta(ge=0, le=3600, description="How long an event waits for the rest of its burst.")
     ] = 2.0
+    session_idle_hours: Annotated[
+        float,
+        Meta(
+            ge=0, le=8760, description="A session without a sign of life for so long is ended, and gets its summary; 0 never does."
+        ),
+    ] = 4.0
     heartbeat_seconds: Annotated[float, Meta(ge=0.05, le=600, description="How often a worker says that it is alive.")] = 5.0
     lease_seconds: Annotated[
         float, Meta(ge=0.2, le=3600, description="How long a silent worker keeps its jobs before others take them.")
@@ -115,13 +123,33 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch_max_chars: Annotated[
         int, Meta(ge=1000, le=10_000_000, description="The most characters of events that are given at once.")
     ] = 60_000
+    queue_warning_seconds: Annotated[
+        float,
+        Meta(ge=0, le=604_800, description="How long a job that is due may wait before that is logged and shown; 0 never warns."),
+    ] = 300.0
     job_max_attempts: Annotated[int, Meta(ge=1, le=100, description="How often a job is tried before it has failed.")] = 3
     body_max_bytes: Annotated[
         int, Meta(ge=1024, le=268_435_456, description="The largest request body; a larger one is answered with 413.")
     ] = 8_388_608
+    body_timeout_seconds: Annotated[
+        float, Meta(ge=0.1, le=3600, description="How long a request's body may take to come; after that it is answered with 408.")
+    ] = 30.0
     field_max_chars: Annotated[
         int, Meta(ge=100, le=10_000_000, description="Longer fields of a payload keep their head and tail only.")
     ] = 16_000
+    key_requests_per_minute: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="How many requests a minute a new key may make, unless it is made with a limit.")
+    ] = 600
+    stream_heartbeat_seconds: Annotated[
+        float, Meta(ge=0.05, le=600, description="How often a live stream on which nothing happens shows that it is alive.")
+    ] = 15.0
+    streams_per_key: Annotated[
+        int, Meta(ge=1, le=100_000, description="How many live streams one key may have open at a time.")
+    ] = 50
+    stalled_client_seconds: Annotated[
+        float,
+        Meta(ge=1, le=3600, description="How long a client may take in nothing of an answer before its connection is closed."),
+    ] = 30.0
     log_format: Annotated[
         Literal["console", "json"],
         Meta(
@@ -311,7 +339,7 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
     return [
         f"{name} is not a setting and is ignored{_nearest(name.removeprefix(PREFIX), candidates)}"
         for name in sorted(environ)
-        if name.startswith(PREFIX) and name not in known and not name.startswith(TEST_PREFIX)
+        if name.startswith(PREFIX) and name not in known | CLIENT_NAMES and not name.startswith(TEST_PREFIX)
     ]
 
 

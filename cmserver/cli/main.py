@@ -8,10 +8,18 @@ import click
 
 from cmserver import __version__
 from cmserver.base.errors import CmserverError
+from cmserver.cli.audit import audit
 from cmserver.cli.config import config
 from cmserver.cli.exits import exit_code
+from cmserver.cli.jobs import jobs
+from cmserver.cli.keys import keys
+from cmserver.cli.projects import projects
+from cmserver.cli.reindex import reindex
 from cmserver.cli.run import run
 from cmserver.cli.service import restart, start, status, stop
+from cmserver.cli.sessions import sessions
+from cmserver.cli.teams import teams
+from cmserver.cli.usage import usage
 from cmserver.cli.verify import verify
 
 
@@ -22,6 +30,8 @@ def cli() -> None:
 
 
 for command in (run, start, stop, restart, status, config, verify):
+    cli.add_command(command)
+for command in (teams, projects, keys, sessions, jobs, reindex, audit, usage):  # these ask a server
     cli.add_command(command)
 
 

@@ -10,7 +10,7 @@ import signal
 import socket
 from collections.abc import Coroutine, Generator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import click
 import structlog
@@ -23,6 +23,7 @@ from structlog.typing import FilteringBoundLogger
 from cmserver import __version__
 from cmserver.access import announce
 from cmserver.access.bootstrap import bootstrap
+from cmserver.access.limits.meter import Meter
 from cmserver.access.model import MintedKey
 from cmserver.app import create_app
 from cmserver.base import credentials, logs
@@ -37,6 +38,7 @@ from cmserver.base.settings import BadSetting, Settings, load
 from cmserver.cli import state
 from cmserver.cli.exits import InUse
 from cmserver.generation.bell import CHANNELS, Bell
+from cmserver.ops.stream.feed import Feed
 from cmserver.providers import registry
 from cmserver.providers.model import Provider
 from cmserver.worker import run_worker
@@ -101,6 +103,8 @@ def _listener(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # handed on to each connection: a client that is stuck or gone holds nothing for long
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.stalled_client_seconds * 1000))
     try:
         listener.bind((settings.host, settings.port))
     except OSError as error:
@@ -183,7 +187,7 @@ class _Process:
             ) as db:
                 hub = Hub(url)
                 bell = Bell(db, hub)
-                background.append(asyncio.create_task(hub.listen([*CHANNELS, announce.CHANNEL])))
+                background.append(asyncio.create_task(hub.listen([*CHANNELS, announce.CHANNEL, announce.NEWS])))
                 await self._work(db, hub, bell, background)
         finally:
             for task in background:
@@ -219,11 +223,16 @@ class _Process:
         if self._role != "api":
             tasks.append(asyncio.create_task(run_worker(self._settings, db, hub, bell, self._provider, self._stop)))
         server: uvicorn.Server | None = None
+        meter: Meter | None = None
+        feed: Feed | None = None
         if self._listener is not None:
             key = await bootstrap(db, self._settings.bootstrap_team, self._settings.bootstrap_key)
             async with db.system_statement() as conn:
                 secret = await installation_secret(conn)
-            server = self._server(create_app(self._settings, db, hub, bell, secret=secret))
+            app = create_app(self._settings, db, hub, bell, secret=secret)
+            meter = cast("Meter", app.state.meter)
+            feed = cast("Feed", app.state.feed)
+            server = self._server(app)
             serving = asyncio.create_task(server.serve(sockets=[self._listener]))
             tasks.append(serving)
             while not server.started and not serving.done():  # noqa: ASYNC110 - a flag, no event
@@ -242,7 +251,11 @@ class _Process:
             db.hurry()
             if server is not None:
                 server.should_exit = True
+            if feed is not None:
+                feed.close()  # the server waits for its open answers, and these would never end
             await asyncio.gather(*tasks, *(task for task in background if task.done()))
+            if meter is not None:
+                await meter.flush()
         finally:
             stopping.cancel()
             state.withdraw(self._settings.data_dir)

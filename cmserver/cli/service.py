@@ -41,6 +41,8 @@ class Queue(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     held: int
     failed: int
     oldest_waiting_seconds: float | None
+    recovered: int = 0
+    warning: str | None = None
 
 
 class Pause(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -72,9 +74,9 @@ class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     version: str
     postgres: Postgres
-    provider: Provider
     workers: int
-    queue: Queue
+    provider: Provider | None = None
+    queue: Queue | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -324,22 +326,38 @@ def _lines(found: Status) -> list[str]:
     info = found.info
     if info is None:
         return lines
-    queue = info.queue
-    counts = f"{queue.waiting} waiting, {queue.active} active, {queue.delayed} delayed, {queue.held} held, {queue.failed} failed"
-    oldest = "" if queue.oldest_waiting_seconds is None else f"; the oldest waits for {_duration(queue.oldest_waiting_seconds)}"
     kind = "embedded" if info.postgres.embedded else "given by URL"
     lines += [
         f"version   {info.version}",
         f"database  PostgreSQL {info.postgres.version}, {kind}, {'with' if info.postgres.vectors else 'without'} vectors",
         f"workers   {info.workers}{'' if info.workers else ': events are stored and wait until one runs'}",
-        f"queue     {counts}{oldest}",
-        f"provider  {info.provider.name}",
     ]
-    lines += [
-        f"          {pause.provider} is paused until {_local_time(pause.until_epoch)} ({pause.reason}): {pause.message}"
-        for pause in info.provider.pauses
-    ]
+    if info.queue:
+        lines += _queue_lines(info.queue)
+    if info.provider:
+        lines += _provider_lines(info.provider)
     return lines
+
+
+def _queue_lines(queue: Queue) -> list[str]:
+    counts = f"{queue.waiting} waiting, {queue.active} active, {queue.delayed} delayed, {queue.held} held, {queue.failed} failed"
+    oldest = "" if queue.oldest_waiting_seconds is None else f"; the oldest waits for {_duration(queue.oldest_waiting_seconds)}"
+    lines = [f"queue     {counts}{oldest}"]
+    if queue.recovered:
+        lines.append(f"          {queue.recovered} came back from workers that were lost")
+    if queue.warning:
+        lines.append(f"          {queue.warning}")
+    return lines
+
+
+def _provider_lines(provider: Provider) -> list[str]:
+    return [
+        f"provider  {provider.name}",
+        *(
+            f"          {pause.provider} is paused until {_local_time(pause.until_epoch)} ({pause.reason}): {pause.message}"
+            for pause in provider.pauses
+        ),
+    ]
 
 
 def _duration(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
@@ -39,6 +40,25 @@ LAST_MESSAGE = Query(
     """,
 )
 
+# Their jobs and prompts go with them, where those are still there.
+ERASE = Query(
+    int,
+    """
+    DELETE FROM agent_events
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+LAST_RECEIVED = Query(
+    datetime,
+    """
+    SELECT received_at FROM agent_events
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
+     ORDER BY received_at DESC LIMIT 1
+    """,
+)
+
 
 async def by_id(conn: Conn, team_id: UUID, event_id: UUID) -> Event | None:
     return await BY_ID.first(conn, id=event_id, team_id=team_id)
@@ -52,3 +72,13 @@ async def by_keys(conn: Conn, team_id: UUID, keys: list[str]) -> list[Event]:
 async def last_message(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
     """The agent's last words in the session, when it reported any."""
     return await LAST_MESSAGE.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+
+
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """All of the project, or of the team without one; how many."""
+    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def last_received(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> datetime | None:
+    """When the newest event of the session came in. Looks at all of them."""
+    return await LAST_RECEIVED.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)

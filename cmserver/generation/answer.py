@@ -10,15 +10,10 @@ from uuid import UUID
 import msgspec
 
 from cmserver.generation.prompt import tag
-from cmserver.observations.model import TYPES
+from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES, compose
 from cmserver.providers.model import Answer, DraftObservation, DraftSummary, FailureKind, ProviderError
 
 SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
-_TITLE_CHARS = 200
-_TEXT_CHARS = 20_000
-_ITEM_CHARS = 2_000
-_ITEMS = 50
-"""Bounds of what is stored: an index of PostgreSQL takes a megabyte of words, and nobody reads that much."""
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +54,7 @@ def parse(text: str, job_ids: Sequence[UUID]) -> Parsed:
 
 def content_of(draft: DraftObservation) -> str:
     """The observation as one text: title, subtitle, narrative, facts."""
-    parts = [draft.title, draft.subtitle, draft.narrative, *(f"- {fact}" for fact in draft.facts)]
-    return "\n\n".join(part for part in parts if part)
+    return compose(draft.title, draft.subtitle, draft.narrative, draft.facts)
 
 
 def summary_content(summary: DraftSummary) -> str:
@@ -109,13 +103,13 @@ def _summary(summary: DraftSummary | None) -> DraftSummary | None:
 
 
 def _text(text: str | None) -> str | None:
-    return (text or "").replace("\x00", "\ufffd").strip()[:_TEXT_CHARS].rstrip() or None
+    return (text or "").replace("\x00", "\ufffd").strip()[:TEXT_MOST].rstrip() or None
 
 
 def _line(text: str | None) -> str | None:
     one = " ".join((_text(text) or "").split())
-    return one[: _TITLE_CHARS - 1] + "…" if len(one) > _TITLE_CHARS else one or None
+    return one[: TITLE_MOST - 1] + "…" if len(one) > TITLE_MOST else one or None
 
 
 def _list(texts: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(clean for text in texts if (clean := _text((text or "")[:_ITEM_CHARS]))))[:_ITEMS]
+    return list(dict.fromkeys(clean for text in texts if (clean := _text((text or "")[:ITEM_MOST]))))[:ITEMS_MOST]

@@ -9,11 +9,12 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from cmserver.access import repository as access
+from cmserver.access.audit import repository as audit
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
 from cmserver.generation.answer import SUMMARY_FIELDS, Parsed, content_of, fingerprint, summary_content
+from cmserver.generation.calls import repository as calls
 from cmserver.generation.model import Claim, End, HeldJob
 from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, NewSource, estimate_tokens
@@ -28,11 +29,13 @@ class LeaseLostError(Exception):
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """One applied provider call: its run, its jobs, what it said, and what it cost in tokens."""
+    """One applied provider call: its run, its jobs, what it said, who said it, and what it cost in tokens."""
 
     run_id: UUID
     jobs: list[HeldJob]
     parsed: Parsed
+    provider: str
+    model: str
     tokens: int
 
 
@@ -62,14 +65,15 @@ async def apply(
     """
     session_ids = sorted({job.server_session_id for job in jobs if job.server_session_id})
     failed = any(end.status == "failed" for end in ends)
+    news = any(job.source_type == "agent_event" for job in jobs)
     for session_id in session_ids:
-        await sessions.generated(conn, claim.team_id, session_id, "failed" if failed else "completed")
+        await sessions.generated(conn, claim.team_id, session_id, "failed" if failed else "completed", news=news)
     held = await repository.still_held(conn, claim.claim, [job.id for job in jobs])
     drafted = [one for call in answered for one in _drafted(call) if all(job.id in held for job in one.cited)]
     observed = {job.id for one in drafted for job in one.cited}
     all_ends = [*ends, *(_end(job, call, observed) for call in answered for job in call.jobs)]
     await repository.end_jobs(conn, claim.claim, all_ends, hold_seconds=hold.seconds)
-    await repository.end_runs(conn, [call.run_id for call in answered], "applied")
+    await calls.end_runs(conn, [call.run_id for call in answered], "applied")
     numbers = await _store(conn, claim, drafted)
     single = all(job.lane == job.id for job in jobs) and all(end.status != "queued" for end in ends)
     ours = (
@@ -95,6 +99,7 @@ def _drafted(call: Answered) -> list[Drafted]:
     by_id = {job.id: job for job in call.jobs}
     parsed = call.parsed
     share = call.tokens // max(1, len(parsed.observations) + (parsed.summary is not None))
+    said_by: dict[str, object] = {"provider": call.provider, "model": call.model}
     drafted: list[Drafted] = []
     places: dict[UUID, int] = {}
     for worded in parsed.observations:
@@ -106,19 +111,23 @@ def _drafted(call: Answered) -> list[Drafted]:
         draft, content = worded.draft, content_of(worded.draft)
         if first.source_type == "session_summary":
             continue  # a summary's call makes a summary
-        row = _row(first, place, fingerprint(draft), draft, content, share)
+        row = _row(first, place, fingerprint(draft), draft, content, share, said_by)
         drafted.append(Drafted(row=row, cited=cited))
     if parsed.summary is not None and call.jobs[0].source_type == "session_summary":
         job = call.jobs[0]
         fields = {name: getattr(parsed.summary, name) for name in SUMMARY_FIELDS}
         title = " ".join((parsed.summary.request or parsed.summary.completed or "Session summary").split())[:200]
-        row = _row(job, 0, fingerprint(parsed.summary), DraftObservation(title=title), summary_content(parsed.summary), share)
+        row = _row(
+            job, 0, fingerprint(parsed.summary), DraftObservation(title=title), summary_content(parsed.summary), share, said_by
+        )
         row = msgspec.structs.replace(row, kind="summary", summary=fields)
         drafted.append(Drafted(row=row, cited=[job]))
     return drafted
 
 
-def _row(job: HeldJob, place: int, key: str, draft: DraftObservation, content: str, tokens: int) -> NewObservation:
+def _row(
+    job: HeldJob, place: int, key: str, draft: DraftObservation, content: str, tokens: int, said_by: dict[str, object]
+) -> NewObservation:
     return NewObservation(
         id=new_id(),
         number=0,
@@ -139,7 +148,7 @@ def _row(job: HeldJob, place: int, key: str, draft: DraftObservation, content: s
         read_tokens=estimate_tokens(content),
         discovery_tokens=tokens,
         generation_key=f"generation:v1:{job.id}:{place}:{key}",
-        metadata={},
+        metadata=said_by,
         created_by_job_id=job.id,
     )
 
@@ -148,7 +157,7 @@ async def _store(conn: Conn, claim: Claim, drafted: Sequence[Drafted]) -> list[i
     if not drafted:
         return []
     job = drafted[0].cited[0]
-    await access.audit(
+    await audit.append(
         conn,
         team_id=claim.team_id,
         project_id=claim.project_id,
@@ -158,7 +167,11 @@ async def _store(conn: Conn, claim: Claim, drafted: Sequence[Drafted]) -> list[i
         resource_type="generation_job",
         resource_id=str(job.id),
         request_id=job.request_id,
-        details={"jobs": sorted({str(one.id) for each in drafted for one in each.cited}), "count": len(drafted)},
+        details={
+            "jobs": sorted({str(one.id) for each in drafted for one in each.cited}),
+            "count": len(drafted),
+            "observations": [str(one.row.id) for one in drafted],
+        },
     )
     # The counter's row is locked until the end: everything above is done first.
     numbers = await observations.take_numbers(conn, claim.team_id, len(drafted))

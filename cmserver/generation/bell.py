@@ -58,6 +58,16 @@ class Bell:
             asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tell_done)
         self._done.add(str(lane))
 
+    def abort(self, job_id: UUID) -> None:
+        """A running job was marked as cancelled: whoever runs it looks."""
+        self._hub.tell(CANCEL, str(job_id))
+        self._send(CANCEL, str(job_id))
+
+    async def flush(self) -> None:
+        """Return when all that has happened is told: a process that ends at once would take it along."""
+        self._tell_done()
+        await asyncio.gather(*self._sending)
+
     def is_mine(self, payload: str) -> bool:
         """Whether a NOTIFY on JOBS came from this process, which knows already."""
         return payload == self._me

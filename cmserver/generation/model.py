@@ -10,6 +10,7 @@ import msgspec
 
 JOB_FOR_EVENT = "observation_generate_for_event"
 JOB_FOR_SUMMARY = "observation_generate_session_summary"
+JOB_FOR_REINDEX = "observation_reindex"
 
 Status = Literal["queued", "processing", "completed", "failed", "cancelled"]
 
@@ -39,7 +40,8 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
     """On whose behalf a job is made, and on what occasion."""
 
     team_id: UUID
-    api_key_id: UUID
+    api_key_id: UUID | None
+    """None for the idle sweep."""
     actor_id: str
     request_id: str | None
     max_attempts: int
@@ -56,7 +58,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed job with its source as it is now. Event fields are None for a summary."""
+    """A claimed job with its source as it is now. Event fields are None for a summary and a reindex."""
 
     id: UUID
     seq: int
@@ -74,6 +76,7 @@ class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
     actor_id: str | None
     request_id: str | None
     generation_run_id: UUID | None
+    job_payload: object
     created_at: datetime
     event_type: str | None
     payload: object
@@ -92,6 +95,8 @@ class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     job_ids: list[UUID]
     answer: str
+    provider: str
+    model: str
     input_tokens: int
     output_tokens: int
 
@@ -116,16 +121,3 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     paused_at: datetime
     until_at: datetime
     seconds_left: float
-
-
-class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue at a glance. `delayed` waits for its time (debounce), `held` for a back-off or a pause."""
-
-    waiting: int
-    active: int
-    delayed: int
-    held: int
-    completed: int
-    failed: int
-    cancelled: int
-    oldest_waiting_seconds: float | None

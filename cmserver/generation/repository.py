@@ -9,23 +9,21 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.generation.model import JOB_FOR_SUMMARY, Asker, Claim, End, HeldJob, Job, Pause, QueueCounts, StoredAnswer
-from cmserver.providers.model import Completion, ProviderError
+from cmserver.generation.model import JOB_FOR_SUMMARY, Asker, Claim, End, HeldJob, Job
 
 OWNS = {
     "observation_generation_jobs",
     "observation_generation_job_events",
     "generation_lanes",
-    "generation_runs",
     "generation_workers",
-    "provider_pauses",
 }
 BORROWS = {"procrastinate_workers"}  # our worker's heartbeat is its lease, and has its own rule
 
 # One statement: as many due lanes as there are free slots, and of each the waiting jobs that make its next batch. Jobs that carry a
-# stored answer form exactly that batch; otherwise up to the first summary, and a summary alone. A worker without a live
-# heartbeat gets nothing. (500 is the most that batch_max_events may be; the inner constant keeps the planner on the index beside a
-# lane of 100,000.) What a batch leaves in the lane is found at its release, never here: this snapshot may be old.
+# stored answer form exactly that batch; otherwise up to the first summary, and a summary alone. A lane's `at_most` (a policy) makes
+# batches smaller; events that wait for the end of their session are taken along. A worker without a live heartbeat gets nothing.
+# (500 is the most that batch_max_events may be; the inner constant keeps the planner on the index beside a lane of 100,000.) What a
+# batch leaves in the lane is found at its release, never here: this snapshot may be old.
 CLAIM = Query(
     Claim,
     """
@@ -41,21 +39,21 @@ CLAIM = Query(
            SET worker_id = %(worker_id)s, claim = nextval('generation_claims'), locked_at = now(),
                due_at = NULL, held_until = NULL, held_reason = NULL, held_for = NULL
           FROM ready WHERE l.lane = ready.lane
-        RETURNING l.lane, l.team_id, l.project_id, l.claim
+        RETURNING l.lane, l.team_id, l.project_id, l.claim, least(%(max_events)s::integer, l.at_most) AS max_events
     ), waiting AS MATERIALIZED (
-        SELECT t.lane, t.claim, q.id, q.seq, q.size_chars, q.source_type, q.generation_run_id
+        SELECT t.lane, t.claim, t.max_events, q.id, q.seq, q.size_chars, q.source_type, q.generation_run_id
           FROM taken t CROSS JOIN LATERAL (
                SELECT n.id, n.seq, n.size_chars, n.source_type, n.generation_run_id
                  FROM (SELECT j.id, j.seq, j.size_chars, j.source_type, j.generation_run_id
                          FROM observation_generation_jobs j
                         WHERE j.lane = t.lane AND j.status = 'queued'
                         ORDER BY j.seq LIMIT 500 FOR UPDATE OF j SKIP LOCKED) n
-                LIMIT greatest(%(max_events)s, (
+                LIMIT greatest(t.max_events, (
                       SELECT cardinality(r.job_ids) FROM generation_runs r
                        WHERE r.id = (SELECT f.generation_run_id FROM observation_generation_jobs f
                                       WHERE f.lane = t.lane AND f.status = 'queued' ORDER BY f.seq LIMIT 1)))) q
     ), placed AS (
-        SELECT w.id, w.claim, w.seq, w.generation_run_id, row_number() OVER in_lane AS place,
+        SELECT w.id, w.claim, w.seq, w.max_events, w.generation_run_id, row_number() OVER in_lane AS place,
                sum(w.size_chars) OVER in_lane AS chars,
                first_value(w.generation_run_id) OVER in_lane AS stored_answer,
                count(*) FILTER (WHERE w.source_type <> 'agent_event') OVER in_lane AS summaries
@@ -64,11 +62,11 @@ CLAIM = Query(
         SELECT id, claim FROM placed
          WHERE place = 1
             OR (stored_answer IS NULL AND generation_run_id IS NULL AND summaries = 0
-                AND place <= %(max_events)s AND chars <= %(max_chars)s)
+                AND place <= max_events AND chars <= %(max_chars)s)
             OR generation_run_id = stored_answer
     ), held AS (
         UPDATE observation_generation_jobs j
-           SET status = 'processing', attempts = j.attempts + 1, next_attempt_at = NULL, locked_at = now(),
+           SET status = 'processing', attempts = j.attempts + 1, next_attempt_at = NULL, waits_for_end = false, locked_at = now(),
                locked_by = %(label)s, worker_id = %(worker_id)s, claim = batch.claim
           FROM batch WHERE j.id = batch.id
         RETURNING j.id, j.seq, j.claim
@@ -82,6 +80,8 @@ CLAIM = Query(
 )
 
 # The LAST statement of a transaction. `least` on the row's own due_at keeps an event that committed while we waited for its lock.
+# Events that came in meanwhile and wait for the end of their session do not make the lane due; what stands before a queued summary
+# has its turn, for the summary does. (A busy lane's first job is found at once; only where all wait are they all looked at.)
 RELEASE = Query(
     UUID,
     """
@@ -92,8 +92,11 @@ RELEASE = Query(
            held_for = CASE WHEN %(hold_seconds)s::float8 > 0 THEN %(held_for)s::text END,
            due_at = greatest(
                CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
-               least(l.due_at, (SELECT now() FROM observation_generation_jobs j
-                                 WHERE j.lane = l.lane AND j.status = 'queued' ORDER BY j.seq LIMIT 1)))
+               least(l.due_at,
+                     (SELECT now() FROM observation_generation_jobs j
+                       WHERE j.lane = l.lane AND j.status = 'queued' AND NOT j.waits_for_end ORDER BY j.seq LIMIT 1),
+                     (SELECT j.created_at + interval '30 days' FROM observation_generation_jobs j
+                       WHERE j.lane = l.lane AND j.status = 'queued' ORDER BY j.seq LIMIT 1)))
      WHERE l.lane = %(lane)s AND l.claim = %(claim)s
     RETURNING l.lane
     """,
@@ -119,7 +122,7 @@ HELD_JOBS = Query(
     """
     SELECT j.id, j.seq, j.team_id, j.project_id, j.lane, j.source_type, j.source_id, j.source_run, j.agent_event_id,
            j.server_session_id, j.attempts, j.max_attempts, j.api_key_id, j.actor_id, j.request_id, j.generation_run_id,
-           j.created_at,
+           j.payload AS job_payload, j.created_at,
            e.event_type, e.payload, e.occurred_at, e.origin,
            (SELECT max(n.prompt_number) FROM session_prompts n
              WHERE n.server_session_id = j.server_session_id
@@ -164,6 +167,14 @@ END_JOBS = Query(
     """,
 )
 
+NOTE_PROGRESS = Query(
+    int,
+    """
+    UPDATE observation_generation_jobs SET payload = payload || %(progress)s
+     WHERE id = %(job_id)s AND claim = %(claim)s AND status = 'processing'
+    """,
+)
+
 PUT_BACK_JOBS = Query(
     int,
     """
@@ -193,6 +204,15 @@ WAKE_SLEEPING_LANES = Query(int, "SELECT wake_sleeping_lanes()")
 
 HOLDS = Query(bool, "SELECT EXISTS (SELECT FROM generation_lanes WHERE lane = %(lane)s AND claim = %(claim)s)")
 
+# In order of id: who erases the project waits until the call is recorded, or has taken the jobs away.
+LOCK_HELD = Query(
+    UUID,
+    """
+    SELECT id FROM observation_generation_jobs
+     WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing' ORDER BY id FOR NO KEY UPDATE
+    """,
+)
+
 SIGN_ON = Query(
     int,
     """
@@ -221,19 +241,6 @@ HEARTBEAT = Query(
     """,
 )
 
-INSERT_RUN = Query(
-    UUID,
-    """
-    INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status,
-                                 error_class, error_message, answer, input_tokens, output_tokens, cache_read_tokens,
-                                 cache_write_tokens, latency_ms)
-    VALUES (%(id)s, %(team_id)s, %(project_id)s, %(lane)s, %(claim)s, %(kind)s, %(provider)s, %(model)s, %(job_ids)s, %(status)s,
-            %(error_class)s, %(error_message)s, %(answer)s, %(input_tokens)s, %(output_tokens)s, %(cache_read_tokens)s,
-            %(cache_write_tokens)s, %(latency_ms)s)
-    RETURNING id
-    """,
-)
-
 ATTACH_RUN = Query(
     int,
     """
@@ -241,49 +248,6 @@ ATTACH_RUN = Query(
      WHERE id = ANY(%(job_ids)s) AND claim = %(claim)s AND status = 'processing'
     """,
 )
-
-STORED_ANSWERS = Query(
-    StoredAnswer,
-    """
-    SELECT id, job_ids, answer, input_tokens, output_tokens FROM generation_runs
-     WHERE id = ANY(%(run_ids)s) AND status = 'answered' AND answer IS NOT NULL
-    """,
-)
-
-END_RUN = Query(
-    int,
-    """
-    UPDATE generation_runs
-       SET status = %(status)s, error_class = %(error_class)s, error_message = %(error_message)s,
-           answer = CASE WHEN %(status)s::text = 'applied' THEN NULL ELSE answer END,
-           applied_at = CASE WHEN %(status)s::text = 'applied' THEN now() END
-     WHERE id = ANY(%(run_ids)s) AND status = 'answered'
-    """,
-)
-
-PAUSE_PROVIDER = Query(
-    Pause,
-    """
-    INSERT INTO provider_pauses AS p (provider, reason, message, until_at)
-    VALUES (%(provider)s, %(reason)s, %(message)s, now() + make_interval(secs => %(seconds)s))
-    ON CONFLICT (provider) DO UPDATE
-       SET reason = excluded.reason, message = excluded.message, times = p.times + 1,
-           until_at = greatest(p.until_at, now() + make_interval(
-               secs => greatest(%(seconds)s, least(%(seconds)s * 2 ^ least(p.times, 6), 3600))))
-    RETURNING provider, reason, message, paused_at, until_at, extract(epoch FROM until_at - now())::float8 AS seconds_left
-    """,
-)
-
-PAUSES = Query(
-    Pause,
-    """
-    SELECT provider, reason, message, paused_at, until_at,
-           greatest(extract(epoch FROM until_at - now()), 0)::float8 AS seconds_left
-      FROM provider_pauses ORDER BY provider
-    """,
-)
-
-END_PAUSE = Query(str, "DELETE FROM provider_pauses WHERE provider = %(provider)s RETURNING provider")
 
 UNHOLD_LANES = Query(
     int,
@@ -328,11 +292,16 @@ LAST_SUMMARY_JOB = Query(
 NEWS_SINCE = Query(
     bool,
     """
-    SELECT EXISTS (SELECT FROM observation_generation_jobs j, observation_generation_jobs s
-                    WHERE s.id = %(summary_job_id)s AND j.server_session_id = %(session_id)s
-                      AND j.source_type = 'agent_event' AND j.seq > s.seq)
-        OR EXISTS (SELECT FROM session_prompts p, observation_generation_jobs s
-                    WHERE s.id = %(summary_job_id)s AND p.server_session_id = %(session_id)s AND p.created_at > s.created_at)
+    WITH summary AS (
+        SELECT max(seq) AS seq, max(created_at) AS created_at FROM observation_generation_jobs
+         WHERE id = %(summary_job_id)s AND team_id = %(team_id)s
+    )
+    SELECT EXISTS (SELECT FROM observation_generation_jobs j
+                    WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s AND j.source_type = 'agent_event'
+                      AND j.seq > coalesce((SELECT seq FROM summary), 0))
+        OR EXISTS (SELECT FROM session_prompts p
+                    WHERE p.server_session_id = %(session_id)s AND p.team_id = %(team_id)s
+                      AND p.created_at > coalesce((SELECT created_at FROM summary), '-infinity'))
     """,
 )
 
@@ -357,30 +326,6 @@ WAKE_LANE = Query(
     VALUES (%(lane)s, %(team_id)s, %(project_id)s, now())
     ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at))
     RETURNING lane
-    """,
-)
-
-# What has ended is counted from the index alone; what waits is looked at with its lane.
-QUEUE_COUNTS = Query(
-    QueueCounts,
-    """
-    WITH ended AS MATERIALIZED (
-        SELECT status, count(*) AS jobs FROM observation_generation_jobs
-         WHERE status IN ('processing', 'completed', 'failed', 'cancelled') AND team_id = %(team_id)s GROUP BY status
-    ), waiting AS MATERIALIZED (
-        SELECT count(*) FILTER (WHERE l.held_until > now()) AS held,
-               count(*) FILTER (WHERE l.due_at > now() AND (l.held_until > now()) IS NOT TRUE) AS delayed,
-               count(*) AS queued, min(j.created_at) AS oldest
-          FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
-         WHERE j.team_id = %(team_id)s AND j.status = 'queued'
-    )
-    SELECT w.queued - w.held - w.delayed AS waiting, w.delayed, w.held,
-           coalesce((SELECT jobs FROM ended WHERE status = 'processing'), 0) AS active,
-           coalesce((SELECT jobs FROM ended WHERE status = 'completed'), 0) AS completed,
-           coalesce((SELECT jobs FROM ended WHERE status = 'failed'), 0) AS failed,
-           coalesce((SELECT jobs FROM ended WHERE status = 'cancelled'), 0) AS cancelled,
-           extract(epoch FROM now() - w.oldest)::float8 AS oldest_waiting_seconds
-      FROM waiting w
     """,
 )
 
@@ -440,6 +385,11 @@ async def end_jobs(conn: Conn, claim: int, ends: Sequence[End], *, hold_seconds:
     return set(await END_JOBS.all(conn, claim=claim, ends=Jsonb(list(ends)), hold_seconds=hold_seconds))
 
 
+async def note_progress(conn: Conn, claim: int, job_id: UUID, progress: object) -> None:
+    """Keep in the job's payload how far it got, for whoever takes it over."""
+    await NOTE_PROGRESS.run(conn, claim=claim, job_id=job_id, progress=Jsonb(progress))
+
+
 async def sign_on(conn: Conn, worker_id: int, label: str, lease_seconds: float) -> None:
     """Note who a worker is (host and process), and how long its silence may last."""
     await SIGN_ON.run(conn, worker_id=worker_id, label=label, lease_seconds=lease_seconds)
@@ -468,6 +418,11 @@ async def holds(conn: Conn, lane: UUID, claim: int) -> bool:
     return await HOLDS.one(conn, lane=lane, claim=claim)
 
 
+async def lock_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[UUID]:
+    """Those of the jobs that are still this claim's, locked; also those that are marked as cancelled."""
+    return await LOCK_HELD.all(conn, claim=claim, job_ids=list(job_ids))
+
+
 async def claims_to_abort(conn: Conn, worker_id: int) -> list[int]:
     return await TO_ABORT.all(conn, worker_id=worker_id)
 
@@ -477,69 +432,9 @@ async def heartbeat(conn: Conn, worker_id: int, lease_seconds: float) -> bool:
     return await HEARTBEAT.first(conn, worker_id=worker_id, lease_seconds=lease_seconds) is not None
 
 
-async def insert_run(
-    conn: Conn,
-    *,
-    run_id: UUID,
-    claim: Claim,
-    kind: str,
-    provider: str,
-    job_ids: Sequence[UUID],
-    latency_ms: int,
-    completion: Completion | None,
-    error: ProviderError | None,
-) -> None:
-    """One provider call: either its completion or its error is given."""
-    cost = completion or Completion(text="", model="")
-    await INSERT_RUN.one(
-        conn,
-        id=run_id,
-        team_id=claim.team_id,
-        project_id=claim.project_id,
-        lane=claim.lane,
-        claim=claim.claim,
-        kind=kind,
-        provider=provider,
-        model=cost.model,
-        job_ids=list(job_ids),
-        status="failed" if error else "answered",
-        error_class=error.kind.value if error else None,
-        error_message=str(error)[:2000] if error else None,
-        answer=None if error else cost.text.replace("\x00", "\ufffd"),
-        input_tokens=cost.input_tokens,
-        output_tokens=cost.output_tokens,
-        cache_read_tokens=cost.cache_read_tokens,
-        cache_write_tokens=cost.cache_write_tokens,
-        latency_ms=latency_ms,
-    )
-
-
 async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUID]) -> None:
     """Let the jobs carry the stored answer."""
     await ATTACH_RUN.run(conn, claim=claim, run_id=run_id, job_ids=list(job_ids))
-
-
-async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnswer]:
-    return await STORED_ANSWERS.all(conn, run_ids=list(run_ids))
-
-
-async def end_runs(
-    conn: Conn, run_ids: Sequence[UUID], status: str, *, error_class: str | None = None, error_message: str | None = None
-) -> None:
-    await END_RUN.run(conn, run_ids=list(run_ids), status=status, error_class=error_class, error_message=error_message)
-
-
-async def pause_provider(conn: Conn, provider: str, reason: str, message: str, seconds: float) -> Pause:
-    """Stop calls for everybody; each pause in a row is twice as long, up to an hour."""
-    return await PAUSE_PROVIDER.one(conn, provider=provider, reason=reason, message=message, seconds=seconds)
-
-
-async def pauses(conn: Conn) -> list[Pause]:
-    return await PAUSES.all(conn)
-
-
-async def end_pause(conn: Conn, provider: str) -> bool:
-    return await END_PAUSE.first(conn, provider=provider) is not None
 
 
 async def unhold_lanes(conn: Conn, provider: str) -> int:
@@ -561,9 +456,9 @@ async def last_summary_job(conn: Conn, team_id: UUID, project_id: UUID, session_
     return await LAST_SUMMARY_JOB.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
 
 
-async def news_since(conn: Conn, session_id: UUID, summary_job_id: UUID) -> bool:
-    """Whether the session has got events or prompts since that summary was asked for."""
-    return await NEWS_SINCE.one(conn, session_id=session_id, summary_job_id=summary_job_id)
+async def news_since(conn: Conn, team_id: UUID, session_id: UUID, summary_job_id: UUID | None) -> bool:
+    """Whether the session has got events to generate from, or prompts, since that summary was asked for; at all without one."""
+    return await NEWS_SINCE.one(conn, team_id=team_id, session_id=session_id, summary_job_id=summary_job_id)
 
 
 async def insert_summary_job(
@@ -597,10 +492,6 @@ async def insert_summary_job(
 
 async def wake_lane(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> None:
     await WAKE_LANE.run(conn, lane=lane, team_id=team_id, project_id=project_id)
-
-
-async def queue_counts(conn: Conn, team_id: UUID) -> QueueCounts:
-    return await QUEUE_COUNTS.one(conn, team_id=team_id)
 
 
 async def notify(conn: Conn, channel: str, payload: str) -> None:

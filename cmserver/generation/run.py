@@ -12,16 +12,19 @@ from uuid import UUID
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from cmserver.access.audit import repository as audit
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.events import repository as events
-from cmserver.generation import pauses, prompt, repository
+from cmserver.generation import prompt, reindex, repository
 from cmserver.generation.answer import Parsed, parse
 from cmserver.generation.apply import Answered, LeaseLostError, apply
 from cmserver.generation.batch import Batch, groups
 from cmserver.generation.bell import Bell
+from cmserver.generation.calls import pauses
+from cmserver.generation.calls import repository as calls
 from cmserver.generation.model import Claim, HeldJob, Pause, StoredAnswer
 from cmserver.observations import repository as observations
 from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError
@@ -117,14 +120,18 @@ class Generator:
 
         async def load(conn: Conn) -> tuple[list[HeldJob], Pause | None, list[StoredAnswer]]:
             jobs = await repository.held_jobs(conn, claim.claim, claim.job_ids)
-            pause = next((one for one in await repository.pauses(conn) if one.provider == self._provider.name), None)
+            pause = next((one for one in await calls.pauses(conn) if one.provider == self._provider.name), None)
             run_ids = {job.generation_run_id for job in jobs if job.generation_run_id}
-            return jobs, pause, await repository.stored_answers(conn, list(run_ids)) if run_ids else []
+            return jobs, pause, await calls.stored_answers(conn, list(run_ids)) if run_ids else []
 
         asking = _Asking(time.monotonic() + self._hard_limit_seconds - self._call_timeout_seconds)
         batch.jobs, pause, stored = await self._patiently(load)
         asking.paused = pause if pause and pause.seconds_left > 0 else None
-        todo = deque(groups(batch.possible(), stored))
+        possible = batch.possible()
+        for job in possible:
+            if job.source_type == "observation_reindex":
+                await self._reindex(batch, job)
+        todo = deque(groups([job for job in possible if job.source_type != "observation_reindex"], stored))
         while todo:
             jobs, answer = todo.popleft()
             if answer is None and not asking.may_go_on(batch, jobs):
@@ -141,6 +148,28 @@ class Generator:
                     todo.extendleft([(jobs[middle:], None), (jobs[:middle], None)])
                 else:
                     await self._call_failed(batch, jobs, error, asking)
+
+    async def _reindex(self, batch: Batch, job: HeldJob) -> None:
+        """Without a provider, and so also while it is paused. What takes long is given back in between, and goes on from there."""
+        progress = reindex.progress_of(job)
+        if isinstance(progress, str):
+            batch.fail([job], "payload_unusable", progress)
+            return
+        scope = progress.scope
+        if not await self._patiently(lambda conn: reindex.source_is_there(conn, job, scope)):
+            batch.fail([job], "source_gone", "What was to be reindexed is gone.")
+            return
+        until = time.monotonic() + self._hard_limit_seconds / 2
+        while True:
+            now = progress
+            further = await self._patiently(lambda conn, now=now: reindex.chunk(conn, batch.claim, job, now))
+            if further is None:
+                batch.ends.append(reindex.end_of(job, progress))
+                return
+            progress = further
+            if time.monotonic() > until:
+                batch.send_back([job])
+                return
 
     async def _call_failed(self, batch: Batch, jobs: list[HeldJob], error: ProviderError, asking: _Asking) -> None:
         if error.kind in _PAUSES_PROVIDER:
@@ -169,10 +198,19 @@ class Generator:
         """The answer for these jobs: the one that was bought before, or a new one, which is stored before it is used."""
         if stored is not None:
             parsed = await self._parsed(stored.answer, stored.job_ids, stored.id)
-            return Answered(run_id=stored.id, jobs=jobs, parsed=parsed, tokens=stored.input_tokens + stored.output_tokens)
+            return Answered(
+                run_id=stored.id,
+                jobs=jobs,
+                parsed=parsed,
+                provider=stored.provider,
+                model=stored.model,
+                tokens=stored.input_tokens + stored.output_tokens,
+            )
         ids = [job.id for job in jobs]
         asked = await self._prompt(jobs)
-        run_id, began = new_id(), time.monotonic()
+        run_id = new_id()
+        await self._patiently(lambda conn: self._started(conn, claim, run_id, asked, jobs))
+        began = time.monotonic()
         try:
             completion = await self._completion(asked)
         except ProviderError as error:
@@ -180,7 +218,32 @@ class Generator:
             raise
         await self._keep(claim, run_id, asked, ids, began, completion=completion)
         parsed = await self._parsed(completion.text, ids, run_id)
-        return Answered(run_id=run_id, jobs=jobs, parsed=parsed, tokens=completion.input_tokens + completion.output_tokens)
+        return Answered(
+            run_id=run_id,
+            jobs=jobs,
+            parsed=parsed,
+            provider=self._provider.name,
+            model=completion.model,
+            tokens=completion.input_tokens + completion.output_tokens,
+        )
+
+    async def _started(self, conn: Conn, claim: Claim, run_id: UUID, asked: Prompt, jobs: list[HeldJob]) -> None:
+        """What leaves the house is noted before it does; and whoever has lost the batch by now does not send it."""
+        if not await repository.holds(conn, claim.lane, claim.claim):
+            raise LeaseLostError
+        first = jobs[0]
+        await audit.append(
+            conn,
+            team_id=claim.team_id,
+            project_id=claim.project_id,
+            actor_id=first.actor_id,
+            api_key_id=first.api_key_id,
+            action="generation.started",
+            resource_type="generation_run",
+            resource_id=str(run_id),
+            request_id=first.request_id,
+            details={"jobs": [str(job.id) for job in jobs], "kind": asked.kind, "provider": self._provider.name},
+        )
 
     async def _completion(self, asked: Prompt) -> Completion:
         seconds = self._call_timeout_seconds
@@ -205,9 +268,9 @@ class Generator:
         latency_ms = round((time.monotonic() - began) * 1000)
 
         async def keep(conn: Conn) -> None:
-            if not await repository.holds(conn, claim.lane, claim.claim):
+            if not await repository.lock_held(conn, claim.claim, job_ids):
                 raise LeaseLostError
-            await repository.insert_run(
+            await calls.insert_run(
                 conn,
                 run_id=run_id,
                 claim=claim,
@@ -228,9 +291,7 @@ class Generator:
             return parse(text, job_ids)
         except ProviderError as error:
             kind, message = error.kind.value, str(error)
-            await self._patiently(
-                lambda conn: repository.end_runs(conn, [run_id], "unusable", error_class=kind, error_message=message)
-            )
+            await self._patiently(lambda conn: calls.end_runs(conn, [run_id], "unusable", error_class=kind, error_message=message))
             raise
 
     async def _prompt(self, jobs: list[HeldJob]) -> Prompt:

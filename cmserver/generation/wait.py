@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Sequence
 from uuid import UUID
 
+from msgspec import structs
+
 from cmserver.base.db import Db
 from cmserver.base.live import Hub
 from cmserver.generation import repository
@@ -18,7 +20,7 @@ TERMINAL = {"completed", "failed", "cancelled"}
 
 
 async def ended(db: Db, hub: Hub, team_id: UUID, jobs: Sequence[Job], timeout_seconds: float) -> dict[UUID, Job]:
-    """The jobs as they are when all have ended, or when the time is up."""
+    """The jobs as they are when all have ended, or when the time is up. One that was erased meanwhile counts as cancelled."""
     lanes = {str(job.lane) for job in jobs}
     news = asyncio.Event()
 
@@ -35,7 +37,8 @@ async def ended(db: Db, hub: Hub, team_id: UUID, jobs: Sequence[Job], timeout_se
             news.clear()
             waiting = [job_id for job_id, job in now.items() if job.status not in TERMINAL]
             async with db.tenant(team_id) as conn:
-                now |= {job.id: job for job in await repository.jobs(conn, team_id, waiting)}
+                found = {job.id: job for job in await repository.jobs(conn, team_id, waiting)}
+            now |= {job_id: found.get(job_id) or structs.replace(now[job_id], status="cancelled") for job_id in waiting}
             left = end - asyncio.get_running_loop().time()
             if left <= 0 or all(job.status in TERMINAL for job in now.values()):
                 return now

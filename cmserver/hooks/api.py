@@ -8,6 +8,7 @@ from typing import cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cmserver.access import audit
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
@@ -37,7 +38,8 @@ async def post_hook(request: Request) -> Response:
     except (Unauthenticated, Forbidden) as error:
         # Hooks that call curl do not see the status: the body makes a wrong key visible to the user.
         status, name = STATUS[type(error)]
-        return answer({"error": name, "message": str(error), "systemMessage": f"cmserver: {error}"}, status)
+        told = {"error": name, "message": str(error), "systemMessage": f"cmserver: {error}", "requestId": audit.request_id()}
+        return answer(told, status)
     if request.path_params["client"] != claude_code.PLATFORM:
         raise NotFound(f"There are no hooks for this client here; there are for: {claude_code.PLATFORM}.")
     raw = await body(request)

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access.model import Principal
+from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid, Issue, NotFound
 from cmserver.base.http.operation import Operation
@@ -25,12 +25,15 @@ from cmserver.base.text import Key, Label, Text
 from cmserver.events.wire import EventOut, event_out
 from cmserver.generation import wait
 from cmserver.generation.bell import Bell
+from cmserver.generation.model import Job
 from cmserver.generation.wire import GenerationJobOut, job_out
 from cmserver.ingest import session as sessions
 from cmserver.ingest.model import Incoming, Recorded
-from cmserver.ingest.record import Recorder
+from cmserver.ingest.record import SESSION_GONE, Recorder
 from cmserver.observations import repository as observations
+from cmserver.observations.model import Drawn
 from cmserver.sessions.model import NewSession
+from cmserver.sessions.read import NO_SUCH
 from cmserver.sessions.wire import SessionOut, session_out
 
 BATCH_MOST = 500
@@ -72,6 +75,14 @@ class EventsQuery(msgspec.Struct, kw_only=True):
 
     generate: bool = True
     wait: bool = False
+
+
+class _Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """An event, where it stands in the body, and about how large it is."""
+
+    at: str
+    event: EventIn
+    size_bytes: int
 
 
 class RecordedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -122,7 +133,7 @@ async def post_session_end(request: Request) -> Response:
     who = await caller(request, Principal)
     session_id = parse_id(str(request.path_params["id"]).lower())
     if session_id is None:
-        raise NotFound("There is no such session.")
+        raise NotFound(NO_SUCH)
     most = cast("int", request.app.state.job_max_attempts)
     session, job, is_new = await db(request).in_tenant(
         who.team_id, lambda conn: sessions.end(conn, who, session_id, source_adapter="api", max_attempts=most)
@@ -137,9 +148,9 @@ async def post_event(request: Request) -> Response:
     who = await caller(request, Principal)
     options = query(request, EventsQuery)
     raw = await body(request)
-    asked = convert(decode_json(raw), EventIn)
-    incoming = await _incoming(request, who, asked, options, "$", len(raw))
-    return answer((await _recorded(request, who, [incoming], options))[0], 201)
+    placed = _Placed(at="$", event=convert(decode_json(raw), EventIn), size_bytes=len(raw))
+    incoming = await _incoming(request, who, [placed], options)
+    return answer((await _recorded(request, who, incoming, options))[0], 201)
 
 
 async def post_events_batch(request: Request) -> Response:
@@ -151,17 +162,49 @@ async def post_events_batch(request: Request) -> Response:
     if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= BATCH_MOST:
         message = f"A batch is a JSON array of 1 to {BATCH_MOST} events."
         raise Invalid(message, [Issue("$", message)])
-    asked = [convert(item, EventIn, at=f"$[{place}]") for place, item in enumerate(cast("list[object]", items))]
-    sizes = [_size(one) if len(raw) >= LARGE_BYTES else 0 for one in asked]
-    incoming = [
-        await _incoming(request, who, one, options, f"$[{place}]", size)
-        for place, (one, size) in enumerate(zip(asked, sizes, strict=True))
-    ]
+    large = len(raw) >= LARGE_BYTES
+    asked = [(f"$[{place}]", convert(item, EventIn, at=f"$[{place}]")) for place, item in enumerate(cast("list[object]", items))]
+    placed = [_Placed(at=at, event=one, size_bytes=_size(one) if large else 0) for at, one in asked]
+    incoming = await _incoming(request, who, placed, options)
     return answer(BatchOut(events=await _recorded(request, who, incoming, options)), 201)
 
 
-async def _incoming(request: Request, who: Principal, asked: EventIn, options: EventsQuery, at: str, size_bytes: int) -> Incoming:
-    project = await _projects(request).named_or_own(who, asked.project_id, at=f"{at}.projectId", make=True)
+async def _incoming(request: Request, who: Principal, placed: Sequence[_Placed], options: EventsQuery) -> list[Incoming]:
+    """The events with their projects. A project is made only when nothing is wrong with any of them."""
+    found = [await _project(request, who, one) for one in placed]
+    known = [_one(one, project, options) for one, project in zip(placed, found, strict=True) if project is not None]
+    if len(known) == len(placed):
+        return known
+    most = cast("int", request.app.state.field_max_chars)
+    await cast("Recorder", request.app.state.recorder).check(who, known)
+    for one, project in zip(placed, found, strict=True):
+        if project is None:
+            await clean_aside(one.event.payload, field_max_chars=most, size_bytes=one.size_bytes, at=f"{one.at}.payload")
+            await clean_aside(one.event.metadata, field_max_chars=most, size_bytes=one.size_bytes, at=f"{one.at}.metadata")
+            if one.event.server_session_id is not None:
+                raise NotFound(SESSION_GONE, [Issue(f"{one.at}.serverSessionId", SESSION_GONE)])
+    return [
+        _one(one, project or await _project_made(request, who, one), options) for one, project in zip(placed, found, strict=True)
+    ]
+
+
+async def _project(request: Request, who: Principal, placed: _Placed) -> Project | None:
+    """The project that an event names; None for one that is to be made. NotFound says which event names it."""
+    named, at = placed.event.project_id, f"{placed.at}.projectId"
+    try:
+        return await _projects(request).named_or_own(who, named, at=at)
+    except NotFound as error:
+        if who.project_id is None and named is not None and parse_id(named) is None:
+            return None
+        raise NotFound(str(error), [Issue(at, str(error))]) from error
+
+
+async def _project_made(request: Request, who: Principal, placed: _Placed) -> Project:
+    return await _projects(request).named_or_own(who, placed.event.project_id, at=f"{placed.at}.projectId", make=True)
+
+
+def _one(placed: _Placed, project: Project, options: EventsQuery) -> Incoming:
+    asked = placed.event
     occurred = asked.occurred_at_epoch
     return Incoming(
         project=project,
@@ -176,8 +219,8 @@ async def _incoming(request: Request, who: Principal, asked: EventIn, options: E
         content_session_id=asked.content_session_id,
         platform_source=asked.platform_source,
         metadata=asked.metadata,
-        size_bytes=size_bytes,
-        at=at,
+        size_bytes=placed.size_bytes,
+        at=placed.at,
     )
 
 
@@ -193,21 +236,19 @@ async def _waited(request: Request, who: Principal, recorded: Sequence[Recorded]
     hub = cast("Hub", request.app.state.hub)
     jobs = [one.job for one in recorded if one.job]
     ended = await wait.ended(db(request), hub, who.team_id, jobs, WAIT_SECONDS)
-    told: list[RecordedOut] = []
     async with db(request).tenant(who.team_id) as conn:
-        for one in recorded:
-            job = ended[one.job.id] if one.job else None
-            found = await observations.of_event(conn, who.team_id, one.event.id) if job else []
-            told.append(
-                RecordedOut(
-                    event=event_out(one.event),
-                    generation_job=job_out(job) if job else UNSET,
-                    observation_ids=[each.id for each in found],
-                    observation_numbers=[each.number for each in found],
-                    wait_timed_out=True if job and job.status not in wait.TERMINAL else UNSET,
-                )
-            )
-    return told
+        drawn = await observations.drawn_from(conn, who.team_id, [one.event.id for one in recorded if one.job])
+    return [_waited_for(one, ended[one.job.id] if one.job else None, drawn.get(one.event.id, [])) for one in recorded]
+
+
+def _waited_for(one: Recorded, job: Job | None, drawn: Sequence[Drawn]) -> RecordedOut:
+    return RecordedOut(
+        event=event_out(one.event),
+        generation_job=job_out(job) if job else UNSET,
+        observation_ids=[each.id for each in drawn],
+        observation_numbers=[each.number for each in drawn],
+        wait_timed_out=True if job and job.status not in wait.TERMINAL else UNSET,
+    )
 
 
 def _projects(request: Request) -> Projects:

@@ -36,6 +36,14 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """Where the event stands in the body, for the paths of what is wrong with it."""
 
 
+class Safe(msgspec.Struct, frozen=True, kw_only=True):
+    """What of an event is fit to be stored, and the hash of what was sent."""
+
+    payload: object
+    metadata: dict[str, object]
+    said: str
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """An event made safe, with the job that belongs to it: what the ingest statement takes."""
 
@@ -59,6 +67,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     place: int
     prompt: str | None
     """The user's words, when the event is a prompt of a session."""
+    delay_seconds: float = 0
+    """When its lane is due, at the latest."""
+    at_most: int | None = None
+    """How many events one provider call of its lane may serve; None for as many as the settings allow."""
+    waits_for_end: bool = False
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

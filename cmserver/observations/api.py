@@ -1,4 +1,4 @@
-"""The doors to observations: a list, one of them, and what was drawn from an event."""
+"""The doors to observations: a list, one of them, what was drawn from an event; and those that people write themselves."""
 
 from __future__ import annotations
 
@@ -6,17 +6,35 @@ from typing import Annotated, cast
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
+from cmserver.base.errors import Invalid, Issue, NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, query
+from cmserver.base.http.wire import answer, body, caller, convert, db, query
+from cmserver.base.redaction.clean import decode_json
+from cmserver.base.text import Key
 from cmserver.events import read as events
 from cmserver.observations import read
-from cmserver.observations.model import Kind, ObservationType
+from cmserver.observations.model import (
+    ITEM_MOST,
+    ITEMS_MOST,
+    TEXT_MOST,
+    TITLE_MOST,
+    Correction,
+    Kind,
+    Manual,
+    ObservationType,
+    Scope,
+)
+from cmserver.observations.tidy import tidy, tidy_correction
 from cmserver.observations.wire import ObservationOut, observation_out, source_out
+from cmserver.observations.write import correct, delete, write
+
+BATCH_MOST = 500
 
 
 class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -26,7 +44,8 @@ class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     session: UUID | None = None
     kind: Kind | None = None
     type: ObservationType | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+    scope: Scope | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: str | None = None
 
 
@@ -37,10 +56,60 @@ class ListOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
+Title = Annotated[str, Meta(max_length=TITLE_MOST)]
+Words = Annotated[str, Meta(max_length=TEXT_MOST)]
+Items = Annotated[list[Annotated[str, Meta(max_length=ITEM_MOST)]], Meta(max_length=ITEMS_MOST)]
+
+
+class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """An observation by hand. At least one of title, subtitle, narrative, content and facts has a text.
+
+    `content` is the whole as one text, and is made of the others where it is not sent. Only a key without a project may write
+    `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
+    """
+
+    project: Key | None = None
+    type: ObservationType = "discovery"
+    title: Title | None = None
+    subtitle: Words | None = None
+    narrative: Words | None = None
+    content: Words | None = None
+    facts: Items = []
+    concepts: Items = []
+    files_read: Items = []
+    files_modified: Items = []
+    scope: Scope = "project"
+    session_id: UUID | None = None
+    metadata: dict[str, object] = {}
+
+
+class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """What is not sent stays as it is; `title: null` takes the title away, `metadata` is replaced whole."""
+
+    type: ObservationType | UnsetType = UNSET
+    title: Title | UnsetType | None = UNSET
+    concepts: Items | UnsetType = UNSET
+    scope: Scope | UnsetType = UNSET
+    metadata: dict[str, object] | UnsetType = UNSET
+
+
 class OneOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """One observation, with its sources."""
 
     observation: ObservationOut
+
+
+class ManyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What was written, in the order of the batch."""
+
+    observations: list[ObservationOut]
+
+
+class DeletedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """It is gone."""
+
+    id: UUID
+    deleted: bool = True
 
 
 class OfEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -66,6 +135,7 @@ async def get_observations(request: Request) -> Response:
             session_id=asked.session,
             kind=asked.kind,
             type_=asked.type,
+            scope=asked.scope,
             cursor=asked.cursor,
         )
     return answer(ListOut(observations=[observation_out(one) for one in page.observations], next_cursor=page.next_cursor))
@@ -88,8 +158,99 @@ async def get_event_observations(request: Request) -> Response:
     return answer(OfEventOut(event_id=event.id, observations=[observation_out(one, link=link) for one, link in found]))
 
 
+async def post_observation(request: Request) -> Response:
+    """Write an observation by hand; nothing is generated from it."""
+    who = await caller(request, Principal)
+    raw = await body(request)
+    asked = convert(decode_json(raw or b"{}"), ObservationIn)
+    given = await _manual(request, who, asked, "$", len(raw))
+    (made,) = await db(request).in_tenant(who.team_id, lambda conn: write(conn, who, [given]))
+    return answer(OneOut(observation=observation_out(made)), 201)
+
+
+async def post_observations_batch(request: Request) -> Response:
+    """Write up to 500 observations by hand, all or none."""
+    who = await caller(request, Principal)
+    raw = await body(request)
+    items = decode_json(raw)
+    if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= BATCH_MOST:
+        message = f"A batch is a JSON array of 1 to {BATCH_MOST} observations."
+        raise Invalid(message, [Issue("$", message)])
+    asked = [convert(item, ObservationIn, at=f"$[{place}]") for place, item in enumerate(cast("list[object]", items))]
+    given = [await _manual(request, who, one, f"$[{place}]", len(raw)) for place, one in enumerate(asked)]
+    made = await db(request).in_tenant(who.team_id, lambda conn: write(conn, who, given))
+    return answer(ManyOut(observations=[observation_out(one) for one in made]), 201)
+
+
+async def patch_observation(request: Request) -> Response:
+    """Correct an observation's type, title, concepts, scope or metadata."""
+    who = await caller(request, Principal)
+    raw = await body(request)
+    asked = convert(decode_json(raw or b"{}"), CorrectionIn)
+    given = Correction(type=asked.type, title=asked.title, concepts=asked.concepts, scope=asked.scope, metadata=asked.metadata)
+    correction = await tidy_correction(given, field_max_chars=_field_max_chars(request), size_bytes=len(raw))
+    named = str(request.path_params["id"])
+    corrected = await db(request).in_tenant(who.team_id, lambda conn: correct(conn, who, named, correction))
+    return answer(OneOut(observation=observation_out(corrected)))
+
+
+async def delete_observation(request: Request) -> Response:
+    """Delete an observation, by id or number; the events that it was drawn from stay."""
+    who = await caller(request, Principal)
+    named = str(request.path_params["id"])
+    deleted = await db(request).in_tenant(who.team_id, lambda conn: delete(conn, who, named))
+    return answer(DeletedOut(id=deleted))
+
+
+async def _manual(request: Request, who: Principal, asked: ObservationIn, at: str, size_bytes: int) -> Manual:
+    projects = cast("Projects", request.app.state.projects)
+    try:
+        project = await projects.named_or_own(who, asked.project, at=f"{at}.project")
+    except NotFound as error:
+        raise NotFound(str(error) if at == "$" else f"{error} (At {at}.project.)") from error
+    given = Manual(
+        project_id=project.id,
+        server_session_id=asked.session_id,
+        type=asked.type,
+        scope=asked.scope,
+        title=asked.title,
+        subtitle=asked.subtitle,
+        narrative=asked.narrative,
+        content=asked.content,
+        facts=asked.facts,
+        concepts=asked.concepts,
+        files_read=asked.files_read,
+        files_modified=asked.files_modified,
+        metadata=asked.metadata,
+        at=at,
+    )
+    return await tidy(given, field_max_chars=_field_max_chars(request), size_bytes=size_bytes)
+
+
+def _field_max_chars(request: Request) -> int:
+    return cast("int", request.app.state.field_max_chars)
+
+
 routes = [
     Operation("GET", "/v1/observations", get_observations, scope="observations:read", query=ListQuery, answers={200: ListOut}),
+    Operation("POST", "/v1/observations", post_observation, scope="observations:write", body=ObservationIn, answers={201: OneOut}),
+    Operation(
+        "POST",
+        "/v1/observations/batch",
+        post_observations_batch,
+        scope="observations:write",
+        body=Annotated[list[ObservationIn], Meta(min_length=1, max_length=BATCH_MOST)],
+        answers={201: ManyOut},
+    ),
     Operation("GET", "/v1/observations/{id}", get_observation, scope="observations:read", answers={200: OneOut}),
+    Operation(
+        "PATCH",
+        "/v1/observations/{id}",
+        patch_observation,
+        scope="observations:write",
+        body=CorrectionIn,
+        answers={200: OneOut},
+    ),
+    Operation("DELETE", "/v1/observations/{id}", delete_observation, scope="observations:write", answers={200: DeletedOut}),
     Operation("GET", "/v1/events/{id}/observations", get_event_observations, scope="observations:read", answers={200: OfEventOut}),
 ]

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 Kind = Literal["observation", "summary", "manual"]
+Scope = Literal["project", "team"]
 ObservationType = Literal[
     "bugfix", "feature", "refactor", "change", "discovery", "decision", "security_alert", "security_note", "sensitive"
 ]
 TYPES: frozenset[str] = frozenset(ObservationType.__args__)
+
+TITLE_MOST = 200
+TEXT_MOST = 20_000
+ITEM_MOST = 2_000
+ITEMS_MOST = 50
+"""Bounds of what is stored, in characters: an index of PostgreSQL takes a megabyte of words, and nobody reads that much."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """One thing worth remembering, drawn from the events of one session.
 
     Made by generation or by hand; people may correct its labels. Partial data is better than none: most fields may be missing.
+    One of scope `team` is recalled in every project of its team.
     """
 
     id: UUID
@@ -26,7 +36,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID
     team_id: UUID
     server_session_id: UUID | None
-    scope: Literal["project", "team"]
+    scope: Scope
     kind: Kind
     type: str
     origin: str
@@ -72,6 +82,14 @@ class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
     generation_key: str | None
     metadata: dict[str, object]
     created_by_job_id: UUID | None
+    scope: Scope = "project"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an observation stands among those of its project, by age."""
+
+    created_at: datetime
+    id: UUID
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +98,39 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     number: int
     generation_key: str | None
+
+
+class Manual(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody writes down by hand. `at` is where it stands in the body, for errors."""
+
+    project_id: UUID
+    server_session_id: UUID | None = None
+    type: ObservationType = "discovery"
+    scope: Scope = "project"
+    title: str | None = None
+    subtitle: str | None = None
+    narrative: str | None = None
+    content: str | None = None
+    facts: list[str] = []
+    concepts: list[str] = []
+    files_read: list[str] = []
+    files_modified: list[str] = []
+    metadata: dict[str, object] = {}
+    at: str = "$"
+
+
+class Correction(msgspec.Struct, frozen=True, kw_only=True):
+    """What people may correct; UNSET stays as it is. `title` may be taken away."""
+
+    type: ObservationType | UnsetType = UNSET
+    title: str | UnsetType | None = UNSET
+    concepts: list[str] | UnsetType = UNSET
+    scope: Scope | UnsetType = UNSET
+    metadata: dict[str, object] | UnsetType = UNSET
+
+    @property
+    def fields(self) -> list[str]:
+        return [name for name in self.__struct_fields__ if getattr(self, name) is not UNSET]
 
 
 class NewSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +142,14 @@ class NewSource(msgspec.Struct, frozen=True, kw_only=True):
     source_id: UUID
     agent_event_id: UUID | None
     generation_job_id: UUID | None
+
+
+class Drawn(msgspec.Struct, frozen=True, kw_only=True):
+    """Which observation was drawn from which event."""
+
+    event_id: UUID
+    id: UUID
+    number: int
 
 
 class ObservationSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +173,12 @@ class EventLink(msgspec.Struct, frozen=True, kw_only=True):
     generation_job_id: UUID | None
     generation_key: str | None
     created_at: datetime
+
+
+def compose(title: str | None, subtitle: str | None, narrative: str | None, facts: Sequence[str] | None) -> str:
+    """An observation as one text."""
+    parts = [title, subtitle, narrative, *(f"- {fact}" for fact in facts or ())]
+    return "\n\n".join(part for part in parts if part)
 
 
 def estimate_tokens(text: str) -> int:

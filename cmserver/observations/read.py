@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
 from cmserver.access import audit
 from cmserver.access.model import Principal
-from cmserver.base.errors import Invalid, Issue, NotFound
+from cmserver.base import paging
+from cmserver.base.errors import NotFound
 from cmserver.base.ids import parse_id
 from cmserver.base.sql import Conn
 from cmserver.observations import repository
 from cmserver.observations.model import EventLink, Observation, ObservationSource
+from cmserver.sessions import repository as sessions
+
+NO_SUCH = "There is no such observation."
 
 _NUMBER = re.compile(r"#?([0-9]{1,18})")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +39,16 @@ async def page(
     session_id: UUID | None = None,
     kind: str | None = None,
     type_: str | None = None,
+    scope: str | None = None,
     cursor: str | None = None,
 ) -> Page:
     """The newest observations of the project, or of the whole team without one, from the cursor on."""
-    before, before_id = _place(cursor) if cursor is not None else (None, None)
+    before, before_id = paging.place(cursor)
+    if session_id is not None and project_id is None:
+        session = await sessions.by_id(conn, principal.team_id, session_id)
+        if session is None:
+            return Page(observations=[], next_cursor=None)
+        project_id = session.project_id  # the index has the session behind its project
     rows = await repository.newest(
         conn,
         principal.team_id,
@@ -52,25 +57,35 @@ async def page(
         session_id=session_id,
         kind=kind,
         type_=type_,
+        scope=scope,
         before=before,
         before_id=before_id,
     )
     shown = rows[:limit]
     await served(conn, principal, project_id, "list", shown)
-    return Page(observations=shown, next_cursor=_cursor(shown[-1]) if len(rows) > limit else None)
+    more = len(rows) > limit
+    return Page(observations=shown, next_cursor=paging.cursor(shown[-1].created_at, shown[-1].id) if more else None)
 
 
 async def one(conn: Conn, principal: Principal, named: str) -> tuple[Observation, list[ObservationSource]]:
     """The observation of that id, or number in the team (`12`, `#12`), and what it was drawn from.
 
-    NotFound also when it belongs to a project that the key may not see.
+    NotFound also when it belongs to a project that the key may not see. What another project shares with the team may be read,
+    but not what it was drawn from.
     """
-    found = await _named(conn, principal.team_id, named)
-    if found is None or principal.project_id not in (None, found.project_id):
-        raise NotFound("There is no such observation.")
-    sources = await repository.sources(conn, principal.team_id, [found.id])
+    found = await find(conn, principal, named)
+    is_own = principal.project_id in (None, found.project_id)
+    sources = await repository.sources(conn, principal.team_id, [found.id]) if is_own else []
     await served(conn, principal, found.project_id, "get", [found])
     return found, sources
+
+
+async def find(conn: Conn, principal: Principal, named: str) -> Observation:
+    """The observation of that id or number, or NotFound; leaves no trace, so its text must not be shown."""
+    found = await _named(conn, principal.team_id, named)
+    if found is None or not (principal.project_id in (None, found.project_id) or found.scope == "team"):
+        raise NotFound(NO_SUCH)
+    return found
 
 
 async def of_event(conn: Conn, principal: Principal, project_id: UUID, event_id: UUID) -> list[tuple[Observation, EventLink]]:
@@ -97,17 +112,3 @@ async def _named(conn: Conn, team_id: UUID, named: str) -> Observation | None:
         return await repository.by_number(conn, team_id, int(number[1]))
     observation_id = parse_id(named.lower())
     return await repository.by_id(conn, team_id, observation_id) if observation_id else None
-
-
-def _cursor(last: Observation) -> str:
-    microseconds = (last.created_at - _EPOCH) // _MICROSECOND
-    return base64.urlsafe_b64encode(microseconds.to_bytes(8, signed=True) + last.id.bytes).decode()
-
-
-def _place(cursor: str) -> tuple[datetime, UUID]:
-    try:
-        raw = base64.b64decode(cursor, altchars=b"-_", validate=True)
-        return _EPOCH + int.from_bytes(raw[:8], signed=True) * _MICROSECOND, UUID(bytes=raw[8:])
-    except (binascii.Error, ValueError, OverflowError) as error:
-        message = "This is not a cursor of this list. Leave it out to start at the newest, or send `nextCursor` as it came."
-        raise Invalid(message, [Issue("$.cursor", message)]) from error

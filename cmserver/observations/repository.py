@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.observations.model import EventLink, NewObservation, NewSource, Observation, ObservationSource, Stored
+from cmserver.observations.model import Drawn, EventLink, NewObservation, NewSource, Observation, ObservationSource, Stored
 
 OWNS = {"observations", "observation_sources", "observation_counters"}
 
@@ -26,14 +26,14 @@ INSERT = Query(
     """
     INSERT INTO observations (id, number, project_id, team_id, server_session_id, kind, type, origin, title, subtitle, narrative,
                               facts, concepts, files_read, files_modified, summary, prompt_number, content, read_tokens,
-                              discovery_tokens, generation_key, metadata, created_by_job_id)
+                              discovery_tokens, generation_key, metadata, created_by_job_id, scope)
     SELECT n.id, n.number, %(project_id)s, %(team_id)s, n.server_session_id, n.kind, n.type, n.origin, n.title, n.subtitle,
            n.narrative, n.facts, n.concepts, n.files_read, n.files_modified, n.summary, n.prompt_number, n.content, n.read_tokens,
-           n.discovery_tokens, n.generation_key, n.metadata, n.created_by_job_id
+           n.discovery_tokens, n.generation_key, n.metadata, n.created_by_job_id, n.scope
       FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, number bigint, server_session_id uuid, kind text, type text, origin text,
            title text, subtitle text, narrative text, facts text[], concepts text[], files_read text[], files_modified text[],
            summary jsonb, prompt_number integer, content text, read_tokens integer, discovery_tokens integer,
-           generation_key text, metadata jsonb, created_by_job_id uuid)
+           generation_key text, metadata jsonb, created_by_job_id uuid, scope text)
     ON CONFLICT (team_id, project_id, generation_key) DO NOTHING
     RETURNING id, number, generation_key
     """,
@@ -92,11 +92,70 @@ NEWEST = Query(
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
        AND (%(type)s::text IS NULL OR type = %(type)s::text)
+       AND (%(scope)s::text IS NULL OR scope = %(scope)s::text)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,
     prepare=False,
+)
+
+# What other projects share with the whole team.
+NEWEST_SHARED = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations
+     WHERE team_id = %(team_id)s AND scope = 'team' AND project_id <> %(project_id)s
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+)
+
+LOCK = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations WHERE id = %(id)s AND team_id = %(team_id)s FOR UPDATE
+    """,
+)
+
+CORRECT = Query(
+    Observation,
+    """
+    UPDATE observations
+       SET type = %(type)s, scope = %(scope)s, title = %(title)s, concepts = %(concepts)s, content = %(content)s,
+           read_tokens = %(read_tokens)s, metadata = %(metadata)s, updated_at = now()
+     WHERE id = %(id)s AND team_id = %(team_id)s
+    RETURNING id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+              concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+              created_by_job_id, created_at, updated_at
+    """,
+)
+
+DELETE = Query(int, "DELETE FROM observations WHERE id = %(id)s AND team_id = %(team_id)s")
+
+# Their sources go with them.
+ERASE = Query(
+    int,
+    """
+    DELETE FROM observations
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+# As the reference to the project will do, but before the counter is locked: who purges the project makes nobody else wait.
+HOLD_PROJECTS = Query(
+    UUID,
+    """
+    SELECT id FROM projects
+     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND archived_at IS NULL ORDER BY id FOR KEY SHARE
+    """,
 )
 
 OF_EVENT = Query(
@@ -108,6 +167,17 @@ OF_EVENT = Query(
       FROM observation_sources s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
      WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s
+     ORDER BY o.number
+    """,
+)
+
+DRAWN_FROM = Query(
+    Drawn,
+    """
+    SELECT asked.event_id, o.id, o.number
+      FROM unnest(%(event_ids)s::uuid[]) AS asked (event_id)
+      JOIN observation_sources s ON s.agent_event_id = asked.event_id AND s.team_id = %(team_id)s
+      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
      ORDER BY o.number
     """,
 )
@@ -191,6 +261,7 @@ async def newest(
     session_id: UUID | None = None,
     kind: str | None = None,
     type_: str | None = None,
+    scope: str | None = None,
     before: datetime | None = None,
     before_id: UUID | None = None,
 ) -> list[Observation]:
@@ -201,14 +272,64 @@ async def newest(
         session_id=session_id,
         kind=kind,
         type=type_,
+        scope=scope,
         before=before,
         before_id=before_id,
         limit=limit,
     )
 
 
+async def newest_shared(conn: Conn, team_id: UUID, *, project_id: UUID, limit: int) -> list[Observation]:
+    """The newest of scope `team` in the team's other projects."""
+    return await NEWEST_SHARED.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+
+
+async def lock(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation | None:
+    """The observation, locked until the transaction ends."""
+    return await LOCK.first(conn, id=observation_id, team_id=team_id)
+
+
+async def correct(conn: Conn, team_id: UUID, to: Observation) -> Observation:
+    """Store the labels, content and metadata of `to`."""
+    return await CORRECT.one(
+        conn,
+        id=to.id,
+        team_id=team_id,
+        type=to.type,
+        scope=to.scope,
+        title=to.title,
+        concepts=to.concepts,
+        content=to.content,
+        read_tokens=to.read_tokens,
+        metadata=Jsonb(to.metadata),
+    )
+
+
+async def delete(conn: Conn, team_id: UUID, observation_id: UUID) -> bool:
+    """With its sources; whether it was there."""
+    return await DELETE.run(conn, id=observation_id, team_id=team_id) > 0
+
+
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """All of the project, or of the team without one; how many."""
+    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def hold_projects(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> set[UUID]:
+    """Those of the projects that are there, and stay until the transaction ends."""
+    return set(await HOLD_PROJECTS.all(conn, team_id=team_id, ids=list(project_ids)))
+
+
 async def of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[Observation]:
     return await OF_EVENT.all(conn, team_id=team_id, event_id=event_id)
+
+
+async def drawn_from(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> dict[UUID, list[Drawn]]:
+    """Which observations were drawn from the events, by event, each by number."""
+    found: dict[UUID, list[Drawn]] = {}
+    for one in await DRAWN_FROM.all(conn, team_id=team_id, event_ids=list(event_ids)):
+        found.setdefault(one.event_id, []).append(one)
+    return found
 
 
 async def links_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[EventLink]:

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from typing import Literal, cast
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver import __version__
 from cmserver.access.model import Principal
-from cmserver.base.errors import Unavailable
+from cmserver.base.errors import Unauthenticated, Unavailable
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db
 from cmserver.base.ids import epoch_ms
 from cmserver.base.migrate import newest
 from cmserver.base.settings import Settings
-from cmserver.generation import repository as generation
-from cmserver.generation.model import Pause, QueueCounts
+from cmserver.generation.calls import repository as calls
+from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_SUMMARY, Pause
+from cmserver.generation.operate import repository as queue
+from cmserver.generation.operate.model import KindCount, QueueCounts
+from cmserver.generation.operate.read import behind
 from cmserver.ops import repository
 
 
 class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The team's queue at a glance."""
+    """The queue of the key's team, or of its project when it is bound to one.
+
+    `waiting` is due; `delayed` waits for its time, `held` for a back-off or a pause. `recovered` counts how often a job came back
+    from a worker that was lost. `warning` is a sentence when the oldest waiting job is older than CMSERVER_QUEUE_WARNING_SECONDS.
+    """
 
     waiting: int
     active: int
@@ -32,7 +42,9 @@ class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     completed: int
     failed: int
     cancelled: int
+    recovered: int
     oldest_waiting_seconds: float | None
+    warning: str | None
 
 
 class PauseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -61,12 +73,43 @@ class ReadyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     workers: int
 
 
-class PostgresOut(msgspec.Struct, frozen=True, kw_only=True):
+class PostgresOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The database."""
 
     version: str
     embedded: bool
     vectors: bool
+    initialized: bool
+    schema_version: int
+
+
+class BoundaryOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the server, as clients of claude-mem look for it."""
+
+    status: Literal["active", "disabled"]
+    reason: str
+    details: dict[str, int]
+
+
+class BoundariesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The queue is the database; workers are counted by their leases."""
+
+    queue_manager: BoundaryOut
+    generation_worker_manager: BoundaryOut
+
+
+class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of one kind, as clients of claude-mem look for them; `stalled` are those that came back from lost workers."""
+
+    kind: Literal["event", "summary"]
+    name: str
+    waiting: int
+    active: int
+    completed: int
+    failed: int
+    delayed: int
+    stalled: int
+    unavailable: bool = False
 
 
 class ProviderOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,17 +127,20 @@ class TeamOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The server, and the team's queue."""
+    """The server; `team` and `provider` only for those who have a key, `queue` only with the scope jobs:read."""
 
     name: Literal["cmserver"] = "cmserver"
     runtime: Literal["cmserver"] = "cmserver"
     version: str
+    auth_mode: Literal["api-key"] = "api-key"
     schema_version: int
     postgres: PostgresOut
-    provider: ProviderOut
-    team: TeamOut
+    boundaries: BoundariesOut
     workers: int
-    queue: QueueOut
+    queue_lanes: list[LaneOut]
+    provider: ProviderOut | UnsetType = UNSET
+    team: TeamOut | UnsetType = UNSET
+    queue: QueueOut | UnsetType = UNSET
 
 
 async def get_healthz(_request: Request) -> Response:
@@ -112,28 +158,57 @@ async def get_readyz(request: Request) -> Response:
 
 
 async def get_info(request: Request) -> Response:
-    """The server, its schema and provider, and the team's queue at a glance."""
-    who = await caller(request, Principal)
+    """The server; to those who send a key also its provider, their team, and the team's queue at a glance."""
+    who = await _caller_if_any(request)
     settings = cast("Settings", request.app.state.settings)
-    async with db(request).tenant(who.team_id) as conn:
-        counts = await generation.queue_counts(conn, who.team_id)
     async with db(request).system() as conn:
         schema = await repository.schema(conn)
-        pauses = [one for one in await generation.pauses(conn) if one.seconds_left > 0]
-    return answer(
-        InfoOut(
-            version=__version__,
+        pauses = [one for one in await calls.pauses(conn) if one.seconds_left > 0]
+    info = InfoOut(
+        version=__version__,
+        schema_version=schema.number,
+        postgres=PostgresOut(
+            version=schema.postgres,
+            embedded=settings.database_url is None,
+            vectors=schema.vectors,
+            initialized=schema.number >= newest(),
             schema_version=schema.number,
-            postgres=PostgresOut(version=schema.postgres, embedded=settings.database_url is None, vectors=schema.vectors),
-            provider=ProviderOut(name=settings.provider, pauses=[_pause_out(pause) for pause in pauses]),
-            team=TeamOut(id=who.team_id, name=who.team_name),
-            workers=schema.workers,
-            queue=_queue_out(counts),
-        )
+        ),
+        boundaries=_boundaries_out(schema.workers),
+        workers=schema.workers,
+        queue_lanes=[],
+    )
+    if who is not None:
+        provider = ProviderOut(name=settings.provider, pauses=[_pause_out(pause) for pause in pauses])
+        info = msgspec.structs.replace(info, provider=provider, team=TeamOut(id=who.team_id, name=who.team_name))
+    if who is not None and who.may("jobs:read"):
+        async with db(request).tenant(who.team_id) as conn:
+            counts = await queue.queue_counts(conn, who.team_id, who.project_id)
+            kinds = await queue.kind_counts(conn, who.team_id, who.project_id)
+        warning = behind(counts, settings.queue_warning_seconds)
+        info = msgspec.structs.replace(info, queue=_queue_out(counts, warning), queue_lanes=_lanes_out(counts, kinds))
+    return answer(info)
+
+
+async def _caller_if_any(request: Request) -> Principal | None:
+    """None without a key; a key that is wrong or over is refused as anywhere."""
+    with contextlib.suppress(Unauthenticated):
+        return await caller(request, Principal)
+    return None
+
+
+def _boundaries_out(workers: int) -> BoundariesOut:
+    return BoundariesOut(
+        queue_manager=BoundaryOut(status="active", reason="The queue is in PostgreSQL.", details={}),
+        generation_worker_manager=BoundaryOut(
+            status="active" if workers else "disabled",
+            reason="A worker runs." if workers else "No worker runs: events are stored and wait.",
+            details={"workers": workers},
+        ),
     )
 
 
-def _queue_out(counts: QueueCounts) -> QueueOut:
+def _queue_out(counts: QueueCounts, warning: str | None) -> QueueOut:
     return QueueOut(
         waiting=counts.waiting,
         active=counts.active,
@@ -142,8 +217,43 @@ def _queue_out(counts: QueueCounts) -> QueueOut:
         completed=counts.completed,
         failed=counts.failed,
         cancelled=counts.cancelled,
+        recovered=counts.recovered,
         oldest_waiting_seconds=counts.oldest_waiting_seconds,
+        warning=warning,
     )
+
+
+def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount]) -> list[LaneOut]:
+    """Events are what is left of the whole without the other kinds."""
+
+    def of(source_type: str | None, state: str) -> int:
+        return sum(one.jobs for one in kinds if one.state == state and source_type in {None, one.source_type})
+
+    def events(whole: int, state: str) -> int:
+        return max(0, whole - of(None, state))
+
+    return [
+        LaneOut(
+            kind="event",
+            name=JOB_FOR_EVENT,
+            waiting=events(counts.waiting, "waiting"),
+            active=events(counts.active, "processing"),
+            completed=events(counts.completed, "completed"),
+            failed=events(counts.failed, "failed"),
+            delayed=events(counts.delayed + counts.held, "delayed"),
+            stalled=events(counts.recovered, "recovered"),
+        ),
+        LaneOut(
+            kind="summary",
+            name=JOB_FOR_SUMMARY,
+            waiting=of("session_summary", "waiting"),
+            active=of("session_summary", "processing"),
+            completed=of("session_summary", "completed"),
+            failed=of("session_summary", "failed"),
+            delayed=of("session_summary", "delayed"),
+            stalled=of("session_summary", "recovered"),
+        ),
+    ]
 
 
 def _pause_out(pause: Pause) -> PauseOut:
@@ -159,5 +269,5 @@ def _pause_out(pause: Pause) -> PauseOut:
 routes = [
     Operation("GET", "/healthz", get_healthz, scope=None, answers={200: HealthOut}),
     Operation("GET", "/readyz", get_readyz, scope=None, answers={200: ReadyOut}),
-    Operation("GET", "/v1/info", get_info, scope="jobs:read", answers={200: InfoOut}),
+    Operation("GET", "/v1/info", get_info, scope=None, key_optional=True, answers={200: InfoOut}),
 ]

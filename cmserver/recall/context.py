@@ -30,8 +30,10 @@ _FIELDS = {
 
 
 async def context(conn: Conn, principal: Principal, project: Project, limit: int) -> Context:
-    """The newest `limit` observations of the project, and its newest summary where that is older than these."""
-    newest = await observations.newest(conn, principal.team_id, project_id=project.id, limit=limit)
+    """The newest `limit` observations of the project or shared with its team, and its newest summary where that is older."""
+    own = await observations.newest(conn, principal.team_id, project_id=project.id, limit=limit)
+    shared = await observations.newest_shared(conn, principal.team_id, project_id=project.id, limit=limit)
+    newest = sorted([*own, *shared], key=lambda one: (one.created_at, one.id), reverse=True)[:limit]
     if not any(one.kind == "summary" for one in newest):
         newest += await observations.newest(conn, principal.team_id, project_id=project.id, limit=1, kind="summary")
     await served(conn, principal, project.id, "context", newest)
@@ -93,7 +95,8 @@ def _text(
 
 def _line(one: Observation, now: datetime) -> str:
     at = one.created_at.astimezone(now.tzinfo)
-    return f"#{one.number} {at:%H:%M} {kind_shown(one)} {title_shown(one)} ~{tokens_shown(one)}"
+    shared = " (of the whole team)" if one.scope == "team" else ""
+    return f"#{one.number} {at:%H:%M} {kind_shown(one)} {title_shown(one)}{shared} ~{tokens_shown(one)}"
 
 
 def _summary(one: Observation, now: datetime) -> str:

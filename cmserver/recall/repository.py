@@ -18,21 +18,25 @@ LEXEMES = Query(
     """,
 )
 
-# BM25 with k1 = 0.9 and b = 0.4 over one project. How many documents have a lexeme is counted from the hits themselves: exact, and
-# no statistics to keep. The view instead of the table, because @@ cannot use its index under a policy; no prepared plan, because
-# only the real tsquery tells the planner how many rows it finds. Scores are rounded: equal documents tie, and the newest wins.
+# BM25 with k1 = 0.9 and b = 0.4 over one project and what other projects share with the whole team. How many documents have a
+# lexeme is counted from the hits themselves: exact, and no statistics to keep. The view instead of the table, because @@ cannot use
+# its index under a policy; no prepared plan, because only the real tsquery tells the planner how many rows it finds. Scores are
+# rounded: equal documents tie, and the newest wins.
 RANK = Query(
     Ranked,
     """
     WITH scope AS MATERIALIZED (
         SELECT count(*)::float8 AS documents, avg(content_words)::float8 AS words
-          FROM observations_in_team WHERE project_id = %(project_id)s
+          FROM (SELECT content_words FROM observations_in_team WHERE project_id = %(project_id)s
+                 UNION ALL
+                SELECT content_words FROM observations_in_team WHERE scope = 'team' AND project_id <> %(project_id)s) d
     ), terms AS MATERIALIZED (
         SELECT o.id, o.created_at, o.content_words::float8 AS words, t.lexeme, cardinality(t.positions)::float8 AS tf,
                numnode(websearch_to_tsquery('english', %(must)s)) = 0
                    OR o.content_search @@ websearch_to_tsquery('english', %(must)s) AS wanted
           FROM observations_in_team o CROSS JOIN LATERAL unnest(o.content_search) t
-         WHERE o.project_id = %(project_id)s AND o.content_search @@ %(any)s::tsquery AND t.lexeme = ANY(%(lexemes)s)
+         WHERE (o.project_id = %(project_id)s OR o.scope = 'team')
+           AND o.content_search @@ %(any)s::tsquery AND t.lexeme = ANY(%(lexemes)s)
     ), lexemes AS (
         SELECT t.lexeme, ln(1 + (s.documents - count(*) + 0.5) / (count(*) + 0.5)) AS idf
           FROM terms t CROSS JOIN scope s GROUP BY t.lexeme, s.documents
@@ -54,7 +58,7 @@ async def lexemes(conn: Conn, text: str, limit: int) -> list[str]:
 
 
 async def rank(conn: Conn, project_id: UUID, lexemes: Sequence[str], must: str, limit: int) -> list[Ranked]:
-    """The observations of the project with any of the lexemes, the best first.
+    """The observations with any of the lexemes, of the project or shared with the team, the best first.
 
     `must` is in the syntax of websearch_to_tsquery and only hides: a document that it rules out still counts for the weights.
     """

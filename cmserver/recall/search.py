@@ -23,7 +23,7 @@ _MARKED = re.compile(r'(?<!\S)(-?)"([^"]+)"|(?<!\S)-([^\s"-][^\s"]*)')
 
 
 async def search(conn: Conn, principal: Principal, project: Project, query: str, limit: int, *, via: str = "search") -> list[Hit]:
-    """The observations of the project that fit the query, the best first and the newer before the older of equals.
+    """The observations that fit the query, of the project or shared with its team, the best first and of equals the newest.
 
     A query of only stop words, or of only excluded ones, finds nothing.
     """

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 import msgspec
+
+Started = Literal["new", "resumed", "known"]
+"""What a start did: made the session, opened it again after its end, or found it open."""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +35,13 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
+class SessionOfTeam(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session, and whose."""
+
+    id: UUID
+    team_id: UUID
+
+
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is found or made by."""
 
@@ -48,3 +59,10 @@ class SessionPrompt(msgspec.Struct, frozen=True, kw_only=True):
     prompt_number: int
     text: str
     created_at: datetime
+
+
+class SessionPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A session and the project it is of."""
+
+    id: UUID
+    project_id: UUID

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.sessions.model import NewSession, Session, SessionPrompt
+from cmserver.sessions.model import NewSession, Session, SessionOfTeam, SessionPlace, SessionPrompt
 
 OWNS = {"server_sessions", "session_prompts"}
 
@@ -58,7 +60,7 @@ LOCK = Query(
 END = Query(
     Session,
     """
-    UPDATE server_sessions SET ended_at = coalesce(ended_at, now()), updated_at = now()
+    UPDATE server_sessions SET ended_at = coalesce(ended_at, now()), idle_from = NULL, updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
     RETURNING id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
               generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
@@ -68,18 +70,108 @@ END = Query(
 RESUME = Query(
     Session,
     """
-    UPDATE server_sessions SET ended_at = NULL, updated_at = now()
+    UPDATE server_sessions SET ended_at = NULL, idle_from = now(), updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s AND ended_at IS NOT NULL
     RETURNING id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
               generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
     """,
 )
 
+PROJECTS_OF = Query(SessionPlace, "SELECT id, project_id FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+
+# Before everything else of the project is locked: who applies a batch, or ends a session, has its session first.
+LOCK_ALL = Query(
+    int,
+    """
+    WITH locked AS MATERIALIZED (
+        SELECT id FROM server_sessions
+         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+         ORDER BY id FOR NO KEY UPDATE
+    )
+    SELECT count(*) FROM locked
+    """,
+    prepare=False,
+)
+
+ERASE = Query(
+    int,
+    """
+    DELETE FROM server_sessions
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+ERASE_PROMPTS = Query(
+    int,
+    """
+    DELETE FROM session_prompts
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
 GENERATED = Query(
     int,
     """
-    UPDATE server_sessions SET generation_status = %(status)s, last_generated_at = now(), updated_at = now()
+    UPDATE server_sessions
+       SET generation_status = %(status)s, last_generated_at = now(), updated_at = now(),
+           idle_from = CASE WHEN %(news)s THEN coalesce(idle_from, now()) ELSE idle_from END
      WHERE id = %(id)s AND team_id = %(team_id)s
+    """,
+)
+
+# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
+NEWEST = Query(
+    Session,
+    """
+    SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
+           generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+      FROM server_sessions
+     WHERE team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND (%(active)s::boolean IS NULL OR (ended_at IS NULL) = %(active)s::boolean)
+       AND (%(platform_source)s::text IS NULL OR platform_source = %(platform_source)s::text)
+       AND (%(before)s::timestamptz IS NULL OR (started_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY started_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+SEEN = Query(int, "UPDATE server_sessions SET idle_from = now() WHERE id = %(id)s AND team_id = %(team_id)s")
+
+NEWS = Query(int, "UPDATE server_sessions SET idle_from = now() WHERE id = %(id)s AND team_id = %(team_id)s AND idle_from IS NULL")
+
+# Sessions of archived projects are left alone: nothing would be generated for them.
+SEEM_IDLE = Query(
+    SessionOfTeam,
+    """
+    SELECT s.id, s.team_id FROM server_sessions s
+      JOIN projects p ON p.id = s.project_id AND p.team_id = s.team_id AND p.archived_at IS NULL
+      JOIN teams t ON t.id = s.team_id AND t.archived_at IS NULL
+     WHERE s.idle_from < now() - make_interval(secs => %(idle_seconds)s)
+     ORDER BY s.idle_from LIMIT %(limit)s
+    """,
+)
+
+LOCK_IDLE = Query(
+    Session,
+    """
+    SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
+           generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+      FROM server_sessions
+     WHERE id = %(id)s AND team_id = %(team_id)s AND idle_from < now() - make_interval(secs => %(idle_seconds)s)
+       FOR NO KEY UPDATE SKIP LOCKED
+    """,
+)
+
+STILL_ALIVE = Query(
+    UUID,
+    """
+    UPDATE server_sessions SET idle_from = %(seen_at)s
+     WHERE id = %(id)s AND team_id = %(team_id)s AND %(seen_at)s > now() - make_interval(secs => %(idle_seconds)s)
+    RETURNING id
     """,
 )
 
@@ -144,9 +236,82 @@ async def resume(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
     return await RESUME.first(conn, id=session_id, team_id=team_id)
 
 
-async def generated(conn: Conn, team_id: UUID, session_id: UUID, status: str) -> None:
-    """Note that generation has worked on the session (`completed` or `failed`)."""
-    await GENERATED.run(conn, id=session_id, team_id=team_id, status=status)
+async def projects_of(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> dict[UUID, UUID]:
+    """The project of each of the sessions that exist."""
+    found = await PROJECTS_OF.all(conn, team_id=team_id, ids=list(session_ids))
+    return {one.id: one.project_id for one in found}
+
+
+async def lock_all(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
+    """Every session of the project, or of the team without one."""
+    await LOCK_ALL.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """All of the project, or of the team without one; how many."""
+    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def erase_prompts(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """All of the project, or of the team without one; how many."""
+    return await ERASE_PROMPTS.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def generated(conn: Conn, team_id: UUID, session_id: UUID, status: str, *, news: bool) -> None:
+    """Note that generation has worked on the session (`completed` or `failed`).
+
+    With `news` it worked on events: they may have come after the session's summary, so the idle sweep looks at it again.
+    """
+    await GENERATED.run(conn, id=session_id, team_id=team_id, status=status, news=news)
+
+
+async def newest(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    project_id: UUID | None,
+    active: bool | None,
+    platform_source: str | None,
+    before: datetime | None,
+    before_id: UUID | None,
+    limit: int,
+) -> list[Session]:
+    return await NEWEST.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        active=active,
+        platform_source=platform_source,
+        before=before,
+        before_id=before_id,
+        limit=limit,
+    )
+
+
+async def seen(conn: Conn, team_id: UUID, session_id: UUID) -> None:
+    """A sign of life."""
+    await SEEN.run(conn, id=session_id, team_id=team_id)
+
+
+async def news(conn: Conn, team_id: UUID, session_id: UUID) -> None:
+    """Something has come that a summary should tell of: let the idle sweep look at the session again if it does not yet."""
+    await NEWS.run(conn, id=session_id, team_id=team_id)
+
+
+async def seem_idle(conn: Conn, *, idle_seconds: float, limit: int) -> list[SessionOfTeam]:
+    """Of every team: the longest idle first, as far as is known without a look at their events."""
+    return await SEEM_IDLE.all(conn, idle_seconds=idle_seconds, limit=limit)
+
+
+async def lock_idle(conn: Conn, team_id: UUID, session_id: UUID, *, idle_seconds: float) -> Session | None:
+    """The session, locked, if it still seems idle and nobody else has it in hand."""
+    return await LOCK_IDLE.first(conn, id=session_id, team_id=team_id, idle_seconds=idle_seconds)
+
+
+async def still_alive(conn: Conn, team_id: UUID, session_id: UUID, seen_at: datetime, *, idle_seconds: float) -> bool:
+    """Whether that sign of life is young enough; then it is noted."""
+    alive = await STILL_ALIVE.first(conn, id=session_id, team_id=team_id, seen_at=seen_at, idle_seconds=idle_seconds)
+    return alive is not None
 
 
 async def insert_prompt(

@@ -10,6 +10,7 @@ import pytest
 from cmserver.access.projects import Projects, canonical_id, display_name
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, Invalid, NotFound
+from cmserver.base.live import Hub
 from tests.conftest import Cast, mint
 
 
@@ -92,7 +93,9 @@ def test_people_call_a_project_by_the_last_part_of_its_name():
 
 
 async def test_a_new_name_becomes_a_project_once_however_many_ask_at_the_same_moment(db: Db, cast: Cast):
-    made = await asyncio.gather(*(Projects(db).find_or_make(cast.alice.principal, "git@github.com:acme/new.git") for _ in range(6)))
+    made = await asyncio.gather(
+        *(Projects(db, Hub(db.url)).find_or_make(cast.alice.principal, "git@github.com:acme/new.git") for _ in range(6))
+    )
 
     assert {project.canonical_id for project in made} == {"github.com/acme/new"}
     assert len({project.id for project in made}) == 1
@@ -105,14 +108,14 @@ async def test_the_same_name_in_two_teams_is_two_projects(cast: Cast):
 
 async def test_another_team_s_project_does_not_exist(db: Db, cast: Cast):
     with pytest.raises(NotFound):
-        await Projects(db).find_or_make(cast.charlie.principal, str(cast.alice.project.id))
+        await Projects(db, Hub(db.url)).find_or_make(cast.charlie.principal, str(cast.alice.project.id))
 
 
 async def test_a_key_that_only_reads_makes_no_project(db: Db, cast: Cast):
     reader, _ = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read"])
 
     with pytest.raises(Forbidden):
-        await Projects(db).find_or_make(reader, "github.com/acme/new")
+        await Projects(db, Hub(db.url)).find_or_make(reader, "github.com/acme/new")
 
 
 async def test_an_alias_means_its_project(db: Db, cast: Cast):
@@ -122,11 +125,13 @@ async def test_an_alias_means_its_project(db: Db, cast: Cast):
             [cast.alice.team_id, cast.alice.project.id],
         )
 
-    assert (await Projects(db).find(cast.alice.principal, "https://old.example/orders.git")).id == cast.alice.project.id
+    assert (
+        await Projects(db, Hub(db.url)).find(cast.alice.principal, "https://old.example/orders.git")
+    ).id == cast.alice.project.id
 
 
 async def test_a_name_that_two_projects_have_means_neither(db: Db, cast: Cast):
-    projects = Projects(db)
+    projects = Projects(db, Hub(db.url))
     await projects.find_or_make(cast.alice.principal, "gitlab.com/acme/orders")
 
     with pytest.raises(NotFound):
@@ -185,7 +190,7 @@ async def test_what_cannot_name_a_project_is_refused_by_its_path(client: httpx.A
 
 
 async def test_the_project_is_the_one_that_is_named_or_else_the_key_s_own(db: Db, cast: Cast):
-    projects, project = Projects(db), cast.alice.project
+    projects, project = Projects(db, Hub(db.url)), cast.alice.project
     bound, _ = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=project.id)
 
     named = await projects.named_or_own(cast.alice.principal, "orders", at="$.projectId")

@@ -320,12 +320,20 @@ def test_every_setting_is_described_in_one_sentence_and_stands_on_the_page():
 
 
 def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits():
-    counts = {"database_pool_size", "port", "generation_concurrency", "batch_max_events", "job_max_attempts"}
+    counts = {
+        "database_pool_size",
+        "port",
+        "generation_concurrency",
+        "batch_max_events",
+        "job_max_attempts",
+        "streams_per_key",
+        "key_requests_per_minute",
+    }
 
     for field in settings.fields():
         if field.type is int or field.type is float:
-            assert field.name in counts or field.name.endswith(("_seconds", "_bytes", "_chars")), field.name
-            assert (field.type is float) == field.name.endswith("_seconds"), field.name
+            assert field.name in counts or field.name.endswith(("_seconds", "_hours", "_bytes", "_chars")), field.name
+            assert (field.type is float) == field.name.endswith(("_seconds", "_hours")), field.name
             assert field.at_least is not None, field.name
             assert field.at_most is not None, field.name
 

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cmserver.base import logs
-from tests.bench import claim, drain, ingest, page, start, wakeup
+from tests.bench import against, claim, drain, ingest, lists, page, start, wakeup
 from tests.bench.measure import Figure, line
 from tests.bench.scale import FULL, QUICK, Scale
 from tests.bench.world import World, value, world
@@ -28,6 +28,7 @@ BENCHMARKS = {
     "drain": Benchmark(drain.run, drain.HOW),
     "wakeup": Benchmark(wakeup.run, wakeup.HOW),
     "claim": Benchmark(claim.run, claim.HOW),
+    "lists": Benchmark(lists.run, lists.HOW),
     "start": Benchmark(start.run, start.HOW),
 }
 
@@ -35,21 +36,25 @@ BENCHMARKS = {
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
 @click.option("--quick", is_flag=True, help="Tiny sizes: whether the benchmarks run, not how fast anything is.")
+@click.option("--against", "commit", help="Measure ingest beside this commit of the repository as well.")
 @click.option("--write", is_flag=True, help="Write docs/reference/performance.md from all benchmarks in full size.")
-def main(names: Sequence[str], quick: bool, write: bool) -> None:
+def main(names: Sequence[str], commit: str | None, quick: bool, write: bool) -> None:
     """Measure the figures of docs/reference/performance.md: all of them, or those that are named. Exits 1 when an aim is missed."""
     if write and (quick or names):
         raise click.UsageError("--write goes with all benchmarks in full size: bin/bench --write")
     logs.configure("console", "error")
     found: dict[str, list[Figure]] = {}
+    chosen = {name: BENCHMARKS[name] for name in names or (() if commit and not write else BENCHMARKS)}
+    if commit:
+        chosen["against"] = Benchmark(lambda here, scale: against.run(here, scale, commit), against.HOW.format(commit=commit))
     with world() as here:
-        for name in names or BENCHMARKS:
-            found[name] = BENCHMARKS[name].run(here, QUICK if quick else FULL)
+        for name, benchmark in chosen.items():
+            found[name] = benchmark.run(here, QUICK if quick else FULL)
             for figure in found[name]:
                 click.echo(line(figure))
         postgres = cast("str", value(here.embedded.url, "SHOW server_version"))
     if write:
-        page.write(found, {name: BENCHMARKS[name].how for name in found}, postgres)
+        page.write(found, {name: one.how for name, one in chosen.items()}, postgres)
         click.echo(f"written: {page.PAGE.relative_to(page.ROOT)}")
     if not quick and not all(figure.is_met for figures in found.values() for figure in figures):
         sys.exit(1)

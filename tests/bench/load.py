@@ -230,7 +230,6 @@ def _common(order: Sql) -> dict[str, object]:
         "request_id": str(new_id()),
         "max_attempts": 3,
         "job_type": JOB_FOR_EVENT,
-        "delay_seconds": order.delay_seconds,
     }
 
 
@@ -277,6 +276,7 @@ def _row(order: Sql, session_id: UUID, payload: bytes, place: int) -> Row:
         occurred_at=datetime.now(UTC),
         place=place,
         prompt=None,
+        delay_seconds=order.delay_seconds,
     )
 
 

@@ -22,7 +22,13 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs beside which a claim is made."""
     claims: int
     """Claims in one round."""
+    crowd: int
+    """Events in the large database of the lists."""
+    asked: int
+    """How often each list is asked for in one round."""
 
 
-FULL = Scale(rounds=5, seconds=1.5, batch=100, drained=5000, drains=3, starts=3, backlog=100_000, claims=50)
-QUICK = Scale(rounds=2, seconds=0.2, batch=10, drained=200, drains=1, starts=1, backlog=1000, claims=5)
+FULL = Scale(
+    rounds=5, seconds=1.5, batch=100, drained=5000, drains=3, starts=3, backlog=100_000, claims=50, crowd=1_000_000, asked=40
+)
+QUICK = Scale(rounds=2, seconds=0.2, batch=10, drained=200, drains=1, starts=1, backlog=1000, claims=5, crowd=2000, asked=3)

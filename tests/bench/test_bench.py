@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cmserver.providers.model import Answer, Prompt, PromptEvent
-from tests.bench import events, instant, page
+from tests.bench import against, events, instant, page
 from tests.bench.__main__ import BENCHMARKS
 from tests.bench.load import loader
 from tests.bench.measure import Aim, Figure, line, percentile
@@ -90,6 +90,14 @@ def test_a_benchmark_measures_each_figure_in_every_round(here: World, name: str)
     assert all(number > 0 for figure in found for pair in figure.pairs for number in pair)
     written = page.text({name: found}, {name: BENCHMARKS[name].how}, "18.4")
     assert all(f"| {figure.name} |" in written for figure in found)
+
+
+@pytest.mark.slow
+def test_ingest_is_measured_beside_another_commit(here: World):
+    found = against.run(here, QUICK, "HEAD")
+
+    assert [len(figure.pairs) for figure in found] == [QUICK.rounds] * 2
+    assert all(number > 0 for figure in found for pair in figure.pairs for number in pair)
 
 
 @pytest.mark.slow

@@ -165,14 +165,16 @@ def free_port() -> int:
 
 @contextmanager
 def program(
-    command: Sequence[str], settings: Mapping[str, object], data_dir: Path, *, port: int | None
+    command: Sequence[str], settings: Mapping[str, object], data_dir: Path, *, port: int | None, tree: Path = ROOT
 ) -> Generator[subprocess.Popen[bytes]]:
-    """The real program, ready to answer on `port` (None: it has none, and is not waited for); stopped after the block."""
+    """The real program of that tree, ready to answer on `port` (None: it has none, and is not waited for); stopped after the
+    block.
+    """
     names = {name: value for name, value in os.environ.items() if not name.startswith(("CMSERVER_", "CLAUDE_MEM_"))}
     given = {**settings, "data_dir": data_dir, **({} if port is None else {"port": port})}
     env = {**names, **{f"CMSERVER_{name.upper()}": str(value) for name, value in given.items()}}
     log = data_dir.with_name(f"{data_dir.name}.log")
-    with log.open("ab") as output, subprocess.Popen(command, cwd=ROOT, env=env, stdout=output, stderr=output) as process:
+    with log.open("ab") as output, subprocess.Popen(command, cwd=tree, env=env, stdout=output, stderr=output) as process:
         try:
             if port is not None:
                 _wait_until_ready(process, port, log)

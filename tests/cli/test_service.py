@@ -181,7 +181,9 @@ def test_status_asks_with_the_key_of_this_machine_and_shows_a_paused_provider(tm
             "completed": 5,
             "failed": 6,
             "cancelled": 7,
+            "recovered": 8,
             "oldestWaitingSeconds": 3725.4,
+            "warning": "The oldest waits for too long.",
         },
     }
     asked = answering(monkeypatch, {"/readyz": httpx.Response(200), "/v1/info": httpx.Response(200, json=info)})
@@ -194,8 +196,23 @@ def test_status_asks_with_the_key_of_this_machine_and_shows_a_paused_provider(tm
     assert "PostgreSQL 18.4, embedded, without vectors" in shown.output
     assert "workers   0: events are stored and wait until one runs" in shown.output
     assert "1 waiting, 2 active, 3 delayed, 4 held, 6 failed; the oldest waits for 1 h 2 min" in shown.output
+    assert "8 came back from workers that were lost" in shown.output
+    assert "The oldest waits for too long." in shown.output
     assert "anthropic is paused until" in shown.output
     assert "(quota_exhausted): No credit." in shown.output
+
+
+def test_a_key_that_may_not_read_jobs_is_shown_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    of_this_process(tmp_path)
+    credentials.write(tmp_path, Credentials(url=NOBODY_LISTENS, key="cms_mine", team="default"))
+    info = {"version": "9.9", "postgres": {"version": "18.4", "embedded": True, "vectors": False}, "workers": 1}
+    answering(monkeypatch, {"/readyz": httpx.Response(200), "/v1/info": httpx.Response(200, json=info)})
+
+    shown = cmserver(tmp_path, "status")
+
+    assert shown.exit_code == 0
+    assert "workers   1" in shown.output
+    assert "queue" not in shown.output
 
 
 @pytest.mark.parametrize(

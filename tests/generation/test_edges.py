@@ -12,8 +12,10 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.live import Hub
-from cmserver.generation import pauses, repository, wait
+from cmserver.generation import repository, wait
 from cmserver.generation.bell import Bell
+from cmserver.generation.calls import pauses
+from cmserver.generation.calls import repository as calls
 from cmserver.generation.manager import Limits, OutboxManager
 from cmserver.generation.model import Claim
 from cmserver.ingest import session as sessions
@@ -194,7 +196,7 @@ async def test_the_end_of_a_pause_leaves_back_offs_and_other_providers_alone(out
 async def test_a_long_retry_after_is_honoured_however_often_it_is_said(outbox: Outbox):
     for _ in range(3):
         async with outbox.db.system() as conn:
-            pause = await repository.pause_provider(conn, "scripted", "quota_exhausted", "Tomorrow.", 7200)
+            pause = await calls.pause_provider(conn, "scripted", "quota_exhausted", "Tomorrow.", 7200)
         assert pause.seconds_left > 7100
         await outbox.rows("UPDATE provider_pauses SET until_at = now()")
 

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.generation import pauses, repository
+from cmserver.generation import repository
 from cmserver.generation.bell import Bell
+from cmserver.generation.calls import pauses
 from cmserver.ingest import session as sessions
 from cmserver.providers.model import (
     Answer,

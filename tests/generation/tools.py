@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 from psycopg.rows import dict_row
 
+from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
 from cmserver.base.db import Db
 from cmserver.generation import repository
@@ -93,7 +94,7 @@ class Outbox:
         self.principal = principal
         self.project = project
         self.recorder = Recorder(
-            db, bell, secret=b"s" * 32, debounce_seconds=debounce_seconds, field_max_chars=16_000, max_attempts=3
+            db, bell, Meter(db), secret=b"s" * 32, debounce_seconds=debounce_seconds, field_max_chars=16_000, max_attempts=3
         )
 
     async def hand(self, provider: Scripted, *, lease_seconds: float = 20) -> Hand:

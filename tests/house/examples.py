@@ -74,7 +74,7 @@ def curl(words: list[str]) -> Curl:
     rest = iter(words[1:])
     for word in rest:
         match word:
-            case "-s" | "-sS":
+            case "-s" | "-sS" | "-N":
                 pass
             case "--max-time":
                 next(rest)

@@ -29,6 +29,7 @@ from cmserver.base.settings_page import settings_page
 from cmserver.base.telemetry import events_page
 from cmserver.cli.exits import MEANING
 from cmserver.cli.main import cli
+from cmserver.ops.openapi.document import document, encoded
 from tests.house.house import ROOT, declared, owner_of
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -53,7 +54,8 @@ def pages() -> dict[Path, str]:
         "http": http_page(),
         "sql": sql_page(),
     }
-    return {REFERENCE / f"{name}.md": text for name, text in made.items()}
+    openapi = {REFERENCE / "openapi.json": encoded(document(ROUTES)).decode()}
+    return {REFERENCE / f"{name}.md": text for name, text in made.items()} | openapi
 
 
 # ---- sql/schema.sql
@@ -201,6 +203,9 @@ _HTTP = """\
 
 A key goes with each request: `Authorization: Bearer <key>` or `X-Api-Key: <key>`. It needs the scope that is named here. Bodies and
 answers are JSON. An error is `{{"error": name, "message": sentence, "requestId": id}}`, with `issues` where fields are wrong.
+
+Every field of every body and answer is in [openapi.json](openapi.json) (OpenAPI 3.1). A server has its own at `/openapi.json`, and
+shows it as a page, with an example of each request, at `/docs`.
 
 | method | path | scope | |
 |---|---|---|---|

@@ -66,8 +66,10 @@ async def run(self):
 
 
 OWNERS_DOOR = {
+    "access.authenticate.Authenticator._looked_up": "a key's team is known only once the key is found",
     "access.bootstrap.bootstrap": "makes the first team and its key",
-    "access.keys.Authenticator.__call__": "a key's team is known only once the key is found",
+    "cli.operator.Operator.all_teams": "an operator's command: names any team",
+    "cli.operator.as_operator": "an operator's command: the schema, and the installation's secret",
     "cli.run._Process._work": "reads the installation's secret at the start",
     "cli.verify._sums": "an operator's command: the sums of every team",
     "generation.bell.Bell._notify": "a bare NOTIFY, which reads no table",
@@ -79,9 +81,14 @@ OWNERS_DOOR = {
     "generation.manager.OutboxManager.update_heartbeat": "procrastinate's tables are the owner's",
     "generation.run.Generator._patiently": "effects: what a claim holds is read and written behind its fence",
     "generation.run.Generator._work_and_apply": "effects: asks what the claim still holds",
+    "ingest.sweep.sweep": "maintenance: idle sessions of every team are found; each is ended behind its team's policy",
     "ops.api.get_info": "workers, pauses and the schema have no team",
     "ops.api.get_readyz": "readiness: the schema and the workers have no team",
+    "ops.stream.feed.Feed._end_fallen": "the streams' keys are of every team",
+    "ops.stream.feed.Feed._look": "one look for all teams; each reader is given his team's",
+    "ops.stream.feed.Feed._now": "where the logs of all teams end",
     "worker._reap": "the reaper gives back what dead workers hold, of every team",
+    "worker.say_when_behind": "looks at the queues of every team",
     "worker._supervised": "procrastinate's tables are the owner's",
 }
 """Where the owner's connection is taken, and why the tenant's would not do."""

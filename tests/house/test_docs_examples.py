@@ -10,7 +10,7 @@ import click
 import msgspec
 import pytest
 
-from cmserver.base.settings import CONFIG_FILE, OLDER_NAMES, TEST_PREFIX, fields
+from cmserver.base.settings import CLIENT_NAMES, CONFIG_FILE, OLDER_NAMES, TEST_PREFIX, fields
 from cmserver.cli.main import cli
 from tests.house.examples import PAGES, Curl, blocks, commands, curl, name
 from tests.house.house import ROOT
@@ -50,7 +50,7 @@ def _without_blocks(text: str) -> str:
 
 def strange_settings(page: Path, text: str) -> Iterator[str]:
     for named in _SETTING.findall(text):
-        if named not in SETTINGS and not named.startswith(TEST_PREFIX):
+        if named not in SETTINGS | CLIENT_NAMES and not named.startswith(TEST_PREFIX):
             yield f"{name(page)} names {named}"
 
 
@@ -66,13 +66,16 @@ def wrong_command(words: list[str]) -> Iterator[str]:
     at = next((place for place, word in enumerate(words) if word in {"cmserver", "bin/cmserver"}), None)
     if at is None or words[0] == "cd":
         return
-    verb, *rest = [*words[at + 1 :], ""]
-    command = cli.commands.get(verb)
+    command: click.Command | None = cli
+    while isinstance(command, click.Group) and at + 1 < len(words):
+        at += 1
+        command = command.commands.get(words[at])
     if command is None:
         yield f"there is no command {' '.join(words)}"
+    if command is None or isinstance(command, click.Group):  # a group may be named as a whole
         return
     try:
-        command.make_context(verb, [word for word in rest if word], parent=click.Context(cli))
+        command.make_context(words[at], words[at + 1 :], parent=click.Context(cli))
     except click.UsageError as error:
         yield f"{' '.join(words)}: {error.format_message()}"
 
@@ -115,6 +118,8 @@ def test_what_a_page_names_is_there(page: Path, rule: Rule):
         (missing_files, "The test `test_nothing_at_all.py` tells."),
         (strange_settings, "Set `CMSERVER_PROT=1`."),
         (strange_commands, "`cmserver migrate` does it."),
+        (strange_commands, "`cmserver keys forge` does it."),
+        (strange_commands, "```sh\ncmserver keys create --silent\n```\n"),
         (strange_commands, "```sh\nX=1 bin/cmserver run --roll api   # the server\n```\n"),
         (strange_commands, "```sh\ncd cmserver && cmserver run --role both\n```\n"),
         (strange_requests, "```sh\ncurl -s -H 'X-Api-Key: x' \\\n  http://127.0.0.1/v1/event -d '{\n}'\n```\n"),

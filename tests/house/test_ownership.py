@@ -13,7 +13,7 @@ from cmserver.base.sql import Query
 from tests.house.house import declared, owner_of, queries
 
 BORROWERS = {
-    "ingest": "an event, its job and its lane are one statement, which is the guarantee that none is lost",
+    "ingest": "an event, its job, its lane and their audit are one statement, which is the guarantee that none is lost",
     "generation": "the heartbeat of procrastinate's worker is our lease, and comes too late when the lease is over",
 }
 """The only rooms that may have BORROWS, and why."""

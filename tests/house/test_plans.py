@@ -13,14 +13,17 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.sql import Query
+from cmserver.generation.operate.model import STATUSES
+from cmserver.generation.operate.repository import COUNT, PAGE, QUEUE_COUNTS
 from cmserver.observations.repository import NEWEST
 from cmserver.recall.repository import RANK
 from tests.conftest import Cast
 
 # Every 500th row has the word that is looked for; the others are of 400 words, like what agents write.
 SEED = """
-INSERT INTO observations (id, number, project_id, team_id, origin, title, narrative, content, created_at)
-SELECT gen_random_uuid(), n, %(project_id)s, %(team_id)s, 'model',
+INSERT INTO observations (id, number, project_id, team_id, origin, scope, type, kind, title, narrative, content, created_at)
+SELECT gen_random_uuid(), n, %(project_id)s, %(team_id)s, 'model', CASE WHEN n %% 1000 = 0 THEN 'team' ELSE 'project' END,
+       CASE WHEN n %% 2500 = 0 THEN 'sensitive' ELSE 'change' END, CASE WHEN n %% 1250 = 0 THEN 'manual' ELSE 'observation' END,
        concat_ws(' ', 'word' || n %% 400, CASE WHEN n %% 500 = 0 THEN 'wombat' END),
        concat_ws(' ', 'word' || n %% 397, 'word' || n %% 389, 'word' || n %% 383), '', now() - n * interval '1 minute'
   FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
@@ -84,6 +87,7 @@ def paging(cast: Cast, **filters: object) -> dict[str, object]:
         "session_id": None,
         "kind": None,
         "type": None,
+        "scope": None,
         "before": None,
         "before_id": None,
         "limit": 50,
@@ -111,3 +115,88 @@ async def test_a_page_of_a_whole_team_is_read_from_the_index_in_its_order(db: Db
 
     assert "Index Scan Backward using observations_team" in told
     assert "Sort" not in told
+
+
+# As after months: nearly all is done; every 20th job is a summary. Without the events that they are of.
+JOBS = """
+INSERT INTO observation_generation_jobs
+       (id, project_id, team_id, lane, source_type, source_id, job_type, idempotency_key, status, attempts, completed_at, failed_at,
+        outcome, created_at)
+SELECT gen_random_uuid(), %(project_id)s, %(team_id)s, gen_random_uuid(),
+       CASE n %% 20 WHEN 0 THEN 'session_summary' ELSE 'agent_event' END, gen_random_uuid(), 'x', gen_random_uuid()::text,
+       CASE n %% 100 WHEN 1 THEN 'failed' ELSE 'completed' END, 1, CASE n %% 100 WHEN 1 THEN NULL ELSE now() END,
+       CASE n %% 100 WHEN 1 THEN now() END, CASE n %% 100 WHEN 1 THEN NULL ELSE 'skipped' END, now() - n * interval '1 minute'
+  FROM generate_series(1, %(jobs)s::int) n
+"""
+
+
+@pytest.fixture
+async def queue(db: Db, cast: Cast) -> Cast:
+    """27,000 jobs of Alice's project, 1,500 of another of her team, and 1,500 of Charlie's."""
+    other = uuid4()
+    async with db.system() as conn:
+        await conn.execute(
+            "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'other', 'other')", [other, cast.alice.team_id]
+        )
+        await conn.execute("ALTER TABLE observation_generation_jobs DROP CONSTRAINT observation_generation_jobs_check")
+        for team_id, project_id, jobs in (
+            (cast.alice.team_id, cast.alice.project.id, 27_000),
+            (cast.alice.team_id, other, 1_500),
+            (cast.charlie.team_id, cast.charlie.project.id, 1_500),
+        ):
+            await conn.execute(JOBS, {"team_id": team_id, "project_id": project_id, "jobs": jobs})
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE observation_generation_jobs")
+    return cast
+
+
+def listing(cast: Cast, **filters: object) -> dict[str, object]:
+    return {
+        "team_id": cast.alice.team_id,
+        "project_id": None,
+        "statuses": list(STATUSES),
+        "source_type": None,
+        "since": None,
+        "before": None,
+        "before_id": None,
+        "limit": 51,
+        "offset": 0,
+        "most": 10_001,
+        **filters,
+    }
+
+
+async def test_a_page_of_a_team_s_jobs_is_read_from_the_index_in_its_order(db: Db, queue: Cast):
+    for filters in ({}, {"since": datetime.now(UTC)}, {"before": datetime.now(UTC), "before_id": uuid4()}, {"offset": 10_000}):
+        told = await plan(db, queue.alice.team_id, PAGE.text, listing(queue, **filters))
+
+        assert "Index Only Scan Backward using observation_jobs_team" in told
+        assert "Seq Scan" not in told
+
+
+async def test_a_page_of_a_small_project_s_jobs_does_not_read_the_large_one(db: Db, queue: Cast):
+    async with db.tenant(queue.alice.team_id) as conn:
+        cursor = await conn.execute("SELECT id FROM projects WHERE name = 'other'")
+        row = await cursor.fetchone()
+        assert row is not None
+
+    for query in (PAGE, COUNT, QUEUE_COUNTS):
+        told = await plan(db, queue.alice.team_id, query.text, listing(queue, project_id=row[0]))
+
+        assert "observation_jobs_project" in told
+        assert "Seq Scan on observation_generation_jobs" not in told
+
+
+async def test_summaries_are_listed_without_reading_the_events(db: Db, queue: Cast):
+    told = await plan(db, queue.alice.team_id, PAGE.text, listing(queue, source_type="session_summary"))
+
+    assert "observation_jobs_others" in told
+
+
+async def test_jobs_are_counted_from_an_index_alone(db: Db, queue: Cast):
+    # Of a team that has nearly all rows, the planner counts in the table as long as that is small.
+    for query, person in ((COUNT, queue.alice), (COUNT, queue.charlie), (QUEUE_COUNTS, queue.charlie)):
+        told = await plan(db, person.team_id, query.text, listing(queue, team_id=person.team_id))
+
+        assert "Index Only Scan" in told
+        assert "Seq Scan on observation_generation_jobs" not in told

@@ -36,7 +36,7 @@ def test_the_dumped_schema_is_what_the_migrations_make(database: str, conn: psyc
         "ALTER TABLE teams ADD COLUMN colour text",
         "ALTER TABLE teams ALTER COLUMN name DROP NOT NULL",
         "DROP INDEX api_keys_team",
-        "GRANT DELETE ON teams TO cmserver_tenant",
+        "GRANT DELETE ON audit_log TO cmserver_tenant",
         "ALTER POLICY team ON teams USING (true)",
         "DROP TRIGGER generation_job_law ON observation_generation_jobs",
         "CREATE OR REPLACE FUNCTION retry_job(job uuid) RETURNS text LANGUAGE sql AS 'SELECT NULL'",

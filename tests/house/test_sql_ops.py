@@ -49,6 +49,8 @@ WAITS = "UPDATE generation_lanes SET held_until = NULL;"
 CASES: list[tuple[str, str, dict[str, str], list[str]]] = [
     # file, what has happened, its values, what it says
     ("queue_overview.sql", "", {}, ["blue", "github.com/acme/orders", "session_summary", "queued"]),
+    ("queue_totals.sql", CLAIMED, {}, ["blue", "|      1 |       0 |    0 |"]),
+    ("queue_totals.sql", WAITS, {}, ["blue", "|      0 |       0 |    0 |", "red"]),
     ("lanes.sql", "", {}, [str(JOB), "held", "quota"]),
     ("stuck_jobs.sql", WAITS, {}, [str(JOB), "waits in a lane that is due"]),
     ("stuck_jobs.sql", WAITS, {"minutes": "90"}, ["(0 rows)"]),

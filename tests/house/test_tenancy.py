@@ -21,6 +21,13 @@ ROWS: dict[str, LiteralString] = {
     "project_aliases": "INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%(team)s, %(name)s, %(project)s)",
     "team_members": "INSERT INTO team_members (team_id, user_id, role) VALUES (%(team)s, %(name)s, 'owner')",
     "api_keys": "INSERT INTO api_keys (id, key_hash, team_id, actor_id) VALUES (%(id)s, %(name)s, %(team)s, 'alice')",
+    "rate_limits": """
+        INSERT INTO rate_limits (id, team_id, per_minute, tokens, refilled_at) VALUES (%(id)s, %(team)s, 60, 60, now())
+    """,
+    "usage_counters": """
+        INSERT INTO usage_counters (team_id, month, kind, api_key_id, amount)
+        VALUES (%(team)s, '2026-09-01', 'events', %(api_keys)s, 7)
+    """,
     "audit_log": "INSERT INTO audit_log (team_id, action, resource_type) VALUES (%(team)s, 'observation.read', 'observation')",
     "server_sessions": "INSERT INTO server_sessions (id, project_id, team_id) VALUES (%(id)s, %(project)s, %(team)s)",
     "agent_events": """
@@ -168,8 +175,6 @@ def test_without_a_team_nothing_is_visible(database: str, theirs: dict[str, UUID
 
 def test_what_the_tenant_was_not_granted_stays_closed(tenant: psycopg.Connection):
     for table in [
-        "api_keys",
-        "team_members",
         "installation",
         "provider_pauses",
         "schema_migrations",

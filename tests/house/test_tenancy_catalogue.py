@@ -25,6 +25,7 @@ NO_TEAM = {
 VIEWS = {
     "observations_in_team": "the tenant's: search can use no index under the policy, so the team is in its WHERE",
     "queue_overview": "operators only",
+    "queue_totals": "operators only",
     "lane_overview": "operators only",
     "failed_jobs": "operators only",
     "worker_overview": "operators only",
@@ -38,20 +39,24 @@ CHANGE = ADD | {"UPDATE"}
 ALL = CHANGE | {"DELETE"}
 GRANTS = {
     "agent_events": ADD | {"DELETE"},
+    "api_keys": ALL,
     "audit_log": ADD,
-    "generation_lanes": CHANGE,
-    "generation_runs": READ,
+    "generation_lanes": ALL,
+    "generation_runs": READ | {"DELETE"},
     "observation_counters": CHANGE,
     "observation_generation_job_events": ADD,
-    "observation_generation_jobs": CHANGE,
+    "observation_generation_jobs": ALL,
     "observation_sources": ALL,
     "observations": ALL,
     "observations_in_team": READ,
     "project_aliases": ALL,
     "projects": ALL,
+    "rate_limits": ALL,
     "server_sessions": ALL,
     "session_prompts": ALL,
-    "teams": READ,
+    "team_members": ALL,
+    "teams": ALL,
+    "usage_counters": CHANGE,
 }
 """All that the tenant's role may do."""
 
@@ -238,9 +243,9 @@ def test_the_catalogue_keeps_teams_apart(server: Server, template: str, rule: Ru
         ),
         (views_without_reason, "DROP VIEW failed_jobs", ["failed_jobs is no view any more"]),
         (grants_that_differ, "GRANT SELECT ON failed_jobs TO cmserver_tenant", ["failed_jobs: the tenant has {'SELECT'}"]),
-        (grants_that_differ, "GRANT SELECT ON api_keys TO PUBLIC", ["api_keys: the tenant has {'SELECT'}"]),
-        (grants_that_differ, "GRANT SELECT (name) ON api_keys TO cmserver_tenant", ["api_keys.name: the tenant has"]),
-        (grants_that_differ, "REVOKE SELECT ON teams FROM cmserver_tenant", ["teams: the tenant has None"]),
+        (grants_that_differ, "GRANT SELECT ON installation TO PUBLIC", ["installation: the tenant has {'SELECT'}"]),
+        (grants_that_differ, "GRANT SELECT (secret) ON installation TO cmserver_tenant", ["installation.secret: the tenant has"]),
+        (grants_that_differ, "REVOKE ALL ON teams FROM cmserver_tenant", ["teams: the tenant has None"]),
         (
             what_the_tenant_must_not_be,
             "GRANT CREATE ON SCHEMA public TO cmserver_tenant; SET ROLE cmserver_tenant; CREATE TABLE mine (); RESET ROLE",

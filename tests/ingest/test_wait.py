@@ -8,6 +8,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
+from cmserver.generation import wait
 from cmserver.generation.bell import Bell
 from cmserver.ingest import api
 from tests.conftest import Cast
@@ -44,6 +45,17 @@ async def test_without_a_worker_the_answer_says_that_the_time_is_up(
     assert response.json()["waitTimedOut"] is True
     assert response.json()["observationIds"] == []
     assert response.json()["generationJob"]["status"] == "queued"
+
+
+async def test_a_job_that_is_erased_is_not_waited_for(cast: Cast, bell: Bell, db: Db, hub: Hub):
+    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    job = (await outbox.put(1))[0].job
+    assert job is not None
+    await outbox.rows("DELETE FROM observation_generation_jobs")
+
+    ended = await wait.ended(db, hub, cast.alice.team_id, [job], timeout_seconds=60)
+
+    assert ended[job.id].status == "cancelled"
 
 
 async def test_an_event_that_had_been_generated_before_is_answered_at_once(

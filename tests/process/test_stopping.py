@@ -52,6 +52,20 @@ def test_asked_to_stop_it_finishes_the_batch_in_hand(run: Run, gate: Gate, folde
     measured(f"{sign.name}: drained and gone in {took:.2f} s")
 
 
+def test_asked_to_stop_it_writes_down_first_what_was_used(run: Run, folder: Path):
+    program = run("server")
+    program.wait_until_ready()
+    with program.http() as client:
+        for place in range(3):
+            client.post("/v1/events?generate=false", json={**EVENT, "sourceEventId": str(place)}).raise_for_status()
+
+    program.send(signal.SIGTERM)
+    assert program.process.wait(60) == 0
+
+    with embedded_database(folder) as url:
+        assert number(url, "SELECT sum(amount)::int FROM usage_counters WHERE kind = 'events'") == 3
+
+
 def test_a_batch_that_does_not_finish_in_time_is_put_back_without_losing_an_attempt(run: Run, gate: Gate, folder: Path):
     settings = {**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0", "CMSERVER_DRAIN_SECONDS": "1"}
     program = run("server", settings=settings)

@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from cmserver.base.errors import CmserverError
@@ -35,6 +36,8 @@ class Frame:
 
     def __init__(self, app: Starlette) -> None:
         self._app = app
+        self.state = app.state
+        """What requests share, for whoever runs the server."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,7 +63,8 @@ class Frame:
         except HTTPException as error:
             name, message = _NOT_FOUND if error.status_code == 404 else _NOT_ALLOWED
             told = {"error": name, "message": message, "requestId": request_id.decode()}
-            response = answer(told, error.status_code, dict(error.headers or {}))
+            headers = {"Allow": ", ".join(self._methods(scope))} if error.status_code == 405 else dict(error.headers or {})
+            response = answer(told, error.status_code, headers)
             await _last_word(response, scope, receive, send_framed, started=started)
         except ClientDisconnect:
             log.debug("request.abandoned", path=scope["path"])
@@ -68,6 +72,12 @@ class Frame:
             log.exception("request.failed", method=scope["method"], path=scope["path"])
             told = {"error": "InternalError", "message": "Internal error.", "requestId": request_id.decode()}
             await _last_word(answer(told, 500), scope, receive, send_framed, started=started)
+
+    def _methods(self, scope: Scope) -> list[str]:
+        """What the path takes. Each method is a route of its own, and the router tells only the first one's."""
+        routes = [route for route in self._app.routes if isinstance(route, Route)]
+        path = next(route.path for route in routes if route.matches(dict(scope))[0] is not Match.NONE)
+        return sorted({method for route in routes if route.path == path for method in route.methods or ()})
 
 
 async def _last_word(response: Response, scope: Scope, receive: Receive, send: Send, *, started: bool) -> None:

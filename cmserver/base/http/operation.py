@@ -27,9 +27,9 @@ Answer = type[msgspec.Struct] | Text
 class Operation(Route):
     """One method of one path.
 
-    `scope` is what the caller's key must have: None asks for no key, "" for any key. `query` and `body` are the Structs that the
-    handler reads (the body may be a list of them). `answers` are its answers by status, the forms of one status in a tuple;
-    refusals are the same for all and stand in base.http.wire.
+    `scope` is what the caller's key must have: None asks for no key, "" for any key. With `key_optional` none is asked for, and one
+    that is sent is looked at. `query` and `body` are the Structs that the handler reads (the body may be a list of them). `answers`
+    are its answers by status, the forms of one status in a tuple; refusals are the same for all and stand in base.http.wire.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Operation(Route):
         answers: Mapping[int, Answer | tuple[Answer, ...]],
         query: type[msgspec.Struct] | None = None,
         body: object = None,
+        key_optional: bool = False,
     ) -> None:
         super().__init__(path, endpoint, methods=[method])
         self.method = method
@@ -49,6 +50,7 @@ class Operation(Route):
         self.answers = answers
         self.query = query
         self.body = body
+        self.key_optional = key_optional
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Like any route; the handler's request carries the operation along (see `base.http.wire.caller`)."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
@@ -20,6 +23,7 @@ from cmserver.base.errors import (
     NotFound,
     QuotaExceeded,
     RateLimited,
+    RequestTimeout,
     TooLarge,
     Unauthenticated,
     Unavailable,
@@ -41,6 +45,7 @@ STATUS: dict[type[CmserverError], tuple[int, str]] = {
     QuotaExceeded: (402, "quota_exceeded"),
     Forbidden: (403, "Forbidden"),
     NotFound: (404, "NotFound"),
+    RequestTimeout: (408, "RequestTimeout"),
     Conflict: (409, "Conflict"),
     TooLarge: (413, "PayloadTooLarge"),
     RateLimited: (429, "rate_limited"),
@@ -60,7 +65,21 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
 
 
 async def body(request: Request) -> bytes:
-    """The whole body, or TooLarge as soon as it is known to be over the limit (`app.state.body_max_bytes`)."""
+    """The whole body.
+
+    TooLarge as soon as it is known to be over the limit (`app.state.body_max_bytes`); RequestTimeout when it is not there in time
+    (`app.state.body_timeout_seconds`).
+    """
+    seconds = cast("float", request.app.state.body_timeout_seconds)
+    try:
+        async with asyncio.timeout(seconds):
+            return await _body(request)
+    except TimeoutError as error:
+        message = f"The body did not come within {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS)."
+        raise RequestTimeout(message) from error
+
+
+async def _body(request: Request) -> bytes:
     limit = cast("int", request.app.state.body_max_bytes)
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
@@ -123,13 +142,19 @@ def refusal(error: CmserverError, request_id: str | None) -> Response:
     """The response to a refusal."""
     status, name = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), (500, "InternalError"))
     told: dict[str, object] = {"error": name, "message": str(error)}
-    if isinstance(error, Invalid):
+    if isinstance(error, Invalid) or (isinstance(error, NotFound) and error.issues):
         told["issues"] = error.issues
     if request_id:
         told["requestId"] = request_id
     headers: dict[str, str] = {}
     if isinstance(error, (RateLimited, Unavailable)):
-        headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
+    if isinstance(error, RateLimited):
+        headers["X-RateLimit-Limit"] = str(error.limit)
+        headers["X-RateLimit-Remaining"] = "0"
+        headers["X-RateLimit-Reset"] = str(math.ceil(time.time() + error.full_after_seconds))
+    if isinstance(error, RequestTimeout):
+        headers["Connection"] = "close"  # what may still come of the body is not the next request
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     return answer(told, status, headers)
@@ -146,10 +171,10 @@ def key_text(request: Request) -> str | None:
 async def caller(request: Request, type_: type[C]) -> C:
     """Who sent the request, as far as its operation's scope needs to know (`app.state.authenticate`).
 
-    Unauthenticated, Forbidden, RateLimited or QuotaExceeded when it may not go on.
+    Unauthenticated, Forbidden or RateLimited when it may not go on.
     """
     authenticate = cast("Authenticate", request.app.state.authenticate)
-    who = await authenticate(key_text(request), cast("str", request.scope["needs"]))
+    who = await authenticate(key_text(request), cast("str | None", request.scope["needs"]) or "")
     if not isinstance(who, type_):
         raise TypeError(f"app.state.authenticate gave a {type(who).__name__}, not a {type_.__name__}")
     return who

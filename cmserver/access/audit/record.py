@@ -1,4 +1,4 @@
-"""The audit log: who did what, in ids and names, never in texts."""
+"""Appends to the audit log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from uuid import UUID
 
 import structlog
 
-from cmserver.access import repository
+from cmserver.access.audit import repository
 from cmserver.access.model import Principal
 from cmserver.base.sql import Conn
 
@@ -22,7 +22,7 @@ async def record(
     **details: object,
 ) -> None:
     """Append one row, in the caller's transaction: what was done and its trace commit together."""
-    await repository.audit(
+    await repository.append(
         conn,
         team_id=principal.team_id,
         project_id=project_id,

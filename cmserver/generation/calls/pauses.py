@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cmserver.base.sql import Conn
-from cmserver.generation import repository
+from cmserver.generation import repository as outbox
+from cmserver.generation.calls import repository
 from cmserver.generation.model import Pause
 from cmserver.providers.model import ProviderError
 
@@ -28,5 +29,5 @@ async def resume(conn: Conn, provider: str) -> bool:
     """Let the provider be asked again, and the lanes that waited go on at once. False when it was not paused."""
     was = await repository.end_pause(conn, provider)
     if was:
-        await repository.unhold_lanes(conn, provider)
+        await outbox.unhold_lanes(conn, provider)
     return was

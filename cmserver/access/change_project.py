@@ -1,0 +1,78 @@
+"""Changes what a project is called, what else it answers to, when observations are made of it, and whether it is still there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from cmserver.access import announce, audit, repository
+from cmserver.access.model import GenerationPolicy, Principal, Project
+from cmserver.access.projects import canonical_id, one
+from cmserver.base.errors import Conflict, Forbidden, Invalid, Issue
+from cmserver.base.ids import parse_id
+from cmserver.base.sql import Conn
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be different; what is not said stays. `aliases` are all there shall be, besides older canonical ids."""
+
+    name: str | UnsetType = UNSET
+    canonical_id: str | UnsetType = UNSET
+    aliases: list[str] | UnsetType = UNSET
+    metadata: dict[str, object] | UnsetType = UNSET
+    policy: GenerationPolicy | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+
+
+async def change(conn: Conn, principal: Principal, named: str, wanted: Change) -> Project:
+    """The project with what is different. Under a new canonical id the old one stays as an alias.
+
+    Conflict when another project has one of the names, archived or not: a name never means two projects.
+    """
+    if principal.project_id is not None and (wanted.canonical_id, wanted.aliases) != (UNSET, UNSET):
+        # a name that is taken would tell it of other projects
+        raise Forbidden("This key is bound to a project; canonical ids and aliases are given by keys of the whole team.")
+    await repository.lock_names(conn, principal.team_id)
+    project = await one(conn, principal, named)
+    await repository.lock_project(conn, principal.team_id, project.id)
+    canonical, aliases = _names(project, wanted)
+    await _refuse_taken(conn, project, [canonical, *aliases])
+    different = {field: value for field in ("name", "metadata", "policy") if (value := getattr(wanted, field)) is not UNSET}
+    changed = msgspec.structs.replace(project, canonical_id=canonical, aliases=aliases, **different)
+    archived = project.archived_at is not None if wanted.archived is UNSET else wanted.archived
+    await repository.update_project(conn, changed, archived=archived)
+    action = "project.archived" if archived and not project.archived_at else "project.updated"
+    fields = sorted(field for field in Change.__struct_fields__ if getattr(wanted, field) is not UNSET)
+    await audit.record(conn, principal, action, "project", project.id, project_id=project.id, canonical_id=canonical, fields=fields)
+    await announce.changed(conn, principal.team_id)
+    return await one(conn, principal, str(project.id))
+
+
+def _names(project: Project, wanted: Change) -> tuple[str, list[str]]:
+    """The canonical id and the aliases that the project is to have."""
+    canonical = project.canonical_id if wanted.canonical_id is UNSET else _canonical(wanted.canonical_id, "$.canonicalId")
+    aliases = project.aliases
+    if wanted.aliases is not UNSET:
+        aliases = [_canonical(alias, f"$.aliases[{place}]") for place, alias in enumerate(wanted.aliases)]
+    if canonical != project.canonical_id:
+        aliases = [*aliases, project.canonical_id]
+    return canonical, sorted({alias for alias in aliases if alias != canonical})
+
+
+def _canonical(named: str, at: str) -> str:
+    if parse_id(named):
+        message = "A project's names are addresses (github.com/user/repo), plain names or paths, not uuids."
+        raise Invalid(message, [Issue(at, message)])
+    try:
+        return canonical_id(named)
+    except Invalid as error:
+        raise Invalid(str(error), [Issue(at, str(error))]) from error
+
+
+async def _refuse_taken(conn: Conn, project: Project, names: Sequence[str]) -> None:
+    for taken in await repository.names_taken(conn, project.team_id, names):
+        if taken.project_id != project.id:
+            what = "an archived project" if taken.archived else "another project"
+            raise Conflict(f"{taken.name} is the canonical id or an alias of {what} ({taken.project_id}) already.")

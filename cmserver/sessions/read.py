@@ -1,0 +1,60 @@
+"""Looking at sessions: a page of them, and one of them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access.model import Principal
+from cmserver.base import paging
+from cmserver.base.errors import NotFound
+from cmserver.base.ids import parse_id
+from cmserver.base.sql import Conn
+from cmserver.sessions import repository
+from cmserver.sessions.model import Session
+
+NO_SUCH = "There is no such session."
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions, newest first, and the cursor of the next page when there is one."""
+
+    sessions: list[Session]
+    next_cursor: str | None
+
+
+async def page(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    project_id: UUID | None,
+    active: bool | None,
+    platform: str | None,
+    limit: int,
+    cursor: str | None,
+) -> Page:
+    """The sessions of the project, or of the whole team without one, that began last, from the cursor on."""
+    before, before_id = paging.place(cursor)
+    rows = await repository.newest(
+        conn,
+        team_id,
+        project_id=project_id,
+        active=active,
+        platform_source=platform,
+        before=before,
+        before_id=before_id,
+        limit=limit + 1,
+    )
+    shown = rows[:limit]
+    more = len(rows) > limit
+    return Page(sessions=shown, next_cursor=paging.cursor(shown[-1].started_at, shown[-1].id) if more else None)
+
+
+async def one(conn: Conn, principal: Principal, named: str) -> Session:
+    """The session of that id; NotFound also when it belongs to a project that the key may not see."""
+    session_id = parse_id(named.lower())
+    session = await repository.by_id(conn, principal.team_id, session_id) if session_id else None
+    if session is None or principal.project_id not in (None, session.project_id):
+        raise NotFound(NO_SUCH)
+    return session

@@ -1,0 +1,101 @@
+"""How long a body may take and how large it may be, through a real server's socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+import uvicorn
+
+from cmserver.base.http.frame import Frame
+from cmserver.base.settings import Settings
+from tests.conftest import Cast
+
+ENOUGH_SECONDS = 15
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return msgspec.structs.replace(settings, body_timeout_seconds=0.3, body_max_bytes=2048)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@pytest.fixture
+async def port(app: Frame) -> AsyncGenerator[int]:
+    """Where the application is served."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = _Server(uvicorn.Config(app, log_config=None, lifespan="off", http="httptools", ws="none"))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    async with asyncio.timeout(ENOUGH_SECONDS):
+        while not server.started:
+            await asyncio.sleep(0.01)
+    yield listener.getsockname()[1]
+    server.should_exit = True
+    await serving
+
+
+async def exchange(port: int, *parts: bytes) -> bytes:
+    """What the server answers to these bytes until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        return await asyncio.wait_for(reader.read(), ENOUGH_SECONDS)
+    finally:
+        writer.close()
+
+
+def head(cast: Cast, *lines: str) -> bytes:
+    fixed = ["POST /v1/events HTTP/1.1", "Host: cmserver", f"X-Api-Key: {cast.alice.key}", "Content-Type: application/json"]
+    return "\r\n".join([*fixed, *lines, "", ""]).encode()
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize(
+    ("header", "begun"),
+    [
+        ("Content-Length: 100", b""),
+        ("Content-Length: 100", b'{"eventType": "tool'),
+        ("Transfer-Encoding: chunked", chunk(b'{"eventType": "tool')),
+    ],
+)
+async def test_a_body_that_does_not_come_is_given_up_and_the_connection_closed(cast: Cast, port: int, header: str, begun: bytes):
+    answer = await exchange(port, head(cast, header), begun)
+
+    first, _, rest = answer.partition(b"\r\n")
+    assert first.startswith(b"HTTP/1.1 408")
+    assert b"connection: close" in rest.lower()
+    assert b'"error":"RequestTimeout"' in rest
+    assert b"CMSERVER_BODY_TIMEOUT_SECONDS" in rest
+
+
+async def test_a_body_without_announced_length_is_refused_when_it_grows_too_large(cast: Cast, port: int):
+    answer = await exchange(
+        port, head(cast, "Transfer-Encoding: chunked", "Connection: close"), chunk(b" " * 1500), chunk(b" " * 1500)
+    )
+
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b'"error":"PayloadTooLarge"' in answer
+
+
+async def test_a_body_in_pieces_that_ends_in_time_is_read(cast: Cast, port: int):
+    body = b'{"eventType": "tool_use", "projectId": "orders"}'
+
+    answer = await exchange(
+        port, head(cast, "Transfer-Encoding: chunked", "Connection: close"), chunk(body[:20]), chunk(body[20:]), b"0\r\n\r\n"
+    )
+
+    assert answer.startswith(b"HTTP/1.1 201")

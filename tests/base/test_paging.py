@@ -1,0 +1,38 @@
+"""Cursors: what a page ended with is where the next one begins, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cmserver.base import paging
+from cmserver.base.errors import Invalid
+from cmserver.base.ids import new_id
+
+MOMENT = datetime(2026, 11, 21, 22, 53, 1, 123456, tzinfo=UTC)
+
+
+def test_a_cursor_says_where_the_page_ended():
+    last = new_id()
+
+    assert paging.place(paging.cursor(MOMENT, last)) == (MOMENT, last)
+    assert paging.place_by_name(paging.cursor(MOMENT, "bob@example.org/ü")) == (MOMENT, "bob@example.org/ü")
+
+
+def test_without_a_cursor_a_list_begins_at_the_newest():
+    assert paging.place(None) == paging.place_by_name(None) == (None, None)
+
+
+@pytest.mark.parametrize("wrong", ["", "x", "AAAA", "é", "=" * 8, "_" * 44, paging.cursor(MOMENT, "bob")])
+def test_what_is_no_cursor_is_refused_by_its_path(wrong: str):
+    with pytest.raises(Invalid) as refused:
+        paging.place(wrong)
+
+    assert [issue.path for issue in refused.value.issues] == ["$.cursor"]
+
+
+@pytest.mark.parametrize("wrong", ["", "x", "é", "AAAA", "_" * 44, paging.cursor(MOMENT, "a\x00")])
+def test_what_is_no_cursor_of_names_is_refused(wrong: str):
+    with pytest.raises(Invalid):
+        paging.place_by_name(wrong)

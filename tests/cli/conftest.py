@@ -1,0 +1,109 @@
+"""Commands against the real API in this process: only the network between them is left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import click
+import httpx
+import msgspec
+import pytest
+from click.testing import CliRunner
+from structlog.testing import capture_logs
+
+from cmserver.app import create_app
+from cmserver.base import logs
+from cmserver.base.db import Db
+from cmserver.base.errors import CmserverError
+from cmserver.base.live import Hub
+from cmserver.base.migrate import installation_secret
+from cmserver.base.settings import Settings
+from cmserver.cli import talk
+from cmserver.cli.exits import exit_code
+from cmserver.cli.main import cli
+from cmserver.generation.bell import Bell
+
+T = TypeVar("T")
+URL = "http://cmserver"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a command has said, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def read(self, type_: type[T]) -> T:
+        return msgspec.json.decode(self.out, type=type_)
+
+    def column(self, title: str) -> list[str]:
+        """What stands under the title of a table's column that has no spaces in it, nor any column before it."""
+        lines = [line.split("  ") for line in self.out.splitlines()]
+        rows = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+        return [row[rows[0].index(title)] for row in rows[1:]]
+
+
+class Cms(Protocol):
+    """Runs `cmserver <words>` with that key; without one as somebody who has none."""
+
+    async def __call__(self, *words: str, key: str | None = None, **environ: str | None) -> Said: ...
+
+
+@pytest.fixture
+def cms(settings: Settings, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cms:
+    @asynccontextmanager
+    async def in_process(url: str, key: str) -> AsyncGenerator[httpx.AsyncClient]:
+        async with Db(database, size=4) as db:
+            async with db.system() as conn:
+                secret = await installation_secret(conn)
+            hub = Hub(database)
+            app = create_app(settings, db, hub, Bell(db, hub), secret=secret)
+            transport = httpx.ASGITransport(app)  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
+            async with httpx.AsyncClient(transport=transport, base_url=url, headers={"Authorization": f"Bearer {key}"}) as client:
+                yield client
+
+    def configure(_format: str, _level: str) -> None:
+        """Loggers of this process are the tests'."""
+
+    monkeypatch.setattr(talk, "over_http", in_process)
+    monkeypatch.setattr(logs, "configure", configure)
+    basis: dict[str, str | None] = {
+        "CMSERVER_DATA_DIR": str(tmp_path),
+        "CMSERVER_DATABASE_URL": database,
+        "CMSERVER_CONFIG": None,
+        "CMSERVER_URL": URL,
+        "CMSERVER_KEY_FILE": None,
+        "TZ": "UTC",
+    }
+
+    def run(words: tuple[str, ...], environ: dict[str, str | None]) -> Said:
+        with capture_logs():
+            result = CliRunner().invoke(cli, list(words), env=environ)
+        if isinstance(result.exception, CmserverError):
+            return Said(exit_code(result.exception), result.stdout, f"{result.stderr}cmserver: {result.exception}\n")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Said(result.exit_code, result.stdout, result.stderr)
+
+    async def call(*words: str, key: str | None = None, **environ: str | None) -> Said:
+        return await asyncio.to_thread(run, words, {**basis, "CMSERVER_KEY": key, **environ})
+
+    return call
+
+
+def every_command() -> dict[str, click.Command]:
+    """Each command that asks the API, by how it is typed."""
+
+    def walk(path: str, command: click.Command) -> dict[str, click.Command]:
+        if not isinstance(command, click.Group):
+            return {path: command} if any(one.name == "operator" for one in command.params) else {}
+        return {
+            name: one for each, inner in command.commands.items() for name, one in walk(f"{path} {each}".strip(), inner).items()
+        }
+
+    return walk("", cli)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import httpx
+import msgspec
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.cli.jobs import Jobs, OneJob
+from cmserver.generation.bell import Bell
+from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from tests.cli.conftest import Cms
+from tests.conftest import Cast, Person, mint
+from tests.generation.tools import Outbox, Scripted
+
+
+class Stored(msgspec.Struct, rename="camel"):
+    generation_job: Named
+
+
+class Named(msgspec.Struct):
+    id: str
+
+
+@pytest.fixture
+async def job(client: httpx.AsyncClient, cast: Cast) -> str:
+    """A waiting job of Alice's."""
+    return await queued(client, cast.alice)
+
+
+async def queued(client: httpx.AsyncClient, who: Person, project: str = "github.com/acme/orders") -> str:
+    event = {
+        "projectId": project,
+        "sourceType": "hook",
+        "eventType": "tool_use",
+        "occurredAtEpoch": 1_750_000_000_000,
+        "payload": {"tool_name": "Bash"},
+    }
+    answer = await client.post("/v1/events", headers=who.headers, json=event)
+    assert answer.status_code == 201, answer.text
+    return msgspec.json.decode(answer.content, type=Stored).generation_job.id
+
+
+async def test_the_queue_is_told_in_numbers(cms: Cms, cast: Cast, job: str):
+    said = await cms("jobs", "status", key=cast.alice.key)
+
+    told = dict(line.rsplit("  ", 1) for line in said.out.splitlines())
+    assert {name.strip(): value for name, value in told.items()}["waiting"] == "1"
+
+
+async def test_jobs_are_listed_by_state_and_project(client: httpx.AsyncClient, cms: Cms, cast: Cast, job: str):
+    other = await queued(client, cast.alice, "github.com/acme/bills")
+
+    everything = await cms("jobs", "list", key=cast.alice.key)
+    of_bills = await cms("jobs", "list", "--project", "github.com/acme/bills", key=cast.alice.key)
+    failed = await cms("jobs", "list", "--status", "failed", key=cast.alice.key)
+
+    assert set(everything.column("id")) == {job, other}
+    assert of_bills.column("id") == [other]
+    assert failed.out == "There are no such jobs.\n"
+
+
+async def test_a_list_that_goes_on_says_so_beside_it(client: httpx.AsyncClient, cms: Cms, cast: Cast, job: str):
+    other = await queued(client, cast.alice, "github.com/acme/bills")
+
+    said = await cms("jobs", "list", "--limit", "1", "--json", key=cast.alice.key)
+    shown = await cms("jobs", "list", "--limit", "1", key=cast.alice.key)
+
+    assert [one.id for one in said.read(Jobs).jobs] == [other]
+    assert shown.err == "There are more: --limit shows them.\n"
+
+
+async def test_failed_jobs_are_shown_with_their_reason(cms: Cms, cast: Cast, db: Db, bell: Bell):
+    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    await outbox.put()
+    await (await outbox.hand(Scripted(refuse))).work()
+
+    said = await cms("jobs", "failed", key=cast.alice.key)
+    (job,) = said.column("id")
+
+    assert said.column("status") == ["failed"]
+    assert said.out.endswith("  refused: The model refused.\n")
+    assert "refused: The model refused." in (await cms("jobs", "show", job, key=cast.alice.key)).out
+
+
+def refuse(_prompt: Prompt) -> Completion:
+    raise ProviderError(FailureKind.REFUSED, "The model refused.")
+
+
+async def test_a_running_job_is_told_to_stop(cms: Cms, cast: Cast, db: Db, bell: Bell):
+    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    await outbox.put()
+    await (await outbox.hand(Scripted())).claim()
+    (job,) = (await cms("jobs", "list", "--status", "processing", key=cast.alice.key)).column("id")
+
+    assert (await cms("jobs", "cancel", job, key=cast.alice.key)).out == f"The job {job} is being stopped; it writes nothing.\n"
+
+
+async def test_the_queue_is_not_told_to_a_key_that_may_not_read_jobs(cms: Cms, cast: Cast, db: Db):
+    _, key = await mint(db, cast.alice.team_id, "hooks", scopes=["events:write"])
+
+    said = await cms("jobs", "status", key=key)
+
+    assert (said.code, said.out) == (1, "")
+    assert "jobs:read" in said.err
+
+
+async def test_the_operator_is_told_the_queue_of_the_team(cms: Cms, cast: Cast, job: str):
+    blue = await cms("jobs", "status", "--operator", "--team", "blue")
+    red = await cms("jobs", "status", "--operator", "--team", "red")
+
+    assert [line.split()[-1] for line in (blue.out + red.out).splitlines() if line.startswith("waiting")] == ["1", "0"]
+
+
+async def test_a_job_is_shown_with_its_life(cms: Cms, cast: Cast, job: str):
+    said = await cms("jobs", "show", job, key=cast.alice.key)
+
+    about, _, life = said.out.partition("\n\n")
+    assert "status       queued" in about
+    assert life.splitlines()[0].split() == ["when", "what", "details"]
+    assert " queued" in life.splitlines()[1]
+
+
+async def test_a_job_is_cancelled_and_retried(cms: Cms, cast: Cast, job: str):
+    async def alice(*words: str) -> str:
+        return (await cms("jobs", *words, job, key=cast.alice.key)).out
+
+    assert await alice("cancel") == f"The job {job} is cancelled.\n"
+    assert await alice("cancel") == f"The job {job} was cancelled already.\n"
+    assert await alice("retry") == f"The job {job} is queued again.\n"
+    assert await alice("retry") == f"The job {job} was queued already.\n"
+
+
+async def test_a_job_of_strangers_does_not_exist(cms: Cms, cast: Cast, job: str):
+    for verb in ("show", "retry", "cancel"):
+        real = await cms("jobs", verb, job, key=cast.charlie.key)
+        invented = await cms("jobs", verb, str(cast.alice.team_id), key=cast.charlie.key)
+
+        assert (real.code, real.out, real.err) == (1, "", invented.err)
+    assert (await cms("jobs", "show", job, "--json", key=cast.alice.key)).read(OneJob).generation_job.status == "queued"
+    assert (await cms("jobs", "list", key=cast.charlie.key)).out == "There are no such jobs.\n"
+
+
+async def test_the_operator_cancels_for_the_team(cms: Cms, cast: Cast, job: str):
+    said = await cms("jobs", "cancel", job, "--operator", "--team", "blue")
+
+    assert said.out == f"The job {job} is cancelled.\n"
+    assert (await cms("jobs", "cancel", job, "--operator", "--team", "red")).code == 1

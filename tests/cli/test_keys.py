@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import re
+
+from cmserver.base.db import Db
+from cmserver.cli.keys import NewKey
+from tests.cli.conftest import Cms
+from tests.conftest import Cast, mint
+
+KEY = re.compile(r"cms_[0-9a-f]{32}_[0-9a-f]{48}")
+
+
+async def test_a_quiet_key_is_all_that_is_printed_and_works(cms: Cms, cast: Cast):
+    made = await cms("keys", "create", "--scope", "keys:write", "--quiet", key=cast.alice.key)
+
+    assert KEY.fullmatch(made.out.removesuffix("\n"))
+    assert made.err == ""
+    assert (await cms("keys", "list", key=made.out.strip())).code == 0
+
+
+async def test_a_new_key_is_shown_once_and_never_again(cms: Cms, cast: Cast):
+    made = await cms("keys", "create", "--name", "for the CI", key=cast.alice.key)
+    (text,) = KEY.findall(made.out)
+    key_id = made.out.splitlines()[0].split()[1]
+
+    later = [
+        await cms("keys", "show", key_id, key=cast.alice.key),
+        await cms("keys", "list", "--json", key=cast.alice.key),
+        await cms("audit", "list", "--json", key=cast.alice.key),
+    ]
+
+    secret = text.rpartition("_")[2]
+    assert made.out.count(secret) == 1
+    assert [said.code for said in later] == [0, 0, 0]
+    assert not any(secret in said.out + said.err for said in later)
+
+
+async def test_a_key_is_made_as_it_was_asked_for(cms: Cms, cast: Cast):
+    made = await cms(
+        *["keys", "create", "--name", "hooks", "--scope", "events:write", "--scope", "sessions:write", "--json"],
+        *["--project", "github.com/acme/orders", "--actor", "bob", "--expires-in-days", "30"],
+        *["--requests-per-minute", "90", "--events-per-month", "1000"],
+        key=cast.alice.key,
+    )
+
+    key = made.read(NewKey).key
+    assert (key.name, key.scopes, key.actor_id) == ("hooks", ["events:write", "sessions:write"], "bob")
+    assert key.project_id == str(cast.alice.project.id)
+    assert (key.requests_per_minute, key.events_per_month) == (90, 1000)
+    assert key.expires_at_epoch is not None
+    assert key.expires_at_epoch - key.created_at_epoch == 30 * 86_400_000
+
+
+async def test_a_key_cannot_make_one_that_may_more(cms: Cms, cast: Cast, db: Db):
+    _, weak = await mint(db, cast.alice.team_id, "weak", scopes=["keys:write"])
+
+    said = await cms("keys", "create", "--scope", "events:write", key=weak)
+
+    assert (said.code, said.out) == (1, "")
+    assert "events:write" in said.err
+
+
+async def test_a_scope_that_there_is_not_is_told(cms: Cms, cast: Cast):
+    said = await cms("keys", "create", "--scope", "everything", key=cast.alice.key)
+
+    assert said.code == 1
+    assert "everything" in said.err
+
+
+async def test_keys_are_listed_with_their_state(cms: Cms, cast: Cast):
+    key_id = (await cms("keys", "create", "--name", "old", "--json", key=cast.alice.key)).read(NewKey).key.id
+    await cms("keys", "revoke", key_id, "--yes", key=cast.alice.key)
+
+    everything = await cms("keys", "list", key=cast.alice.key)
+    active = await cms("keys", "list", "--active", key=cast.alice.key)
+
+    states = dict(zip(everything.column("id"), everything.column("state"), strict=True))
+    assert states == {key_id: "revoked", str(cast.alice.principal.key_id): "active", str(cast.bob.principal.key_id): "active"}
+    assert key_id not in active.out
+
+
+async def test_a_rotated_key_has_a_successor_and_works_on_for_a_while(cms: Cms, cast: Cast):
+    old = await cms("keys", "create", "--scope", "admin", "--json", key=cast.alice.key)
+    key_id, old_text = old.read(NewKey).key.id, old.read(NewKey).api_key
+
+    new_text = (await cms("keys", "rotate", key_id, "--overlap-seconds", "600", "--quiet", key=cast.alice.key)).out.strip()
+
+    shown = await cms("keys", "show", key_id, key=new_text)
+    assert "replaced by  " in shown.out
+    assert "state         replaced" in shown.out
+    assert (await cms("keys", "list", key=old_text)).code == 0
+
+
+async def test_a_key_that_is_rotated_without_overlap_is_refused(cms: Cms, cast: Cast):
+    old = (await cms("keys", "create", "--scope", "admin", "--json", key=cast.alice.key)).read(NewKey)
+
+    await cms("keys", "rotate", old.key.id, "--overlap-seconds", "0", key=cast.alice.key)
+
+    assert (await cms("keys", "list", key=old.api_key)).code == 1
+
+
+async def test_a_revoked_key_is_refused(cms: Cms, cast: Cast):
+    made = (await cms("keys", "create", "--scope", "admin", "--name", "lost", "--json", key=cast.alice.key)).read(NewKey)
+
+    said = await cms("keys", "revoke", made.key.id, "--yes", key=cast.alice.key)
+
+    assert said.out == f"The key {made.key.id} (lost) is revoked.\n"
+    assert (await cms("keys", "list", key=made.api_key)).code == 1
+
+
+async def test_a_strangers_key_is_one_that_does_not_exist(cms: Cms, cast: Cast):
+    theirs = str(cast.charlie.principal.key_id)
+    invented = str(cast.alice.team_id)
+
+    for words in (["show"], ["rotate"], ["revoke", "--yes"]):
+        real = await cms("keys", words[0], theirs, *words[1:], key=cast.alice.key)
+        none = await cms("keys", words[0], invented, *words[1:], key=cast.alice.key)
+
+        assert (real.code, real.out, real.err) == (1, "", none.err)
+    assert (await cms("keys", "list", key=cast.charlie.key)).code == 0
+
+
+async def test_the_operator_makes_a_key_when_the_only_one_is_lost(cms: Cms, cast: Cast):
+    made = await cms("keys", "create", "--scope", "*", "--operator", "--team", "blue", "--quiet")
+
+    assert (await cms("teams", "list", key=made.out.strip())).column("name") == ["blue"]
+    listed = await cms("audit", "list", "--action", "key.created", "--actor", "operator", key=made.out.strip())
+    assert listed.column("who") == ["operator"]

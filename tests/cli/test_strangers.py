@@ -1,0 +1,132 @@
+"""Every command that names something, walked with a stranger's key: what is Alice's cannot be told from what does not exist."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import click
+import httpx
+import msgspec
+import pytest
+
+from cmserver.access.projects import make_project
+from cmserver.base.db import Db
+from cmserver.cli.sessions import OneSession
+from tests.cli.conftest import Cms, Said, every_command
+from tests.cli.test_jobs import queued
+from tests.conftest import Cast, mint
+from tests.make import Make
+
+pytestmark = pytest.mark.slow
+
+NAMING = {"project", "team", "user", "key_id", "session_id", "job_id", "observation_id", "resource_id"}
+"""Parameters that name something which is there."""
+GIVING = {"name", "alias", "canonical_id"}
+"""Arguments that give a name."""
+BESIDE = {"teams limits": ["--clear"], "teams policy": ["--mode", "burst"], "projects policy": ["--mode", "burst"]}
+"""What a command must be told besides, so that it does something."""
+PRIVATE = "github.com/acme/secret-orders"
+
+
+@pytest.fixture
+async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> dict[str, str]:
+    """Parameter -> one of Alice's things, all in one project."""
+    async with db.tenant(cast.alice.team_id) as conn:
+        project, _ = await make_project(conn, cast.alice.principal, PRIVATE)
+    key, _ = await mint(db, cast.alice.team_id, "alice", scopes=["*"], project_id=project.id)
+    job = await queued(client, cast.alice, PRIVATE)
+    body = {"projectId": PRIVATE, "externalSessionId": "s-1"}
+    started = await client.post("/v1/sessions/start", headers=cast.alice.headers, json=body)
+    observation = await make.observation(project=project)
+    return {
+        "project": str(project.id),
+        "resource_id": str(project.id),
+        "team": str(cast.alice.team_id),
+        "user": "alice",
+        "key_id": str(key.key_id),
+        "session_id": msgspec.json.decode(started.content, type=OneSession).session.id,
+        "job_id": job,
+        "observation_id": str(observation.id),
+    }
+
+
+def cases() -> list[tuple[str, click.Parameter]]:
+    return [(path, one) for path, command in every_command().items() for one in command.params if one.name in NAMING]
+
+
+def words(path: str, named: click.Parameter, value: str) -> list[str]:
+    """The command with that value for that parameter, and something harmless for its other arguments."""
+    command = every_command()[path]
+    arguments = [value if one is named else "x" for one in command.params if isinstance(one, click.Argument)]
+    option = [named.opts[0], value] if isinstance(named, click.Option) else []
+    yes = ["--yes"] if any(one.name == "yes" for one in command.params) else []
+    return [*path.split(), *arguments, *option, *yes, *BESIDE.get(path, [])]
+
+
+def test_the_walk_knows_every_argument():
+    arguments = {one.name for command in every_command().values() for one in command.params if isinstance(one, click.Argument)}
+
+    assert arguments <= NAMING | GIVING, "say of a new argument whether it names something"
+    assert {path for path, _ in cases()} >= {
+        "projects delete",
+        "keys revoke",
+        "jobs cancel",
+        "sessions end",
+        "reindex",
+        "audit list",
+    }
+
+
+async def as_alice_sees_it(cms: Cms, cast: Cast) -> list[str]:
+    async def ask(*command: str) -> Said:
+        return await cms(*command, key=cast.alice.key)
+
+    keys = await ask("keys", "list")
+    members = await ask("teams", "members", "list", "--json")
+    lists = [await ask(*command, "--json") for command in (["teams", "show"], ["projects", "list"], ["sessions", "list"])]
+    jobs = await ask("jobs", "list")
+    return [*keys.column("id"), *keys.column("state"), members.out, *(said.out for said in lists), jobs.out]
+
+
+async def nothing_can_be_told(cms: Cms, key: str, alices: dict[str, str], named: set[str]) -> None:
+    for path, one in cases():
+        if one.name not in named:
+            continue
+        real, invented = alices[str(one.name)], str(uuid4()) if one.name != "user" else "nobody"
+        about_real = await cms(*words(path, one, real), key=key)
+        about_none = await cms(*words(path, one, invented), key=key)
+
+        assert about_real.code in {0, 1}, (path, about_real.err)
+        assert without(about_real, real) == without(about_none, invented), (path, one.name)
+
+
+def without(said: Said, name: str) -> tuple[int, str, str]:
+    """What was said, but for what whoever asked has said himself."""
+    return said.code, said.out.replace(name, "it"), said.err.replace(name, "it")
+
+
+async def test_a_stranger_can_tell_nothing_of_alices_from_what_does_not_exist(cms: Cms, cast: Cast, alices: dict[str, str]):
+    before = await as_alice_sees_it(cms, cast)
+
+    await nothing_can_be_told(cms, cast.charlie.key, alices, NAMING - {"user"})
+
+    assert await as_alice_sees_it(cms, cast) == before
+
+
+async def test_a_key_of_another_project_can_tell_nothing_either(cms: Cms, cast: Cast, alices: dict[str, str], db: Db):
+    _, bound = await mint(db, cast.alice.team_id, "alice", scopes=["*"], project_id=cast.alice.project.id)
+    before = await as_alice_sees_it(cms, cast)
+
+    await nothing_can_be_told(cms, bound, alices, NAMING - {"team", "user"})
+
+    assert await as_alice_sees_it(cms, cast) == before
+
+
+async def test_alice_herself_is_told_something(cms: Cms, cast: Cast, alices: dict[str, str]):
+    """So that the walk above would see it."""
+    for path in ("projects show", "keys show", "sessions show", "jobs show", "teams show"):
+        (one,) = [named for at, named in cases() if at == path]
+        value = alices[str(one.name)]
+
+        assert value in (await cms(*words(path, one, value), key=cast.alice.key)).out
+        assert UUID(value)

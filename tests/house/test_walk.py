@@ -1,0 +1,243 @@
+"""Nobody can read, change, count or infer anything that belongs to another team, or to a project that his key is not for: tried out
+on every route and every command, by naming it in every way there is."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated, Any
+from uuid import UUID
+
+import httpx
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cmserver.base.db import Db
+from cmserver.base.http.operation import Operation
+from cmserver.base.sql import Conn, Query
+from tests.conftest import Cast
+from tests.house import walk
+from tests.house.test_forgotten_team import with_team, without_team
+from tests.house.walk import MARK, UNREAD, Things, Walker
+from tests.make import Make
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """Alice's things, and those who want to see them."""
+
+    db: Db
+    team_id: UUID
+    alices: Things
+    charlie: Walker
+    bound: Walker
+    """With a key of Alice's team, for another project."""
+    bound_to: UUID
+    before: dict[str, dict[str, walk.Answered]]
+    """What the two could list when Alice had nothing yet."""
+
+
+@pytest.fixture
+async def world(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make) -> World:
+    await walk.set_apart(db, cast.alice.team_id)
+    other = await walk.furnish(client, db, make, cast.alice, "ledger")
+    charlies = await walk.furnish(client, db, make, cast.charlie, "private")
+    await walk.set_apart(db, cast.alice.team_id)
+    charlie, bound = Walker(client, cast.charlie.key, charlies.own), Walker(client, other.key, other.own)
+    every = walk.stops()
+    before = {"charlie": await walk.seen_in_lists(charlie, every), "bound": await walk.seen_in_lists(bound, every)}
+    alices = await walk.furnish(client, db, make, cast.alice, MARK)
+    await walk.set_apart(db, cast.alice.team_id)
+    return World(
+        db=db, team_id=cast.alice.team_id, alices=alices, charlie=charlie, bound=bound, bound_to=other.project_id, before=before
+    )
+
+
+def told(said: list[str]) -> str:
+    return "\n".join(said)
+
+
+async def test_a_stranger_can_do_nothing_with_what_he_can_name(world: World):
+    said = await walk.complaints(world.charlie, world.alices, walk.stops(), world.db, world.team_id)
+
+    assert not said, told(said)
+
+
+async def test_a_key_for_another_project_of_the_team_can_do_no_more(world: World):
+    said = await walk.complaints(world.bound, world.alices, walk.stops(), world.db, world.team_id, but_project=world.bound_to)
+
+    assert not said, told(said)
+
+
+@pytest.mark.parametrize("who", ["charlie", "bound"])
+async def test_no_list_and_no_count_changes_with_what_alice_has(world: World, who: str):
+    walker = world.charlie if who == "charlie" else world.bound
+
+    after = await walk.seen_in_lists(walker, walk.stops())
+
+    assert after.keys() == world.before[who].keys()
+    assert after.keys() - UNREAD.keys(), "it compares something"
+    for name, answered in after.items():
+        assert answered.status == 200, f"{name}: {answered.body}"
+        assert MARK not in answered.body, name
+        assert str(world.alices.project_id) not in answered.body, name
+        if name not in UNREAD:
+            assert answered == world.before[who][name], f"{name} tells that Alice has something"
+
+
+async def test_alice_herself_finds_it_all_in_every_way(client: httpx.AsyncClient, world: World, cast: Cast):
+    """Else the walk would show nothing: everything is missing for who asks in a wrong way."""
+    alice = Walker(client, cast.alice.key, world.alices.own)
+    reads = [stop for stop in walk.stops() if stop.method == "GET" and stop.slots and stop.path != "/v1/stream"]
+
+    for stop in reads:
+        for slot in stop.slots:
+            for way in world.alices.ways[slot.kind]:
+                answered = await alice.send(stop, slot, way.hers)
+                uuid_only = slot.kind == "observation" and stop.path != "/v1/observations/{id}"
+                assert answered.status == 200 or uuid_only, f"{stop.name} with {slot.name}={way.hers}: {answered.body}"
+
+
+# ---- the table that says what parameters name
+
+
+async def _nothing(_request: Request) -> Response:
+    raise NotImplementedError
+
+
+class _New(msgspec.Struct, rename="camel"):
+    favourite_session: str
+    things: list[_Inner]
+
+
+class _Inner(msgspec.Struct, rename="camel"):
+    project_id: Annotated[str, msgspec.Meta(max_length=3)] | None = None
+
+
+class _Done(msgspec.Struct):
+    """Done."""
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        (
+            Operation("GET", "/v1/things/{thing}", _nothing, scope="admin", answers={200: _Done}),
+            "GET /v1/things/{thing} has 'thing' in its path",
+        ),
+        (Operation("GET", "/v1/things/{id}", _nothing, scope="admin", answers={200: _Done}), "has '/things/{id}' in its path"),
+        (
+            Operation("POST", "/v1/things", _nothing, scope="admin", body=_New, answers={200: _Done}),
+            "has 'favouriteSession' in its body",
+        ),
+    ],
+    ids=["a path", "an id", "a field"],
+)
+def test_a_route_that_the_table_does_not_know_is_told_with_what_to_add(operation: Operation, said: str):
+    with pytest.raises(AssertionError, match=r"say in WHAT of tests/house/walk\.py") as found:
+        walk.stops([operation])
+
+    assert said in str(found.value)
+
+
+def test_fields_are_found_in_the_items_of_lists(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(walk.WHAT, "favouriteSession", "session")
+
+    (stop,) = walk.stops([Operation("POST", "/v1/things", _nothing, scope="admin", body=_New, answers={200: _Done})])
+
+    assert [(slot.kind, slot.steps) for slot in stop.slots] == [
+        ("session", ("favouriteSession",)),
+        ("project", ("things", 0, "projectId")),
+    ]
+
+
+# ---- row-level security alone
+
+
+@contextmanager
+def noted() -> Generator[set[int]]:
+    """The queries (by identity) that run on a tenant's connection meanwhile."""
+    found: set[int] = set()
+    kept = {name: getattr(Query, name) for name in ("all", "first", "run")}
+
+    def noting(name: str) -> Any:
+        async def act(query: Query[Any], conn: Conn, **params: object) -> object:
+            if "cmserver_tenant" in conn.info.get_parameters().get("options", ""):
+                found.add(id(query))
+            return await kept[name](query, conn, **params)
+
+        return act
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in kept:
+            patch.setattr(Query, name, noting(name))
+        yield found
+
+
+@contextmanager
+def without_team_predicate(query: Query[Any]) -> Generator[None]:
+    """The query as it would be had somebody forgotten the team."""
+    text = query.text
+    object.__setattr__(query, "text", without_team(query))
+    try:
+        yield
+    finally:
+        object.__setattr__(query, "text", text)
+
+
+async def strangers_walk(world: World, slots: list[tuple[walk.Stop, walk.Slot | None]]) -> list[str]:
+    """What a stranger finds or changes on these places only: hers by their ids, and his own."""
+    before = await walk.rows_of(world.db, world.team_id)
+    said: list[str] = []
+    for stop, slot in slots:
+        answered = await walk.ask(world.charlie, stop, slot, world.alices)
+        said += [f"{stop.name} shows {one}" for one in walk.shown(answered, world.alices)]
+    after = await walk.rows_of(world.db, world.team_id)
+    return [*said, *(f"{table} has changed" for table in after if after[table] != before[table])]
+
+
+async def reached(world: World, every: list[walk.Stop]) -> dict[int, list[tuple[walk.Stop, walk.Slot | None]]]:
+    """For each query that a stranger's requests run as a tenant: the requests."""
+    found: dict[int, list[tuple[walk.Stop, walk.Slot | None]]] = {}
+    for stop in every:
+        own = [] if stop.method == "DELETE" or stop.path == "/v1/stream" else [None]
+        named = [
+            slot for slot in stop.slots if slot.kind != "user" or stop.method == "GET"
+        ]  # one may call one's own people anything
+        for slot in [*own, *named]:
+            with noted() as used:
+                await walk.ask(world.charlie, stop, slot, world.alices)
+            for one in used:
+                found.setdefault(one, []).append((stop, slot))
+    return found
+
+
+async def test_row_level_security_holds_where_a_query_forgets_the_team(world: World):
+    every = walk.stops()
+    requests = await reached(world, every)
+    said: list[str] = []
+    tried = 0
+
+    for name, query in with_team():
+        if id(query) in requests:
+            tried += 1
+            with without_team_predicate(query):
+                said += [f"without its team, {name}: {one}" for one in await strangers_walk(world, requests[id(query)])]
+
+    assert not said, told(said)
+    assert tried > 20, "the walk reaches the repositories"
+
+
+async def test_where_the_policy_is_gone_too_the_walk_notices(world: World):
+    every = walk.stops()
+    requests = await reached(world, every)
+    (query,) = [query for name, query in with_team() if name == "cmserver.events.repository.BY_ID"]
+
+    async with walk.removed_policy(world.db, "agent_events"):
+        with_predicate = await strangers_walk(world, requests[id(query)])
+        with without_team_predicate(query):
+            said = await strangers_walk(world, requests[id(query)])
+
+    assert with_predicate == []
+    assert f"GET /v1/events/{{id}} shows {MARK}" in said

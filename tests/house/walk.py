@@ -1,0 +1,505 @@
+"""A walk through every route with somebody else's key: it names what is Alice's, in every way one can name it, and looks at what is
+answered and what has changed.
+
+What goes in where is found in the OpenAPI document, so that a new route is walked without anybody adding it here. Only what its
+parameters mean must be said, in WHAT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any, Literal, cast
+from urllib.parse import quote
+from uuid import UUID
+
+import httpx
+import msgspec
+from psycopg import sql
+from psycopg.rows import scalar_row
+
+from cmserver.app import ROUTES
+from cmserver.base.db import Db
+from cmserver.base.http.operation import Operation
+from cmserver.base.ids import new_id
+from cmserver.ops.openapi.document import document
+from cmserver.ops.openapi.examples import example, resolved
+from cmserver.ops.openapi.schemas import Schema, without_null
+from tests.conftest import Person, mint
+from tests.make import Make
+
+Kind = Literal["project", "team", "session", "event", "job", "observation", "key", "user"]
+
+WHAT: dict[str, Kind] = {
+    "project": "project",
+    "projectId": "project",
+    "team": "team",
+    "teamId": "team",
+    "session": "session",
+    "sessionId": "session",
+    "serverSessionId": "session",
+    "event": "event",
+    "eventId": "event",
+    "job": "job",
+    "jobId": "job",
+    "observation": "observation",
+    "observationId": "observation",
+    "key": "key",
+    "user": "user",
+    "userId": "user",
+    "actor": "user",
+    "actorId": "user",
+    "resourceId": "observation",
+    "/sessions/{id}": "session",
+    "/events/{id}": "event",
+    "/jobs/{id}": "job",
+    "/observations/{id}": "observation",
+    "/memories/{id}": "observation",
+    "/keys/{id}": "key",
+}
+"""What a parameter or a field of that name names; `{id}` goes by the path before it."""
+
+NAMES_NOTHING: dict[str, str] = {
+    "externalSessionId": "the agent's own id, looked up in the caller's project only",
+    "contentSessionId": "the agent's own id, looked up in the caller's project only",
+    "memorySessionId": "the agent's own id; nothing is looked up by it",
+    "sourceEventId": "the agent's own id, part of a key that begins with the team",
+    "lastEventId": "a place in the stream; what is read from there on is the caller's",
+    "agentId": "the agent's own id; nothing is looked up by it",
+    "canonicalId": "what a project of one's own shall be called",
+    "aliases": "what a project of one's own shall be called",
+    "eventType": "a word",
+    "skipEventTypes": "words",
+    "resourceType": "a word",
+    "eventsPerMonth": "a number",
+}
+"""Fields that sound as if they named something of somebody's, and why they do not."""
+
+BODIES: dict[str, dict[str, object]] = {
+    "POST /v1/hooks/{client}": {"hook_event_name": "PostToolUse", "session_id": "an-agents", "tool_name": "Edit"},
+    "PATCH /v1/observations/{id}": {"title": "changed"},
+    "PATCH /v1/projects/{project}": {"name": "changed"},
+    "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
+}
+"""What must be in a body besides what its schema requires."""
+
+UNREAD: dict[str, str] = {
+    "GET /v1/stream": "it does not end; tests/ops/test_stream.py listens to it",
+    "GET /v1/usage": "it counts the caller's own requests, this one too",
+    "GET /v1/audit": "it tells of the caller's own requests",
+    "GET /v1/keys": "it tells when the caller's own key was last used",
+    "GET /readyz": "it tells of the workers",
+    "GET /v1/info": "it tells how old the oldest job is, and of the workers",
+}
+"""What does not stay the same while nobody does anything, and why. That it shows nothing of Alice's is looked at all the same."""
+
+CHANGES_BY_ITSELF = {"last_used_at"}
+"""Columns that are written for the one whose row it is, some time after he asked."""
+NOT_HERS = {"audit_log", "rate_limits", "usage_counters", "observation_counters"}
+"""Tables that are written whoever asks: for the team as a whole, or some time after."""
+
+ONE_AT_A_TIME = {"POST /v1/reindex"}
+"""Where a request may name one thing only."""
+FIXED = {"client": "claude-code"}
+"""Parameters of paths that name nothing of anybody's, and what goes in."""
+HEADERS: dict[str, dict[str, Kind]] = {"POST /v1/hooks/{client}": {"X-Cmserver-Project": "project"}}
+"""Headers that name something, which the document does not tell."""
+
+MARK = "zanzibar"
+_SOUNDS = {"id", "project", "team", "session", "event", "job", "observation", "memory", "key", "user", "actor", "alias", "resource"}
+_PATIENCE_SECONDS = 10
+_numbers = count(1)
+
+
+class Way(msgspec.Struct, frozen=True):
+    """One way to name a thing of Alice's."""
+
+    hers: str
+
+    def nobodys(self) -> str:
+        """A name of the same form that nobody has given; another one each time, since a request may give it to a new project."""
+        if re.fullmatch(r"[0-9a-f-]{36}", self.hers):
+            return str(new_id())
+        if re.fullmatch(r"#?\d+", self.hers):
+            return re.sub(r"\d+", str(900_000_000 + next(_numbers)), self.hers)
+        return self.hers.replace(MARK, f"nobody{next(_numbers)}") if MARK in self.hers else f"nobody{next(_numbers)}"
+
+    @property
+    def is_made_up(self) -> bool:
+        """Whether it is a name that people choose, and not an id or a number."""
+        return not re.fullmatch(r"#?\d+|[0-9a-f-]{36}", self.hers, re.IGNORECASE)
+
+
+class Things(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody has, one of each kind."""
+
+    key: str
+    project_id: UUID
+    own: Mapping[Kind, str]
+    ways: Mapping[Kind, Sequence[Way]]
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """Where in a request something is named: in the path, the query, or at these steps in the body."""
+
+    place: str
+    name: str
+    kind: Kind
+    steps: tuple[str | int, ...] = ()
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """One operation, and all that can be named in it."""
+
+    method: str
+    path: str
+    slots: list[Slot]
+    example: object
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Answered(msgspec.Struct, frozen=True):
+    status: int
+    body: str
+
+    def without(self, *texts: str) -> Answered:
+        """Leaving out what each answer has of its own: the request's id, and what was sent."""
+        body = re.sub(r'"requestId":"[^"]*"', "", self.body)
+        for text in filter(None, texts):
+            body = body.replace(json.dumps(text, ensure_ascii=False)[1:-1], "…")
+        return Answered(self.status, body)
+
+
+# ---- where one can go
+
+
+def stops(operations: Sequence[Operation] = ROUTES) -> list[Stop]:
+    """All operations. AssertionError, in sentences, when WHAT does not say what something names."""
+    told = document(operations)
+    found: list[Stop] = []
+    unknown: list[str] = []
+    for path, acts in told.paths.items():
+        for method, act in acts.items():
+            named: list[tuple[str, str, Schema, tuple[str | int, ...]]] = [
+                (one.in_, _what_of(one.name, path), one.schema, ()) for one in act.parameters
+            ]
+            body: object = None
+            if act.request_body:
+                schema = act.request_body.content["application/json"].schema
+                body = example(told.components.schemas, "", schema)
+                named += [("body", name, inner, steps) for name, inner, steps in _fields(told.components.schemas, schema)]
+            slots = [Slot("header", name, kind) for name, kind in HEADERS.get(f"{method.upper()} {path}", {}).items()]
+            for place, name, schema, steps in named:
+                kind = WHAT.get(name)
+                if kind:
+                    slots.append(Slot(place, name.rpartition("{")[2].removesuffix("}"), kind, steps))
+                elif (place == "path" and name not in FIXED) or (_sounds_like_a_name(name, schema) and name not in NAMES_NOTHING):
+                    unknown.append(
+                        f"{method.upper()} {path} has {name!r} in its {place}: say in WHAT of tests/house/walk.py what that names, "
+                        "or in NAMES_NOTHING why it names nothing of anybody's."
+                    )
+            found.append(Stop(method.upper(), path, slots, body))
+    assert not unknown, "\n".join(unknown)
+    return found
+
+
+def _what_of(name: str, path: str) -> str:
+    """`id` alone says nothing: what stands before it does."""
+    found = re.search(r"/\w+/\{id\}", path)
+    return found[0] if name == "id" and found else name
+
+
+def _fields(
+    schemas: Mapping[str, Schema], given: Schema, steps: tuple[str | int, ...] = ()
+) -> Iterator[tuple[str, Schema, tuple[str | int, ...]]]:
+    """Every field below the schema, with the way to it; of a list, those of its first item."""
+    schema = without_null(resolved(schemas, without_null(given)))
+    for variant in cast("list[Schema]", schema.get("anyOf", [])):
+        yield from _fields(schemas, variant, steps)
+    if schema.get("type") == "array":
+        yield from _fields(schemas, cast("Schema", schema.get("items", {})), (*steps, 0))
+    for name, inner in cast("dict[str, Schema]", schema.get("properties", {})).items():
+        yield name, without_null(inner), (*steps, name)
+        yield from _fields(schemas, inner, (*steps, name))
+
+
+def _sounds_like_a_name(name: str, schema: Schema) -> bool:
+    words = {word.lower().removesuffix("s") for word in re.findall(r"[A-Z]?[a-z]+", name)}
+    return schema.get("format") == "uuid" or bool(words & _SOUNDS)
+
+
+# ---- who has what
+
+
+async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, word: str) -> Things:
+    """Give somebody a project with something of every kind in it. `word` is in every text of his."""
+    headers = who.headers
+    canonical = f"github.com/acme/{word}"
+    project = (await _made(client, "/v1/projects", headers, {"canonicalId": canonical, "name": f"{word} book"}))["project"]
+    project_id = UUID(project["id"])
+    session = (
+        await _made(
+            client,
+            "/v1/sessions/start",
+            headers,
+            {"projectId": canonical, "externalSessionId": f"{word}-session", "metadata": {"prompt": word}},
+        )
+    )["session"]["id"]
+    recorded = await _made(
+        client,
+        "/v1/events",
+        headers,
+        {"projectId": canonical, "eventType": "tool_use", "serverSessionId": session, "payload": {"says": word}},
+    )
+    theirs = msgspec.structs.replace(who.project, id=project_id)
+    observation = await make.observation(
+        project=theirs, title=f"{word} was fixed", from_event=UUID(recorded["event"]["id"]), server_session_id=UUID(session)
+    )
+    _, key = await mint(db, who.team_id, f"{word}-user", scopes=["*"], project_id=project_id)
+    key_id = str(UUID(hex=key.split("_")[1]))
+    async with db.system() as conn:
+        await conn.execute(
+            "INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%s, %s, %s)", [who.team_id, f"old-{word}", project_id]
+        )
+        await conn.execute(
+            "INSERT INTO team_members (team_id, user_id, role) VALUES (%s, %s, 'member')", [who.team_id, f"{word}-user"]
+        )
+        cursor = conn.cursor(row_factory=scalar_row)
+        team = await (await cursor.execute("SELECT name FROM teams WHERE id = %s", [who.team_id])).fetchone()
+    own: dict[Kind, str] = {
+        "project": canonical,
+        "team": str(who.team_id),
+        "session": session,
+        "event": recorded["event"]["id"],
+        "job": recorded["generationJob"]["id"],
+        "observation": str(observation.id),
+        "key": key_id,
+        "user": f"{word}-user",
+    }
+    ways: dict[Kind, list[Way]] = {kind: [Way(one)] for kind, one in own.items()}
+    ways["project"] = [
+        Way(one)
+        for one in (
+            str(project_id),
+            canonical,
+            f"https://{canonical}.git",
+            f"git@github.com:acme/{word}.git",
+            f"old-{word}",
+            f"{word} book",
+        )
+    ]
+    ways["team"].append(Way(str(team)))
+    ways["observation"] += [Way(str(observation.number)), Way(f"#{observation.number}")]
+    return Things(key=key, project_id=project_id, own=own, ways=ways)
+
+
+async def _made(client: httpx.AsyncClient, path: str, headers: dict[str, str], body: object) -> Any:
+    answered = await client.post(path, json=body, headers=headers)
+    assert answered.status_code in {200, 201}, answered.text
+    return answered.json()
+
+
+async def set_apart(db: Db, team_id: UUID) -> None:
+    """From now on the team's observations have numbers that no other team's have, and its limits are far away."""
+    async with db.system() as conn:
+        await conn.execute(
+            "INSERT INTO observation_counters (team_id, last_number) VALUES (%s, 5000) "
+            "ON CONFLICT (team_id) DO UPDATE SET last_number = greatest(observation_counters.last_number, 5000)",
+            [team_id],
+        )
+        await conn.execute("UPDATE api_keys SET requests_per_minute = NULL")
+
+
+# ---- going there
+
+
+class Walker:
+    """Somebody with a key, and with things of his own to fill in where a request needs more than one."""
+
+    def __init__(self, client: httpx.AsyncClient, key: str, own: Mapping[Kind, str]) -> None:
+        self._client = client
+        self._key = key
+        self.own = own
+
+    async def send(self, stop: Stop, slot: Slot | None = None, value: str | None = None) -> Answered:
+        """The operation with the value in the slot, and his own things in the others that are needed."""
+        path, query, headers = stop.path, dict[str, str](), dict[str, str]()
+        body: Any = json.loads(json.dumps(stop.example))
+        if stop.name in BODIES:
+            body |= BODIES[stop.name]
+        for one in stop.slots:
+            given = value if one == slot and value is not None else self.own[one.kind]
+            if one.place == "path":
+                path = path.replace(f"{{{one.name}}}", quote(given, safe=""))
+            elif one == slot:
+                if one.place == "query":
+                    query[one.name] = given
+                elif one.place == "header":
+                    headers[one.name] = given
+                else:
+                    _put(body, one.steps, _as_sent(given))
+            elif one.place == "body" and _holds(body, one.steps):
+                if stop.name in ONE_AT_A_TIME and slot is not None:
+                    body.pop(one.steps[0])
+                else:
+                    _put(body, one.steps, given)
+        for name, value in FIXED.items():
+            path = path.replace(f"{{{name}}}", value)
+        headers["Authorization"] = f"Bearer {self._key}"
+        request = self._client.request(stop.method, path, params=query or None, json=body, headers=headers)
+        answered = await asyncio.wait_for(request, _PATIENCE_SECONDS)
+        return Answered(answered.status_code, answered.text)
+
+
+def _as_sent(given: str) -> object:
+    return int(given) if given.isdigit() else given
+
+
+def _holds(body: Any, steps: Sequence[str | int]) -> bool:
+    for step in steps:
+        if isinstance(step, int) or step in body:
+            body = body[step]
+        else:
+            return False
+    return True
+
+
+def _put(body: Any, steps: Sequence[str | int], value: object) -> None:
+    *way, last = steps
+    for step in way:
+        if isinstance(step, str):
+            body.setdefault(step, {})
+        body = body[step]
+    body[last] = value
+
+
+async def rows_of(db: Db, team_id: UUID, *, but_project: UUID | None = None) -> dict[str, str]:
+    """A sum over all rows of the team in each table; without those of one of its projects, where a table knows projects."""
+    sums: dict[str, str] = {}
+    async with db.system() as conn, conn.cursor(row_factory=scalar_row) as cursor:
+        for table, column, has_project in await _tables(db):
+            if table in NOT_HERS or (but_project and not has_project and table != "teams"):
+                continue
+            condition = sql.SQL("{} = {}").format(sql.Identifier(column), team_id)
+            if but_project and has_project:
+                condition += sql.SQL(" AND project_id IS DISTINCT FROM {}").format(but_project)
+            columns = sql.SQL("SELECT to_jsonb(t) - {}::text[] AS r FROM {} t").format(
+                sorted(CHANGES_BY_ITSELF), sql.Identifier(table)
+            )
+            total = sql.SQL("SELECT md5(string_agg(r::text, '\n' ORDER BY r::text)) FROM ({} WHERE {}) x").format(
+                columns, condition
+            )
+            await cursor.execute(total)
+            sums[table] = str(await cursor.fetchone())
+    return sums
+
+
+async def _tables(db: Db) -> list[tuple[str, str, bool]]:
+    """Every table with a team: its name, the column of the team, and whether it knows projects."""
+    async with db.system() as conn:
+        cursor = await conn.execute(
+            """
+            SELECT c.relname, a.attname,
+                   EXISTS (SELECT FROM pg_attribute p WHERE p.attrelid = c.oid AND p.attname = 'project_id')
+              FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+             WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND NOT a.attisdropped
+               AND (a.attname = 'team_id' OR (c.relname = 'teams' AND a.attname = 'id'))
+             ORDER BY c.relname
+            """
+        )
+        return [(str(row[0]), str(row[1]), bool(row[2])) for row in await cursor.fetchall()]
+
+
+async def complaints(
+    walker: Walker, theirs: Things, every: Sequence[Stop], db: Db, team_id: UUID, *, but_project: UUID | None = None
+) -> list[str]:
+    """What is wrong, in sentences, when the walker names everything that is theirs, everywhere.
+
+    `but_project` is his when he has a key of the same team for another project: then the team's name is no secret, and what is his
+    may change.
+    """
+    before = await rows_of(db, team_id, but_project=but_project)
+    said: list[str] = []
+    later: list[tuple[Stop, Slot, Way]] = []
+    for stop in every:
+        for slot in stop.slots:
+            for way in theirs.ways[slot.kind]:
+                name = way.nobodys()
+                nobodys = await walker.send(stop, slot, name)
+                if nobodys.status < 300 and way.is_made_up and slot.kind in {"project", "user"} and stop.method != "GET":
+                    later.append((stop, slot, way))  # it makes something of that name for him, and the next request would find that
+                    continue
+                hers = await walker.send(stop, slot, way.hers)
+                what = f"{stop.name} with {slot.name}={way.hers}"
+                if but_project and slot.kind in {"team", "user"}:
+                    continue
+                said += [f"{what} shows {one}" for one in shown(hers.without(way.hers), theirs)]
+                if not (hers.status == nobodys.status < 300 and stop.method != "GET"):  # what one makes has ids of its own
+                    said += _compared(what, hers.without(way.hers), nobodys.without(name))
+        after = await rows_of(db, team_id, but_project=but_project)
+        said += [f"{stop.name} changed {table}" for table, total in after.items() if total != before.get(table)]
+        before = after
+    for stop, slot, way in later:
+        hers = await walker.send(stop, slot, way.hers)
+        said += [
+            f"{stop.name} with {slot.name}={way.hers} shows {one}"
+            for one in shown(hers.without(way.hers, theirs.own["project"]), theirs)
+        ]
+    after = await rows_of(db, team_id, but_project=but_project)
+    return [*said, *(f"a request that makes a project changed {table}" for table, total in after.items() if total != before[table])]
+
+
+def _compared(what: str, hers: Answered, nobodys: Answered) -> Iterator[str]:
+    if nobodys.status in {400, 405, 500} and hers.status == nobodys.status and not _refuses_form(nobodys):
+        yield f"{what} is no request that the route takes; add to BODIES of tests/house/walk.py: {nobodys.status} {nobodys.body}"
+    elif hers != nobodys:
+        yield f"{what} answers {hers.status} {hers.body[:300]}, but for what does not exist {nobodys.status} {nobodys.body[:300]}"
+
+
+def _refuses_form(answered: Answered) -> bool:
+    """Whether it is only that a thing cannot be named in this way there: by a number or by a name where only ids are taken."""
+    return answered.status == 400 and bool(re.search(r"Expected `(uuid|str|int)|Invalid UUID|uuid|one of", answered.body))
+
+
+def shown(answered: Answered, theirs: Things) -> list[str]:
+    """What of theirs stands in the answer."""
+    secrets = [MARK, *(one for kind, one in theirs.own.items() if kind not in {"team", "user"}), str(theirs.project_id)]
+    return [one for one in secrets if one in answered.body]
+
+
+async def ask(walker: Walker, stop: Stop, slot: Slot | None, theirs: Things) -> Answered:
+    """The operation with what is theirs in the slot, by its id; without a slot, with his own. What was sent is left out."""
+    value = theirs.ways[slot.kind][0].hers if slot else ""
+    return (await walker.send(stop, slot, value)).without(value)
+
+
+async def seen_in_lists(walker: Walker, every: Sequence[Stop]) -> dict[str, Answered]:
+    """The answer of everything that can be read without naming anything."""
+    seen: dict[str, Answered] = {}
+    for stop in every:
+        if stop.method == "GET" and stop.path != "/v1/stream" and not any(slot.place == "path" for slot in stop.slots):
+            answered = await walker.send(stop)
+            for slot in stop.slots:
+                if answered.status == 400 and slot.kind == "project":
+                    answered = await walker.send(stop, slot, walker.own["project"])
+            seen[stop.name] = answered.without()
+    return seen
+
+
+@asynccontextmanager
+async def removed_policy(db: Db, table: str) -> AsyncGenerator[None]:
+    """The table without row-level security, for the moment."""
+    async with db.system() as conn:
+        await conn.execute(sql.SQL("ALTER TABLE {} DISABLE ROW LEVEL SECURITY").format(sql.Identifier(table)))
+    try:
+        yield
+    finally:
+        async with db.system() as conn:
+            await conn.execute(sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(sql.Identifier(table)))

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from httpx import AsyncClient, Response
+
+from cmserver.base.db import Db
+from cmserver.base.ids import new_id
+from tests.conftest import Cast, Person, mint
+from tests.make import Make
+
+Json = dict[str, Any]
+
+
+async def write(client: AsyncClient, who: Person, **fields: object) -> Response:
+    return await client.post("/v1/observations", json={"project": who.project.canonical_id, **fields}, headers=who.headers)
+
+
+async def written(client: AsyncClient, who: Person, **fields: object) -> Json:
+    response = await write(client, who, **fields)
+    assert response.status_code == 201, response.text
+    return response.json()["observation"]
+
+
+async def stored(db: Db) -> int:
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT count(*) FROM observations")
+        (count,) = await cursor.fetchone() or (0,)
+    return count
+
+
+async def audited(db: Db, action: str) -> list[Json]:
+    async with db.system() as conn:
+        cursor = await conn.execute(
+            "SELECT resource_type, resource_id, project_id, details FROM audit_log WHERE action = %s ORDER BY id", [action]
+        )
+        return [dict(zip(("type", "id", "project", "details"), row, strict=True)) for row in await cursor.fetchall()]
+
+
+async def bound_to(client: AsyncClient, db: Db, who: Person, project: str) -> tuple[dict[str, str], Json]:
+    """The headers of a key that is bound to the team's project of that name, and the project."""
+    made = await client.post("/v1/projects", json={"canonicalId": project}, headers=who.headers)
+    _, text = await mint(db, who.team_id, f"bound to {project}", scopes=["*"], project_id=UUID(made.json()["project"]["id"]))
+    return {"Authorization": f"Bearer {text}"}, made.json()["project"]
+
+
+def without_request_id(response: Response) -> Json:
+    told = response.json()
+    told.pop("requestId")
+    return told
+
+
+async def test_what_somebody_writes_is_an_observation_of_his_own_that_generates_nothing(client: AsyncClient, cast: Cast, db: Db):
+    told = await written(
+        client,
+        cast.alice,
+        type="decision",
+        title="Retry three times",
+        subtitle="And no more",
+        narrative="The upstream recovers within two seconds.",
+        facts=["Backoff doubles", "Backoff doubles", " "],
+        concepts=["trade-off"],
+        filesRead=["orders/client.py"],
+        filesModified=["orders/retry.py"],
+        metadata={"ticket": 12},
+    )
+
+    assert (told["number"], told["kind"], told["observationKind"], told["origin"]) == (1, "manual", "manual", "api")
+    assert (told["type"], told["scope"], told["title"], told["subtitle"]) == (
+        "decision",
+        "project",
+        "Retry three times",
+        "And no more",
+    )
+    assert told["facts"] == ["Backoff doubles"]
+    assert (told["concepts"], told["filesRead"], told["filesModified"]) == (
+        ["trade-off"],
+        ["orders/client.py"],
+        ["orders/retry.py"],
+    )
+    assert told["content"] == ("Retry three times\n\nAnd no more\n\nThe upstream recovers within two seconds.\n\n- Backoff doubles")
+    assert told["metadata"] == {"ticket": 12}
+    assert told["readTokens"] > 0
+    assert told["createdByJobId"] is None
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT count(*) FROM observation_generation_jobs")
+        assert await cursor.fetchone() == (0,)
+    assert await audited(db, "observations.created") == [
+        {
+            "type": "project",
+            "id": str(cast.alice.project.id),
+            "project": cast.alice.project.id,
+            "details": {"observations": [told["id"]]},
+        }
+    ]
+
+
+async def test_a_content_beside_a_title_is_kept_as_it_was_sent_and_found(client: AsyncClient, cast: Cast):
+    told = await written(client, cast.alice, title="A note", content="The zebra lives in staging.")
+
+    response = await client.post(
+        "/v1/search", json={"projectId": cast.alice.project.canonical_id, "query": "zebra"}, headers=cast.bob.headers
+    )
+
+    assert told["content"] == "The zebra lives in staging."
+    assert [one["id"] for one in response.json()["observations"]] == [told["id"]]
+
+
+async def test_secrets_and_private_words_do_not_reach_the_table(client: AsyncClient, cast: Cast):
+    told = await written(
+        client,
+        cast.alice,
+        title="Key AKIAIOSFODNN7EXAMPLE",
+        facts=["<private>my salary</private> is public"],
+        metadata={"password": "hunter2hunter2"},
+    )
+
+    assert "AKIA" not in str(told)
+    assert "salary" not in str(told)
+    assert "hunter2" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({}, "$"),
+        ({"concepts": ["pattern"], "filesRead": ["a.py"]}, "$"),
+        ({"title": " ", "content": ""}, "$"),
+        ({"title": "x" * 201}, "$.title"),
+        ({"narrative": "x" * 20_001}, "$.narrative"),
+        ({"title": "x", "facts": ["y"] * 51}, "$.facts"),
+        ({"title": "x", "facts": ["y" * 2_001]}, "$.facts[0]"),
+        ({"title": "x", "type": "poem"}, "$.type"),
+        ({"title": "x", "scope": "world"}, "$.scope"),
+        ({"title": "x", "sessionId": "7"}, "$.sessionId"),
+        ({"title": "x", "kind": "summary"}, "$.kind"),
+    ],
+)
+async def test_what_cannot_be_remembered_is_refused_and_named(client: AsyncClient, cast: Cast, db: Db, fields: Json, path: str):
+    response = await write(client, cast.alice, **fields)
+
+    assert response.status_code == 400
+    assert response.json()["issues"][0]["path"] == path
+    assert await stored(db) == 0
+
+
+async def test_more_words_than_the_index_takes_are_refused_with_a_sentence(client: AsyncClient, cast: Cast, db: Db):
+    # Four lists as large as may be, of different words in three-byte letters: a little over a megabyte.
+    words = ("".join(chr(0x4E00 + n // 100**place % 100) for place in range(3)) + "\u754c" * 9 for n in range(10**6))
+    names = ("facts", "concepts", "filesRead", "filesModified")
+    lists = {name: [" ".join(next(words) for _ in range(153)) for _ in range(50)] for name in names}
+
+    response = await write(client, cast.alice, title="All the words", **lists)
+
+    assert response.status_code == 400, response.text
+    assert "different words" in response.json()["message"]
+    assert await stored(db) == 0
+
+
+async def test_a_session_of_the_project_can_be_named_and_no_other(client: AsyncClient, cast: Cast, db: Db):
+    async def session(who: Person, project: str) -> str:
+        body = {"projectId": project, "externalSessionId": "s"}
+        return (await client.post("/v1/sessions/start", json=body, headers=who.headers)).json()["session"]["id"]
+
+    own = await session(cast.alice, cast.alice.project.canonical_id)
+    others = [await session(cast.alice, "billing"), await session(cast.charlie, "github.com/acme/orders"), str(new_id())]
+
+    assert (await written(client, cast.alice, title="x", sessionId=own))["serverSessionId"] == own
+    for other in others:
+        response = await write(client, cast.alice, title="x", sessionId=other)
+        assert response.status_code == 404
+        assert response.json()["message"] == "There is no such session in this project."
+    assert await stored(db) == 1
+
+
+async def test_a_stranger_and_a_key_of_another_project_cannot_write_into_a_project(client: AsyncClient, cast: Cast, db: Db):
+    bound, _ = await bound_to(client, db, cast.alice, "billing")
+    body = {"title": "Not mine", "project": str(cast.alice.project.id)}
+
+    missing = await client.post("/v1/observations", json={**body, "project": str(new_id())}, headers=cast.charlie.headers)
+    for headers in (cast.charlie.headers, bound):
+        response = await client.post("/v1/observations", json=body, headers=headers)
+        assert response.status_code == 404
+        assert without_request_id(response) == without_request_id(missing)
+    assert await stored(db) == 0
+
+
+async def test_a_key_that_is_bound_to_a_project_need_not_name_it(client: AsyncClient, cast: Cast, db: Db):
+    bound, billing = await bound_to(client, db, cast.alice, "billing")
+
+    response = await client.post("/v1/observations", json={"title": "Mine"}, headers=bound)
+
+    assert response.json()["observation"]["projectId"] == billing["id"]
+
+
+async def test_a_batch_is_stored_in_its_order_across_projects(client: AsyncClient, cast: Cast, db: Db):
+    _, billing = await bound_to(client, db, cast.alice, "billing")
+    batch = [{"title": f"n{n}", "project": billing["id"] if n % 2 else cast.alice.project.canonical_id} for n in range(5)]
+
+    response = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
+
+    assert response.status_code == 201, response.text
+    told = response.json()["observations"]
+    assert [(one["title"], one["number"]) for one in told] == [(f"n{n}", n + 1) for n in range(5)]
+    assert [one["projectId"] == billing["id"] for one in told] == [False, True, False, True, False]
+    assert len(await audited(db, "observations.created")) == 2
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "said"),
+    [
+        ({"title": "x", "type": "poem"}, 400, "$[1].type"),
+        ({"project": "orders"}, 400, "$[1]"),
+        ({"title": "x", "project": "no-such"}, 404, "$[1].project"),
+        ({"title": "x", "sessionId": str(new_id())}, 404, "$[1].sessionId"),
+    ],
+)
+async def test_one_bad_item_and_nothing_of_a_batch_is_stored(
+    client: AsyncClient, cast: Cast, db: Db, bad: Json, status: int, said: str
+):
+    project = cast.alice.project.canonical_id
+    batch = [{"title": "good", "project": project}, {"project": project, **bad}]
+
+    response = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
+
+    assert response.status_code == status, response.text
+    assert said in response.text
+    assert await stored(db) == 0
+
+
+@pytest.mark.parametrize("batch", [[], {}, [{"title": "x"}] * 501])
+async def test_a_batch_has_1_to_500_items(client: AsyncClient, cast: Cast, batch: object):
+    response = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
+
+    assert response.status_code == 400
+    assert "1 to 500" in response.json()["message"]
+
+
+async def test_a_correction_changes_what_it_says_and_nothing_else(client: AsyncClient, cast: Cast, make: Make, db: Db):
+    made = await make.observation(
+        project=cast.alice.project, title="Fixd the retry", narrative="It retried for ever.", facts=["Three attempts"]
+    )
+
+    response = await client.patch(
+        "/v1/observations/1",
+        json={"title": "Fixed the retry", "type": "bugfix", "concepts": ["gotcha"], "metadata": {"by": "bob"}},
+        headers=cast.bob.headers,
+    )
+
+    told = response.json()["observation"]
+    assert response.status_code == 200, told
+    assert (told["id"], told["title"], told["type"], told["concepts"]) == (str(made.id), "Fixed the retry", "bugfix", ["gotcha"])
+    assert told["content"] == "Fixed the retry\n\nIt retried for ever.\n\n- Three attempts"
+    assert (told["narrative"], told["facts"], told["scope"]) == ("It retried for ever.", ["Three attempts"], "project")
+    assert told["metadata"]["by"] == "bob"
+    assert told["updatedAtEpoch"] >= told["createdAtEpoch"]
+    search = {"projectId": cast.alice.project.canonical_id, "query": "fixd"}
+    assert (await client.post("/v1/search", json=search, headers=cast.bob.headers)).json() == {"observations": []}
+    (row,) = await audited(db, "observation.corrected")
+    assert row["details"] == {"fields": ["type", "title", "concepts", "metadata"]}
+
+
+async def test_a_title_can_be_taken_away_but_not_the_only_text(client: AsyncClient, cast: Cast):
+    both = await written(client, cast.alice, title="Title", narrative="Narrative")
+    only = await written(client, cast.alice, title="Title")
+
+    taken = await client.patch(f"/v1/observations/{both['number']}", json={"title": None}, headers=cast.alice.headers)
+    refused = await client.patch(f"/v1/observations/{only['number']}", json={"title": None}, headers=cast.alice.headers)
+
+    assert (taken.json()["observation"]["title"], taken.json()["observation"]["content"]) == (None, "Narrative")
+    assert (refused.status_code, refused.json()["issues"][0]["path"]) == (400, "$.title")
+
+
+async def test_a_content_that_was_sent_stays_as_it_was_sent(client: AsyncClient, cast: Cast):
+    alone = await written(client, cast.alice, content="The zebra lives in staging.")
+    beside = await written(client, cast.alice, title="A note", content="The zebra lives in staging.")
+
+    for one in (alone, beside):
+        response = await client.patch(f"/v1/observations/{one['id']}", json={"title": "Zoo"}, headers=cast.alice.headers)
+        assert response.json()["observation"]["content"] == "The zebra lives in staging."
+    search = {"projectId": cast.alice.project.canonical_id, "query": "zebra"}
+    found = await client.post("/v1/search", json=search, headers=cast.alice.headers)
+    assert len(found.json()["observations"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"narrative": "x"}, "$.narrative"),
+        ({"type": "poem"}, "$.type"),
+        ({"concepts": None}, "$.concepts"),
+        ({"metadata": []}, "$.metadata"),
+    ],
+)
+async def test_what_may_not_be_corrected_is_refused_and_named(client: AsyncClient, cast: Cast, make: Make, fields: Json, path: str):
+    await make.observation(project=cast.alice.project)
+
+    response = await client.patch("/v1/observations/1", json=fields, headers=cast.alice.headers)
+
+    assert response.status_code == 400
+    assert response.json()["issues"][0]["path"] == path
+
+
+async def test_an_empty_correction_changes_nothing_and_is_not_noted(client: AsyncClient, cast: Cast, make: Make, db: Db):
+    made = await make.observation(project=cast.alice.project)
+
+    response = await client.patch("/v1/observations/1", json={}, headers=cast.alice.headers)
+
+    assert response.json()["observation"]["title"] == made.title
+    assert await audited(db, "observation.corrected") == []
+
+
+async def test_secrets_are_taken_out_of_corrections(client: AsyncClient, cast: Cast, make: Make):
+    await make.observation(project=cast.alice.project)
+
+    response = await client.patch("/v1/observations/1", json={"title": "AKIAIOSFODNN7EXAMPLE"}, headers=cast.alice.headers)
+
+    assert "AKIA" not in response.text
+
+
+async def test_a_deleted_observation_is_gone_and_its_event_stays(client: AsyncClient, cast: Cast, make: Make, db: Db):
+    body = {"projectId": cast.alice.project.canonical_id, "eventType": "note"}
+    event = (await client.post("/v1/events?generate=false", json=body, headers=cast.alice.headers)).json()["event"]["id"]
+    made = await make.observation(project=cast.alice.project, title="A zebra", from_event=UUID(event))
+
+    response = await client.delete("/v1/observations/1", headers=cast.alice.headers)
+
+    assert response.json() == {"deleted": True, "id": str(made.id)}
+    assert (await client.get(f"/v1/observations/{made.id}", headers=cast.alice.headers)).status_code == 404
+    assert (await client.delete("/v1/observations/1", headers=cast.alice.headers)).status_code == 404
+    assert (await client.get(f"/v1/events/{event}", headers=cast.alice.headers)).status_code == 200
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT count(*) FROM observation_sources")
+        assert await cursor.fetchone() == (0,)
+    (row,) = await audited(db, "observation.deleted")
+    assert (row["id"], row["details"]) == (str(made.id), {"number": 1})
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+async def test_a_stranger_and_a_key_of_another_project_cannot_tell_whether_there_is_anything_to_change(
+    client: AsyncClient, cast: Cast, make: Make, db: Db, method: str
+):
+    made = await make.observation(project=cast.alice.project)
+    bound, _ = await bound_to(client, db, cast.alice, "billing")
+
+    async def act(named: object, headers: dict[str, str]) -> Response:
+        return await client.request(method, f"/v1/observations/{named}", json={"title": "Mine"}, headers=headers)
+
+    missing = await act(new_id(), cast.charlie.headers)
+    assert missing.status_code == 404
+    for headers in (cast.charlie.headers, bound):
+        for named in (made.id, "1"):
+            response = await act(named, headers)
+            assert response.status_code == 404
+            assert without_request_id(response) == without_request_id(missing)
+    one = await client.get("/v1/observations/1", headers=cast.alice.headers)
+    assert one.json()["observation"]["title"] == made.title
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", ""), ("POST", "/batch"), ("PATCH", "/1"), ("DELETE", "/1")],
+)
+async def test_writing_needs_the_scope(client: AsyncClient, cast: Cast, db: Db, method: str, path: str):
+    _, reader = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read", "events:write"])
+    _, writer = await mint(db, cast.alice.team_id, "writer", scopes=["memories:write"])
+
+    without = await client.request(method, f"/v1/observations{path}", json={})
+    lacking = await client.request(method, f"/v1/observations{path}", json={}, headers={"X-Api-Key": reader})
+    having = await client.request(method, f"/v1/observations{path}", json={}, headers={"X-Api-Key": writer})
+
+    assert (without.status_code, lacking.status_code) == (401, 403)
+    assert "observations:write" in lacking.json()["message"]
+    assert having.status_code in {400, 404}

@@ -1,0 +1,190 @@
+"""What is shared with the whole team is recalled in each of its projects, and written only by keys of the whole team."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from httpx import AsyncClient
+
+from cmserver.base.db import Db
+from tests.conftest import Cast, Person, mint
+from tests.make import Make
+
+NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
+
+
+class Billing:
+    """Another project of Alice's team, with a key that is bound to it."""
+
+    def __init__(self, project_id: str, headers: dict[str, str]) -> None:
+        self.id = project_id
+        self.headers = headers
+
+
+@pytest.fixture
+async def billing(client: AsyncClient, cast: Cast, db: Db) -> Billing:
+    made = await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)
+    project_id = made.json()["project"]["id"]
+    _, text = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=UUID(project_id))
+    return Billing(project_id, {"Authorization": f"Bearer {text}"})
+
+
+async def share(client: AsyncClient, who: Person, **fields: object) -> dict[str, Any]:
+    body = {"project": who.project.canonical_id, "scope": "team", **fields}
+    response = await client.post("/v1/observations", json=body, headers=who.headers)
+    assert response.status_code == 201, response.text
+    return response.json()["observation"]
+
+
+async def found(client: AsyncClient, headers: dict[str, str], project: str, query: str) -> list[int]:
+    response = await client.post("/v1/search", json={"projectId": project, "query": query}, headers=headers)
+    assert response.status_code == 200, response.text
+    return [one["number"] for one in response.json()["observations"]]
+
+
+async def test_what_is_shared_is_recalled_in_every_project_of_the_team_and_in_no_other_team(
+    client: AsyncClient, cast: Cast, make: Make, billing: Billing
+):
+    own = await make.observation(project=cast.alice.project, title="A zebra of orders only")
+    shared = await share(client, cast.alice, title="Every zebra is striped")
+
+    assert own.number == 1
+    assert await found(client, billing.headers, billing.id, "zebra") == [2]
+    assert sorted(await found(client, cast.bob.headers, cast.bob.project.canonical_id, "zebra")) == [1, 2]
+    assert await found(client, cast.charlie.headers, cast.charlie.project.canonical_id, "zebra") == []
+    context = await client.post("/v1/context", json={"projectId": billing.id, "query": "zebra"}, headers=billing.headers)
+    index = await client.get("/v1/context", headers=billing.headers)
+    strange = await client.get("/v1/context", params={"project": cast.charlie.project.canonical_id}, headers=cast.charlie.headers)
+    assert context.json()["context"] == shared["content"]
+    assert [line["number"] for line in index.json()["observations"]] == [2]
+    assert "Every zebra is striped (of the whole team)" in index.json()["context"]
+    assert strange.json()["observations"] == []
+
+
+async def test_the_index_has_the_newest_of_both_and_no_more_than_were_asked_for(
+    client: AsyncClient, cast: Cast, make: Make, billing: Billing, db: Db
+):
+    for minutes in range(3):
+        await make.observation(project=cast.alice.project, created_at=NOON + timedelta(minutes=minutes * 2))
+    numbers = [(await share(client, cast.alice, title="Shared", project=billing.id))["number"] for _ in range(2)]
+    async with db.system() as conn:
+        for place, number in enumerate(numbers):
+            at = NOON + timedelta(minutes=place * 2 + 1)
+            await conn.execute("UPDATE observations SET created_at = %s WHERE number = %s", [at, number])
+
+    params = {"project": cast.alice.project.canonical_id, "limit": "4"}
+    index = await client.get("/v1/context", params=params, headers=cast.alice.headers)
+
+    assert [line["number"] for line in index.json()["observations"]] == [3, 5, 2, 4]
+
+
+async def test_ranking_counts_what_is_shared_as_a_document_of_each_project(
+    client: AsyncClient, cast: Cast, make: Make, billing: Billing
+):
+    for _ in range(3):
+        await make.observation(project=cast.alice.project, title="A common word")
+    await share(client, cast.alice, title="A common word and a rare one", project=billing.id)
+
+    response = await client.post(
+        "/v1/search", json={"projectId": cast.alice.project.canonical_id, "query": "common rare"}, headers=cast.alice.headers
+    )
+
+    hits = response.json()["observations"]
+    assert hits[0]["number"] == 4
+    assert hits[0]["score"] > hits[1]["score"] > 0
+
+
+async def test_a_key_of_another_project_may_read_what_is_shared_but_not_where_it_came_from(
+    client: AsyncClient, cast: Cast, make: Make, billing: Billing
+):
+    body = {"projectId": cast.alice.project.canonical_id, "eventType": "note"}
+    event = (await client.post("/v1/events?generate=false", json=body, headers=cast.alice.headers)).json()["event"]["id"]
+    made = await make.observation(project=cast.alice.project, from_event=UUID(event))
+    assert (await client.get("/v1/observations/1", headers=billing.headers)).status_code == 404
+
+    shared = await client.patch("/v1/observations/1", json={"scope": "team"}, headers=cast.alice.headers)
+
+    assert shared.json()["observation"]["scope"] == "team"
+    for named in ("1", made.id):
+        response = await client.get(f"/v1/observations/{named}", headers=billing.headers)
+        assert response.status_code == 200
+        assert response.json()["observation"]["sources"] == []
+    own = await client.get("/v1/observations/1", headers=cast.bob.headers)
+    assert [one["sourceId"] for one in own.json()["observation"]["sources"]] == [event]
+    assert (await client.get("/v1/observations/1", headers=cast.charlie.headers)).status_code == 404
+
+
+async def test_what_is_no_longer_shared_is_seen_in_its_project_only(client: AsyncClient, cast: Cast, billing: Billing):
+    await share(client, cast.alice, title="A zebra")
+
+    await client.patch("/v1/observations/1", json={"scope": "project"}, headers=cast.alice.headers)
+
+    assert await found(client, billing.headers, billing.id, "zebra") == []
+    assert (await client.get("/v1/observations/1", headers=billing.headers)).status_code == 404
+
+
+async def test_a_key_that_is_bound_to_a_project_shares_nothing(client: AsyncClient, cast: Cast, billing: Billing, db: Db):
+    async def refused(method: str, path: str, body: object) -> None:
+        response = await client.request(method, path, json=body, headers=billing.headers)
+        assert response.status_code == 403
+        assert "bound to one project" in response.json()["message"]
+
+    own = await client.post("/v1/observations", json={"title": "Mine"}, headers=billing.headers)
+
+    await refused("POST", "/v1/observations", {"title": "For all", "scope": "team"})
+    await refused("POST", "/v1/observations/batch", [{"title": "Mine"}, {"title": "For all", "scope": "team"}])
+    await refused("PATCH", f"/v1/observations/{own.json()['observation']['id']}", {"scope": "team"})
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT number, scope FROM observations")
+        assert await cursor.fetchall() == [(1, "project")]
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+async def test_what_another_project_shares_may_be_read_and_not_changed(
+    client: AsyncClient, cast: Cast, billing: Billing, method: str
+):
+    await share(client, cast.alice, title="A zebra")
+
+    response = await client.request(method, "/v1/observations/1", json={"title": "Mine"}, headers=billing.headers)
+
+    assert response.status_code == 403
+    assert "only read it" in response.json()["message"]
+    one = await client.get("/v1/observations/1", headers=cast.alice.headers)
+    assert one.json()["observation"]["title"] == "A zebra"
+
+
+async def test_the_summary_of_a_session_stays_in_its_project(client: AsyncClient, cast: Cast, make: Make):
+    await make.observation(project=cast.alice.project, kind="summary", summary={"request": "Retry"})
+
+    response = await client.patch("/v1/observations/1", json={"scope": "team"}, headers=cast.alice.headers)
+
+    assert (response.status_code, response.json()["issues"][0]["path"]) == (400, "$.scope")
+
+
+async def test_a_list_shows_what_is_in_the_project_and_can_be_asked_for_what_is_shared(
+    client: AsyncClient, cast: Cast, make: Make, billing: Billing
+):
+    await make.observation(project=cast.alice.project)
+    await share(client, cast.alice, title="Shared")
+
+    async def listed(headers: dict[str, str], **params: str) -> list[int]:
+        response = await client.get("/v1/observations", params=params, headers=headers)
+        return [one["number"] for one in response.json()["observations"]]
+
+    assert await listed(billing.headers) == []
+    assert await listed(cast.bob.headers, project=cast.bob.project.canonical_id) == [2, 1]
+    assert await listed(cast.bob.headers, scope="team") == [2]
+    assert await listed(cast.bob.headers, scope="project") == [1]
+
+
+async def test_serving_what_is_shared_is_noted_where_it_was_served(client: AsyncClient, cast: Cast, billing: Billing, db: Db):
+    await share(client, cast.alice, title="A zebra")
+
+    await found(client, billing.headers, billing.id, "zebra")
+
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT project_id, details FROM audit_log WHERE action = 'observations.served'")
+        assert await cursor.fetchall() == [(UUID(billing.id), {"via": "search", "numbers": [1]})]

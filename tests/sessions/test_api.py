@@ -1,0 +1,178 @@
+"""Sessions over HTTP: a list of them, and one."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.sessions.repository import NEWEST
+from tests.conftest import Cast, Person, mint
+from tests.house.test_plans import plan
+
+
+async def start(client: httpx.AsyncClient, who: Person, name: str, **fields: object) -> dict[str, object]:
+    body = {"projectId": "github.com/acme/orders", "externalSessionId": name, "contentSessionId": name} | fields
+    response = await client.post("/v1/sessions/start", json=body, headers=who.headers)
+    assert response.status_code in {200, 201}
+    return response.json()["session"]
+
+
+async def names(client: httpx.AsyncClient, who: Person, query: str = "") -> list[str]:
+    response = await client.get(f"/v1/sessions{query}", headers=who.headers)
+    assert response.status_code == 200, response.text
+    return [one["externalSessionId"] for one in response.json()["sessions"]]
+
+
+async def test_sessions_are_listed_newest_first_with_what_a_start_tells(client: httpx.AsyncClient, cast: Cast):
+    first = await start(client, cast.alice, "s1")
+    second = await start(client, cast.bob, "s2", platformSource="claude", metadata={"cwd": "/src"})
+
+    response = await client.get("/v1/sessions", headers=cast.alice.headers)
+
+    assert response.json() == {"sessions": [second, first], "nextCursor": None}
+
+
+async def test_pages_follow_one_another_without_a_gap_also_among_sessions_of_the_same_instant(
+    client: httpx.AsyncClient, cast: Cast, db: Db
+):
+    for n in range(7):
+        await start(client, cast.alice, f"s{n}")
+    async with db.system() as conn:
+        await conn.execute("UPDATE server_sessions SET started_at = '2026-01-01' WHERE external_session_id IN ('s2', 's3', 's4')")
+
+    seen: list[str] = []
+    cursor = ""
+    pages = 0
+    while cursor is not None:
+        page = (await client.get(f"/v1/sessions?limit=2{cursor and '&cursor='}{cursor}", headers=cast.alice.headers)).json()
+        seen += [one["externalSessionId"] for one in page["sessions"]]
+        cursor = page["nextCursor"]
+        pages += 1
+
+    assert pages == 4
+    assert seen[:4] == ["s6", "s5", "s1", "s0"]
+    assert sorted(seen[4:]) == ["s2", "s3", "s4"]
+
+
+async def test_filters(client: httpx.AsyncClient, cast: Cast):
+    await start(client, cast.alice, "open", platformSource="claude")
+    ended = await start(client, cast.alice, "ended", platformSource="codex")
+    await start(client, cast.alice, "elsewhere", projectId="github.com/acme/other")
+    await client.post(f"/v1/sessions/{ended['id']}/end", headers=cast.alice.headers)
+
+    assert await names(client, cast.alice, "?active=true") == ["elsewhere", "open"]
+    assert await names(client, cast.alice, "?active=false") == ["ended"]
+    assert await names(client, cast.alice, "?platform=codex") == ["ended"]
+    assert await names(client, cast.alice, "?project=git@github.com:acme/orders.git&active=true") == ["open"]
+    assert await names(client, cast.alice, "?platform=nobody") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        ("?limit=0", "$.limit"),
+        ("?limit=201", "$.limit"),
+        ("?active=perhaps", "$.active"),
+        ("?platform=", "$.platform"),
+        ("?cursor=abc", "$.cursor"),
+        ("?cursor=", "$.cursor"),
+        ("?project=%00", "$.project"),
+        ("?colour=red", "$.colour"),
+    ],
+)
+async def test_what_cannot_be_asked_is_named(client: httpx.AsyncClient, cast: Cast, query: str, path: str):
+    response = await client.get(f"/v1/sessions{query}", headers=cast.alice.headers)
+
+    assert response.status_code == 400
+    assert response.json()["issues"][0]["path"] == path
+
+
+async def test_one_session(client: httpx.AsyncClient, cast: Cast):
+    session = await start(client, cast.alice, "s1")
+
+    lower = await client.get(f"/v1/sessions/{session['id']}", headers=cast.bob.headers)
+    upper = await client.get(f"/v1/sessions/{str(session['id']).upper()}", headers=cast.bob.headers)
+
+    assert lower.json() == upper.json() == {"session": session}
+
+
+async def test_nothing_of_another_team_or_project_is_shown(client: httpx.AsyncClient, cast: Cast, db: Db):
+    session = await start(client, cast.alice, "s1")
+    other = await start(client, cast.alice, "s2", projectId="github.com/acme/other")
+    _, key = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=cast.alice.project.id)
+    bound = {"X-Api-Key": key}
+
+    asked = [
+        await client.get(f"/v1/sessions/{session['id']}", headers=cast.charlie.headers),
+        await client.get(f"/v1/sessions/{other['id']}", headers=bound),
+        await client.get(f"/v1/sessions/{uuid4()}", headers=bound),
+        await client.get("/v1/sessions/no-id", headers=bound),
+    ]
+    listed = await client.get("/v1/sessions", headers=bound)
+    of_other = await client.get(f"/v1/sessions?project={other['projectId']}", headers=bound)
+    of_none = await client.get(f"/v1/sessions?project={uuid4()}", headers=bound)
+
+    assert [one.status_code for one in asked] == [404] * 4
+    assert {one.json()["message"] for one in asked} == {"There is no such session."}
+    assert await names(client, cast.charlie) == []
+    assert [one["id"] for one in listed.json()["sessions"]] == [session["id"]]
+    assert (of_other.status_code, of_other.json()["message"]) == (of_none.status_code, of_none.json()["message"])
+    assert of_other.status_code == 404
+
+
+async def test_a_key_needs_the_scope(client: httpx.AsyncClient, cast: Cast, db: Db):
+    _, key = await mint(db, cast.alice.team_id, "writer", scopes=["sessions:write"])
+
+    listed = await client.get("/v1/sessions", headers={"X-Api-Key": key})
+    one = await client.get(f"/v1/sessions/{uuid4()}", headers={"X-Api-Key": key})
+
+    assert [listed.status_code, one.status_code] == [403, 403]
+
+
+SEED = """
+INSERT INTO server_sessions (id, project_id, team_id, platform_source, started_at, ended_at, idle_from)
+SELECT gen_random_uuid(), %(project_id)s, %(team_id)s, 'claude', now() - n * interval '1 minute',
+       CASE WHEN n %% 1000 <> 0 THEN now() END, NULL
+  FROM generate_series(1, 10000) n
+"""
+
+
+@pytest.mark.parametrize(
+    ("filters", "index"),
+    [
+        ({}, "server_sessions_team"),
+        ({"project": True}, "server_sessions_project"),
+        ({"active": True}, "server_sessions_open"),
+        ({"active": True, "project": True}, "server_sessions_open"),
+    ],
+)
+async def test_a_page_is_read_from_an_index_in_its_order(db: Db, cast: Cast, filters: dict[str, bool], index: str):
+    async with db.system() as conn:
+        other = uuid4()
+        await conn.execute(
+            "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'other', 'other')", [other, cast.alice.team_id]
+        )
+        for project_id, team_id in [
+            (cast.alice.project.id, cast.alice.team_id),
+            (other, cast.alice.team_id),
+            (cast.charlie.project.id, cast.charlie.team_id),
+        ]:
+            await conn.execute(SEED, {"project_id": project_id, "team_id": team_id})
+        await conn.execute("ANALYZE server_sessions")
+    params: dict[str, object] = {
+        "team_id": cast.alice.team_id,
+        "project_id": cast.alice.project.id if filters.get("project") else None,
+        "active": filters.get("active"),
+        "platform_source": None,
+        "before": None,
+        "before_id": None,
+        "limit": 51,
+    }
+
+    told = await plan(db, cast.alice.team_id, NEWEST.text, params)
+
+    assert f"Index Scan Backward using {index} " in told
+    assert "Sort" not in told
