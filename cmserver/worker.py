@@ -75,7 +75,7 @@ async def run_worker(
         group.create_task(_supervised(QUEUE, outbox_worker, db, stop))
         group.create_task(_supervised("maintenance", maintenance_worker, db, stop))
         group.create_task(_reap(settings, db, bell, stop))
-        group.create_task(_watch(settings, db, stop))
+        group.create_task(watch(settings, db, stop))
     log.info("worker.stopped", label=name)
 
 
@@ -142,8 +142,8 @@ async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> 
             await asyncio.wait_for(stop.wait(), REAP_SECONDS)
 
 
-async def _watch(settings: Settings, db: Db, stop: asyncio.Event) -> None:
-    """Say once a minute when jobs wait for longer than they should."""
+async def watch(settings: Settings, db: Db, stop: asyncio.Event) -> None:
+    """Say once a minute when jobs wait for longer than they should. Processes without a worker do it, too: perhaps none runs."""
     while settings.queue_warning_seconds > 0 and not stop.is_set():
         try:
             await say_when_behind(db, settings.queue_warning_seconds)

@@ -304,6 +304,7 @@ CREATE TABLE public.api_keys (
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     last_used_at timestamp with time zone,
     replaced_by uuid,
+    counts_as uuid,
     requests_per_minute integer,
     events_per_month bigint,
     CONSTRAINT api_keys_actor_id_check CHECK ((actor_id <> ''::text)),
@@ -327,6 +328,10 @@ COMMENT ON COLUMN public.api_keys.last_used_at IS 'Known to the minute: it is no
 -- Name: COLUMN api_keys.replaced_by; Type: COMMENT
 
 COMMENT ON COLUMN public.api_keys.replaced_by IS 'The key that a rotation has put in its place.';
+
+-- Name: COLUMN api_keys.counts_as; Type: COMMENT
+
+COMMENT ON COLUMN public.api_keys.counts_as IS 'The key whose limits and usage this one goes on with: the first that was rotated into it; NULL for its own. Or any key could escape its limits by rotating itself.';
 
 -- Name: audit_log; Type: TABLE
 
@@ -1249,6 +1254,10 @@ CREATE INDEX api_keys_team ON public.api_keys USING btree (team_id, created_at);
 -- Name: audit_log_project; Type: INDEX
 
 CREATE INDEX audit_log_project ON public.audit_log USING btree (project_id, id) WHERE (project_id IS NOT NULL);
+
+-- Name: audit_log_seldom; Type: INDEX
+
+CREATE INDEX audit_log_seldom ON public.audit_log USING btree (team_id, action, id) WHERE (action <> ALL (ARRAY['events.received'::text, 'jobs.queued'::text, 'generation.started'::text, 'observations.generated'::text, 'observations.served'::text]));
 
 -- Name: audit_log_team; Type: INDEX
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import announce, keys, repository
 from cmserver.access.limits.denials import Denials
@@ -19,7 +20,7 @@ from cmserver.base.errors import Forbidden, Unauthenticated
 from cmserver.base.live import Hub
 from cmserver.base.sql import Conn
 
-log = structlog.get_logger()
+log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 _WRONG = "This API key is wrong, expired or revoked. Ask an owner of the team for a new one."
 _REMEMBERED_SECONDS = 2.0
@@ -70,7 +71,8 @@ class Authenticator:
         known = self._remembered.get(fingerprint)
         if known is None or not self._hub.listening.is_set():
             return None
-        return known.principal if known.until > time.monotonic() and not _over(known.expires_at) else None
+        is_over = known.expires_at is not None and known.expires_at <= datetime.now(UTC)
+        return known.principal if known.until > time.monotonic() and not is_over else None
 
     async def _looked_up(self, text: str, fingerprint: bytes) -> Principal:
         changes = self._changes
@@ -103,6 +105,7 @@ def _principal(key: StoredKey) -> Principal:
         team_name=key.team_name,
         project_id=key.project_id,
         key_id=key.id,
+        counts_as=key.counts_as,
         actor_id=key.actor_id,
         scopes=meaning(key.scopes),
         limits=Limits(
@@ -119,11 +122,7 @@ def _why_not(key: StoredKey) -> str | None:
         return "revoked"
     if key.team_archived_at is not None:
         return "team_archived"
-    return "expired" if _over(key.expires_at) else None
-
-
-def _over(expires_at: datetime | None) -> bool:
-    return expires_at is not None and expires_at <= datetime.now(UTC)
+    return "expired" if key.expired else None
 
 
 async def _stored(conn: Conn, text: str) -> StoredKey | None:

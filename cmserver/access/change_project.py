@@ -9,9 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from cmserver.access import announce, audit, repository
 from cmserver.access.model import GenerationPolicy, Principal, Project
-from cmserver.access.projects import canonical_id, one
-from cmserver.base.errors import Conflict, Forbidden, Invalid, Issue
-from cmserver.base.ids import parse_id
+from cmserver.access.projects import NO_SUCH, canonical_id, one
+from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
+from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 
 
@@ -36,7 +36,8 @@ async def change(conn: Conn, principal: Principal, named: str, wanted: Change) -
         raise Forbidden("This key is bound to a project; canonical ids and aliases are given by keys of the whole team.")
     await repository.lock_names(conn, principal.team_id)
     project = await one(conn, principal, named)
-    await repository.lock_project(conn, principal.team_id, project.id)
+    if not await repository.lock_project(conn, principal.team_id, project.id):
+        raise NotFound(NO_SUCH)
     canonical, aliases = _names(project, wanted)
     await _refuse_taken(conn, project, [canonical, *aliases])
     different = {field: value for field in ("name", "metadata", "policy") if (value := getattr(wanted, field)) is not UNSET}
@@ -62,13 +63,12 @@ def _names(project: Project, wanted: Change) -> tuple[str, list[str]]:
 
 
 def _canonical(named: str, at: str) -> str:
-    if parse_id(named):
-        message = "A project's names are addresses (github.com/user/repo), plain names or paths, not uuids."
-        raise Invalid(message, [Issue(at, message)])
+    if named_id(named):
+        raise Invalid.at(at, "A project's names are addresses (github.com/user/repo), plain names or paths, not uuids.")
     try:
         return canonical_id(named)
     except Invalid as error:
-        raise Invalid(str(error), [Issue(at, str(error))]) from error
+        raise Invalid.at(at, str(error)) from error
 
 
 async def _refuse_taken(conn: Conn, project: Project, names: Sequence[str]) -> None:

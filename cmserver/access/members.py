@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cmserver.access import audit, repository
+from cmserver.access import audit, repository, teams
 from cmserver.access.keys import manage
 from cmserver.access.model import Member, Principal, Role
-from cmserver.access.teams import whole_team
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.sql import Conn
 
 
 async def put(
-    conn: Conn, principal: Principal, user_id: str, role: Role, metadata: Mapping[str, object] | None
+    conn: Conn, principal: Principal, named: str, user_id: str, role: Role, metadata: Mapping[str, object] | None
 ) -> tuple[Member, bool]:
-    """The member with that role, and whether they are new. Without metadata, what is noted stays."""
-    whole_team(principal)
+    """The member of the team with that role, and whether they are new. Without metadata, what is noted stays."""
+    await teams.one(conn, principal, named)
+    teams.whole_team(principal)
     await repository.lock_team(conn, principal.team_id)
     known = await repository.member(conn, principal.team_id, user_id)
     if known is not None and role != "owner":
@@ -27,9 +27,10 @@ async def put(
     return member, known is None
 
 
-async def remove(conn: Conn, principal: Principal, user_id: str) -> int:
+async def remove(conn: Conn, principal: Principal, named: str, user_id: str) -> int:
     """Take somebody out of the team, and revoke the keys whose actor they are; how many."""
-    whole_team(principal)
+    await teams.one(conn, principal, named)
+    teams.whole_team(principal)
     await repository.lock_team(conn, principal.team_id)
     known = await repository.member(conn, principal.team_id, user_id)
     if known is None:

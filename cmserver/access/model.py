@@ -123,7 +123,11 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     scopes: list[str]
     revoked_at: datetime | None
     expires_at: datetime | None
+    expired: bool
+    """By the database's clock."""
     team_archived_at: datetime | None
+    counts_as: UUID
+    """The key whose limits and usage it goes on with: its own id, but for what a rotation has made."""
     requests_per_minute: int | None
     events_per_month: int | None
     team_requests_per_minute: int | None
@@ -160,6 +164,12 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[str]
     team_name: str = ""
     limits: Limits = NO_LIMITS
+    counts_as: UUID | None = None
+    """The key under which it is counted, where that is not its own (see StoredKey)."""
+
+    def sees(self, project_id: UUID | None) -> bool:
+        """Whether what belongs to the project, or to the whole team without one, is within the key's reach."""
+        return self.project_id in (None, project_id)
 
     def may(self, scope: str) -> bool:
         if scope == "*":  # the one thing that `admin` is not

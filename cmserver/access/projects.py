@@ -12,7 +12,7 @@ from cmserver.access import announce, audit, repository
 from cmserver.access.model import Principal, Project
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, Invalid, Issue, NotFound
-from cmserver.base.ids import new_id, parse_id
+from cmserver.base.ids import named_id, new_id
 from cmserver.base.live import Hub
 from cmserver.base.redaction.redact import redact
 from cmserver.base.sql import Conn
@@ -136,7 +136,11 @@ class Projects:
         try:
             return await self._resolve(principal, named, make=make)
         except Invalid as error:
-            raise Invalid(str(error), [Issue(at, str(error))]) from error
+            raise Invalid.at(at, str(error)) from error
+
+    async def within(self, principal: Principal, named: str | None) -> UUID | None:
+        """The project that a list is narrowed to: the one that is named, else the key's own; None for the whole team."""
+        return principal.project_id if named is None else (await self.named_or_own(principal, named, at="$.project")).id
 
     async def _resolve(self, principal: Principal, named: str, *, make: bool) -> Project:
         what = (principal.team_id, principal.project_id, named)
@@ -146,7 +150,7 @@ class Projects:
         changes = self._changes
         async with self._db.tenant(principal.team_id) as conn:
             project = await find(conn, principal, named)
-            if project is None and make and parse_id(named) is None:
+            if project is None and make and named_id(named) is None:
                 project, _ = await make_project(conn, principal, named)
         if project is None:
             raise NotFound(NO_SUCH)
@@ -167,9 +171,9 @@ async def find(conn: Conn, principal: Principal, named: str, *, archived: bool =
 
     An archived one is found only by its id, and only when that is asked for.
     """
-    project_id = parse_id(named)
+    project_id = named_id(named)
     if project_id is not None:
-        if principal.project_id not in (None, project_id):
+        if not principal.sees(project_id):
             return None
         return await repository.project(conn, principal.team_id, project_id, archived=archived)
     plain = named.strip()

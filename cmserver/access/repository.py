@@ -104,8 +104,10 @@ KEY_BY_ID = Query(
     StoredKey,
     """
     SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, k.project_id, k.actor_id, k.scopes, k.revoked_at, k.expires_at,
-           t.archived_at AS team_archived_at, k.requests_per_minute, k.events_per_month,
-           t.requests_per_minute AS team_requests_per_minute, t.events_per_month AS team_events_per_month
+           coalesce(k.expires_at <= now(), false) AS expired, t.archived_at AS team_archived_at,
+           coalesce(k.counts_as, k.id) AS counts_as,
+           k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,
+           t.events_per_month AS team_events_per_month
       FROM api_keys k JOIN teams t ON t.id = k.team_id
      WHERE k.id = %(id)s
     """,
@@ -115,8 +117,10 @@ KEY_BY_HASH = Query(
     StoredKey,
     """
     SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, k.project_id, k.actor_id, k.scopes, k.revoked_at, k.expires_at,
-           t.archived_at AS team_archived_at, k.requests_per_minute, k.events_per_month,
-           t.requests_per_minute AS team_requests_per_minute, t.events_per_month AS team_events_per_month
+           coalesce(k.expires_at <= now(), false) AS expired, t.archived_at AS team_archived_at,
+           coalesce(k.counts_as, k.id) AS counts_as,
+           k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,
+           t.events_per_month AS team_events_per_month
       FROM api_keys k JOIN teams t ON t.id = k.team_id
      WHERE k.key_hash = %(key_hash)s
     """,
@@ -353,8 +357,9 @@ async def insert_project(
     return made is not None
 
 
-async def lock_project(conn: Conn, team_id: UUID, project_id: UUID) -> None:
-    await LOCK_PROJECT.run(conn, id=project_id, team_id=team_id)
+async def lock_project(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
+    """Whether it is still there."""
+    return await LOCK_PROJECT.first(conn, id=project_id, team_id=team_id) is not None
 
 
 async def update_project(conn: Conn, changed: Project, *, archived: bool) -> None:

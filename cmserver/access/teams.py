@@ -8,9 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cmserver.access import announce, audit, keys, repository
-from cmserver.access.keys import repository as key_repository
-from cmserver.access.keys.manage import Made
-from cmserver.access.keys.model import Grant
+from cmserver.access.keys.model import Grant, Made
 from cmserver.access.model import GenerationPolicy, Principal, Team
 from cmserver.base.errors import Forbidden, NotFound
 from cmserver.base.sql import Conn
@@ -40,20 +38,17 @@ async def create(
     await audit.record(conn, operator, "team.created", "team", team.id, name=team.name)
     await repository.put_member(conn, team.id, operator.actor_id, "owner", {})
     await audit.record(conn, operator, "member.set", "team_member", operator.actor_id, role="owner")
-    minted = await keys.mint(
-        conn,
-        team.id,
+    first = Grant(
         scopes=["admin"],
+        project_id=None,
         actor_id=operator.actor_id,
-        name="first key",
         expires_at=has.expires_at,
         requests_per_minute=keys.least(usual_requests_per_minute, has.requests_per_minute),
         events_per_month=has.events_per_month,
     )
-    await audit.record(conn, operator, "key.created", "api_key", minted.id, scopes=["admin"], actor=operator.actor_id)
-    key = await key_repository.by_id(conn, team.id, minted.id)
-    assert key is not None
-    return team, Made(key=key, text=minted.text)
+    made = await keys.make(conn, team.id, first, name="first key")
+    await audit.record(conn, operator, "key.created", "api_key", made.key.id, scopes=first.scopes, actor=first.actor_id)
+    return team, made
 
 
 async def one(conn: Conn, principal: Principal, named: str) -> Team:

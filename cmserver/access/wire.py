@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from cmserver.access.audit.model import AuditEntry
 from cmserver.access.keys.model import Key
 from cmserver.access.model import GenerationPolicy, Member, Project, Role, Team
-from cmserver.base.ids import epoch_ms
+from cmserver.base.ids import epoch_ms, epoch_ms_or_none
 
 
 class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -38,7 +37,7 @@ def project_out(project: Project) -> ProjectOut:
         aliases=project.aliases,
         metadata=project.metadata,
         generation_policy=project.policy,
-        archived_at_epoch=_epoch(project.archived_at),
+        archived_at_epoch=epoch_ms_or_none(project.archived_at),
         created_at_epoch=epoch_ms(project.created_at),
         updated_at_epoch=epoch_ms(project.updated_at),
     )
@@ -67,7 +66,7 @@ def team_out(team: Team) -> TeamOut:
         generation_policy=team.policy,
         requests_per_minute=team.requests_per_minute,
         events_per_month=team.events_per_month,
-        archived_at_epoch=_epoch(team.archived_at),
+        archived_at_epoch=epoch_ms_or_none(team.archived_at),
         created_at_epoch=epoch_ms(team.created_at),
         updated_at_epoch=epoch_ms(team.updated_at),
     )
@@ -126,9 +125,9 @@ def key_out(key: Key) -> KeyOut:
         scopes=key.scopes,
         requests_per_minute=key.requests_per_minute,
         events_per_month=key.events_per_month,
-        last_used_at_epoch=_epoch(key.last_used_at),
-        expires_at_epoch=_epoch(key.expires_at),
-        revoked_at_epoch=_epoch(key.revoked_at),
+        last_used_at_epoch=epoch_ms_or_none(key.last_used_at),
+        expires_at_epoch=epoch_ms_or_none(key.expires_at),
+        revoked_at_epoch=epoch_ms_or_none(key.revoked_at),
         replaced_by=key.replaced_by,
         created_at_epoch=epoch_ms(key.created_at),
         updated_at_epoch=epoch_ms(key.updated_at),
@@ -164,7 +163,3 @@ def audit_entry_out(entry: AuditEntry, sealed_id: str) -> AuditEntryOut:
         details=entry.details,
         created_at_epoch=epoch_ms(entry.created_at),
     )
-
-
-def _epoch(moment: datetime | None) -> int | None:
-    return None if moment is None else epoch_ms(moment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import msgspec
 
@@ -24,6 +25,11 @@ class Invalid(CmserverError):
     def __init__(self, message: str, issues: Sequence[Issue] = ()) -> None:
         super().__init__(message)
         self.issues = list(issues)
+
+    @classmethod
+    def at(cls, path: str, message: str) -> Self:
+        """One field is wrong, and the message says what is."""
+        return cls(message, [Issue(path, message)])
 
 
 class Unauthenticated(CmserverError):

@@ -36,10 +36,19 @@ def parse_id(text: str) -> UUID | None:
     return parsed if str(parsed) == text else None
 
 
+def named_id(text: str) -> UUID | None:
+    """Like `parse_id`, in either case: where somebody names a thing there is nothing else that it could mean."""
+    return parse_id(text.lower())
+
+
 def epoch_ms(moment: datetime) -> int:
     """Whole milliseconds since 1970, rounded down; a `datetime` without a time zone is a TypeError."""
     since = moment - _EPOCH
     return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+
+
+def epoch_ms_or_none(moment: datetime | None) -> int | None:
+    return None if moment is None else epoch_ms(moment)
 
 
 def from_epoch_ms(milliseconds: int) -> datetime:

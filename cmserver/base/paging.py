@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, TypeVar
 from uuid import UUID
 
-from cmserver.base.errors import Invalid, Issue
+from msgspec import Meta
+
+from cmserver.base.errors import Invalid
+
+T = TypeVar("T")
+
+Limit = Annotated[int, Meta(ge=1, le=200)]
+"""How many of a list are given at once."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+def page(rows: Sequence[T], limit: int, place_of: Callable[[T], tuple[datetime, UUID | str]]) -> tuple[list[T], str | None]:
+    """One page of the rows, and the cursor of the next one where there is more. Whoever reads the rows asks for `limit + 1`."""
+    shown = list(rows[:limit])
+    return shown, cursor(*place_of(shown[-1])) if len(rows) > limit else None
 
 
 def cursor(moment: datetime, last: UUID | str) -> str:
@@ -53,5 +68,6 @@ def _taken_apart(cursor: str) -> tuple[datetime, bytes]:
 
 def no_cursor() -> Invalid:
     """What is said of a cursor that is none."""
-    message = "This is not a cursor of this list. Leave it out to start at the newest, or send `nextCursor` as it came."
-    return Invalid(message, [Issue("$.cursor", message)])
+    return Invalid.at(
+        "$.cursor", "This is not a cursor of this list. Leave it out to start at the newest, or send `nextCursor` as it came."
+    )

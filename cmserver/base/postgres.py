@@ -211,7 +211,8 @@ class Embedded:
         """A database with the vector extension where that is available."""
         statement = sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(name), sql.Identifier(owner))
         if template is not None:
-            statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+            # Its files are copied as they are: half the time of sending them through the log.
+            statement += sql.SQL(" TEMPLATE {} STRATEGY FILE_COPY").format(sql.Identifier(template))
         with psycopg.connect(self.superuser_url, autocommit=True) as conn:
             conn.execute(statement)
         self._add_vector(name)

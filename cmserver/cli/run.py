@@ -41,7 +41,7 @@ from cmserver.generation.bell import CHANNELS, Bell
 from cmserver.ops.stream.feed import Feed
 from cmserver.providers import registry
 from cmserver.providers.model import Provider
-from cmserver.worker import run_worker
+from cmserver.worker import run_worker, watch
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -222,6 +222,8 @@ class _Process:
         tasks: list[asyncio.Task[None]] = []
         if self._role != "api":
             tasks.append(asyncio.create_task(run_worker(self._settings, db, hub, bell, self._provider, self._stop)))
+        elif self._settings.queue_warning_seconds > 0:
+            tasks.append(asyncio.create_task(watch(self._settings, db, self._stop)))
         server: uvicorn.Server | None = None
         meter: Meter | None = None
         feed: Feed | None = None

@@ -15,20 +15,22 @@ from starlette.responses import Response
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Forbidden, Invalid, Issue, NotFound
+from cmserver.access.teams import NO_SUCH as NO_SUCH_TEAM
+from cmserver.base.errors import Forbidden, Invalid, NotFound
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query
 from cmserver.base.http.wire import read as read_body
-from cmserver.base.ids import epoch_ms
+from cmserver.base.ids import epoch_ms, epoch_ms_or_none
+from cmserver.base.paging import Limit
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.generation import reindex
 from cmserver.generation.bell import Bell
 from cmserver.generation.model import Status
 from cmserver.generation.operate import act, read, repository
-from cmserver.generation.operate.model import KnownJob, Payload, SourceType, Step, Wanted
+from cmserver.generation.operate.model import Filter, KnownJob, Payload, SourceType, Step
 from cmserver.observations import read as observations
-from cmserver.sessions import repository as sessions
+from cmserver.sessions import read as sessions
 
 Include = Literal["payload"]
 
@@ -40,7 +42,7 @@ class ListQuery(msgspec.Struct, kw_only=True):
     source_type: SourceType | None = None
     project: str | None = None
     since: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    limit: Limit = 50
     offset: Annotated[int, Meta(ge=0)] = 0
     cursor: str | None = None
     include: Include | None = None
@@ -55,7 +57,7 @@ class OneQuery(msgspec.Struct, kw_only=True):
 class EventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A page of a job's life."""
 
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    limit: Limit = 50
     cursor: str | None = None
 
 
@@ -171,8 +173,7 @@ async def get_jobs(request: Request) -> Response:
     """A page of jobs, newest first; without `project` those of all projects that the key may see."""
     who = await caller(request, Principal)
     asked = query(request, ListQuery)
-    project_id = (await _projects(request).find(who, asked.project)).id if asked.project is not None else who.project_id
-    return await _listed(request, who, asked, project_id)
+    return await _listed(request, who, asked, await _projects(request).within(who, asked.project))
 
 
 async def get_team_jobs(request: Request) -> Response:
@@ -180,9 +181,8 @@ async def get_team_jobs(request: Request) -> Response:
     who = await caller(request, Principal)
     asked = query(request, ListQuery)
     if str(request.path_params["team"]) not in {str(who.team_id), who.team_name}:
-        raise NotFound("There is no such team.")
-    project_id = (await _projects(request).find(who, asked.project)).id if asked.project is not None else who.project_id
-    return await _listed(request, who, asked, project_id)
+        raise NotFound(NO_SUCH_TEAM)
+    return await _listed(request, who, asked, await _projects(request).within(who, asked.project))
 
 
 async def get_project_jobs(request: Request) -> Response:
@@ -255,7 +255,7 @@ async def post_reindex(request: Request) -> Response:
 
 async def _listed(request: Request, who: Principal, asked: ListQuery, project_id: UUID | None) -> Response:
     _may_include(who, asked.include)
-    wanted = Wanted(
+    which = Filter(
         team_id=who.team_id,
         project_id=project_id,
         status=asked.status,
@@ -263,7 +263,7 @@ async def _listed(request: Request, who: Principal, asked: ListQuery, project_id
         since=_moment(asked.since),
     )
     async with db(request).tenant(who.team_id) as conn:
-        page = await read.page(conn, wanted, limit=asked.limit, offset=asked.offset, cursor=asked.cursor)
+        page = await read.page(conn, which, limit=asked.limit, offset=asked.offset, cursor=asked.cursor)
         payloads = await _payloads(conn, who, page.jobs, asked.include)
     return answer(
         ListOut(
@@ -280,19 +280,16 @@ async def _listed(request: Request, who: Principal, asked: ListQuery, project_id
 
 async def _target(request: Request, who: Principal, asked: ReindexIn) -> reindex.Target:
     if sum(one is not None for one in (asked.project, asked.session_id, asked.observation)) > 1:
-        message = "Name one thing to reindex: a project, a session or an observation."
-        raise Invalid(message, [Issue("$", message)])
+        raise Invalid.at("$", "Name one thing to reindex: a project, a session or an observation.")
     if asked.session_id is None and asked.observation is None:
         project = await _projects(request).named_or_own(who, asked.project, at="$.project")
         return reindex.Target(project_id=project.id, scope="project", source_id=project.id)
     async with db(request).tenant(who.team_id) as conn:
         if asked.session_id is not None:
-            session = await sessions.by_id(conn, who.team_id, asked.session_id)
-            if session is None or who.project_id not in {None, session.project_id}:
-                raise NotFound("There is no such session.")
+            session = await sessions.one(conn, who, str(asked.session_id))
             return reindex.Target(project_id=session.project_id, scope="session", source_id=session.id)
         found = await observations.find(conn, who, str(asked.observation))
-        if who.project_id not in {None, found.project_id}:  # another project shares it: it may be read, and no more
+        if not who.sees(found.project_id):  # another project shares it: it may be read, and no more
             raise NotFound(observations.NO_SUCH)
         return reindex.Target(project_id=found.project_id, scope="observation", source_id=found.id)
 
@@ -304,8 +301,7 @@ def _moment(text: str | None) -> datetime | None:
         moment = datetime.fromisoformat(text)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     except ValueError as error:
-        message = "This is no time in ISO 8601, such as 2026-11-22T08:00:00Z."
-        raise Invalid(message, [Issue("$.since", message)]) from error
+        raise Invalid.at("$.since", "This is no time in ISO 8601, such as 2026-11-22T08:00:00Z.") from error
 
 
 def _may_include(who: Principal, include: Include | None) -> None:
@@ -328,8 +324,8 @@ def _job_row_out(job: KnownJob, payload: Payload | None) -> JobRowOut:
         attempts=job.attempts,
         max_attempts=job.max_attempts,
         created_at_epoch=epoch_ms(job.created_at),
-        completed_at_epoch=_epoch(job.completed_at),
-        failed_at_epoch=_epoch(job.failed_at),
+        completed_at_epoch=epoch_ms_or_none(job.completed_at),
+        failed_at_epoch=epoch_ms_or_none(job.failed_at),
         last_error=_error_out(job.last_error),
         payload=_payload_out(payload),
     )
@@ -337,19 +333,7 @@ def _job_row_out(job: KnownJob, payload: Payload | None) -> JobRowOut:
 
 def _known_job_out(job: KnownJob, payload: Payload | None = None) -> KnownJobOut:
     return KnownJobOut(
-        id=job.id,
-        project_id=job.project_id,
-        team_id=job.team_id,
-        source_type=job.source_type,
-        source_id=job.source_id,
-        status=job.status,
-        attempts=job.attempts,
-        max_attempts=job.max_attempts,
-        created_at_epoch=epoch_ms(job.created_at),
-        completed_at_epoch=_epoch(job.completed_at),
-        failed_at_epoch=_epoch(job.failed_at),
-        last_error=_error_out(job.last_error),
-        payload=_payload_out(payload),
+        **msgspec.structs.asdict(_job_row_out(job, payload)),
         agent_event_id=job.agent_event_id,
         server_session_id=job.server_session_id,
         job_type=job.job_type,
@@ -357,9 +341,9 @@ def _known_job_out(job: KnownJob, payload: Payload | None = None) -> KnownJobOut
         source_run=job.source_run,
         outcome=job.outcome,
         outcome_reason=job.outcome_reason,
-        next_attempt_at_epoch=_epoch(job.next_attempt_at),
-        cancel_requested_at_epoch=_epoch(job.cancel_requested_at),
-        cancelled_at_epoch=_epoch(job.cancelled_at),
+        next_attempt_at_epoch=epoch_ms_or_none(job.next_attempt_at),
+        cancel_requested_at_epoch=epoch_ms_or_none(job.cancel_requested_at),
+        cancelled_at_epoch=epoch_ms_or_none(job.cancelled_at),
         updated_at_epoch=epoch_ms(job.updated_at),
     )
 
@@ -387,10 +371,6 @@ def _step_out(step: Step) -> StepOut:
         details=step.details,
         created_at_epoch=epoch_ms(step.created_at),
     )
-
-
-def _epoch(moment: datetime | None) -> int | None:
-    return None if moment is None else epoch_ms(moment)
 
 
 def _projects(request: Request) -> Projects:

@@ -12,10 +12,11 @@ from typing import Literal
 from uuid import UUID
 
 import msgspec
+from psycopg import errors
 
 from cmserver.access import audit
 from cmserver.access.model import Principal
-from cmserver.base.errors import Conflict
+from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
@@ -62,15 +63,18 @@ async def ask(conn: Conn, principal: Principal, target: Target, *, max_attempts:
         request_id=audit.request_id(),
         max_attempts=max_attempts,
     )
-    job = await operate.insert_reindex(
-        conn,
-        asker,
-        job_id=new_id(),
-        project_id=target.project_id,
-        source_id=target.source_id,
-        source_run=last.source_run + 1 if last else 1,
-        payload={"scope": target.scope},
-    )
+    try:
+        job = await operate.insert_reindex(
+            conn,
+            asker,
+            job_id=new_id(),
+            project_id=target.project_id,
+            source_id=target.source_id,
+            source_run=last.source_run + 1 if last else 1,
+            payload={"scope": target.scope},
+        )
+    except errors.ForeignKeyViolation as error:  # deleted since it was named
+        raise NotFound("There is no such project.") from error
     if job is None:  # somebody else has asked at the same moment
         last = await operate.last_reindex(conn, principal.team_id, target.project_id, target.source_id)
         if last is None:

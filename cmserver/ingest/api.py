@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Invalid, Issue, NotFound
+from cmserver.base.errors import Issue, NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, body, caller, convert, db, query
-from cmserver.base.ids import from_epoch_ms, parse_id
+from cmserver.base.http.wire import answer, batch, body, caller, convert, db, query
+from cmserver.base.ids import from_epoch_ms, named_id
 from cmserver.base.live import Hub
 from cmserver.base.redaction.clean import LARGE_BYTES, clean_aside, decode_json
 from cmserver.base.text import Key, Label, Text
@@ -131,7 +131,7 @@ async def post_session_start(request: Request) -> Response:
 async def post_session_end(request: Request) -> Response:
     """End a session and ask for its summary."""
     who = await caller(request, Principal)
-    session_id = parse_id(str(request.path_params["id"]).lower())
+    session_id = named_id(str(request.path_params["id"]))
     if session_id is None:
         raise NotFound(NO_SUCH)
     most = cast("int", request.app.state.job_max_attempts)
@@ -158,13 +158,9 @@ async def post_events_batch(request: Request) -> Response:
     who = await caller(request, Principal)
     options = query(request, EventsQuery)
     raw = await body(request)
-    items = decode_json(raw)
-    if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= BATCH_MOST:
-        message = f"A batch is a JSON array of 1 to {BATCH_MOST} events."
-        raise Invalid(message, [Issue("$", message)])
+    asked = batch(raw, EventIn, most=BATCH_MOST, of="events")
     large = len(raw) >= LARGE_BYTES
-    asked = [(f"$[{place}]", convert(item, EventIn, at=f"$[{place}]")) for place, item in enumerate(cast("list[object]", items))]
-    placed = [_Placed(at=at, event=one, size_bytes=_size(one) if large else 0) for at, one in asked]
+    placed = [_Placed(at=f"$[{place}]", event=one, size_bytes=_size(one) if large else 0) for place, one in enumerate(asked)]
     incoming = await _incoming(request, who, placed, options)
     return answer(BatchOut(events=await _recorded(request, who, incoming, options)), 201)
 
@@ -194,7 +190,7 @@ async def _project(request: Request, who: Principal, placed: _Placed) -> Project
     try:
         return await _projects(request).named_or_own(who, named, at=at)
     except NotFound as error:
-        if who.project_id is None and named is not None and parse_id(named) is None:
+        if who.project_id is None and named is not None and named_id(named) is None:
             return None
         raise NotFound(str(error), [Issue(at, str(error))]) from error
 

@@ -9,7 +9,7 @@ import msgspec
 from cmserver.access.model import Project
 
 LATEST_SECONDS = 30 * 86_400.0
-"""What waits for the end of its session is generated after so long even if nothing ever ends it."""
+"""What waits for the end of its session is generated after so long even if nothing ever ends it; a lane's release says the same."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

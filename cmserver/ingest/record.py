@@ -36,6 +36,10 @@ _PROJECT_GONE = "There is no such project."
 SESSION_GONE = "There is no such session in this project."
 
 
+class _GoneError(Exception):
+    """A session, or the event that this one repeats, has just been erased."""
+
+
 class Recorder:
     """Stores events. One per process: it remembers which session an agent's id means."""
 
@@ -70,8 +74,8 @@ class Recorder:
     async def _record_patiently(self, principal: Principal, incoming: Sequence[Incoming], *, at_once: bool) -> list[Recorded]:
         try:
             return await self._record(principal, incoming, at_once=at_once)
-        except (errors.ForeignKeyViolation, errors.InsufficientPrivilege):
-            # A session or project was deleted while we remembered it.
+        except (errors.ForeignKeyViolation, errors.InsufficientPrivilege, _GoneError):
+            # It was deleted while we remembered it.
             self._sessions.clear()
             self._looked_up.clear()
         try:
@@ -79,6 +83,8 @@ class Recorder:
         except errors.ForeignKeyViolation as error:
             named = error.diag.constraint_name or ""
             raise NotFound(SESSION_GONE if named.startswith(_SESSION_KEY) else _PROJECT_GONE) from error
+        except _GoneError as error:
+            raise NotFound(SESSION_GONE) from error
         except errors.InsufficientPrivilege as error:
             # Another team's session: its lane is there, and row-level security does not let us touch it.
             raise NotFound(SESSION_GONE) from error
@@ -126,6 +132,8 @@ class Recorder:
         async with self._db.tenant(principal.team_id) as conn:
             stored = await events.by_keys(conn, principal.team_id, keys)
             jobs = await generation.jobs_of_events(conn, principal.team_id, [event.id for event in stored])
+        if len(stored) < len(keys):
+            raise _GoneError
         known = zip(keys, stored, strict=True)
         return {key: Recorded(event=event, job=jobs.get(event.id), is_new=False) for key, event in known}
 
@@ -245,7 +253,7 @@ async def _write_in_sessions(conn: Conn, asker: Asker, rows: Sequence[Row]) -> l
     """Sessions come before the events in the order of locks."""
     for session_id in sorted({row.server_session_id for row in rows if _needs_session(row) and row.server_session_id}):
         if await sessions.lock(conn, asker.team_id, session_id) is None:
-            raise NotFound(SESSION_GONE)
+            raise _GoneError
     written = await repository.ingest(conn, asker, rows)
     new = {one.id for one in written}
     for session_id in sorted(

@@ -41,7 +41,7 @@ async def end(
     Ended again without anything new in between, it gives the same job; after new events or prompts, the summary of a new run.
     """
     session = await sessions.lock(conn, principal.team_id, session_id)
-    if session is None or principal.project_id not in {None, session.project_id}:
+    if session is None or not principal.sees(session.project_id):
         raise NotFound(NO_SUCH)
     last = await generation.last_summary_job(conn, principal.team_id, session.project_id, session_id)
     if last is not None and not await generation.news_since(conn, principal.team_id, session_id, last.id):
@@ -80,7 +80,7 @@ async def end_if_idle(conn: Conn, named: SessionOfTeam, *, idle_seconds: float, 
 
 async def _end(conn: Conn, asker: Asker, session: Session, last: Job | None, source_adapter: str) -> tuple[Session, Job]:
     """With a new summary; the caller holds the session's lock. Wakes the lane, also one that waits for this end."""
-    ended = await sessions.end(conn, asker.team_id, session.id)
+    ended = await sessions.end(conn, asker.team_id, session.id, anew=True)
     run = last.source_run + 1 if last else 1
     key = job_key(
         team_id=asker.team_id,

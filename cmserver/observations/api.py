@@ -12,9 +12,10 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Invalid, Issue, NotFound
+from cmserver.base.errors import Issue, NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, body, caller, convert, db, query
+from cmserver.base.http.wire import answer, batch, body, caller, convert, db, query
+from cmserver.base.paging import Limit
 from cmserver.base.redaction.clean import decode_json
 from cmserver.base.text import Key
 from cmserver.events import read as events
@@ -31,7 +32,7 @@ from cmserver.observations.model import (
     Scope,
 )
 from cmserver.observations.tidy import tidy, tidy_correction
-from cmserver.observations.wire import ObservationOut, observation_out, source_out
+from cmserver.observations.wire import DeletedOut, ObservationOut, observation_out, source_out
 from cmserver.observations.write import correct, delete, write
 
 BATCH_MOST = 500
@@ -45,7 +46,7 @@ class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     kind: Kind | None = None
     type: ObservationType | None = None
     scope: Scope | None = None
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    limit: Limit = 50
     cursor: str | None = None
 
 
@@ -105,13 +106,6 @@ class ManyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     observations: list[ObservationOut]
 
 
-class DeletedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """It is gone."""
-
-    id: UUID
-    deleted: bool = True
-
-
 class OfEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """What was drawn from an event; an empty list as long as, or because, nothing was."""
 
@@ -123,9 +117,7 @@ async def get_observations(request: Request) -> Response:
     """A page of observations, newest first."""
     who = await caller(request, Principal)
     asked = query(request, ListQuery)
-    project_id = who.project_id
-    if asked.project is not None:
-        project_id = (await cast("Projects", request.app.state.projects).find(who, asked.project)).id
+    project_id = await cast("Projects", request.app.state.projects).within(who, asked.project)
     async with db(request).tenant(who.team_id) as conn:
         page = await read.page(
             conn,
@@ -172,11 +164,7 @@ async def post_observations_batch(request: Request) -> Response:
     """Write up to 500 observations by hand, all or none."""
     who = await caller(request, Principal)
     raw = await body(request)
-    items = decode_json(raw)
-    if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= BATCH_MOST:
-        message = f"A batch is a JSON array of 1 to {BATCH_MOST} observations."
-        raise Invalid(message, [Issue("$", message)])
-    asked = [convert(item, ObservationIn, at=f"$[{place}]") for place, item in enumerate(cast("list[object]", items))]
+    asked = batch(raw, ObservationIn, most=BATCH_MOST, of="observations")
     given = [await _manual(request, who, one, f"$[{place}]", len(raw)) for place, one in enumerate(asked)]
     made = await db(request).in_tenant(who.team_id, lambda conn: write(conn, who, given))
     return answer(ManyOut(observations=[observation_out(one) for one in made]), 201)
@@ -207,7 +195,7 @@ async def _manual(request: Request, who: Principal, asked: ObservationIn, at: st
     try:
         project = await projects.named_or_own(who, asked.project, at=f"{at}.project")
     except NotFound as error:
-        raise NotFound(str(error) if at == "$" else f"{error} (At {at}.project.)") from error
+        raise NotFound(str(error), [] if at == "$" else [Issue(f"{at}.project", str(error))]) from error
     given = Manual(
         project_id=project.id,
         server_session_id=asked.session_id,

@@ -12,7 +12,7 @@ from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base import paging
 from cmserver.base.errors import NotFound
-from cmserver.base.ids import parse_id
+from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.observations import repository
 from cmserver.observations.model import EventLink, Observation, ObservationSource
@@ -61,10 +61,9 @@ async def page(
         before=before,
         before_id=before_id,
     )
-    shown = rows[:limit]
+    shown, more = paging.page(rows, limit, lambda one: (one.created_at, one.id))
     await served(conn, principal, project_id, "list", shown)
-    more = len(rows) > limit
-    return Page(observations=shown, next_cursor=paging.cursor(shown[-1].created_at, shown[-1].id) if more else None)
+    return Page(observations=shown, next_cursor=more)
 
 
 async def one(conn: Conn, principal: Principal, named: str) -> tuple[Observation, list[ObservationSource]]:
@@ -74,7 +73,7 @@ async def one(conn: Conn, principal: Principal, named: str) -> tuple[Observation
     but not what it was drawn from.
     """
     found = await find(conn, principal, named)
-    is_own = principal.project_id in (None, found.project_id)
+    is_own = principal.sees(found.project_id)
     sources = await repository.sources(conn, principal.team_id, [found.id]) if is_own else []
     await served(conn, principal, found.project_id, "get", [found])
     return found, sources
@@ -83,7 +82,7 @@ async def one(conn: Conn, principal: Principal, named: str) -> tuple[Observation
 async def find(conn: Conn, principal: Principal, named: str) -> Observation:
     """The observation of that id or number, or NotFound; leaves no trace, so its text must not be shown."""
     found = await _named(conn, principal.team_id, named)
-    if found is None or not (principal.project_id in (None, found.project_id) or found.scope == "team"):
+    if found is None or not (principal.sees(found.project_id) or found.scope == "team"):
         raise NotFound(NO_SUCH)
     return found
 
@@ -110,5 +109,5 @@ async def served(conn: Conn, principal: Principal, project_id: UUID | None, via:
 async def _named(conn: Conn, team_id: UUID, named: str) -> Observation | None:
     if number := _NUMBER.fullmatch(named):
         return await repository.by_number(conn, team_id, int(number[1]))
-    observation_id = parse_id(named.lower())
+    observation_id = named_id(named)
     return await repository.by_id(conn, team_id, observation_id) if observation_id else None

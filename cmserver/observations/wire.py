@@ -71,9 +71,16 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     generation_key: str | UnsetType | None = UNSET
 
 
-def kind_shown(one: Observation) -> str:
+class DeletedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """It is gone."""
+
+    id: UUID
+    deleted: bool = True
+
+
+def kind_shown(kind: str, type_: str) -> str:
     """The type of a generated observation; `summary` or `manual` for the others."""
-    return one.type if one.kind == "observation" else one.kind
+    return type_ if kind == "observation" else kind
 
 
 def source_out(source: ObservationSource | EventLink) -> SourceOut:
@@ -101,7 +108,7 @@ def observation_out(
         project_id=one.project_id,
         team_id=one.team_id,
         server_session_id=one.server_session_id,
-        kind=kind_shown(one),
+        kind=kind_shown(one.kind, one.type),
         observation_kind=one.kind,
         type=one.type,
         scope=one.scope,

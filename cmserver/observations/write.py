@@ -13,6 +13,7 @@ from psycopg import errors
 
 from cmserver.access import announce, audit
 from cmserver.access.model import Principal
+from cmserver.access.projects import NO_SUCH as NO_SUCH_PROJECT
 from cmserver.base.errors import Forbidden, Invalid, Issue, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
@@ -104,7 +105,7 @@ async def delete(conn: Conn, principal: Principal, named: str) -> UUID:
 async def _own(conn: Conn, principal: Principal, named: str) -> Observation:
     """Locked. Forbidden where the key may only read it, being bound to another project."""
     found = await read.find(conn, principal, named)
-    if principal.project_id not in {None, found.project_id}:
+    if not principal.sees(found.project_id):
         raise Forbidden("This is shared by another project of the team: a key that is bound to a project may only read it.")
     locked = await repository.lock(conn, principal.team_id, found.id)
     if locked is None:
@@ -119,13 +120,14 @@ async def _check_places(conn: Conn, principal: Principal, given: Sequence[Manual
     project_of = await sessions.projects_of(conn, principal.team_id, named) if named else {}
     for one in given:
         if one.project_id not in held:
-            raise NotFound(_at("There is no such project.", one, "project"))
+            raise _missing(NO_SUCH_PROJECT, one, "project")
         if one.server_session_id and project_of.get(one.server_session_id) != one.project_id:
-            raise NotFound(_at("There is no such session in this project.", one, "sessionId"))
+            raise _missing("There is no such session in this project.", one, "sessionId")
 
 
-def _at(message: str, one: Manual, field: str) -> str:
-    return message if one.at == "$" else f"{message} (At {one.at}.{field}.)"
+def _missing(message: str, one: Manual, field: str) -> NotFound:
+    """In a batch it says where; of one by itself the sentence is enough, and not every door calls the field so."""
+    return NotFound(message, [] if one.at == "$" else [Issue(f"{one.at}.{field}", message)])
 
 
 def _new(one: Manual) -> NewObservation:

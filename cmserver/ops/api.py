@@ -119,7 +119,7 @@ class ProviderOut(msgspec.Struct, frozen=True, kw_only=True):
     pauses: list[PauseOut]
 
 
-class TeamOut(msgspec.Struct, frozen=True, kw_only=True):
+class OwnTeamOut(msgspec.Struct, frozen=True, kw_only=True):
     """The key's team."""
 
     id: UUID
@@ -139,7 +139,7 @@ class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     workers: int
     queue_lanes: list[LaneOut]
     provider: ProviderOut | UnsetType = UNSET
-    team: TeamOut | UnsetType = UNSET
+    team: OwnTeamOut | UnsetType = UNSET
     queue: QueueOut | UnsetType = UNSET
 
 
@@ -180,7 +180,7 @@ async def get_info(request: Request) -> Response:
     )
     if who is not None:
         provider = ProviderOut(name=settings.provider, pauses=[_pause_out(pause) for pause in pauses])
-        info = msgspec.structs.replace(info, provider=provider, team=TeamOut(id=who.team_id, name=who.team_name))
+        info = msgspec.structs.replace(info, provider=provider, team=OwnTeamOut(id=who.team_id, name=who.team_name))
     if who is not None and who.may("jobs:read"):
         async with db(request).tenant(who.team_id) as conn:
             counts = await queue.queue_counts(conn, who.team_id, who.project_id)

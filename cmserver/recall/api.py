@@ -14,6 +14,7 @@ from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query, read
 from cmserver.base.ids import epoch_ms
+from cmserver.base.paging import Limit
 from cmserver.base.text import Key, Text
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import ObservationOut, kind_shown, observation_out
@@ -44,7 +45,7 @@ class ContextQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """GET /v1/context. `format=text`, or a request that accepts text/plain, gives only the text."""
 
     project: Key | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+    limit: Limit = 50
     format: Literal["json", "text"] | None = None
 
 
@@ -119,7 +120,7 @@ def _shown(hits: list[Hit]) -> list[ObservationOut]:
 def _line(one: Observation) -> LineOut:
     return LineOut(
         number=one.number,
-        type=kind_shown(one),
+        type=kind_shown(one.kind, one.type),
         title=title_shown(one),
         created_at_epoch=epoch_ms(one.created_at),
         read_tokens=tokens_shown(one),

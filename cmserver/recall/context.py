@@ -96,7 +96,7 @@ def _text(
 def _line(one: Observation, now: datetime) -> str:
     at = one.created_at.astimezone(now.tzinfo)
     shared = " (of the whole team)" if one.scope == "team" else ""
-    return f"#{one.number} {at:%H:%M} {kind_shown(one)} {title_shown(one)}{shared} ~{tokens_shown(one)}"
+    return f"#{one.number} {at:%H:%M} {kind_shown(one.kind, one.type)} {title_shown(one)}{shared} ~{tokens_shown(one)}"
 
 
 def _summary(one: Observation, now: datetime) -> str:

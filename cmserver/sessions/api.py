@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import cast
 
 import msgspec
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query
+from cmserver.base.paging import Limit
 from cmserver.base.text import Label, Text
 from cmserver.sessions import read
 from cmserver.sessions.wire import SessionOut, session_out
@@ -23,7 +24,7 @@ class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     project: Text | None = None
     active: bool | None = None
     platform: Label | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+    limit: Limit = 50
     cursor: str | None = None
 
 
@@ -44,9 +45,7 @@ async def get_sessions(request: Request) -> Response:
     """A page of sessions, newest first."""
     who = await caller(request, Principal)
     asked = query(request, ListQuery)
-    project_id = who.project_id
-    if asked.project is not None:
-        project_id = (await cast("Projects", request.app.state.projects).find(who, asked.project)).id
+    project_id = await cast("Projects", request.app.state.projects).within(who, asked.project)
     async with db(request).tenant(who.team_id) as conn:
         page = await read.page(
             conn,

@@ -9,7 +9,7 @@ import msgspec
 from cmserver.access.model import Principal
 from cmserver.base import paging
 from cmserver.base.errors import NotFound
-from cmserver.base.ids import parse_id
+from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.sessions import repository
 from cmserver.sessions.model import Session
@@ -46,15 +46,14 @@ async def page(
         before_id=before_id,
         limit=limit + 1,
     )
-    shown = rows[:limit]
-    more = len(rows) > limit
-    return Page(sessions=shown, next_cursor=paging.cursor(shown[-1].started_at, shown[-1].id) if more else None)
+    shown, more = paging.page(rows, limit, lambda one: (one.started_at, one.id))
+    return Page(sessions=shown, next_cursor=more)
 
 
 async def one(conn: Conn, principal: Principal, named: str) -> Session:
     """The session of that id; NotFound also when it belongs to a project that the key may not see."""
-    session_id = parse_id(named.lower())
+    session_id = named_id(named)
     session = await repository.by_id(conn, principal.team_id, session_id) if session_id else None
-    if session is None or principal.project_id not in (None, session.project_id):
+    if session is None or not principal.sees(session.project_id):
         raise NotFound(NO_SUCH)
     return session

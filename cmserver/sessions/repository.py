@@ -60,7 +60,10 @@ LOCK = Query(
 END = Query(
     Session,
     """
-    UPDATE server_sessions SET ended_at = coalesce(ended_at, now()), idle_from = NULL, updated_at = now()
+    UPDATE server_sessions
+       SET ended_at = CASE WHEN %(anew)s OR ended_at IS NULL THEN now() ELSE ended_at END,
+           updated_at = CASE WHEN %(anew)s OR ended_at IS NULL THEN now() ELSE updated_at END,
+           idle_from = NULL
      WHERE id = %(id)s AND team_id = %(team_id)s
     RETURNING id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
               generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
@@ -227,8 +230,9 @@ async def lock(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
     return await LOCK.first(conn, id=session_id, team_id=team_id)
 
 
-async def end(conn: Conn, team_id: UUID, session_id: UUID) -> Session:
-    return await END.one(conn, id=session_id, team_id=team_id)
+async def end(conn: Conn, team_id: UUID, session_id: UUID, *, anew: bool = False) -> Session:
+    """Ended now; one that had ended already keeps its time, unless something has happened in it since: then it ends `anew`."""
+    return await END.one(conn, id=session_id, team_id=team_id, anew=anew)
 
 
 async def resume(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:

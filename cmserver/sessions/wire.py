@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.base.ids import epoch_ms
+from cmserver.base.ids import epoch_ms, epoch_ms_or_none
 from cmserver.sessions.model import Session
 
 
@@ -44,8 +44,8 @@ def session_out(session: Session) -> SessionOut:
         generation_status=session.generation_status,
         metadata=session.metadata,
         started_at_epoch=epoch_ms(session.started_at),
-        ended_at_epoch=epoch_ms(session.ended_at) if session.ended_at else None,
-        last_generated_at_epoch=epoch_ms(session.last_generated_at) if session.last_generated_at else None,
+        ended_at_epoch=epoch_ms_or_none(session.ended_at),
+        last_generated_at_epoch=epoch_ms_or_none(session.last_generated_at),
         created_at_epoch=epoch_ms(session.created_at),
         updated_at_epoch=epoch_ms(session.updated_at),
     )

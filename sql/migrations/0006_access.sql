@@ -30,17 +30,22 @@ ALTER TABLE projects
 ALTER TABLE api_keys
     ADD COLUMN last_used_at        timestamptz,
     ADD COLUMN replaced_by         uuid,
+    ADD COLUMN counts_as           uuid,
     ADD COLUMN requests_per_minute integer CHECK (requests_per_minute > 0),
     ADD COLUMN events_per_month    bigint CHECK (events_per_month >= 0);
 
 DROP INDEX audit_log_scope;
 CREATE INDEX audit_log_team ON audit_log (team_id, id);
 CREATE INDEX audit_log_project ON audit_log (project_id, id) WHERE project_id IS NOT NULL;
+-- What is done by the thousand is soon found among the newest rows; what is seldom done would be looked for in all of them.
+CREATE INDEX audit_log_seldom ON audit_log (team_id, action, id)
+    WHERE action <> ALL (ARRAY['events.received', 'jobs.queued', 'generation.started', 'observations.generated', 'observations.served']);
 
 COMMENT ON COLUMN teams.generation_policy IS 'When observations are made of the team''s events, and of which never; a project may say it for itself.';
 COMMENT ON COLUMN teams.requests_per_minute IS 'For all keys of the team together; NULL for no limit. Set by the operator only.';
 COMMENT ON COLUMN teams.events_per_month IS 'For all keys of the team together; NULL for no limit. Set by the operator only.';
 COMMENT ON COLUMN api_keys.last_used_at IS 'Known to the minute: it is not written with each request.';
+COMMENT ON COLUMN api_keys.counts_as IS 'The key whose limits and usage this one goes on with: the first that was rotated into it; NULL for its own. Or any key could escape its limits by rotating itself.';
 COMMENT ON COLUMN api_keys.replaced_by IS 'The key that a rotation has put in its place.';
 
 GRANT INSERT, UPDATE, DELETE ON teams TO cmserver_tenant;

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from psycopg.rows import dict_row
 from structlog.testing import capture_logs
 
 from cmserver.access import announce, keys, repository
@@ -22,6 +21,7 @@ from cmserver.base.errors import Forbidden, RateLimited, Unauthenticated
 from cmserver.base.live import Hub
 from cmserver.base.sql import Conn
 from tests.conftest import Cast, mint
+from tests.rows import rows
 
 ENOUGH_SECONDS = 15
 
@@ -73,9 +73,7 @@ async def change(db: Db, team_id: UUID, *hubs: Hub) -> None:
 
 
 async def denied(db: Db) -> list[dict[str, object]]:
-    async with db.system() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute("SELECT * FROM audit_log WHERE action = 'access.denied' ORDER BY id")
-        return await cursor.fetchall()
+    return await rows(db, "SELECT * FROM audit_log WHERE action = 'access.denied' ORDER BY id")
 
 
 async def test_no_key_and_every_kind_of_bad_key(db: Db, cast: Cast, authenticate: Authenticator):

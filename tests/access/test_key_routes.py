@@ -10,8 +10,9 @@ import pytest
 from cmserver.access import keys
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
-from tests.access.tools import Api, audited, everything, rows
+from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
+from tests.rows import rows
 
 DAY_SECONDS = 86_400
 
@@ -34,6 +35,15 @@ async def test_a_key_as_claude_mem_asks_for_it(client: httpx.AsyncClient, cast: 
     assert (await reader.get("/projects")).status_code == 200
     assert (await reader.get("/keys")).status_code == 403
     assert await audited(db, "key.") == [("key.created", made["id"])]
+
+
+async def test_a_key_is_found_by_its_id_in_either_case(client: httpx.AsyncClient, cast: Cast):
+    alice = Api(client, cast.alice.key)
+    made = await alice.made()
+
+    found = await alice.get(f"/keys/{made['id'].upper()}")
+
+    assert found.json()["key"]["id"] == made["id"]
 
 
 async def test_the_text_of_a_key_is_told_once_and_stored_nowhere(client: httpx.AsyncClient, cast: Cast, db: Db):
@@ -135,11 +145,13 @@ async def test_without_a_limit_of_its_own_a_key_may_make_one_without(client: htt
     assert (key["requestsPerMinute"], key["eventsPerMonth"]) == (None, None)
 
 
+@pytest.mark.parametrize("field", ["project", "projectId"])
 @pytest.mark.parametrize("named", ["github.com/acme/orders", "git@github.com:acme/orders.git", "orders", "id"])
-async def test_a_key_is_bound_to_a_project_by_any_of_its_names(client: httpx.AsyncClient, cast: Cast, named: str):
+async def test_a_key_is_bound_to_a_project_by_any_of_its_names(client: httpx.AsyncClient, cast: Cast, named: str, field: str):
+    """By the other bodies' word, too: were it left unread, the key would be for the whole team."""
     project_id = str(cast.alice.project.id)
 
-    made = await Api(client, cast.alice.key).made(project=project_id if named == "id" else named)
+    made = await Api(client, cast.alice.key).made(**{field: project_id if named == "id" else named})
 
     assert made["key"]["projectId"] == project_id
     assert [one["id"] for one in (await Api(client, made["apiKey"]).get("/projects")).json()["projects"]] == [project_id]
@@ -149,8 +161,9 @@ async def test_a_key_is_bound_to_no_project_that_is_not_there(client: httpx.Asyn
     before = await everything(db)
 
     for named in (str(cast.charlie.project.id), str(new_id()), "nothing"):
-        response = await Api(client, cast.alice.key).post("/keys", project=named)
-        assert (response.status_code, response.json()["message"]) == (404, "There is no such project.")
+        for field in ("project", "projectId"):
+            response = await Api(client, cast.alice.key).post("/keys", **{field: named})
+            assert (response.status_code, response.json()["message"]) == (404, "There is no such project.")
     assert await everything(db) == before
 
 

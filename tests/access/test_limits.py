@@ -161,6 +161,26 @@ async def test_a_key_may_make_a_minute_s_worth_at_once_and_then_one_as_often_as_
     assert await admitted(meter, alice, 5) == 3
 
 
+@pytest.mark.parametrize("told_after", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("a_minute", [6, 30, 600])
+async def test_who_waits_as_long_as_he_is_told_gets_in(
+    db: Db, cast: Cast, meter: Meter, clock: Clock, a_minute: int, told_after: float
+):
+    """Whenever the process tells the database meanwhile, and also when his requests do not come at the full second."""
+    alice = limited(cast.alice, requests=a_minute)
+    assert await admitted(meter, alice, a_minute + 1) == a_minute
+    await later(db, 0.3, clock)
+
+    for _ in range(3):
+        await admitted(meter, alice, a_minute)
+        with pytest.raises(RateLimited) as refused:
+            await meter.admit(alice, "jobs:read")
+        await later(db, told_after, clock)
+        await meter.flush()
+        await later(db, refused.value.retry_after_seconds - told_after, clock)
+        await meter.admit(alice, "jobs:read")
+
+
 async def test_a_team_s_limit_is_for_all_its_keys_together(db: Db, cast: Cast, meter: Meter, clock: Clock):
     alice, bob = limited(cast.alice, team_requests=4), limited(cast.bob, requests=3, team_requests=4)
 
@@ -374,6 +394,17 @@ async def test_usage_of_a_team_that_is_gone_is_dropped(db: Db, cast: Cast, meter
     assert await counted(db, "requests") == 1
 
 
+async def test_and_keeps_nobody_else_s_from_being_told(db: Db, cast: Cast, meter: Meter):
+    await admitted(meter, cast.charlie.principal, 1)
+    await admitted(meter, cast.alice.principal, 1)
+    async with db.system() as conn:
+        await conn.execute("DELETE FROM teams WHERE id = %s", [cast.charlie.team_id])
+
+    await meter.flush()
+
+    assert await value(db, "SELECT sum(amount) FROM usage_counters WHERE team_id = %s", cast.alice.team_id) == 1
+
+
 async def test_when_a_key_was_last_used_is_written_once_a_minute(db: Db, cast: Cast, meter: Meter, clock: Clock):
     last_used = "SELECT last_used_at FROM api_keys WHERE id = %s"
     alice = cast.alice.principal
@@ -502,3 +533,26 @@ async def test_the_month_s_usage_is_shown_to_the_team_and_to_a_bound_key_only_it
 def meter_of(app: Frame) -> Meter:
     assert isinstance(app.state.meter, Meter)
     return app.state.meter
+
+
+async def test_a_key_does_not_escape_its_limits_by_rotating_itself(client: httpx.AsyncClient, cast: Cast, db: Db):
+    async with db.system() as conn:
+        first = await keys.mint(
+            conn, cast.alice.team_id, scopes=["memories:write"], actor_id="hook", requests_per_minute=60, events_per_month=2
+        )
+    text, statuses, used = first.text, list[int](), [first.id]
+
+    for _ in range(3):
+        headers = {"X-Api-Key": text}
+        event = {"projectId": "orders", "eventType": "tool_use", "payload": {"n": len(statuses)}}
+        statuses.append((await client.post("/v1/events", json=event, headers=headers)).status_code)
+        rotated = await client.post(f"/v1/keys/{used[-1]}/rotate", json={"overlapSeconds": 0}, headers=headers)
+        text = rotated.json()["apiKey"]
+        used.append(UUID(rotated.json()["id"]))
+
+    assert statuses == [201, 201, 402]
+    async with db.system() as conn, conn.cursor(row_factory=scalar_row) as cursor:
+        await cursor.execute("SELECT id FROM rate_limits")
+        assert await cursor.fetchall() == [first.id], "one bucket for all of them"
+        await cursor.execute("SELECT DISTINCT counts_as FROM api_keys WHERE id = ANY (%s) AND counts_as IS NOT NULL", [used])
+        assert await cursor.fetchall() == [first.id]

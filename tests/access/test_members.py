@@ -9,9 +9,11 @@ import httpx
 import pytest
 
 from cmserver.access.bootstrap import bootstrap
+from cmserver.access.keys import manage
 from cmserver.base.db import Db
-from tests.access.tools import Api, audited, everything, rows
+from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
+from tests.rows import rows
 
 
 async def test_somebody_becomes_a_member_and_then_an_owner(client: httpx.AsyncClient, cast: Cast, db: Db):
@@ -70,6 +72,31 @@ async def test_whoever_is_removed_has_no_working_key_left(client: httpx.AsyncCli
     assert [member["userId"] for member in (await alice.get("/teams/blue/members")).json()["members"]] == ["alice"]
     assert (await audited(db, "member.removed")) == [("member.removed", "bob")]
     assert len(await audited(db, "key.revoked")) == 2
+
+
+@pytest.mark.parametrize("act", ["rotates", "makes"])
+async def test_nor_one_that_their_key_is_just_making(client: httpx.AsyncClient, cast: Cast, db: Db, act: str):
+    alice, bob = Api(client, cast.alice.key), cast.bob.principal
+    assert bob.key_id is not None
+    await alice.put("/teams/blue/members/bob", role="member")
+    async with db.tenant(bob.team_id) as conn:
+        if act == "rotates":
+            made = await manage.rotate(conn, bob, bob.key_id, overlap_seconds=60)
+        else:
+            made = await manage.create(conn, bob, manage.Wanted(scopes=["admin"]), usual_requests_per_minute=None)
+
+        removing = asyncio.create_task(alice.delete("/teams/blue/members/bob"))
+
+        await until_it_waits_for_a_lock(db, removing)
+    assert (await removing).json()["revokedKeys"] == 2
+    assert (await Api(client, made.text).get("/teams")).status_code == 403
+
+
+async def until_it_waits_for_a_lock(db: Db, act: asyncio.Task[httpx.Response]) -> None:
+    waits = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    while not await rows(db, waits):
+        assert not act.done(), "it did not wait"
+        await asyncio.sleep(0.01)
 
 
 async def test_the_last_owner_stays(client: httpx.AsyncClient, cast: Cast, db: Db):

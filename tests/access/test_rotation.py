@@ -6,8 +6,9 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from tests.access.tools import Api, audited, everything, rows
+from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
+from tests.rows import rows
 
 DAY_MS = 86_400_000
 KEPT = ("name", "actorId", "projectId", "scopes", "requestsPerMinute", "eventsPerMonth", "expiresAtEpoch")

@@ -9,8 +9,9 @@ from cmserver.access.authenticate import Authenticator
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden
 from cmserver.base.ids import new_id
-from tests.access.tools import Api, audited, everything, rows
+from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
+from tests.rows import rows
 
 NO_SUCH_TEAM = {"error": "NotFound", "message": "There is no such team."}
 

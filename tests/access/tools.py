@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-from psycopg.rows import dict_row
 
 from cmserver.base.db import Db
+from tests.rows import rows
 
 ENOUGH_SECONDS = 15
 
@@ -39,12 +39,6 @@ class Api:
         response = await self.post("/keys", **body)
         assert response.status_code == 201, response.text
         return response.json()
-
-
-async def rows(db: Db, statement: str, *params: object) -> list[dict[str, Any]]:
-    async with db.system() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(statement, params)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        return await cursor.fetchall() if cursor.description else []
 
 
 async def everything(db: Db) -> list[dict[str, Any]]:

@@ -24,6 +24,17 @@ def test_without_a_cursor_a_list_begins_at_the_newest():
     assert paging.place(None) == paging.place_by_name(None) == (None, None)
 
 
+def test_a_page_has_a_cursor_only_where_there_is_more():
+    rows = [(MOMENT, new_id()) for _ in range(3)]
+
+    first, cursor = paging.page(rows, 2, lambda row: row)
+    whole, end = paging.page(rows, 3, lambda row: row)
+
+    assert (first, paging.place(cursor)) == (rows[:2], rows[1])
+    assert (whole, end) == (rows, None)
+    assert paging.page(rows[:0], 3, lambda row: row) == ([], None)
+
+
 @pytest.mark.parametrize("wrong", ["", "x", "AAAA", "é", "=" * 8, "_" * 44, paging.cursor(MOMENT, "bob")])
 def test_what_is_no_cursor_is_refused_by_its_path(wrong: str):
     with pytest.raises(Invalid) as refused:

@@ -67,6 +67,7 @@ def _paths(crowd: Crowd, client: httpx.Client) -> dict[str, str]:
         "GET /v1/keys": "/v1/keys",
         "GET /v1/audit": "/v1/audit",
         "GET /v1/audit?project=": f"/v1/audit?project={project}",
+        "GET /v1/audit?action=key.created": "/v1/audit?action=key.created",
         "GET /v1/usage": "/v1/usage",
         "GET /v1/context": f"/v1/context?project={project}",
     }

@@ -10,7 +10,7 @@ from httpx import AsyncClient
 
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
-from tests.conftest import Cast, mint
+from tests.conftest import Cast, bound_to, mint
 from tests.make import Make
 
 Json = dict[str, Any]
@@ -127,12 +127,11 @@ async def test_a_deleted_memory_is_gone(client: AsyncClient, cast: Cast):
 
 
 async def test_a_stranger_and_a_key_of_another_project_have_no_part_in_it(client: AsyncClient, cast: Cast, db: Db):
-    billing = (await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)).json()["project"]
-    _, bound = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=UUID(billing["id"]))
+    bound = await bound_to(db, cast.alice, "billing")
     project = str(cast.alice.project.id)
     memory = await keep(client, cast.alice.headers, projectId=project, content="x")
 
-    for headers in (cast.charlie.headers, {"X-Api-Key": bound}):
+    for headers in (cast.charlie.headers, bound.headers):
         for method in ("GET", "DELETE"):
             told: list[Json] = []
             for named in (memory["id"], memory["number"], new_id()):

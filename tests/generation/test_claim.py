@@ -17,11 +17,6 @@ _WAITING_FOR_A_LOCK = "SELECT count(*) FROM pg_stat_activity WHERE datname = cur
 
 
 @pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
-
-
-@pytest.fixture
 async def hand(outbox: Outbox) -> Hand:
     return await outbox.hand(Scripted())
 

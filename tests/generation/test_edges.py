@@ -24,11 +24,6 @@ from tests.conftest import Cast
 from tests.generation.tools import Hand, Outbox, Scripted, completion, each_observed
 
 
-@pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
-
-
 async def _crash_after_the_answer(outbox: Outbox, hand: Hand, claim: Claim) -> None:
     """Run the batch until its answer is stored, and no further; then the worker is dead."""
     stored = asyncio.Event()

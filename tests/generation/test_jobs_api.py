@@ -15,7 +15,7 @@ from cmserver.base.live import Hub
 from cmserver.generation.bell import CANCEL, Bell
 from cmserver.generation.operate import read
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
-from tests.conftest import Cast, mint
+from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 
 ROW = {
@@ -47,11 +47,6 @@ MORE = {
 }
 
 
-@pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
-
-
 def refusing(_: Prompt) -> Completion:
     raise ProviderError(FailureKind.REFUSED, "The model refused.")
 
@@ -66,16 +61,6 @@ async def get(client: httpx.AsyncClient, cast: Cast, path: str, **params: Any) -
     response = await client.get(path, headers=cast.alice.headers, params=params)
     assert response.status_code == 200, response.text
     return response.json()
-
-
-async def other_project(db: Db, cast: Cast) -> UUID:
-    other = uuid4()
-    async with db.system() as conn:
-        await conn.execute(
-            "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'github.com/acme/other', 'other')",
-            [other, cast.alice.team_id],
-        )
-    return other
 
 
 async def test_a_list_has_the_shape_that_clients_of_claude_mem_know(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
@@ -135,7 +120,7 @@ async def test_filters_choose(client: httpx.AsyncClient, outbox: Outbox, cast: C
     await outbox.put(2)
     await outbox.rows("UPDATE observation_generation_jobs SET created_at = now() - interval '2 days'")
     await client.post("/v1/reindex", headers=cast.alice.headers, json={"project": "orders"})
-    await other_project(db, cast)
+    await bound_to(db, cast.alice, "github.com/acme/other")
 
     async def found(**params: str) -> list[str]:
         return [job["sourceType"] for job in (await get(client, cast, "/v1/jobs", **params))["jobs"]]
@@ -370,7 +355,7 @@ async def test_a_stranger_and_a_key_of_another_project_find_no_job(
     client: httpx.AsyncClient, outbox: Outbox, cast: Cast, db: Db, method: str, path: str
 ):
     job_id = await one_job(outbox)
-    _, elsewhere = await mint(db, cast.alice.team_id, "elsewhere", scopes=["*"], project_id=await other_project(db, cast))
+    elsewhere = (await bound_to(db, cast.alice, "other")).key
 
     for key in (cast.charlie.key, elsewhere):
         theirs = await client.request(method, f"/v1/jobs/{job_id}{path}", headers={"X-Api-Key": key, "X-Request-Id": "1"})
@@ -384,9 +369,8 @@ async def test_a_stranger_and_a_key_of_another_project_find_no_job(
 
 async def test_a_key_of_one_project_sees_and_counts_only_its_jobs(client: httpx.AsyncClient, outbox: Outbox, cast: Cast, db: Db):
     await outbox.put(2)
-    other = await other_project(db, cast)
-    _, elsewhere = await mint(db, cast.alice.team_id, "elsewhere", scopes=["*"], project_id=other)
-    headers = {"X-Api-Key": elsewhere}
+    elsewhere = await bound_to(db, cast.alice, "other")
+    headers, other = elsewhere.headers, elsewhere.project.id
 
     for path in ("/v1/jobs", "/v1/teams/blue/jobs", f"/v1/projects/{other}/jobs"):
         listed = (await client.get(path, headers=headers)).json()

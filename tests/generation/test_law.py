@@ -7,15 +7,8 @@ from uuid import UUID
 import pytest
 from psycopg import errors
 
-from cmserver.base.db import Db
-from cmserver.generation.bell import Bell
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
-
-
-@pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
 
 
 async def _job(outbox: Outbox) -> UUID:

@@ -12,17 +12,11 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
 from cmserver.generation import reindex, repository
-from cmserver.generation.bell import Bell
 from cmserver.observations.model import Observation
 from cmserver.providers.model import FailureKind, ProviderError
-from tests.conftest import Cast, mint
+from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.make import Make
-
-
-@pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
 
 
 @pytest.fixture
@@ -282,11 +276,7 @@ async def test_nobody_reindexes_what_is_not_his(
 ):
     session_id = await a_session(outbox)
     await outbox.rows("UPDATE observations SET scope = 'team' WHERE id = %s", observations[1].id)
-    other = uuid4()
-    await outbox.rows(
-        "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'other', 'other')", other, cast.alice.team_id
-    )
-    _, elsewhere = await mint(db, cast.alice.team_id, "elsewhere", scopes=["*"], project_id=other)
+    elsewhere = (await bound_to(db, cast.alice, "other")).key
     bodies = [
         {"project": str(cast.alice.project.id)},
         {"sessionId": str(session_id)},

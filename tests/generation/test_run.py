@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from cmserver.base.db import Db
 from cmserver.generation import repository
-from cmserver.generation.bell import Bell
 from cmserver.generation.calls import pauses
 from cmserver.ingest import session as sessions
 from cmserver.providers.model import (
@@ -21,11 +17,6 @@ from cmserver.providers.model import (
 )
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, all_skipped, completion, each_observed
-
-
-@pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
 
 
 async def test_events_become_observations_with_their_sources_and_the_jobs_end_as_observed(outbox: Outbox):

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import msgspec
-import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.live import Hub
@@ -17,15 +16,9 @@ from cmserver.generation.bell import CHANNELS, Bell
 from cmserver.generation.manager import check_contract
 from cmserver.providers.model import Completion, Prompt
 from cmserver.worker import run_worker
-from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 
 ENOUGH_SECONDS = 20
-
-
-@pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
 
 
 @asynccontextmanager

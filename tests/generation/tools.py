@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
-from psycopg.rows import dict_row
 
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
@@ -19,6 +18,7 @@ from cmserver.generation.run import Generator
 from cmserver.ingest.model import Incoming, Recorded
 from cmserver.ingest.record import Recorder
 from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, Skip
+from tests.rows import rows
 
 Reply = Callable[[Prompt], Awaitable[Completion] | Completion]
 
@@ -124,9 +124,7 @@ class Outbox:
         return await self.recorder.record(self.principal, incoming, at_once=at_once)
 
     async def rows(self, statement: str, *params: object) -> list[dict[str, object]]:
-        async with self.db.system() as conn, conn.cursor(row_factory=dict_row) as cursor:
-            await cursor.execute(statement, params)  # pyright: ignore[reportArgumentType, reportCallIssue]
-            return await cursor.fetchall() if cursor.description else []
+        return await rows(self.db, statement, *params)
 
     async def value(self, statement: str, *params: object) -> object:
         rows = await self.rows(statement, *params)

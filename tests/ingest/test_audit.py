@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from psycopg.rows import dict_row
 
 from cmserver.base.db import Db
 from tests.conftest import Cast
 from tests.ingest.test_api import event
+from tests.rows import rows
 
 Rows = list[dict[str, object]]
 
 
 async def trace(db: Db) -> Rows:
-    async with db.system() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            "SELECT action, resource_type, resource_id, team_id, project_id, actor_id, api_key_id, request_id, details"
-            " FROM audit_log WHERE action IN ('events.received', 'jobs.queued') ORDER BY id"
-        )
-        return await cursor.fetchall()
+    return await rows(
+        db,
+        "SELECT action, resource_type, resource_id, team_id, project_id, actor_id, api_key_id, request_id, details"
+        " FROM audit_log WHERE action IN ('events.received', 'jobs.queued') ORDER BY id",
+    )
 
 
 async def test_an_event_and_its_job_are_noted_with_who_sent_it(client: httpx.AsyncClient, cast: Cast, db: Db):

@@ -11,7 +11,7 @@ from httpx import AsyncClient, Response
 
 from cmserver.base.db import Db
 from cmserver.base.ids import epoch_ms, new_id
-from tests.conftest import Cast, Person, mint
+from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 
 NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
@@ -100,6 +100,7 @@ async def test_a_cursor_that_is_none_is_refused_and_named(client: AsyncClient, c
         ({"kind": "bugfix"}, "$.kind"),
         ({"type": "poem"}, "$.type"),
         ({"session": "12"}, "$.session"),
+        ({"project": " "}, "$.project"),
     ],
 )
 async def test_a_wrong_filter_is_refused_and_named(client: AsyncClient, cast: Cast, params: dict[str, str], path: str):
@@ -228,8 +229,7 @@ async def test_what_one_may_not_see_answers_like_what_does_not_exist(
     made = await make.observation(project=cast.alice.project)
     thing = made.id if "observations/" in path else await send_event(client, cast.alice)
     _, elsewhere = await mint(db, cast.charlie.team_id, "bot", scopes=["*"], project_id=cast.charlie.project.id)
-    billing = (await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)).json()["project"]
-    _, bound = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=billing["id"])
+    bound = (await bound_to(db, cast.alice, "billing")).key
 
     missing = await client.get(path.format(new_id()), headers=cast.alice.headers)
     assert missing.status_code == 404
@@ -244,9 +244,7 @@ async def test_what_one_may_not_see_answers_like_what_does_not_exist(
 async def test_a_key_that_is_bound_to_a_project_lists_only_that_one(client: AsyncClient, cast: Cast, make: Make, db: Db):
     await make.observation(project=cast.alice.project)
     await make.observation(project=cast.charlie.project)
-    billing = (await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)).json()["project"]
-    _, bound = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=billing["id"])
-    headers = {"Authorization": f"Bearer {bound}"}
+    headers = (await bound_to(db, cast.alice, "billing")).headers
 
     own = await client.get("/v1/observations", headers=headers)
     other = await client.get("/v1/observations", params={"project": cast.alice.project.canonical_id}, headers=headers)
@@ -290,7 +288,9 @@ async def test_reading_leaves_a_row_with_numbers_and_nothing_without_text(client
     ]
 
 
-@pytest.mark.parametrize("path", ["/v1/observations", "/v1/observations/1", f"/v1/events/{new_id()}/observations"])
+@pytest.mark.parametrize(
+    "path", ["/v1/observations", "/v1/observations/1", "/v1/events/0190a2f4-0000-7000-8000-000000000000/observations"]
+)
 async def test_reading_needs_a_key_with_the_scope(client: AsyncClient, cast: Cast, db: Db, path: str):
     _, writer = await mint(db, cast.alice.team_id, "writer", scopes=["events:write"])
 

@@ -8,7 +8,7 @@ from httpx import AsyncClient, Response
 
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
-from tests.conftest import Cast, Person, mint
+from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 
 Json = dict[str, Any]
@@ -37,13 +37,6 @@ async def audited(db: Db, action: str) -> list[Json]:
             "SELECT resource_type, resource_id, project_id, details FROM audit_log WHERE action = %s ORDER BY id", [action]
         )
         return [dict(zip(("type", "id", "project", "details"), row, strict=True)) for row in await cursor.fetchall()]
-
-
-async def bound_to(client: AsyncClient, db: Db, who: Person, project: str) -> tuple[dict[str, str], Json]:
-    """The headers of a key that is bound to the team's project of that name, and the project."""
-    made = await client.post("/v1/projects", json={"canonicalId": project}, headers=who.headers)
-    _, text = await mint(db, who.team_id, f"bound to {project}", scopes=["*"], project_id=UUID(made.json()["project"]["id"]))
-    return {"Authorization": f"Bearer {text}"}, made.json()["project"]
 
 
 def without_request_id(response: Response) -> Json:
@@ -176,7 +169,7 @@ async def test_a_session_of_the_project_can_be_named_and_no_other(client: AsyncC
 
 
 async def test_a_stranger_and_a_key_of_another_project_cannot_write_into_a_project(client: AsyncClient, cast: Cast, db: Db):
-    bound, _ = await bound_to(client, db, cast.alice, "billing")
+    bound = (await bound_to(db, cast.alice, "billing")).headers
     body = {"title": "Not mine", "project": str(cast.alice.project.id)}
 
     missing = await client.post("/v1/observations", json={**body, "project": str(new_id())}, headers=cast.charlie.headers)
@@ -188,23 +181,23 @@ async def test_a_stranger_and_a_key_of_another_project_cannot_write_into_a_proje
 
 
 async def test_a_key_that_is_bound_to_a_project_need_not_name_it(client: AsyncClient, cast: Cast, db: Db):
-    bound, billing = await bound_to(client, db, cast.alice, "billing")
+    bound = await bound_to(db, cast.alice, "billing")
 
-    response = await client.post("/v1/observations", json={"title": "Mine"}, headers=bound)
+    response = await client.post("/v1/observations", json={"title": "Mine"}, headers=bound.headers)
 
-    assert response.json()["observation"]["projectId"] == billing["id"]
+    assert response.json()["observation"]["projectId"] == str(bound.project.id)
 
 
 async def test_a_batch_is_stored_in_its_order_across_projects(client: AsyncClient, cast: Cast, db: Db):
-    _, billing = await bound_to(client, db, cast.alice, "billing")
-    batch = [{"title": f"n{n}", "project": billing["id"] if n % 2 else cast.alice.project.canonical_id} for n in range(5)]
+    billing = str((await bound_to(db, cast.alice, "billing")).project.id)
+    batch = [{"title": f"n{n}", "project": billing if n % 2 else cast.alice.project.canonical_id} for n in range(5)]
 
     response = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
 
     assert response.status_code == 201, response.text
     told = response.json()["observations"]
     assert [(one["title"], one["number"]) for one in told] == [(f"n{n}", n + 1) for n in range(5)]
-    assert [one["projectId"] == billing["id"] for one in told] == [False, True, False, True, False]
+    assert [one["projectId"] == billing for one in told] == [False, True, False, True, False]
     assert len(await audited(db, "observations.created")) == 2
 
 
@@ -343,7 +336,7 @@ async def test_a_stranger_and_a_key_of_another_project_cannot_tell_whether_there
     client: AsyncClient, cast: Cast, make: Make, db: Db, method: str
 ):
     made = await make.observation(project=cast.alice.project)
-    bound, _ = await bound_to(client, db, cast.alice, "billing")
+    bound = (await bound_to(db, cast.alice, "billing")).headers
 
     async def act(named: object, headers: dict[str, str]) -> Response:
         return await client.request(method, f"/v1/observations/{named}", json={"title": "Mine"}, headers=headers)

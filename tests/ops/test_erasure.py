@@ -12,17 +12,22 @@ import pytest
 from httpx import AsyncClient, Response
 from psycopg import sql
 
+from cmserver.access.keys import manage
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
+from cmserver.events import repository as events
+from cmserver.events.model import Event
+from cmserver.generation import reindex
 from cmserver.generation.bell import Bell
 from cmserver.observations.model import Manual
 from cmserver.observations.write import write
+from cmserver.ops.erasure import erase
 from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, FailureKind, Prompt, ProviderError
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.start import find_or_make
-from tests.conftest import Cast, Person, mint
+from tests.conftest import Cast, Person, bound_to, mint
 from tests.generation.tools import Hand, Outbox, Scripted, completion
 from tests.make import Make
 
@@ -121,14 +126,6 @@ async def found(client: AsyncClient, who: Person, project: str) -> list[int]:
     return [one["number"] for one in response.json()["observations"]]
 
 
-async def bound_to(client: AsyncClient, db: Db, who: Person, project: str, *scopes: str) -> tuple[dict[str, str], UUID]:
-    """The headers of a key that is bound to the team's project of that name, and the project's id."""
-    made = await client.post("/v1/projects", json={"canonicalId": project}, headers=who.headers)
-    project_id = UUID(made.json()["project"]["id"])
-    _, text = await mint(db, who.team_id, f"bound to {project}", scopes=list(scopes) or ["*"], project_id=project_id)
-    return {"Authorization": f"Bearer {text}"}, project_id
-
-
 async def entries(db: Db, action: str) -> list[tuple[Any, ...]]:
     async with db.system() as conn:
         cursor = await conn.execute(
@@ -216,6 +213,51 @@ async def test_a_purged_project_goes_on_and_what_it_is_sent_again_is_new(client:
     assert again["event"]["serverSessionId"] not in {None, first["event"]["serverSessionId"]}
     assert await (await hand(db, bell, cast.alice, Scripted(with_the_word))).work() == 1
     assert len(await found(client, cast.alice, name)) == 1
+
+
+async def test_a_session_that_was_remembered_goes_on_after_a_purge_with_its_next_prompt(client: AsyncClient, cast: Cast):
+    name = cast.alice.project.canonical_id
+    prompt: Json = {"eventType": "user_prompt", "payload": {"prompt": "Why?"}}
+    first = await send(client, cast.alice.headers, name, sourceEventId="1", **prompt)
+
+    await client.delete(f"/v1/projects/{name}/memory", headers=cast.alice.headers)
+    again = await send(client, cast.alice.headers, name, sourceEventId="2", **prompt)
+
+    assert again["event"]["serverSessionId"] not in {None, first["event"]["serverSessionId"]}
+
+
+async def test_a_project_named_like_a_route_is_deleted_by_its_name_and_nobody_else_forgets(client: AsyncClient, cast: Cast):
+    name = cast.alice.project.canonical_id
+    await send(client, cast.alice.headers, name)
+    for called in (f"{name}/memory", f"{name}/jobs"):
+        await client.post("/v1/projects", json={"canonicalId": called}, headers=cast.alice.headers)
+        path = f"/v1/projects/{quote(called, safe='')}"
+
+        shown = await client.get(path, headers=cast.alice.headers)
+        deleted = await client.delete(path, headers=cast.alice.headers)
+
+        assert shown.json()["project"]["canonicalId"] == called
+        assert (deleted.json()["counts"]["projects"], deleted.json()["counts"]["events"]) == (1, 0)
+    purged = await client.delete(f"/v1/projects/{quote(name, safe='')}/memory", headers=cast.alice.headers)
+    assert purged.json()["counts"]["events"] == 1
+
+
+async def test_a_repetition_whose_first_is_purged_while_it_is_looked_for_is_stored(
+    client: AsyncClient, cast: Cast, monkeypatch: pytest.MonkeyPatch
+):
+    name = cast.alice.project.canonical_id
+    first = await send(client, cast.alice.headers, name, sourceEventId="1")
+    by_keys = events.by_keys
+
+    async def purged_before(conn: Conn, team_id: UUID, keys: list[str]) -> list[Event]:
+        monkeypatch.undo()
+        await client.delete(f"/v1/projects/{name}/memory", headers=cast.alice.headers)
+        return await by_keys(conn, team_id, keys)
+
+    monkeypatch.setattr(events, "by_keys", purged_before)
+    again = await send(client, cast.alice.headers, name, sourceEventId="1")
+
+    assert again["event"]["id"] != first["event"]["id"]
 
 
 async def test_a_purge_of_nothing_counts_nothing(client: AsyncClient, cast: Cast):
@@ -308,7 +350,7 @@ async def test_purges_ingest_and_work_at_once_end_without_an_error_and_leave_not
 
 
 async def test_a_deleted_project_leaves_only_audit_rows(client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str):
-    bound, _ = await bound_to(client, db, cast.alice, cast.alice.project.canonical_id)
+    bound = (await bound_to(db, cast.alice, cast.alice.project.canonical_id)).headers
     await live(client, db, bell, cast.alice, cast.alice.project.canonical_id)
     with psycopg.connect(database) as conn:
         conn.execute(
@@ -364,7 +406,15 @@ async def test_whoever_still_remembers_a_deleted_project_is_told_that_there_is_n
     async def writes(conn: Conn) -> object:
         return await write(conn, alice.principal, [Manual(project_id=alice.project.id, title="x", content="x")])
 
-    for act in (starts, writes):
+    async def makes_a_key(conn: Conn) -> object:
+        wanted = manage.Wanted(scopes=["admin"], project_id=alice.project.id)
+        return await manage.create(conn, alice.principal, wanted, usual_requests_per_minute=None)
+
+    async def reindexes(conn: Conn) -> object:
+        target = reindex.Target(project_id=alice.project.id, scope="project", source_id=alice.project.id)
+        return await reindex.ask(conn, alice.principal, target, max_attempts=3)
+
+    for act in (starts, writes, makes_a_key, reindexes):
         with pytest.raises(NotFound, match="no such project"):
             await db.in_tenant(alice.team_id, act)
 
@@ -386,6 +436,29 @@ async def test_a_purge_waits_for_what_is_being_written_and_takes_it_too(
     assert told_anywhere(database, WORD) == []
 
 
+@pytest.mark.parametrize("what", ["project", "team", "member"])
+async def test_a_change_that_waits_for_a_deletion_finds_nothing(client: AsyncClient, cast: Cast, db: Db, what: str):
+    alice = cast.alice
+    team, project = f"/v1/teams/{alice.team_id}", f"/v1/projects/{alice.project.id}"
+    method, path, change = {
+        "project": ("PATCH", project, {"aliases": ["shop"]}),
+        "team": ("PATCH", team, {"metadata": {"desk": 4}}),
+        "member": ("PUT", f"{team}/members/bob", {"role": "owner"}),
+    }[what]
+    async with db.tenant(alice.team_id) as conn:
+        if what == "project":
+            await erase.delete_project(conn, alice.principal, str(alice.project.id))
+        else:
+            await erase.delete_team(conn, alice.principal, str(alice.team_id))
+        changing = asyncio.create_task(client.request(method, path, json=change, headers=alice.headers))
+        async with db.system_statement() as watch:
+            while not await waits_for_a_lock(watch):
+                assert not changing.done(), "it did not wait"
+                await asyncio.sleep(0.01)
+
+    assert (await changing).status_code == 404
+
+
 async def waits_for_a_lock(conn: Conn) -> bool:
     cursor = await conn.execute(
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
@@ -396,7 +469,7 @@ async def waits_for_a_lock(conn: Conn) -> bool:
 async def test_a_deleted_team_leaves_only_audit_rows_and_its_keys_open_nothing(
     client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str
 ):
-    bound, _ = await bound_to(client, db, cast.alice, "billing")
+    bound = (await bound_to(db, cast.alice, "billing")).headers
     await live(client, db, bell, cast.alice, cast.alice.project.canonical_id)
     await live(client, db, bell, cast.alice, "billing")
     await live(client, db, bell, cast.charlie, cast.charlie.project.canonical_id)
@@ -421,7 +494,8 @@ async def test_a_deleted_team_leaves_only_audit_rows_and_its_keys_open_nothing(
 async def test_a_stranger_and_a_key_of_another_project_erase_nothing_and_learn_nothing(
     client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str
 ):
-    bound, billing = await bound_to(client, db, cast.alice, "billing")
+    billing = await bound_to(db, cast.alice, "billing")
+    bound = billing.headers
     await live(client, db, bell, cast.alice, cast.alice.project.canonical_id)
     before = rows_of(database, "project_id", cast.alice.project.id)
 
@@ -437,7 +511,7 @@ async def test_a_stranger_and_a_key_of_another_project_erase_nothing_and_learn_n
     assert without_request_id(teams[0]) == without_request_id(teams[1]) == without_request_id(teams[2])
     assert (await client.delete(f"/v1/teams/{cast.alice.team_id}", headers=bound)).status_code == 403
     assert rows_of(database, "project_id", cast.alice.project.id) == before
-    assert (await client.delete(f"/v1/projects/{billing}/memory", headers=bound)).status_code == 200
+    assert (await client.delete(f"/v1/projects/{billing.project.id}/memory", headers=bound)).status_code == 200
 
 
 async def test_erasing_needs_the_scope(client: AsyncClient, cast: Cast, db: Db):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import pytest
@@ -12,22 +11,16 @@ from structlog.testing import capture_logs
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
 from cmserver.generation import repository
-from cmserver.generation.bell import Bell
 from cmserver.generation.calls import repository as calls
 from cmserver.generation.operate.model import QueueCounts
 from cmserver.generation.operate.read import behind
 from cmserver.ingest import session as sessions
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from cmserver.worker import say_when_behind
-from tests.conftest import Cast, mint
+from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
 
 LANE = {"kind", "name", "waiting", "active", "completed", "failed", "delayed", "stalled", "unavailable"}
-
-
-@pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
 
 
 async def info(client: httpx.AsyncClient, key: str | None = None) -> Any:
@@ -163,11 +156,7 @@ async def test_psql_tells_the_same(client: httpx.AsyncClient, outbox: Outbox, ca
 
 async def test_a_key_of_one_project_is_told_of_its_own_queue(client: httpx.AsyncClient, outbox: Outbox, cast: Cast, db: Db):
     await in_every_state(outbox, cast)
-    other = uuid4()
-    await outbox.rows(
-        "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'other', 'other')", other, cast.alice.team_id
-    )
-    _, elsewhere = await mint(db, cast.alice.team_id, "elsewhere", scopes=["*"], project_id=other)
+    elsewhere = (await bound_to(db, cast.alice, "other")).key
     _, own = await mint(db, cast.alice.team_id, "own", scopes=["*"], project_id=cast.alice.project.id)
 
     nothing = await info(client, elsewhere)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import cast as cast_
 from uuid import UUID
@@ -79,6 +79,11 @@ async def step(outbox: Outbox, session: str) -> UUID:
     recorded = (await outbox.put(1, session=session))[0]
     assert recorded.job is not None
     return recorded.job.id
+
+
+def place(heard: Heard) -> Position | None:
+    """Where in the logs its id stands."""
+    return Tickets(b"s" * 32).read(heard.id)
 
 
 def told(heard: list[Heard]) -> list[tuple[str, str]]:
@@ -208,15 +213,15 @@ async def test_one_who_heard_nothing_can_come_back_too(db: Db, feed: Feed, cast:
 async def test_while_nothing_happens_to_him_the_heartbeat_moves_his_id(db: Db, live_hub: Hub, cast: Cast):
     feed = Feed(db, live_hub, secret=b"s" * 32, heartbeat_seconds=0.05, streams_per_key=5)
     async with Listener(feed, cast.charlie.principal) as charlie, Listener(feed, cast.alice.principal) as alice:
-        began = (await charlie.next_block()).id
+        began = place(await charlie.next_block())
         await say(db, cast.alice, "session.started")
         await alice.next()
-        while (await charlie.next_block()).id == began:
+        while place(await charlie.next_block()) == began:
             pass
     feed.resume_rows = 0
 
     async with Listener(feed, cast.charlie.principal, last_event_id=charlie.last_id) as after:
-        assert (await after.next_block()).id == charlie.last_id
+        assert place(await after.next_block()) == Tickets(b"s" * 32).read(charlie.last_id)
         assert (await after.next_block()).name != "reset"
     feed.close()
 
@@ -250,7 +255,10 @@ async def test_in_the_middle_of_what_one_act_names_he_is_told_the_rest(db: Db, f
     assert [one.subject for one in rest] == [str(made[1].id), str(made[2].id), str(last)]
 
 
-@pytest.mark.parametrize("last_event_id", ["12.345", "nonsense?", "QUJD", Tickets(b"x").write(Position(audit=1, jobs=1))])
+@pytest.mark.parametrize(
+    "last_event_id",
+    ["12.345", "nonsense?", "QUJD", pytest.param(Tickets(b"x").write(Position(audit=1, jobs=1)), id="of another installation")],
+)
 async def test_one_whose_place_is_unknown_is_told_to_begin_anew_and_hears_what_is_live(
     db: Db, feed: Feed, cast: Cast, last_event_id: str
 ):
@@ -430,6 +438,44 @@ async def test_a_revoked_key_and_an_archived_team_end_their_streams_at_once(db: 
             await announce.changed(conn, cast.charlie.team_id)
         await charlie.end()
         assert not bob.reader.ended
+
+
+async def revoke(db: Db, person: Person) -> None:
+    async with db.system() as conn:
+        await conn.execute("UPDATE api_keys SET revoked_at = now() WHERE id = %s", [person.principal.key_id])
+
+
+async def test_a_key_that_is_revoked_while_the_keys_are_looked_at_ends_its_stream_too(
+    db: Db, feed: Feed, live_hub: Hub, cast: Cast, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(feeds, "_KEYS_SECONDS", 3600)
+    standing, was_asked = repository.standing, asyncio.Event()
+
+    async def asked_a_moment_too_early(conn: Conn, key_ids: Sequence[UUID]) -> list[UUID]:
+        found = await standing(conn, key_ids)
+        if not was_asked.is_set():
+            was_asked.set()
+            await revoke(db, cast.alice)
+            live_hub.tell(announce.CHANNEL, str(cast.alice.team_id))
+        return found
+
+    monkeypatch.setattr(repository, "standing", asked_a_moment_too_early)
+
+    async with Listener(feed, cast.alice.principal) as alice:
+        await alice.end()
+
+
+async def test_a_key_that_was_revoked_just_before_it_joined_ends_its_stream_too(
+    db: Db, feed: Feed, cast: Cast, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(feeds, "_KEYS_SECONDS", 3600)
+    async with Listener(feed, cast.bob.principal) as bob:
+        await say(db, cast.bob, "session.started")
+        await bob.next()
+        await revoke(db, cast.alice)
+
+        async with Listener(feed, cast.alice.principal) as alice:
+            await alice.end()
 
 
 async def test_a_key_may_have_so_many_streams_open_and_no_more(feed: Feed, cast: Cast):
@@ -626,4 +672,10 @@ def test_event_ids_do_not_show_how_much_has_happened_in_between():
 
     assert len({one[:4] for one in ids}) > 150
     assert sorted(ids) != ids
-    assert {len(one) for one in ids} == {40}
+    assert {len(one) for one in ids} == {52}
+
+
+def test_event_ids_do_not_show_whether_anything_has_happened_in_between():
+    tickets = Tickets(b"a" * 32)
+
+    assert len({tickets.write(Position(audit=12, jobs=345)) for _ in range(100)}) == 100

@@ -131,6 +131,16 @@ OVERLAPS = """
 """
 
 
+def test_that_jobs_wait_for_too_long_is_said_also_when_no_worker_runs(api: Program, run: Run, database: str):
+    job = post(api, tool_use(1, 1))
+    rows(database, "UPDATE observation_generation_jobs SET updated_at = now() - interval '1 hour' RETURNING id")
+    rows(database, "UPDATE generation_lanes SET due_at = now() - interval '1 hour' RETURNING lane")
+
+    run("another", "--role", "api", settings={"CMSERVER_DATABASE_URL": database, **QUICK_LEASE}).wait_for_log("queue.behind")
+
+    assert life_of(database, job) == ["queued"]
+
+
 def test_two_workers_do_two_thousand_events_once_each_and_lanes_never_overlap(run: Run, folder: Path, database: str):
     url = {"CMSERVER_DATABASE_URL": database}
     api = run("api", "--role", "api", settings={**url, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})

@@ -10,7 +10,7 @@ from cmserver.base.db import Db
 from cmserver.base.ids import epoch_ms, new_id
 from cmserver.observations.model import Kind, Observation
 from cmserver.recall.context import MOST_CHARS, index_text
-from tests.conftest import Cast, mint
+from tests.conftest import Cast, bound_to
 from tests.make import Make
 
 NOW = datetime(2026, 3, 5, 16, 20, tzinfo=UTC)
@@ -203,9 +203,7 @@ async def test_the_newest_summary_is_told_even_when_it_is_older_than_the_limit(c
 
 async def test_context_stays_in_the_project_of_the_key(client: AsyncClient, cast: Cast, make: Make, db: Db):
     await make.observation(project=cast.alice.project)
-    billing = (await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)).json()["project"]
-    _, bound = await mint(db, cast.alice.team_id, "bound", scopes=["observations:read"], project_id=billing["id"])
-    headers = {"Authorization": f"Bearer {bound}"}
+    headers = (await bound_to(db, cast.alice, "billing", scopes=["observations:read"])).headers
 
     own = await client.get("/v1/context", headers=headers)
     other = await client.get("/v1/context", params={"project": "orders"}, headers=headers)

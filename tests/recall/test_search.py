@@ -12,7 +12,7 @@ from httpx import AsyncClient, Response
 from cmserver.base.db import Db
 from cmserver.recall import repository
 from cmserver.recall.search import marks, search
-from tests.conftest import Cast, Person, mint
+from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
 
 NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
@@ -256,9 +256,7 @@ async def test_the_limit_keeps_the_best(client: AsyncClient, cast: Cast, make: M
 
 async def test_search_stays_in_its_project_and_team(client: AsyncClient, cast: Cast, make: Make, db: Db):
     await make.observation(project=cast.alice.project, title="retry")
-    billing = (await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)).json()["project"]
-    _, bound = await mint(db, cast.alice.team_id, "bound", scopes=["observations:read"], project_id=billing["id"])
-    headers = {"Authorization": f"Bearer {bound}"}
+    headers = (await bound_to(db, cast.alice, "billing", scopes=["observations:read"])).headers
 
     # Charlie's project has the same canonical id, in another team
     assert await found(client, cast.charlie, "retry") == []

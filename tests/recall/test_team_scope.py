@@ -10,26 +10,16 @@ import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
-from tests.conftest import Cast, Person, mint
+from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
 
 NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
 
 
-class Billing:
-    """Another project of Alice's team, with a key that is bound to it."""
-
-    def __init__(self, project_id: str, headers: dict[str, str]) -> None:
-        self.id = project_id
-        self.headers = headers
-
-
 @pytest.fixture
-async def billing(client: AsyncClient, cast: Cast, db: Db) -> Billing:
-    made = await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)
-    project_id = made.json()["project"]["id"]
-    _, text = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=UUID(project_id))
-    return Billing(project_id, {"Authorization": f"Bearer {text}"})
+async def billing(cast: Cast, db: Db) -> Person:
+    """Whose key is bound to another project of Alice's team."""
+    return await bound_to(db, cast.alice, "billing")
 
 
 async def share(client: AsyncClient, who: Person, **fields: object) -> dict[str, Any]:
@@ -46,16 +36,18 @@ async def found(client: AsyncClient, headers: dict[str, str], project: str, quer
 
 
 async def test_what_is_shared_is_recalled_in_every_project_of_the_team_and_in_no_other_team(
-    client: AsyncClient, cast: Cast, make: Make, billing: Billing
+    client: AsyncClient, cast: Cast, make: Make, billing: Person
 ):
     own = await make.observation(project=cast.alice.project, title="A zebra of orders only")
     shared = await share(client, cast.alice, title="Every zebra is striped")
 
     assert own.number == 1
-    assert await found(client, billing.headers, billing.id, "zebra") == [2]
+    assert await found(client, billing.headers, str(billing.project.id), "zebra") == [2]
     assert sorted(await found(client, cast.bob.headers, cast.bob.project.canonical_id, "zebra")) == [1, 2]
     assert await found(client, cast.charlie.headers, cast.charlie.project.canonical_id, "zebra") == []
-    context = await client.post("/v1/context", json={"projectId": billing.id, "query": "zebra"}, headers=billing.headers)
+    context = await client.post(
+        "/v1/context", json={"projectId": str(billing.project.id), "query": "zebra"}, headers=billing.headers
+    )
     index = await client.get("/v1/context", headers=billing.headers)
     strange = await client.get("/v1/context", params={"project": cast.charlie.project.canonical_id}, headers=cast.charlie.headers)
     assert context.json()["context"] == shared["content"]
@@ -65,11 +57,11 @@ async def test_what_is_shared_is_recalled_in_every_project_of_the_team_and_in_no
 
 
 async def test_the_index_has_the_newest_of_both_and_no_more_than_were_asked_for(
-    client: AsyncClient, cast: Cast, make: Make, billing: Billing, db: Db
+    client: AsyncClient, cast: Cast, make: Make, billing: Person, db: Db
 ):
     for minutes in range(3):
         await make.observation(project=cast.alice.project, created_at=NOON + timedelta(minutes=minutes * 2))
-    numbers = [(await share(client, cast.alice, title="Shared", project=billing.id))["number"] for _ in range(2)]
+    numbers = [(await share(client, cast.alice, title="Shared", project=str(billing.project.id)))["number"] for _ in range(2)]
     async with db.system() as conn:
         for place, number in enumerate(numbers):
             at = NOON + timedelta(minutes=place * 2 + 1)
@@ -82,11 +74,11 @@ async def test_the_index_has_the_newest_of_both_and_no_more_than_were_asked_for(
 
 
 async def test_ranking_counts_what_is_shared_as_a_document_of_each_project(
-    client: AsyncClient, cast: Cast, make: Make, billing: Billing
+    client: AsyncClient, cast: Cast, make: Make, billing: Person
 ):
     for _ in range(3):
         await make.observation(project=cast.alice.project, title="A common word")
-    await share(client, cast.alice, title="A common word and a rare one", project=billing.id)
+    await share(client, cast.alice, title="A common word and a rare one", project=str(billing.project.id))
 
     response = await client.post(
         "/v1/search", json={"projectId": cast.alice.project.canonical_id, "query": "common rare"}, headers=cast.alice.headers
@@ -98,7 +90,7 @@ async def test_ranking_counts_what_is_shared_as_a_document_of_each_project(
 
 
 async def test_a_key_of_another_project_may_read_what_is_shared_but_not_where_it_came_from(
-    client: AsyncClient, cast: Cast, make: Make, billing: Billing
+    client: AsyncClient, cast: Cast, make: Make, billing: Person
 ):
     body = {"projectId": cast.alice.project.canonical_id, "eventType": "note"}
     event = (await client.post("/v1/events?generate=false", json=body, headers=cast.alice.headers)).json()["event"]["id"]
@@ -117,16 +109,16 @@ async def test_a_key_of_another_project_may_read_what_is_shared_but_not_where_it
     assert (await client.get("/v1/observations/1", headers=cast.charlie.headers)).status_code == 404
 
 
-async def test_what_is_no_longer_shared_is_seen_in_its_project_only(client: AsyncClient, cast: Cast, billing: Billing):
+async def test_what_is_no_longer_shared_is_seen_in_its_project_only(client: AsyncClient, cast: Cast, billing: Person):
     await share(client, cast.alice, title="A zebra")
 
     await client.patch("/v1/observations/1", json={"scope": "project"}, headers=cast.alice.headers)
 
-    assert await found(client, billing.headers, billing.id, "zebra") == []
+    assert await found(client, billing.headers, str(billing.project.id), "zebra") == []
     assert (await client.get("/v1/observations/1", headers=billing.headers)).status_code == 404
 
 
-async def test_a_key_that_is_bound_to_a_project_shares_nothing(client: AsyncClient, cast: Cast, billing: Billing, db: Db):
+async def test_a_key_that_is_bound_to_a_project_shares_nothing(client: AsyncClient, cast: Cast, billing: Person, db: Db):
     async def refused(method: str, path: str, body: object) -> None:
         response = await client.request(method, path, json=body, headers=billing.headers)
         assert response.status_code == 403
@@ -144,7 +136,7 @@ async def test_a_key_that_is_bound_to_a_project_shares_nothing(client: AsyncClie
 
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
 async def test_what_another_project_shares_may_be_read_and_not_changed(
-    client: AsyncClient, cast: Cast, billing: Billing, method: str
+    client: AsyncClient, cast: Cast, billing: Person, method: str
 ):
     await share(client, cast.alice, title="A zebra")
 
@@ -165,7 +157,7 @@ async def test_the_summary_of_a_session_stays_in_its_project(client: AsyncClient
 
 
 async def test_a_list_shows_what_is_in_the_project_and_can_be_asked_for_what_is_shared(
-    client: AsyncClient, cast: Cast, make: Make, billing: Billing
+    client: AsyncClient, cast: Cast, make: Make, billing: Person
 ):
     await make.observation(project=cast.alice.project)
     await share(client, cast.alice, title="Shared")
@@ -180,11 +172,11 @@ async def test_a_list_shows_what_is_in_the_project_and_can_be_asked_for_what_is_
     assert await listed(cast.bob.headers, scope="project") == [1]
 
 
-async def test_serving_what_is_shared_is_noted_where_it_was_served(client: AsyncClient, cast: Cast, billing: Billing, db: Db):
+async def test_serving_what_is_shared_is_noted_where_it_was_served(client: AsyncClient, cast: Cast, billing: Person, db: Db):
     await share(client, cast.alice, title="A zebra")
 
-    await found(client, billing.headers, billing.id, "zebra")
+    await found(client, billing.headers, str(billing.project.id), "zebra")
 
     async with db.system() as conn:
         cursor = await conn.execute("SELECT project_id, details FROM audit_log WHERE action = 'observations.served'")
-        assert await cursor.fetchall() == [(UUID(billing.id), {"via": "search", "numbers": [1]})]
+        assert await cursor.fetchall() == [(billing.project.id, {"via": "search", "numbers": [1]})]

@@ -5,19 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import httpx
-import pytest
 
 from cmserver.base.db import Db
-from cmserver.generation.bell import Bell
 from tests.conftest import Cast, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.ingest.test_api import count, event
 from tests.sessions.test_api import start
-
-
-@pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
 
 
 async def test_an_end_that_is_repeated_gives_the_same_answer_also_when_its_job_has_finished(
@@ -33,6 +26,7 @@ async def test_an_end_that_is_repeated_gives_the_same_answer_also_when_its_job_h
 
     assert at_once["generationJob"]["id"] == later["generationJob"]["id"] == first["generationJob"]["id"]
     assert first["session"]["endedAtEpoch"] == later["session"]["endedAtEpoch"]
+    assert first["session"] == at_once["session"]
     assert later["generationJob"]["status"] == "completed"
     assert await outbox.value("SELECT count(*) FROM observation_generation_jobs WHERE source_type = 'session_summary'") == 1
 
@@ -57,6 +51,20 @@ async def test_a_session_that_goes_on_has_another_end(client: httpx.AsyncClient,
         "SELECT source_run FROM observation_generation_jobs WHERE source_type = 'session_summary' ORDER BY seq"
     )
     assert [row["source_run"] for row in runs] == [1, 2, 3]
+
+
+async def test_a_session_in_which_more_happened_after_its_end_ends_when_it_is_ended_again(
+    client: httpx.AsyncClient, cast: Cast, outbox: Outbox
+):
+    session = await start(client, cast.alice, "s1")
+    await client.post(f"/v1/sessions/{session['id']}/end", headers=cast.alice.headers)
+    await outbox.rows("UPDATE server_sessions SET ended_at = ended_at - interval '1 hour', updated_at = now() - interval '1 hour'")
+    await client.post("/v1/events", json=event(contentSessionId="s1"), headers=cast.alice.headers)
+
+    again = (await client.post(f"/v1/sessions/{session['id']}/end", headers=cast.alice.headers)).json()["session"]
+
+    assert again["endedAtEpoch"] >= session["startedAtEpoch"]
+    assert again["endedAtEpoch"] == again["updatedAtEpoch"]
 
 
 async def test_events_that_are_only_stored_are_no_news(client: httpx.AsyncClient, cast: Cast):

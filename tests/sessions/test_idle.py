@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from procrastinate import JobContext, PsycopgConnector
+from procrastinate import JobContext
 
 from cmserver.access.model import GenerationPolicy
 from cmserver.base.db import Db
@@ -24,18 +24,12 @@ from cmserver.ingest.model import Incoming
 from cmserver.ingest.sweep import sweep
 from cmserver.sessions.model import NewSession, SessionOfTeam
 from cmserver.sessions.repository import SEEM_IDLE
-from cmserver.worker import maintenance_app
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
 from tests.house.test_plans import plan
 from tests.sessions.test_api import SEED
 
 HOUR = 3600.0
-
-
-@pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
 
 
 async def swept(outbox: Outbox, idle_seconds: float = 4 * HOUR) -> list[Job]:
@@ -252,14 +246,6 @@ async def test_the_periodic_task_goes_by_the_setting_and_is_off_at_zero(outbox: 
         ended.append(await outbox.value("SELECT count(*) FROM server_sessions WHERE ended_at IS NOT NULL"))
 
     assert ended == [0, 0, 1]
-
-
-def test_the_worker_sweeps(settings: Settings):
-    app = maintenance_app(PsycopgConnector())
-
-    registered = [name for name, _ in app.periodic_registry.periodic_tasks]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    assert "ingest.end_idle_sessions" in registered
-    assert settings.session_idle_hours == 4
 
 
 async def test_one_session_that_cannot_be_ended_does_not_keep_the_others(outbox: Outbox, monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import projects
-from cmserver.access.api.given import Limit
 from cmserver.access.audit import read
 from cmserver.access.audit.read import Filter
 from cmserver.access.model import Principal
@@ -20,7 +19,7 @@ from cmserver.base import paging
 from cmserver.base.errors import NotFound
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query
-from cmserver.base.ids import parse_id
+from cmserver.base.ids import named_id
 from cmserver.base.sealed import Seal
 from cmserver.base.sql import Conn
 from cmserver.base.text import Text
@@ -35,7 +34,7 @@ class AuditQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
     resource_id: Text | None = None
     actor: Text | None = None
     key: UUID | None = None
-    limit: Limit = 50
+    limit: paging.Limit = 50
     cursor: str | None = None
 
 
@@ -69,10 +68,10 @@ async def get_audit(request: Request) -> Response:
 
 
 async def _project(conn: Conn, principal: Principal, named: str) -> UUID:
-    project_id = parse_id(named)
+    project_id = named_id(named)
     if project_id is None:
         return (await projects.one(conn, principal, named)).id
-    if principal.project_id not in (None, project_id):
+    if not principal.sees(project_id):
         raise NotFound(NO_SUCH)
     return project_id
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from cmserver.access.announce import CHANNEL
 from cmserver.access.model import Principal
-from cmserver.base.errors import Invalid, Issue
+from cmserver.base.errors import Invalid
 from cmserver.base.http.wire import body, convert
 from cmserver.base.live import Hub
 from cmserver.base.redaction.clean import clean_aside, decode_json
@@ -20,9 +20,6 @@ T = TypeVar("T")
 
 Name = Annotated[Text, Meta(min_length=1, max_length=200)]
 """What people call a team, a project or somebody."""
-
-Limit = Annotated[int, Meta(ge=1, le=200)]
-"""How many of a list are given at once."""
 
 Metadata = dict[str, object]
 
@@ -37,8 +34,7 @@ def clean_name(name: str, *, at: str) -> str:
     """Invalid when nothing is left of it."""
     cleaned = redact(name)[0].strip()
     if not cleaned:
-        message = "A name has at least one character that can be seen."
-        raise Invalid(message, [Issue(at, message)])
+        raise Invalid.at(at, "A name has at least one character that can be seen.")
     return cleaned
 
 

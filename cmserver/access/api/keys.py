@@ -12,18 +12,19 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access.api.given import Limit, Name, clean_name, forget
+from cmserver.access.api.given import Name, clean_name, forget
 from cmserver.access.api.teams import EventsPerMonth, RequestsPerMinute
 from cmserver.access.keys import manage, repository
-from cmserver.access.keys.manage import NO_SUCH, Made, Wanted
+from cmserver.access.keys.manage import NO_SUCH, Wanted
+from cmserver.access.keys.model import Made
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.access.wire import KeyOut, key_out
 from cmserver.base.errors import NotFound
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query, read
-from cmserver.base.ids import parse_id
-from cmserver.base.paging import cursor, place
+from cmserver.base.ids import named_id
+from cmserver.base.paging import Limit, page, place
 from cmserver.base.redaction.redact import redact
 from cmserver.base.settings import Settings
 from cmserver.base.text import Label, Text
@@ -41,12 +42,15 @@ class KeysQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/keys. `label` is claude-mem's word for `name`. What is not said is as with the asking key; null limits none."""
+    """POST /v1/keys. `label` is claude-mem's word for `name`, and `projectId` means `project`. What is not said is as with the
+    asking key; null limits none.
+    """
 
     label: Label120 | None = None
     name: Label120 | None = None
     scopes: Annotated[list[Label], Meta(min_length=1, max_length=20)] | None = None
     project: Text | None = None
+    project_id: Text | None = None
     actor_id: Name | None = None
     expires_in_days: Annotated[int, Meta(ge=1, le=365)] | None = None
     requests_per_minute: RequestsPerMinute | UnsetType | None = UNSET
@@ -107,8 +111,7 @@ async def get_keys(request: Request) -> Response:
             before_id=before_id,
             limit=asked.limit + 1,
         )
-    shown = rows[: asked.limit]
-    more = cursor(shown[-1].created_at, shown[-1].id) if len(rows) > asked.limit else None
+    shown, more = page(rows, asked.limit, lambda one: (one.created_at, one.id))
     return answer(KeysOut(keys=[key_out(one) for one in shown], next_cursor=more))
 
 
@@ -117,8 +120,9 @@ async def post_key(request: Request) -> Response:
     who = await caller(request, Principal)
     asked = await read(request, KeyIn)
     project_id = None
-    if asked.project is not None:
-        project_id = (await _projects(request).named_or_own(who, asked.project, at="$.project")).id
+    named, at = (asked.project_id, "$.projectId") if asked.project is None else (asked.project, "$.project")
+    if named is not None:
+        project_id = (await _projects(request).named_or_own(who, named, at=at)).id
     wanted = Wanted(
         scopes=asked.scopes or ["memories:read"],
         name=redact(asked.name or asked.label or "")[0].strip(),
@@ -129,8 +133,7 @@ async def post_key(request: Request) -> Response:
         events_per_month=asked.events_per_month,
     )
     usual = cast("Settings", request.app.state.settings).key_requests_per_minute
-    async with db(request).tenant(who.team_id) as conn:
-        made = await manage.create(conn, who, wanted, usual_requests_per_minute=usual)
+    made = await db(request).in_tenant(who.team_id, lambda conn: manage.create(conn, who, wanted, usual_requests_per_minute=usual))
     return answer(_made_out(request, made), 201)
 
 
@@ -174,7 +177,7 @@ def _projects(request: Request) -> Projects:
 
 
 def _id(request: Request) -> UUID:
-    key_id = parse_id(str(request.path_params["id"]))
+    key_id = named_id(str(request.path_params["id"]))
     if key_id is None:
         raise NotFound(NO_SUCH)
     return key_id

@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import change_project, projects, repository
-from cmserver.access.api.given import Limit, Metadata, Name, clean_metadata, clean_name, forget, read_sized
+from cmserver.access.api.given import Metadata, Name, clean_metadata, clean_name, forget, read_sized
 from cmserver.access.change_project import Change
 from cmserver.access.model import GenerationPolicy, Principal
 from cmserver.access.wire import ProjectOut, project_out
-from cmserver.base.errors import Invalid, Issue
+from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query
-from cmserver.base.ids import parse_id
-from cmserver.base.paging import cursor, place
+from cmserver.base.ids import named_id
+from cmserver.base.paging import Limit, page, place
 from cmserver.base.redaction.redact import redact
 from cmserver.base.text import Key
 
@@ -50,7 +50,7 @@ class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unkno
     archived: bool | UnsetType = UNSET
 
 
-class OneOut(msgspec.Struct, frozen=True, kw_only=True):
+class OneProjectOut(msgspec.Struct, frozen=True, kw_only=True):
     """One project."""
 
     project: ProjectOut
@@ -78,8 +78,7 @@ async def get_projects(request: Request) -> Response:
             before_id=before_id,
             limit=asked.limit + 1,
         )
-    shown = rows[: asked.limit]
-    more = cursor(shown[-1].created_at, shown[-1].id) if len(rows) > asked.limit else None
+    shown, more = page(rows, asked.limit, lambda one: (one.created_at, one.id))
     return answer(ProjectsOut(projects=[project_out(one) for one in shown], next_cursor=more))
 
 
@@ -87,9 +86,10 @@ async def post_project(request: Request) -> Response:
     """Make a project, or find it when it is there."""
     who = await caller(request, Principal)
     asked, size = await read_sized(request, ProjectIn)
-    if parse_id(asked.canonical_id):
-        message = "A project is made by its canonical id (github.com/user/repo, a name, a path), not by a uuid."
-        raise Invalid(message, [Issue("$.canonicalId", message)])
+    if named_id(asked.canonical_id):
+        raise Invalid.at(
+            "$.canonicalId", "A project is made by its canonical id (github.com/user/repo, a name, a path), not by a uuid."
+        )
     name = redact(asked.name)[0].strip() if asked.name else None
     metadata = await clean_metadata(request, asked.metadata, size)
     try:
@@ -97,8 +97,8 @@ async def post_project(request: Request) -> Response:
             who.team_id, lambda conn: projects.make_project(conn, who, asked.canonical_id, name=name, metadata=metadata)
         )
     except Invalid as error:
-        raise Invalid(str(error), [Issue("$.canonicalId", str(error))]) from error
-    return answer(OneOut(project=project_out(project)), 201 if is_new else 200)
+        raise Invalid.at("$.canonicalId", str(error)) from error
+    return answer(OneProjectOut(project=project_out(project)), 201 if is_new else 200)
 
 
 async def get_project(request: Request) -> Response:
@@ -106,7 +106,7 @@ async def get_project(request: Request) -> Response:
     who = await caller(request, Principal)
     async with db(request).tenant(who.team_id) as conn:
         project = await projects.one(conn, who, str(request.path_params["project"]))
-    return answer(OneOut(project=project_out(project)))
+    return answer(OneProjectOut(project=project_out(project)))
 
 
 async def patch_project(request: Request) -> Response:
@@ -125,12 +125,16 @@ async def patch_project(request: Request) -> Response:
         who.team_id, lambda conn: change_project.change(conn, who, str(request.path_params["project"]), change)
     )
     forget(request, who)
-    return answer(OneOut(project=project_out(project)))
+    return answer(OneProjectOut(project=project_out(project)))
 
 
 routes = [
     Operation("GET", "/v1/projects", get_projects, scope="observations:read", query=ProjectsQuery, answers={200: ProjectsOut}),
-    Operation("POST", "/v1/projects", post_project, scope="events:write", body=ProjectIn, answers={200: OneOut, 201: OneOut}),
-    Operation("GET", "/v1/projects/{project:path}", get_project, scope="observations:read", answers={200: OneOut}),
-    Operation("PATCH", "/v1/projects/{project:path}", patch_project, scope="admin", body=ProjectChangeIn, answers={200: OneOut}),
+    Operation(
+        "POST", "/v1/projects", post_project, scope="events:write", body=ProjectIn, answers={200: OneProjectOut, 201: OneProjectOut}
+    ),
+    Operation("GET", "/v1/projects/{project:path}", get_project, scope="observations:read", answers={200: OneProjectOut}),
+    Operation(
+        "PATCH", "/v1/projects/{project:path}", patch_project, scope="admin", body=ProjectChangeIn, answers={200: OneProjectOut}
+    ),
 ]

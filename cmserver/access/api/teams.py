@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import members, repository, teams
-from cmserver.access.api.given import Limit, Metadata, Name, clean_metadata, clean_name, forget, read_sized
+from cmserver.access.api.given import Metadata, Name, clean_metadata, clean_name, forget, read_sized
 from cmserver.access.keys import grant
 from cmserver.access.model import GenerationPolicy, Principal, Role
 from cmserver.access.teams import Change
 from cmserver.access.wire import KeyOut, MemberOut, TeamOut, key_out, member_out, team_out
-from cmserver.base.errors import Invalid, Issue
+from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, convert, db, query
 from cmserver.base.ids import new_id
-from cmserver.base.paging import cursor, place_by_name
+from cmserver.base.paging import Limit, page, place_by_name
 from cmserver.base.redaction.redact import redact
 from cmserver.base.settings import Settings
 
@@ -121,8 +121,10 @@ async def post_team(request: Request) -> Response:
     async with db(request).tenant(who.team_id) as conn:
         has = await grant.own(conn, who)
     operator = msgspec.structs.replace(who, team_id=new_id(), team_name=name)
-    async with db(request).tenant(operator.team_id) as conn:
-        team, made = await teams.create(conn, operator, has, name=name, metadata=metadata, usual_requests_per_minute=usual)
+    team, made = await db(request).in_tenant(
+        operator.team_id,
+        lambda conn: teams.create(conn, operator, has, name=name, metadata=metadata, usual_requests_per_minute=usual),
+    )
     return answer(NewTeamOut(team=team_out(team), key=key_out(made.key), api_key=made.text), 201)
 
 
@@ -160,8 +162,7 @@ async def get_members(request: Request) -> Response:
     async with db(request).tenant(who.team_id) as conn:
         team = await teams.one(conn, who, str(request.path_params["team"]))
         rows = await repository.members(conn, team.id, before=before, after=after, limit=asked.limit + 1)
-    shown = rows[: asked.limit]
-    more = cursor(shown[-1].created_at, shown[-1].user_id) if len(rows) > asked.limit else None
+    shown, more = page(rows, asked.limit, lambda one: (one.created_at, one.user_id))
     return answer(MembersOut(members=[member_out(one) for one in shown], next_cursor=more))
 
 
@@ -171,9 +172,10 @@ async def put_member(request: Request) -> Response:
     user = _user(request)
     asked, size = await read_sized(request, MemberIn)
     metadata = None if asked.metadata is UNSET else await clean_metadata(request, asked.metadata, size)
-    async with db(request).tenant(who.team_id) as conn:
-        await teams.one(conn, who, str(request.path_params["team"]))
-        member, is_new = await members.put(conn, who, user, asked.role, metadata)
+    named = str(request.path_params["team"])
+    member, is_new = await db(request).in_tenant(
+        who.team_id, lambda conn: members.put(conn, who, named, user, asked.role, metadata)
+    )
     return answer(OneMemberOut(member=member_out(member)), 201 if is_new else 200)
 
 
@@ -181,9 +183,8 @@ async def delete_member(request: Request) -> Response:
     """Take somebody out of a team, and revoke their keys."""
     who = await caller(request, Principal)
     user = _user(request)
-    async with db(request).tenant(who.team_id) as conn:
-        await teams.one(conn, who, str(request.path_params["team"]))
-        revoked = await members.remove(conn, who, user)
+    named = str(request.path_params["team"])
+    revoked = await db(request).in_tenant(who.team_id, lambda conn: members.remove(conn, who, named, user))
     forget(request, who)
     return answer(RemovedOut(deleted=True, user_id=user, revoked_keys=revoked))
 
@@ -191,8 +192,7 @@ async def delete_member(request: Request) -> Response:
 def _user(request: Request) -> str:
     user = convert(request.path_params["user"], cast("type[str]", Name), at="$.user")
     if redact(user)[0].strip() != user:
-        message = "A user is named without spaces around it, and not by a secret."
-        raise Invalid(message, [Issue("$.user", message)])
+        raise Invalid.at("$.user", "A user is named without spaces around it, and not by a secret.")
     return user
 
 

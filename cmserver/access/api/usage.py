@@ -44,10 +44,11 @@ class UsageOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 async def get_usage(request: Request) -> Response:
     """What the team has used this month.
 
-    A key that is bound to a project sees its own requests and events, and its project's calls of providers.
+    A key that is bound to a project sees its own requests and events, with those of the keys it was rotated from, and its project's
+    calls of providers.
     """
     who = await caller(request, Principal)
-    only = who.key_id if who.project_id is not None else None
+    only = (who.counts_as or who.key_id) if who.project_id is not None else None
     async with db(request).tenant(who.team_id) as conn:
         used = await repository.used(conn, who.team_id, api_key_id=only, project_id=who.project_id)
     return answer(

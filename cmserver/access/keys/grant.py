@@ -10,7 +10,7 @@ from cmserver.base.sql import Conn
 
 
 async def own(conn: Conn, principal: Principal) -> Grant:
-    """What the caller's key is allowed. The operator, who comes without one, has no bounds."""
+    """What the caller's key is allowed; nobody ends it meanwhile. The operator, who comes without one, has no bounds."""
     if principal.key_id is None:
         return Grant(
             scopes=sorted(principal.scopes),
@@ -20,7 +20,7 @@ async def own(conn: Conn, principal: Principal) -> Grant:
             requests_per_minute=None,
             events_per_month=None,
         )
-    key = await repository.by_id(conn, principal.team_id, principal.key_id)
+    key = await repository.lock(conn, principal.team_id, principal.key_id)
     if key is None or key.revoked_at is not None or key.expired:  # since it was let in
         raise Forbidden("This key is over; it can make and end no others.")
     return granted(key)

@@ -9,11 +9,10 @@ from msgspec import UNSET, UnsetType
 
 from cmserver.access import announce, audit
 from cmserver.access.keys import grant, repository
-from cmserver.access.keys.mint import known, new_key_text, parse
-from cmserver.access.keys.model import Grant, Key, granted
+from cmserver.access.keys.mint import known, make
+from cmserver.access.keys.model import Grant, Key, Made, granted
 from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, NotFound
-from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 
 NO_SUCH = "There is no such key."
@@ -31,13 +30,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     events_per_month: int | UnsetType | None = UNSET
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """A new key, with the text that is shown once."""
-
-    key: Key
-    text: str
-
-
 async def create(conn: Conn, principal: Principal, wanted: Wanted, *, usual_requests_per_minute: int | None) -> Made:
     """A new key; Forbidden when it would be more than the caller's. `usual_requests_per_minute` is for who says nothing of it."""
     known(wanted.scopes)
@@ -53,7 +45,7 @@ async def create(conn: Conn, principal: Principal, wanted: Wanted, *, usual_requ
         events_per_month=has.events_per_month if wanted.events_per_month is UNSET else wanted.events_per_month,
     )
     grant.check(principal, has, asked)
-    made = await _insert(conn, principal, asked, wanted.name)
+    made = await make(conn, principal.team_id, asked, name=wanted.name)
     await audit.record(
         conn,
         principal,
@@ -79,7 +71,7 @@ async def rotate(conn: Conn, principal: Principal, key_id: UUID, *, overlap_seco
         raise Conflict("This key is revoked or expired. Make a new one instead.")
     if old.replaced_by is not None:
         raise Conflict(f"This key has been rotated already. Its successor is {old.replaced_by}: rotate that one.")
-    made = await _insert(conn, principal, granted(old), old.name)
+    made = await make(conn, principal.team_id, granted(old), name=old.name)
     await repository.replace(conn, principal.team_id, old.id, successor=made.key.id, overlap_seconds=overlap_seconds)
     await audit.record(
         conn,
@@ -106,6 +98,8 @@ async def revoke(conn: Conn, principal: Principal, key_id: UUID) -> Key:
 
 async def revoke_all_of(conn: Conn, principal: Principal, actor_id: str) -> int:
     """All keys of that actor, or none: Forbidden when one of them is more than the caller's."""
+    # Whoever is just making one with such a key has locked that, and is waited for; then there is one more.
+    await repository.lock_of_actor(conn, principal.team_id, actor_id)
     keys = await repository.lock_of_actor(conn, principal.team_id, actor_id)
     has = await grant.own(conn, principal)
     for key in keys:
@@ -122,7 +116,7 @@ async def one(conn: Conn, principal: Principal, key_id: UUID) -> Key:
 
 
 def _seen(principal: Principal, key: Key | None) -> Key:
-    if key is None or principal.project_id not in (None, key.project_id):
+    if key is None or not principal.sees(key.project_id):
         raise NotFound(NO_SUCH)
     return key
 
@@ -135,13 +129,6 @@ async def _to_end(conn: Conn, principal: Principal, key_id: UUID) -> Key:
     if key_id != principal.key_id:
         grant.covers(principal, await grant.own(conn, principal), granted(key))
     return key
-
-
-async def _insert(conn: Conn, principal: Principal, wanted: Grant, name: str) -> Made:
-    text = new_key_text()
-    key_id, key_hash = parse(text)
-    key = await repository.insert(conn, key_id or new_id(), principal.team_id, key_hash=key_hash, name=name, grant=wanted)
-    return Made(key=key, text=text)
 
 
 async def _revoke(conn: Conn, principal: Principal, key: Key) -> Key:

@@ -9,9 +9,9 @@ from datetime import datetime
 from uuid import UUID
 
 from cmserver.access.keys import repository
-from cmserver.access.keys.model import Grant
+from cmserver.access.keys.model import Grant, Made
 from cmserver.access.model import OLDER_SCOPES, SCOPES, MintedKey
-from cmserver.base.errors import Invalid, Issue
+from cmserver.base.errors import Invalid
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 
@@ -36,9 +36,6 @@ async def mint(
     """Make a key, whoever asks. `text` is for a key that an operator brought along (CMSERVER_BOOTSTRAP_KEY)."""
     wanted = list(scopes)
     known(wanted)
-    text = text or new_key_text()
-    key_id, key_hash = parse(text)
-    key_id = key_id or new_id()
     grant = Grant(
         scopes=wanted,
         project_id=project_id,
@@ -47,16 +44,23 @@ async def mint(
         requests_per_minute=requests_per_minute,
         events_per_month=events_per_month,
     )
-    await repository.insert(conn, key_id, team_id, key_hash=key_hash, name=name, grant=grant)
-    return MintedKey(id=key_id, text=text)
+    made = await make(conn, team_id, grant, name=name, text=text)
+    return MintedKey(id=made.key.id, text=made.text)
+
+
+async def make(conn: Conn, team_id: UUID, grant: Grant, *, name: str, text: str | None = None) -> Made:
+    """A key that is allowed what is granted. Whether it may be is for the caller to say."""
+    text = text or new_key_text()
+    key_id, key_hash = parse(text)
+    key = await repository.insert(conn, key_id or new_id(), team_id, key_hash=key_hash, name=name, grant=grant)
+    return Made(key=key, text=text)
 
 
 def known(scopes: Iterable[str]) -> None:
     """Invalid when one of the words is no scope."""
     for scope in scopes:
         if scope not in SCOPES and scope not in OLDER_SCOPES:
-            message = f"There is no scope {scope!r}. The scopes are: {', '.join([*SCOPES, *OLDER_SCOPES])}."
-            raise Invalid(message, [Issue("$.scopes", message)])
+            raise Invalid.at("$.scopes", f"There is no scope {scope!r}. The scopes are: {', '.join([*SCOPES, *OLDER_SCOPES])}.")
 
 
 def parse(text: str) -> tuple[UUID | None, str]:

@@ -43,6 +43,13 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     events_per_month: int | None
 
 
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """A new key, with the text that is shown once."""
+
+    key: Key
+    text: str
+
+
 def granted(key: Key) -> Grant:
     """What the key is allowed."""
     return Grant(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from psycopg import errors
+
 from cmserver.access.keys.model import Grant, Key
+from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn, Jsonb, Query
 
 OWNS = {"api_keys"}
@@ -87,23 +90,35 @@ REPLACE = Query(
     """,
 )
 
+# What a rotation has made goes on where the old key stopped, however often that happens.
+COUNT_AS = Query(
+    int,
+    """
+    UPDATE api_keys k SET counts_as = coalesce(o.counts_as, o.id) FROM api_keys o
+     WHERE k.id = %(successor)s AND k.team_id = %(team_id)s AND o.id = %(id)s AND o.team_id = %(team_id)s
+    """,
+)
+
 IN_DAYS = Query(datetime, "SELECT now() + make_interval(days => %(days)s)")
 
 
 async def insert(conn: Conn, key_id: UUID, team_id: UUID, *, key_hash: str, name: str, grant: Grant) -> Key:
-    return await INSERT.one(
-        conn,
-        id=key_id,
-        key_hash=key_hash,
-        team_id=team_id,
-        project_id=grant.project_id,
-        name=name,
-        actor_id=grant.actor_id,
-        scopes=Jsonb(grant.scopes),
-        expires_at=grant.expires_at,
-        requests_per_minute=grant.requests_per_minute,
-        events_per_month=grant.events_per_month,
-    )
+    try:
+        return await INSERT.one(
+            conn,
+            id=key_id,
+            key_hash=key_hash,
+            team_id=team_id,
+            project_id=grant.project_id,
+            name=name,
+            actor_id=grant.actor_id,
+            scopes=Jsonb(grant.scopes),
+            expires_at=grant.expires_at,
+            requests_per_minute=grant.requests_per_minute,
+            events_per_month=grant.events_per_month,
+        )
+    except errors.ForeignKeyViolation as error:  # deleted since it was named
+        raise NotFound("There is no such project.") from error
 
 
 async def by_id(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
@@ -140,8 +155,9 @@ async def revoke(conn: Conn, team_id: UUID, key_id: UUID) -> Key:
 
 
 async def replace(conn: Conn, team_id: UUID, key_id: UUID, *, successor: UUID, overlap_seconds: int) -> None:
-    """The old key ends after the overlap, or sooner when it would have anyway."""
+    """The old key ends after the overlap, or sooner when it would have anyway; its successor goes on with its usage."""
     await REPLACE.run(conn, id=key_id, team_id=team_id, successor=successor, overlap_seconds=overlap_seconds)
+    await COUNT_AS.run(conn, id=key_id, team_id=team_id, successor=successor)
 
 
 async def in_days(conn: Conn, days: int) -> datetime:

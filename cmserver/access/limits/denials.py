@@ -47,4 +47,4 @@ class Denials:
                     **details,
                 )
         except Unavailable:
-            del self._told[told]  # the refusal stands in any case
+            self._told.pop(told, None)  # the refusal stands in any case

@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 import structlog
 from psycopg import errors
+from structlog.typing import FilteringBoundLogger
 
 from cmserver.access.limits import repository
 from cmserver.access.limits.denials import Denials
@@ -19,13 +20,18 @@ from cmserver.base.db import Db
 from cmserver.base.errors import QuotaExceeded, RateLimited, Unavailable
 from cmserver.base.sql import Conn
 
-log = structlog.get_logger()
+log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 _SECONDS = 1.0
 """How long a process goes by what it knows."""
 _MARKED_SECONDS = 60.0
 _REMEMBERED = 10_000
-_GONE = "This team has just been deleted."
+_ENOUGH = 0.99
+"""Of a request, to let it in: the clocks of processes and database are a hair apart, and who waited as told must not wait again."""
+
+
+class _TeamGoneError(Unavailable):
+    """Nothing can be counted any more, and need not."""
 
 
 class _Tally(msgspec.Struct):
@@ -33,16 +39,14 @@ class _Tally(msgspec.Struct):
 
     id: UUID
     tokens: float = 0.0
+    """Requests that could come at once, at `filled_at`."""
+    filled_at: float = -math.inf
     requests: int = 0
     stored: int = 0
     """This month's events, by the database."""
     events: int = 0
     reserved: int = 0
     """Events that are just being stored."""
-
-    @property
-    def left(self) -> float:
-        return self.tokens - self.requests
 
     @property
     def used(self) -> int:
@@ -52,11 +56,31 @@ class _Tally(msgspec.Struct):
     def is_pending(self) -> bool:
         return bool(self.requests or self.events or self.reserved)
 
+    def left(self, per_minute: int, now: float) -> float:
+        """Requests that could come at once, now."""
+        return min(per_minute, self.tokens + (now - self.filled_at) * per_minute / 60)
+
+    def take(self, per_minute: int | None, now: float) -> None:
+        if per_minute is not None:
+            self.tokens, self.filled_at = self.left(per_minute, now) - 1, now
+
+    def hear(self, left: float, per_minute: int | None, now: float) -> None:
+        """What is left by the database. It knows of the other processes, and this one when in the last second each request came."""
+        left -= self.requests
+        if per_minute is not None and self.filled_at > -math.inf:
+            left = min(left, self.left(per_minute, now))
+        self.tokens, self.filled_at = left, now
+
 
 class _Key(_Tally):
+    """With those that a rotation has made of it: they go on counting where it stopped."""
+
     limits: Limits = NO_LIMITS
     asked_at: float = -math.inf
-    marked_at: float = -math.inf
+    seen: set[UUID] = set()
+    """Which of them have asked since the database was last told."""
+    marked: dict[UUID, float] = {}
+    """When they were last marked as used."""
 
 
 class _Team(_Tally):
@@ -97,14 +121,19 @@ class Meter:
                 if scope.endswith(":write") or scope in {"admin", "*"}:
                     raise
             else:
-                refusal = _too_many(key, limits.requests_per_minute, "this key") or (
-                    _too_many(team, limits.team_requests_per_minute, "all keys of this team together")
+                now = self._clock()
+                refusal = _too_many(key, limits.requests_per_minute, now, "this key") or (
+                    _too_many(team, limits.team_requests_per_minute, now, "all keys of this team together")
                 )
                 if refusal:
                     await self._denials.record(principal, "rate_limited")
                     raise refusal
+                key.take(limits.requests_per_minute, now)
+                team.take(limits.team_requests_per_minute, now)
         key.requests += 1
         team.requests += 1
+        if principal.key_id is not None:
+            key.seen.add(principal.key_id)
         self._tell_soon()
 
     async def admit_events(self, principal: Principal, events: int) -> None:
@@ -140,25 +169,30 @@ class Meter:
                     await asyncio.shield(team.asking)
                 if any(key.is_pending for key in team.keys.values()):
                     await self._ask(team, team.keys.values())
+            except _TeamGoneError:
+                continue
             except Unavailable:
                 log.warning("usage.not_written", team_id=str(team.id))
                 return
 
     def _of(self, principal: Principal) -> tuple[_Team, _Key] | None:
-        if principal.key_id is None:
+        counted = principal.counts_as or principal.key_id
+        if counted is None:
             return None
         team = self._teams.get(principal.team_id)
         if team is None:
             if len(self._teams) >= _REMEMBERED:
                 self._teams = {team.id: team for team in self._teams.values() if team.is_pending or team.asking}
             team = self._teams[principal.team_id] = _Team(principal.team_id, keys={})
-        key = team.keys.get(principal.key_id)
+        key = team.keys.get(counted)
         if key is None:
             if len(team.keys) >= _REMEMBERED:
                 team.keys = {key.id: key for key in team.keys.values() if key.is_pending}
-            key = team.keys[principal.key_id] = _Key(principal.key_id)
+            key = team.keys[counted] = _Key(counted)
         if key.limits is not principal.limits and key.limits != principal.limits:
-            key.asked_at = -math.inf  # what it knows is about other limits
+            key.asked_at = key.filled_at = -math.inf  # what it knows is about other limits
+            if team.limits.team_requests_per_minute != principal.limits.team_requests_per_minute:
+                team.filled_at = -math.inf
             key.limits = team.limits = principal.limits
         return team, key
 
@@ -194,7 +228,7 @@ class Meter:
             if amount
         ]
         now = self._clock()
-        used = [key for key in keys if key.requests and now - key.marked_at >= _MARKED_SECONDS]
+        used = {one: key for key in keys for one in key.seen if now - key.marked.get(one, -math.inf) >= _MARKED_SECONDS}
         has_quota = any(key.limits.events_per_month is not None or key.limits.team_events_per_month is not None for key in keys)
 
         async def exchange(conn: Conn) -> tuple[dict[UUID, float], dict[UUID, int]]:
@@ -202,26 +236,29 @@ class Meter:
             if counted:
                 await repository.count(conn, team.id, counted)
             if used:
-                await repository.mark_used(conn, team.id, [key.id for key in used])
+                await repository.mark_used(conn, team.id, list(used))
             return left, await repository.stored(conn, team.id) if has_quota else {}
 
         try:
             left, stored = await self._db.in_tenant(team.id, exchange)
         except errors.ForeignKeyViolation as error:
             self._teams.pop(team.id, None)
-            raise Unavailable(_GONE) from error
+            raise _TeamGoneError("This team has just been deleted.") from error
         finally:
             team.asking = None
         for key in keys:
             key.requests -= requests[key.id]
             key.events -= events[key.id]
-            key.tokens, key.stored = left.get(key.id, 0.0), stored.get(key.id, 0)
+            key.hear(left.get(key.id, 0.0), key.limits.requests_per_minute, now)
+            key.stored = stored.get(key.id, 0)
             key.asked_at = self._clock()
-        for key in used:
-            key.marked_at = now
+            key.seen.clear()
+        for one, key in used.items():
+            key.marked[one] = now
         team.requests -= of_team
         team.events -= sum(events.values())
-        team.tokens, team.stored = left.get(team.id, 0.0), sum(stored.values())
+        team.hear(left.get(team.id, 0.0), team.limits.team_requests_per_minute, now)
+        team.stored = sum(stored.values())
 
     def _tell_soon(self) -> None:
         if self._timer is None:
@@ -239,6 +276,8 @@ class Meter:
             if team.asking is None and (due := self._due(team)):
                 try:
                     await self._ask(team, due)
+                except _TeamGoneError:
+                    continue
                 except Unavailable:
                     log.warning("usage.not_written", team_id=str(team.id))
                     return  # it is kept, and tried again after the next request
@@ -246,15 +285,15 @@ class Meter:
             self._tell_soon()
 
 
-def _too_many(tally: _Tally, per_minute: int | None, whose: str) -> RateLimited | None:
-    if per_minute is None or tally.left >= 1:
+def _too_many(tally: _Tally, per_minute: int | None, now: float, whose: str) -> RateLimited | None:
+    if per_minute is None or (left := tally.left(per_minute, now)) >= _ENOUGH:
         return None
-    wait = math.ceil((1 - tally.left) * 60 / per_minute)
+    wait = math.ceil((1 - left) * 60 / per_minute)
     return RateLimited(
         f"Too many requests: {whose} may make {per_minute:,} a minute. The next one is possible in {wait} s.",
         wait,
         limit=per_minute,
-        full_after_seconds=math.ceil((per_minute - tally.left) * 60 / per_minute),
+        full_after_seconds=math.ceil((per_minute - left) * 60 / per_minute),
     )
 
 

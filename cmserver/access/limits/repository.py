@@ -11,7 +11,8 @@ from cmserver.base.sql import Conn, Query
 OWNS = {"rate_limits", "usage_counters"}
 
 # Rows are taken in the order of their ids, so that two processes never wait for each other. `now()` is when the transaction began:
-# one that then waited for another's may come with an earlier time, and refills nothing.
+# one that then waited for another's may come with an earlier time, and refills nothing. What was taken was taken since the bucket
+# was last refilled, so it is poured out first: a bucket that was full has been refilling since.
 TAKE = Query(
     Bucket,
     """
@@ -24,8 +25,8 @@ TAKE = Query(
            tokens = greatest(
                -excluded.per_minute,
                least(excluded.per_minute,
-                     r.tokens + excluded.per_minute / 60.0 * greatest(0, extract(epoch FROM excluded.refilled_at - r.refilled_at)))
-               - (excluded.per_minute - excluded.tokens)),
+                     least(excluded.per_minute, r.tokens) - (excluded.per_minute - excluded.tokens)
+                     + excluded.per_minute / 60.0 * greatest(0, extract(epoch FROM excluded.refilled_at - r.refilled_at)))),
            refilled_at = greatest(r.refilled_at, excluded.refilled_at)
      WHERE r.team_id = %(team_id)s
     RETURNING id, tokens

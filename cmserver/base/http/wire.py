@@ -114,6 +114,14 @@ def convert(value: object, type_: type[T], *, at: str = "$") -> T:
         raise Invalid(f"{WHY_UNSTORABLE} at {path}.", [Issue(path, WHY_UNSTORABLE)]) from error
 
 
+def batch(raw: bytes, type_: type[T], *, most: int, of: str) -> list[T]:
+    """The items of a JSON array as wire Structs; Invalid with the path of the wrong field. `of` says in a word what they are."""
+    items = decode_json(raw)
+    if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= most:
+        raise Invalid.at("$", f"A batch is a JSON array of 1 to {most} {of}.")
+    return [convert(item, type_, at=f"$[{place}]") for place, item in enumerate(cast("list[object]", items))]
+
+
 def _path_of(text: str, value: object, at: str) -> str:
     members = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     return next((f"{at}.{name}" for name, inner in members.items() if inner == text), at)

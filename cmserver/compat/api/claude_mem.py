@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import cast
 from uuid import UUID
 
 import msgspec
@@ -13,12 +13,13 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, body, caller, convert, db, query
+from cmserver.base.paging import Limit
 from cmserver.base.redaction.clean import decode_json
 from cmserver.base.text import Key
 from cmserver.observations import read
 from cmserver.observations.model import TYPES, Kind, Manual, ObservationType
 from cmserver.observations.tidy import tidy
-from cmserver.observations.wire import ObservationOut, observation_out, source_out
+from cmserver.observations.wire import DeletedOut, ObservationOut, observation_out, source_out
 from cmserver.observations.write import delete, write
 
 
@@ -46,7 +47,7 @@ class MemoriesQuery(msgspec.Struct, rename="camel", kw_only=True):
     project_id: Key | None = None
     project: Key | None = None
     kind: Kind | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+    limit: Limit = 50
     cursor: str | None = None
 
 
@@ -61,13 +62,6 @@ class MemoriesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     memories: list[ObservationOut]
     next_cursor: str | None
-
-
-class DeletedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """It is gone."""
-
-    id: UUID
-    deleted: bool = True
 
 
 async def post_memory(request: Request) -> Response:
@@ -100,9 +94,7 @@ async def get_memories(request: Request) -> Response:
     """A page of memories, newest first: the observations under their name at claude-mem."""
     who = await caller(request, Principal)
     asked = query(request, MemoriesQuery)
-    named, project_id = asked.project_id or asked.project, who.project_id
-    if named is not None:
-        project_id = (await _projects(request).find(who, named)).id
+    project_id = await _projects(request).within(who, asked.project_id or asked.project)
     async with db(request).tenant(who.team_id) as conn:
         page = await read.page(conn, who, project_id=project_id, limit=asked.limit, kind=asked.kind, cursor=asked.cursor)
     return answer(MemoriesOut(memories=[observation_out(one) for one in page.observations], next_cursor=page.next_cursor))

@@ -7,15 +7,16 @@ from uuid import UUID
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, NotFound
+from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.generation.operate import repository
 from cmserver.generation.operate.model import KnownJob
-from cmserver.generation.operate.read import NO_SUCH, job_id_of
+from cmserver.generation.operate.read import NO_SUCH
 
 
 async def retry(conn: Conn, principal: Principal, named: str) -> tuple[KnownJob, bool]:
     """The job, which is queued now, and whether it was not before. A failed or cancelled one gets three more attempts."""
-    job = await _locked(conn, principal, job_id_of(named))
+    job = await _locked(conn, principal, named_id(named))
     if job.status == "queued":
         return job, False
     if job.status in {"processing", "completed"}:
@@ -30,7 +31,7 @@ async def cancel(conn: Conn, principal: Principal, named: str) -> tuple[KnownJob
 
     One that waits has ended now; one that runs is marked: its worker is to be told, stops it, and writes nothing for it.
     """
-    job = await _locked(conn, principal, job_id_of(named))
+    job = await _locked(conn, principal, named_id(named))
     if job.status == "cancelled" or job.cancel_requested_at is not None:
         return job, False
     if job.status in {"completed", "failed"}:

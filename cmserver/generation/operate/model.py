@@ -42,8 +42,8 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs a list is of; None is any. A place is the time and id of the last job on the page before."""
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs a list is of; None is any."""
 
     team_id: UUID
     project_id: UUID | None

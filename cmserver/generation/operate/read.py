@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 import msgspec
 
 from cmserver.access.model import Principal
 from cmserver.base import paging
-from cmserver.base.errors import Invalid, Issue, NotFound
-from cmserver.base.ids import parse_id
+from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.generation.operate import repository
-from cmserver.generation.operate.model import KnownJob, QueueCounts, Step, Wanted
+from cmserver.generation.operate.model import Filter, KnownJob, QueueCounts, Step
 
 NO_SUCH = "There is no such job."
 COUNTED_MOST = 10_000
@@ -29,25 +27,27 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-async def page(conn: Conn, wanted: Wanted, *, limit: int, offset: int = 0, cursor: str | None = None) -> Page:
+async def page(conn: Conn, which: Filter, *, limit: int, offset: int = 0, cursor: str | None = None) -> Page:
     """The newest jobs from the cursor on, or from the offset."""
     if offset > OFFSET_MOST:
-        message = f"An offset goes up to {OFFSET_MOST:,}. Send the `nextCursor` of each page with the next one to go further."
-        raise Invalid(message, [Issue("$.offset", message)])
+        raise Invalid.at(
+            "$.offset", f"An offset goes up to {OFFSET_MOST:,}. Send the `nextCursor` of each page with the next one to go further."
+        )
     before, before_id = paging.place(cursor)
-    rows = await repository.page(conn, wanted, limit=limit + 1, offset=offset, before=before, before_id=before_id)
-    counted = await repository.count(conn, wanted, COUNTED_MOST + 1)
+    rows = await repository.page(conn, which, limit=limit + 1, offset=offset, before=before, before_id=before_id)
+    counted = await repository.count(conn, which, COUNTED_MOST + 1)
+    shown, more = paging.page(rows, limit, lambda job: (job.created_at, job.id))
     return Page(
-        jobs=rows[:limit],
+        jobs=shown,
         total=min(counted, COUNTED_MOST),
         total_is_capped=counted > COUNTED_MOST,
-        next_cursor=paging.cursor(rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None,
+        next_cursor=more,
     )
 
 
 async def one(conn: Conn, principal: Principal, named: str) -> KnownJob:
     """The job of that id; NotFound also when it belongs to a project that the key may not see."""
-    job_id = job_id_of(named)
+    job_id = named_id(named)
     job = await repository.one(conn, principal.team_id, principal.project_id, job_id) if job_id else None
     if job is None:
         raise NotFound(NO_SUCH)
@@ -61,11 +61,6 @@ async def life(conn: Conn, principal: Principal, named: str, *, limit: int, curs
         raise paging.no_cursor()
     steps = await repository.steps(conn, principal.team_id, job.id, after=int(cursor or 0), limit=limit + 1)
     return steps[:limit], str(steps[limit - 1].place) if len(steps) > limit else None
-
-
-def job_id_of(named: str) -> UUID | None:
-    """The id in a path, in either case."""
-    return parse_id(named.lower())
 
 
 def behind(counts: QueueCounts, warning_seconds: float) -> str | None:

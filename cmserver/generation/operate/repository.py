@@ -8,7 +8,9 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.generation.model import JOB_FOR_REINDEX, Asker
-from cmserver.generation.operate.model import STATUSES, Behind, KindCount, KnownJob, Payload, QueueCounts, Step, Wanted
+from cmserver.generation.operate.model import STATUSES, Behind, Filter, KindCount, KnownJob, Payload, QueueCounts, Step
+
+OWNS: set[str] = set()  # the room's other repositories say it
 
 # Newest first: of each status as many as the page may need, each read from the end of an index, and the newest of them all.
 PAGE = Query(
@@ -235,16 +237,16 @@ BEHIND = Query(
 
 
 async def page(
-    conn: Conn, wanted: Wanted, *, limit: int, offset: int, before: datetime | None, before_id: UUID | None
+    conn: Conn, which: Filter, *, limit: int, offset: int, before: datetime | None, before_id: UUID | None
 ) -> list[KnownJob]:
     """Newest first; `before` and `before_id` are the place of the last one on the page before."""
     return await PAGE.all(
         conn,
-        team_id=wanted.team_id,
-        project_id=wanted.project_id,
-        statuses=_statuses(wanted),
-        source_type=wanted.source_type,
-        since=wanted.since,
+        team_id=which.team_id,
+        project_id=which.project_id,
+        statuses=_statuses(which),
+        source_type=which.source_type,
+        since=which.since,
         before=before,
         before_id=before_id,
         limit=limit,
@@ -252,21 +254,21 @@ async def page(
     )
 
 
-async def count(conn: Conn, wanted: Wanted, most: int) -> int:
+async def count(conn: Conn, which: Filter, most: int) -> int:
     """How many there are, up to `most`."""
     return await COUNT.one(
         conn,
-        team_id=wanted.team_id,
-        project_id=wanted.project_id,
-        statuses=_statuses(wanted),
-        source_type=wanted.source_type,
-        since=wanted.since,
+        team_id=which.team_id,
+        project_id=which.project_id,
+        statuses=_statuses(which),
+        source_type=which.source_type,
+        since=which.since,
         most=most,
     )
 
 
-def _statuses(wanted: Wanted) -> list[str]:
-    return [wanted.status] if wanted.status else list(STATUSES)
+def _statuses(which: Filter) -> list[str]:
+    return [which.status] if which.status else list(STATUSES)
 
 
 async def one(conn: Conn, team_id: UUID, project_id: UUID | None, job_id: UUID) -> KnownJob | None:

@@ -7,6 +7,8 @@ from uuid import UUID
 from cmserver.base.sql import Conn, Query
 from cmserver.observations.model import Place
 
+OWNS: set[str] = set()  # the room's other repository says it
+
 # The search columns are generated: they are computed anew when a column that they are made of is set, be it to what it was.
 REINDEX = Query(
     Place,

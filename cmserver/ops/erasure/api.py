@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import cast
 from uuid import UUID
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cmserver.access import announce
 from cmserver.access.model import Principal
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db
+from cmserver.base.live import Hub
 from cmserver.ops.erasure import erase
 from cmserver.ops.erasure.erase import Counts
 
@@ -52,6 +55,7 @@ async def delete_project(request: Request) -> Response:
     who = await caller(request, Principal)
     named = str(request.path_params["project"])
     project_id, counts = await db(request).in_tenant(who.team_id, lambda conn: erase.delete_project(conn, who, named))
+    _forget(request, who)
     return answer(ProjectDeletedOut(project_id=project_id, counts=counts))
 
 
@@ -60,7 +64,13 @@ async def delete_team(request: Request) -> Response:
     who = await caller(request, Principal)
     named = str(request.path_params["team"])
     counts = await db(request).in_tenant(who.team_id, lambda conn: erase.delete_team(conn, who, named))
+    _forget(request, who)
     return answer(TeamDeletedOut(team_id=who.team_id, counts=counts))
+
+
+def _forget(request: Request, who: Principal) -> None:
+    """In this process before it answers; the others forget when they hear of it."""
+    cast("Hub", request.app.state.hub).tell(announce.CHANNEL, str(who.team_id))
 
 
 routes = [

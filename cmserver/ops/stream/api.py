@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Invalid, Issue
+from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import Operation, Text
 from cmserver.base.http.wire import caller, query
 from cmserver.ops.stream.feed import Feed
@@ -23,14 +23,14 @@ _MEDIA_TYPE = "text/event-stream"
 _HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 
 
-class StreamQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class StreamQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """`project` and `types` (names of events, with commas between them) narrow the stream. `lastEventId` is for clients that cannot
     send the header Last-Event-ID, which wins over it.
     """
 
     project: str | None = None
     types: str | None = None
-    last_event_id: str | None = msgspec.field(default=None, name="lastEventId")
+    last_event_id: str | None = None
 
 
 class _Stream(StreamingResponse):
@@ -61,9 +61,7 @@ async def get_stream(request: Request) -> Response:
     who = await caller(request, Principal)
     asked = query(request, StreamQuery)
     names = _names(asked.types)
-    project_id = who.project_id
-    if asked.project is not None:
-        project_id = (await cast("Projects", request.app.state.projects).find(who, asked.project)).id
+    project_id = await cast("Projects", request.app.state.projects).within(who, asked.project)
     if request.method == "HEAD":
         return Response(headers=_HEADERS, media_type=_MEDIA_TYPE)
     feed = cast("Feed", request.app.state.feed)
@@ -77,8 +75,7 @@ def _names(types: str | None) -> frozenset[Name]:
         return frozenset(NAMES)
     asked = {word.strip() for word in types.split(",")}
     if unknown := sorted(asked - set(NAMES)):
-        message = f"There is no event {unknown[0]!r}. The events are: {', '.join(NAMES)}."
-        raise Invalid(message, [Issue("$.types", message)])
+        raise Invalid.at("$.types", f"There is no event {unknown[0]!r}. The events are: {', '.join(NAMES)}.")
     return frozenset(name for name in NAMES if name in asked)
 
 

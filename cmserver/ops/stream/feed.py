@@ -147,6 +147,7 @@ class Feed:
                 since = None
             reader = Reader(who.team_id, who.key_id, project_id, names, self._position, since)
             self._readers.setdefault(who.team_id, set()).add(reader)
+            self._look_at_keys()  # his may have been revoked since it was let in
         try:
             if since and await self._is_too_much(reader, since):
                 reader.since = None
@@ -270,12 +271,16 @@ class Feed:
         now = asyncio.get_running_loop().time()
         if now < self._keys_due:
             return
-        async with self._db.system_statement() as conn:
-            standing = set(await repository.standing(conn, list({reader.key_id for reader in self._all() if reader.key_id})))
+        self._keys_due = now + _KEYS_SECONDS  # said before: what changes while we ask is looked at once more
+        try:
+            async with self._db.system_statement() as conn:
+                standing = set(await repository.standing(conn, list({reader.key_id for reader in self._all() if reader.key_id})))
+        except BaseException:
+            self._keys_due = 0.0
+            raise
         for reader in self._all():
             if reader.key_id and reader.key_id not in standing:
                 reader.end()
-        self._keys_due = now + _KEYS_SECONDS
 
     def _is_out_of_reach(self, since: Position) -> bool:
         """Too far back; or so far ahead of us that the database must be another one than it was, brought back from a backup."""

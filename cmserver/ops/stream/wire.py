@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from uuid import UUID
 
@@ -9,10 +10,12 @@ import msgspec
 
 from cmserver.base.ids import epoch_ms
 from cmserver.base.sealed import Seal
+from cmserver.observations.wire import kind_shown
 from cmserver.ops.stream.model import Glimpse, Position, Step
 
 _ENCODER = msgspec.json.Encoder()
-_PLAIN = struct.Struct(">QQI")
+_CHANCE_BYTES = 9
+_PLAIN = struct.Struct(f">QQI{_CHANCE_BYTES}s")
 
 
 class ObservationTold(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -67,7 +70,7 @@ def observation_told(one: Glimpse) -> ObservationTold:
         number=one.number,
         project_id=one.project_id,
         server_session_id=one.server_session_id,
-        kind=one.type if one.kind == "observation" else one.kind,
+        kind=kind_shown(one.kind, one.type),
         observation_kind=one.kind,
         type=one.type,
         title=one.title,
@@ -92,18 +95,20 @@ def event(name: str, id_: str, data: msgspec.Struct) -> bytes:
 
 
 class Tickets:
-    """Positions as event ids, sealed: the logs count all teams together."""
+    """Positions as event ids, sealed: the logs count all teams together. None is written twice in the same way, for from two that
+    are equal a team to which nothing happens could tell that nothing happened to the others, and when something did.
+    """
 
     def __init__(self, secret: bytes) -> None:
         self._seal = Seal(secret, b"stream")
 
     def write(self, position: Position) -> str:
-        return self._seal.close(_PLAIN.pack(position.audit, position.jobs, position.part))
+        return self._seal.close(_PLAIN.pack(position.audit, position.jobs, position.part, os.urandom(_CHANCE_BYTES)))
 
     def read(self, text: str) -> Position | None:
         """None when it was not written here."""
         plain = self._seal.open(text)
         if plain is None or len(plain) != _PLAIN.size:
             return None
-        audit, jobs, part = _PLAIN.unpack(plain)
+        audit, jobs, part, _ = _PLAIN.unpack(plain)
         return Position(audit=audit, jobs=jobs, part=part)

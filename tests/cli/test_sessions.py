@@ -1,0 +1,49 @@
+"""`cmserver sessions`."""
+
+from __future__ import annotations
+
+import httpx
+import msgspec
+import pytest
+
+from cmserver.cli.sessions import OneSession
+from tests.cli.conftest import Cms
+from tests.conftest import Cast
+
+
+@pytest.fixture
+async def session(client: httpx.AsyncClient, cast: Cast) -> str:
+    """A session of Alice's that has not ended."""
+    body = {"projectId": "github.com/acme/orders", "externalSessionId": "s-1", "platformSource": "claude"}
+    answer = await client.post("/v1/sessions/start", headers=cast.alice.headers, json=body)
+    assert answer.status_code == 201, answer.text
+    return msgspec.json.decode(answer.content, type=OneSession).session.id
+
+
+async def test_sessions_are_listed(cms: Cms, cast: Cast, session: str):
+    said = await cms("sessions", "list", "--project", "github.com/acme/orders", "--platform", "claude", key=cast.alice.key)
+
+    assert said.column("id") == [session]
+    assert (await cms("sessions", "list", "--platform", "codex", key=cast.alice.key)).out == "There are no such sessions.\n"
+
+
+async def test_a_session_is_ended_and_no_longer_active(cms: Cms, cast: Cast, session: str):
+    active = await cms("sessions", "list", "--active", key=cast.alice.key)
+    ended = await cms("sessions", "end", session, "--json", key=cast.alice.key)
+    again = await cms("sessions", "end", session, key=cast.alice.key)
+    no_more = await cms("sessions", "list", "--active", key=cast.alice.key)
+    shown = await cms("sessions", "show", session, key=cast.alice.key)
+
+    assert active.column("id") == [session]
+    assert ended.read(OneSession).session.ended_at_epoch is not None
+    assert again.code == 0
+    assert no_more.out == "There are no such sessions.\n"
+    assert "agent's id         s-1\n" in shown.out
+
+
+async def test_a_session_of_strangers_does_not_exist(cms: Cms, cast: Cast, session: str):
+    for verb in ("show", "end"):
+        real = await cms("sessions", verb, session, key=cast.charlie.key)
+        invented = await cms("sessions", verb, str(cast.alice.team_id), key=cast.charlie.key)
+
+        assert (real.code, real.out, real.err) == (1, "", invented.err)
