@@ -54,6 +54,7 @@ def create_app(
 ) -> Frame:
     """The application. `secret` is the installation's, for keyed hashes; `authenticate` stands in for keys, for an operator."""
     app = Starlette(routes=ROUTES)
+    app.router.redirect_slashes = False  # a path with a slash too many does not exist
     meter = Meter(db)
     app.state.settings = settings
     app.state.db = db

@@ -28,7 +28,7 @@ class BegunJob(msgspec.Struct, frozen=True, kw_only=True):
 @talks
 async def reindex(talk: Talk, project: str | None, session_id: str | None, observation_id: str | None) -> None:
     """Make the search columns of observations anew. Say of which."""
-    named = {"project": project, "sessionId": session_id, "observation": observation_id}
+    named = {"projectId": project, "sessionId": session_id, "observation": observation_id}
     body = {name: value for name, value in named.items() if value is not None}
     if len(body) != 1:
         raise click.UsageError("Say one of --project, --session and --observation.")

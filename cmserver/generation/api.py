@@ -64,7 +64,7 @@ class EventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class ReindexIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """One of the three; a key that is bound to a project may leave all out, and means its project."""
 
-    project: Key | None = None
+    project_id: Key | None = None
     session_id: UUID | None = None
     observation: Key | int | None = None
 
@@ -279,10 +279,10 @@ async def _listed(request: Request, who: Principal, asked: ListQuery, project_id
 
 
 async def _target(request: Request, who: Principal, asked: ReindexIn) -> reindex.Target:
-    if sum(one is not None for one in (asked.project, asked.session_id, asked.observation)) > 1:
+    if sum(one is not None for one in (asked.project_id, asked.session_id, asked.observation)) > 1:
         raise Invalid.at("$", "Name one thing to reindex: a project, a session or an observation.")
     if asked.session_id is None and asked.observation is None:
-        project = await _projects(request).named_or_own(who, asked.project, at="$.project")
+        project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId")
         return reindex.Target(project_id=project.id, scope="project", source_id=project.id)
     async with db(request).tenant(who.team_id) as conn:
         if asked.session_id is not None:

@@ -157,7 +157,8 @@ END_JOBS = Query(
        SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE e.status END,
            outcome = CASE WHEN j.cancel_requested_at IS NULL THEN e.outcome END,
            outcome_reason = CASE WHEN j.cancel_requested_at IS NULL THEN e.reason ELSE 'cancelled while running' END,
-           last_error = CASE WHEN j.cancel_requested_at IS NULL THEN coalesce(e.error, j.last_error) END,
+           last_error = CASE WHEN j.cancel_requested_at IS NULL AND e.status <> 'completed'
+                             THEN coalesce(e.error, j.last_error) END,
            attempts = j.attempts - CASE WHEN e.give_back THEN 1 ELSE 0 END,
            next_attempt_at = CASE WHEN e.status = 'queued' AND j.cancel_requested_at IS NULL
                                   THEN now() + make_interval(secs => %(hold_seconds)s::float8) END

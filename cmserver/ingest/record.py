@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from psycopg import errors
 
-from cmserver.access.audit import request_id
+from cmserver.access import announce, audit
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
@@ -27,7 +27,7 @@ from cmserver.ingest.identity import event_key, job_key, payload_hash
 from cmserver.ingest.model import PROMPT_TYPES, Incoming, Recorded, Row, Safe, Written
 from cmserver.ingest.policy import resolve, timing
 from cmserver.sessions import repository as sessions
-from cmserver.sessions.model import NewSession
+from cmserver.sessions.model import NewSession, Session
 from cmserver.sessions.start import find_or_make
 
 _REMEMBERED_SESSIONS = 20_000
@@ -101,7 +101,7 @@ class Recorder:
             team_id=principal.team_id,
             api_key_id=principal.key_id,
             actor_id=principal.actor_id,
-            request_id=request_id(),
+            request_id=audit.request_id(),
             max_attempts=self._max_attempts,
         )
         written = {one.id: one for one in await self._write(asker, rows)}
@@ -232,13 +232,20 @@ class Recorder:
         if known is not None:
             return known
         new = NewSession(external_session_id=named, content_session_id=named, platform_source=one.platform_source)
-        session, _ = await self._db.in_tenant(
-            principal.team_id, lambda conn: find_or_make(conn, principal.team_id, one.project.id, new)
-        )
+        session = await self._db.in_tenant(principal.team_id, lambda conn: _found_or_made(conn, principal, one.project.id, new))
         if len(self._sessions) >= _REMEMBERED_SESSIONS:
             self._sessions.clear()
         self._sessions[key] = session.id
         return session.id
+
+
+async def _found_or_made(conn: Conn, principal: Principal, project_id: UUID, new: NewSession) -> Session:
+    """The session of an event whose agent did not say that it began."""
+    session, is_new = await find_or_make(conn, principal.team_id, project_id, new)
+    if is_new:
+        await audit.record(conn, principal, "session.started", "session", session.id, project_id=project_id)
+        await announce.news(conn)
+    return session
 
 
 def _needs_session(row: Row) -> bool:

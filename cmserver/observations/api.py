@@ -69,7 +69,7 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
     """
 
-    project: Key | None = None
+    project_id: Key | None = None
     type: ObservationType = "discovery"
     title: Title | None = None
     subtitle: Words | None = None
@@ -193,9 +193,9 @@ async def delete_observation(request: Request) -> Response:
 async def _manual(request: Request, who: Principal, asked: ObservationIn, at: str, size_bytes: int) -> Manual:
     projects = cast("Projects", request.app.state.projects)
     try:
-        project = await projects.named_or_own(who, asked.project, at=f"{at}.project")
+        project = await projects.named_or_own(who, asked.project_id, at=f"{at}.projectId")
     except NotFound as error:
-        raise NotFound(str(error), [] if at == "$" else [Issue(f"{at}.project", str(error))]) from error
+        raise NotFound(str(error), [] if at == "$" else [Issue(f"{at}.projectId", str(error))]) from error
     given = Manual(
         project_id=project.id,
         server_session_id=asked.session_id,

@@ -119,7 +119,7 @@ async def test_pages_join_without_a_gap_whatever_state_jobs_are_in(client: httpx
 async def test_filters_choose(client: httpx.AsyncClient, outbox: Outbox, cast: Cast, db: Db):
     await outbox.put(2)
     await outbox.rows("UPDATE observation_generation_jobs SET created_at = now() - interval '2 days'")
-    await client.post("/v1/reindex", headers=cast.alice.headers, json={"project": "orders"})
+    await client.post("/v1/reindex", headers=cast.alice.headers, json={"projectId": "orders"})
     await bound_to(db, cast.alice, "github.com/acme/other")
 
     async def found(**params: str) -> list[str]:

@@ -55,7 +55,7 @@ async def test_a_project_is_reindexed_without_a_provider(
     client: httpx.AsyncClient, outbox: Outbox, cast: Cast, observations: list[Observation]
 ):
     await mark(outbox)
-    job = await ask(client, cast, project="https://github.com/acme/orders.git")
+    job = await ask(client, cast, projectId="https://github.com/acme/orders.git")
     provider = Scripted()
 
     await (await outbox.hand(provider)).work()
@@ -79,7 +79,7 @@ async def test_search_finds_again_what_its_columns_had_lost(
         " BEGIN ATOMIC SELECT 4242; END"
     )
     assert await outbox.value("SELECT max(content_words) FROM observations") != 4242
-    await ask(client, cast, project="orders")
+    await ask(client, cast, projectId="orders")
 
     await (await outbox.hand(Scripted())).work()
 
@@ -103,10 +103,10 @@ async def test_one_session_and_one_observation_are_reindexed_alone(
 
 
 async def test_asking_again_while_it_waits_is_answered_with_the_same_job(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
-    first = await ask(client, cast, project="orders")
-    again = await ask(client, cast, project="orders")
+    first = await ask(client, cast, projectId="orders")
+    again = await ask(client, cast, projectId="orders")
     await (await outbox.hand(Scripted())).work()
-    later = await ask(client, cast, project="orders")
+    later = await ask(client, cast, projectId="orders")
 
     assert again["id"] == first["id"]
     assert later["id"] != first["id"]
@@ -117,7 +117,7 @@ async def test_asking_again_while_it_waits_is_answered_with_the_same_job(client:
 async def test_the_run_that_somebody_else_has_just_made_is_the_answer(
     client: httpx.AsyncClient, outbox: Outbox, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
-    first = await ask(client, cast, project="orders")
+    first = await ask(client, cast, projectId="orders")
     known = reindex.operate.last_reindex
     seen: list[int] = []
 
@@ -127,7 +127,7 @@ async def test_the_run_that_somebody_else_has_just_made_is_the_answer(
 
     monkeypatch.setattr(reindex.operate, "last_reindex", blind_at_first)
 
-    assert (await ask(client, cast, project="orders"))["id"] == first["id"]
+    assert (await ask(client, cast, projectId="orders"))["id"] == first["id"]
 
 
 async def test_it_goes_on_while_the_provider_is_paused(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
@@ -138,7 +138,7 @@ async def test_it_goes_on_while_the_provider_is_paused(client: httpx.AsyncClient
 
     hand = await outbox.hand(Scripted(reply))  # pyright: ignore[reportArgumentType]
     await hand.work()
-    await ask(client, cast, project="orders")
+    await ask(client, cast, projectId="orders")
 
     await hand.work()
 
@@ -149,7 +149,7 @@ async def test_a_long_one_is_given_back_in_between_and_goes_on_from_there(
     client: httpx.AsyncClient, outbox: Outbox, cast: Cast, observations: list[Observation], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(reindex, "CHUNK", 1)
-    job = await ask(client, cast, project="orders")
+    job = await ask(client, cast, projectId="orders")
     hand = await outbox.hand(Scripted())
     hand.generator._hard_limit_seconds = 0
 
@@ -164,7 +164,7 @@ async def test_a_batch_that_was_lost_writes_no_further(
     client: httpx.AsyncClient, outbox: Outbox, cast: Cast, observations: list[Observation], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(reindex, "CHUNK", 1)
-    await ask(client, cast, project="orders")
+    await ask(client, cast, projectId="orders")
     await mark(outbox)
     hand = await outbox.hand(Scripted())
     (claim,) = await hand.claim()
@@ -194,7 +194,7 @@ async def test_a_cancelled_one_stops(
     client: httpx.AsyncClient, outbox: Outbox, cast: Cast, observations: list[Observation], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(reindex, "CHUNK", 1)
-    job = await ask(client, cast, project="orders")
+    job = await ask(client, cast, projectId="orders")
     await mark(outbox)
     hand = await outbox.hand(Scripted())
     (claim,) = await hand.claim()
@@ -263,7 +263,7 @@ async def test_a_row_of_psql_that_makes_no_sense_fails_and_reaches_no_provider(
 
 
 async def test_a_key_revoked_since_fails_it(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
-    await ask(client, cast, project="orders")
+    await ask(client, cast, projectId="orders")
     await outbox.rows("UPDATE api_keys SET revoked_at = now()")
 
     await (await outbox.hand(Scripted())).work()
@@ -278,7 +278,7 @@ async def test_nobody_reindexes_what_is_not_his(
     await outbox.rows("UPDATE observations SET scope = 'team' WHERE id = %s", observations[1].id)
     elsewhere = (await bound_to(db, cast.alice, "other")).key
     bodies = [
-        {"project": str(cast.alice.project.id)},
+        {"projectId": str(cast.alice.project.id)},
         {"sessionId": str(session_id)},
         {"observation": str(observations[0].id)},
         {"observation": str(observations[1].id)},
@@ -298,7 +298,7 @@ async def test_a_key_of_a_project_means_its_project_and_others_say_which(client:
 
     own = await client.post("/v1/reindex", headers={"X-Api-Key": bound}, json={})
     unnamed = await client.post("/v1/reindex", headers=cast.alice.headers, json={})
-    both = await client.post("/v1/reindex", headers=cast.alice.headers, json={"project": "orders", "observation": "1"})
+    both = await client.post("/v1/reindex", headers=cast.alice.headers, json={"projectId": "orders", "observation": "1"})
     unknown = await client.post("/v1/reindex", headers=cast.alice.headers, json={"projekt": "orders"})
 
     assert own.json()["generationJob"]["sourceId"] == str(cast.alice.project.id)

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 async def write(client: AsyncClient, who: Person, **fields: object) -> Response:
-    return await client.post("/v1/observations", json={"project": who.project.canonical_id, **fields}, headers=who.headers)
+    return await client.post("/v1/observations", json={"projectId": who.project.canonical_id, **fields}, headers=who.headers)
 
 
 async def written(client: AsyncClient, who: Person, **fields: object) -> Json:
@@ -170,9 +170,9 @@ async def test_a_session_of_the_project_can_be_named_and_no_other(client: AsyncC
 
 async def test_a_stranger_and_a_key_of_another_project_cannot_write_into_a_project(client: AsyncClient, cast: Cast, db: Db):
     bound = (await bound_to(db, cast.alice, "billing")).headers
-    body = {"title": "Not mine", "project": str(cast.alice.project.id)}
+    body = {"title": "Not mine", "projectId": str(cast.alice.project.id)}
 
-    missing = await client.post("/v1/observations", json={**body, "project": str(new_id())}, headers=cast.charlie.headers)
+    missing = await client.post("/v1/observations", json={**body, "projectId": str(new_id())}, headers=cast.charlie.headers)
     for headers in (cast.charlie.headers, bound):
         response = await client.post("/v1/observations", json=body, headers=headers)
         assert response.status_code == 404
@@ -190,7 +190,7 @@ async def test_a_key_that_is_bound_to_a_project_need_not_name_it(client: AsyncCl
 
 async def test_a_batch_is_stored_in_its_order_across_projects(client: AsyncClient, cast: Cast, db: Db):
     billing = str((await bound_to(db, cast.alice, "billing")).project.id)
-    batch = [{"title": f"n{n}", "project": billing if n % 2 else cast.alice.project.canonical_id} for n in range(5)]
+    batch = [{"title": f"n{n}", "projectId": billing if n % 2 else cast.alice.project.canonical_id} for n in range(5)]
 
     response = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
 
@@ -205,8 +205,8 @@ async def test_a_batch_is_stored_in_its_order_across_projects(client: AsyncClien
     ("bad", "status", "said"),
     [
         ({"title": "x", "type": "poem"}, 400, "$[1].type"),
-        ({"project": "orders"}, 400, "$[1]"),
-        ({"title": "x", "project": "no-such"}, 404, "$[1].project"),
+        ({"projectId": "orders"}, 400, "$[1]"),
+        ({"title": "x", "projectId": "no-such"}, 404, "$[1].projectId"),
         ({"title": "x", "sessionId": str(new_id())}, 404, "$[1].sessionId"),
     ],
 )
@@ -214,7 +214,7 @@ async def test_one_bad_item_and_nothing_of_a_batch_is_stored(
     client: AsyncClient, cast: Cast, db: Db, bad: Json, status: int, said: str
 ):
     project = cast.alice.project.canonical_id
-    batch = [{"title": "good", "project": project}, {"project": project, **bad}]
+    batch = [{"title": "good", "projectId": project}, {"projectId": project, **bad}]
 
     response = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
 

@@ -79,7 +79,7 @@ async def live(client: AsyncClient, db: Db, bell: Bell, who: Person, project: st
     await send(client, who.headers, project, contentSessionId="claimed")
     await (await hand(db, bell, who, Scripted())).claim()
     await send(client, who.headers, project, contentSessionId="waits")
-    memory = {"project": project, "title": f"The {WORD} by hand", "metadata": {"by": WORD}}
+    memory = {"projectId": project, "title": f"The {WORD} by hand", "metadata": {"by": WORD}}
     assert (await client.post("/v1/observations", json=memory, headers=who.headers)).status_code == 201
 
 
@@ -387,7 +387,7 @@ async def test_after_its_deletion_a_project_is_unknown_by_id_and_new_by_name(cli
     assert (await client.post("/v1/events", json=ours, headers=cast.alice.headers)).status_code == 404
     session = {"projectId": old, "externalSessionId": "s"}
     assert (await client.post("/v1/sessions/start", json=session, headers=cast.alice.headers)).status_code == 404
-    memory = {"project": old, "title": "Too late"}
+    memory = {"projectId": old, "title": "Too late"}
     assert (await client.post("/v1/observations", json=memory, headers=cast.alice.headers)).status_code == 404
     assert (await client.delete(f"/v1/projects/{old}", headers=cast.alice.headers)).status_code == 404
     assert (await client.delete(f"/v1/projects/{old}/memory", headers=cast.alice.headers)).status_code == 404
@@ -533,7 +533,7 @@ async def test_erasing_needs_the_scope(client: AsyncClient, cast: Cast, db: Db):
 
 async def test_what_a_purged_project_shared_is_recalled_nowhere(client: AsyncClient, cast: Cast, make: Make):
     await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)
-    shared = {"project": cast.alice.project.canonical_id, "title": f"Every {WORD}", "scope": "team"}
+    shared = {"projectId": cast.alice.project.canonical_id, "title": f"Every {WORD}", "scope": "team"}
     await client.post("/v1/observations", json=shared, headers=cast.alice.headers)
     assert await found(client, cast.alice, "billing") == [1]
 

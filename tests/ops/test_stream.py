@@ -591,7 +591,7 @@ async def test_the_answer_is_a_stream_of_server_sent_events_that_ends_with_the_s
 
     assert status == 200
     assert head["content-type"].startswith("text/event-stream")
-    assert "no-cache" in head["cache-control"]
+    assert head["cache-control"] == "no-store"
     assert head["x-accel-buffering"] == "no"
     assert come.startswith("retry: 2000\nid: ")
     assert "event: session.updated\ndata: {" in come

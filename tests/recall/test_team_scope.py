@@ -23,7 +23,7 @@ async def billing(cast: Cast, db: Db) -> Person:
 
 
 async def share(client: AsyncClient, who: Person, **fields: object) -> dict[str, Any]:
-    body = {"project": who.project.canonical_id, "scope": "team", **fields}
+    body = {"projectId": who.project.canonical_id, "scope": "team", **fields}
     response = await client.post("/v1/observations", json=body, headers=who.headers)
     assert response.status_code == 201, response.text
     return response.json()["observation"]
@@ -61,7 +61,7 @@ async def test_the_index_has_the_newest_of_both_and_no_more_than_were_asked_for(
 ):
     for minutes in range(3):
         await make.observation(project=cast.alice.project, created_at=NOON + timedelta(minutes=minutes * 2))
-    numbers = [(await share(client, cast.alice, title="Shared", project=str(billing.project.id)))["number"] for _ in range(2)]
+    numbers = [(await share(client, cast.alice, title="Shared", projectId=str(billing.project.id)))["number"] for _ in range(2)]
     async with db.system() as conn:
         for place, number in enumerate(numbers):
             at = NOON + timedelta(minutes=place * 2 + 1)
@@ -78,7 +78,7 @@ async def test_ranking_counts_what_is_shared_as_a_document_of_each_project(
 ):
     for _ in range(3):
         await make.observation(project=cast.alice.project, title="A common word")
-    await share(client, cast.alice, title="A common word and a rare one", project=str(billing.project.id))
+    await share(client, cast.alice, title="A common word and a rare one", projectId=str(billing.project.id))
 
     response = await client.post(
         "/v1/search", json={"projectId": cast.alice.project.canonical_id, "query": "common rare"}, headers=cast.alice.headers

@@ -204,11 +204,11 @@ routes = [
     Operation("GET", "/v1/teams/{team}/members", get_members, scope="", query=ListQuery, answers={200: MembersOut}),
     Operation(
         "PUT",
-        "/v1/teams/{team}/members/{user}",
+        "/v1/teams/{team}/members/{user:path}",
         put_member,
         scope="admin",
         body=MemberIn,
         answers={200: OneMemberOut, 201: OneMemberOut},
     ),
-    Operation("DELETE", "/v1/teams/{team}/members/{user}", delete_member, scope="admin", answers={200: RemovedOut}),
+    Operation("DELETE", "/v1/teams/{team}/members/{user:path}", delete_member, scope="admin", answers={200: RemovedOut}),
 ]

@@ -20,7 +20,7 @@ from cmserver.ops.stream.reader import Reader
 
 _MEDIA_TYPE = "text/event-stream"
 # Whatever stands in between neither keeps the stream back nor packs it.
-_HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
+_HEADERS = {"X-Accel-Buffering": "no"}
 
 
 class StreamQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
