@@ -885,13 +885,13 @@ CREATE VIEW public.queue_totals AS
             (now() - min(j.updated_at) FILTER (WHERE (((l.held_until > now()) IS NOT TRUE) AND ((l.due_at > now()) IS NOT TRUE)))) AS oldest_waiting
            FROM (public.observation_generation_jobs j
              LEFT JOIN public.generation_lanes l ON ((l.lane = j.lane)))
-          WHERE ((j.team_id = t.id) AND (j.status = 'queued'::text))) q)
+          WHERE ((j.team_id = t.id) AND (j.status = 'queued'::text) AND (j.created_at > '-infinity'::timestamp with time zone))) q)
      CROSS JOIN LATERAL ( SELECT count(*) FILTER (WHERE (j.status = 'processing'::text)) AS active,
             count(*) FILTER (WHERE (j.status = 'completed'::text)) AS completed,
             count(*) FILTER (WHERE (j.status = 'failed'::text)) AS failed,
             count(*) FILTER (WHERE (j.status = 'cancelled'::text)) AS cancelled
            FROM public.observation_generation_jobs j
-          WHERE ((j.team_id = t.id) AND (j.status = ANY (ARRAY['processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))) e)
+          WHERE ((j.team_id = t.id) AND (j.status = ANY (ARRAY['processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])) AND (j.created_at > '-infinity'::timestamp with time zone))) e)
      CROSS JOIN LATERAL ( SELECT count(*) AS recovered
            FROM public.observation_generation_job_events j
           WHERE ((j.team_id = t.id) AND ((j.details ->> 'reason'::text) = 'worker lost'::text))) r);
@@ -1305,7 +1305,7 @@ CREATE INDEX observation_jobs_others ON public.observation_generation_jobs USING
 
 -- Name: observation_jobs_project; Type: INDEX
 
-CREATE INDEX observation_jobs_project ON public.observation_generation_jobs USING btree (project_id, status, created_at, id) INCLUDE (team_id);
+CREATE INDEX observation_jobs_project ON public.observation_generation_jobs USING btree (project_id, status, created_at, id) INCLUDE (team_id) WHERE (created_at > '-infinity'::timestamp with time zone);
 
 -- Name: observation_jobs_session; Type: INDEX
 
@@ -1313,7 +1313,7 @@ CREATE INDEX observation_jobs_session ON public.observation_generation_jobs USIN
 
 -- Name: observation_jobs_team; Type: INDEX
 
-CREATE INDEX observation_jobs_team ON public.observation_generation_jobs USING btree (team_id, status, created_at, id);
+CREATE INDEX observation_jobs_team ON public.observation_generation_jobs USING btree (team_id, status, created_at, id) WHERE (created_at > '-infinity'::timestamp with time zone);
 
 -- Name: observation_sources_event; Type: INDEX
 
@@ -1357,7 +1357,7 @@ CREATE INDEX observations_team_scope ON public.observations USING btree (team_id
 
 -- Name: observations_type; Type: INDEX
 
-CREATE INDEX observations_type ON public.observations USING btree (team_id, type, created_at, id);
+CREATE INDEX observations_type ON public.observations USING btree (team_id, type, created_at, id) WHERE (created_at > '-infinity'::timestamp with time zone);
 
 -- Name: project_aliases_project; Type: INDEX
 
@@ -1385,11 +1385,11 @@ CREATE INDEX server_sessions_open ON public.server_sessions USING btree (team_id
 
 -- Name: server_sessions_project; Type: INDEX
 
-CREATE INDEX server_sessions_project ON public.server_sessions USING btree (project_id, started_at, id);
+CREATE INDEX server_sessions_project ON public.server_sessions USING btree (project_id, started_at);
 
 -- Name: server_sessions_team; Type: INDEX
 
-CREATE INDEX server_sessions_team ON public.server_sessions USING btree (team_id, started_at, id);
+CREATE INDEX server_sessions_team ON public.server_sessions USING btree (team_id, started_at, id) WHERE (started_at > '-infinity'::timestamp with time zone);
 
 -- Name: session_prompts_event; Type: INDEX
 

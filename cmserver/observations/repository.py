@@ -87,7 +87,7 @@ NEWEST = Query(
            concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
            created_by_job_id, created_at, updated_at
       FROM observations
-     WHERE team_id = %(team_id)s
+     WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index by type says it, see migration 0008
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)

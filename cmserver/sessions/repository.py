@@ -131,7 +131,7 @@ NEWEST = Query(
     SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
            generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
       FROM server_sessions
-     WHERE team_id = %(team_id)s
+     WHERE team_id = %(team_id)s AND started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
        AND (%(active)s::boolean IS NULL OR (ended_at IS NULL) = %(active)s::boolean)
        AND (%(platform_source)s::text IS NULL OR platform_source = %(platform_source)s::text)

@@ -12,9 +12,8 @@ ALTER TABLE server_sessions ADD COLUMN idle_from timestamptz;
 UPDATE server_sessions SET idle_from = now() WHERE ended_at IS NULL;
 ALTER TABLE server_sessions ALTER COLUMN idle_from SET DEFAULT now();
 
-DROP INDEX server_sessions_project;
-CREATE INDEX server_sessions_project ON server_sessions (project_id, started_at, id);
-CREATE INDEX server_sessions_team ON server_sessions (team_id, started_at, id);
+-- True of every session: see 0008.
+CREATE INDEX server_sessions_team ON server_sessions (team_id, started_at, id) WHERE started_at > '-infinity';
 CREATE INDEX server_sessions_open ON server_sessions (team_id, started_at, id) WHERE ended_at IS NULL;
 CREATE INDEX server_sessions_idle ON server_sessions (idle_from) WHERE idle_from IS NOT NULL;
 

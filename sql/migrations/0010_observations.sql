@@ -11,6 +11,7 @@
 CREATE INDEX observations_team_scope
     ON observations (team_id, created_at, id) INCLUDE (project_id, content_words) WHERE scope = 'team';
 CREATE INDEX observations_manual ON observations (team_id, created_at, id) WHERE kind = 'manual';
-CREATE INDEX observations_type ON observations (team_id, type, created_at, id);
+-- True of every observation: see 0008.
+CREATE INDEX observations_type ON observations (team_id, type, created_at, id) WHERE created_at > '-infinity';
 
 GRANT DELETE ON observation_generation_jobs, generation_lanes, generation_runs, rate_limits TO cmserver_tenant;

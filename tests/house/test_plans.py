@@ -29,6 +29,9 @@ SELECT gen_random_uuid(), n, %(project_id)s, %(team_id)s, 'model', CASE WHEN n %
   FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
 """
 
+WHOLE_SORT = re.compile(r"(?<!Incremental )Sort  \(")
+"""An incremental one only puts rows of the same moment in order."""
+
 
 @pytest.fixture
 async def crowd(db: Db, cast: Cast) -> Cast:
@@ -101,7 +104,7 @@ async def test_a_page_is_read_from_the_index_in_its_order(db: Db, crowd: Cast, b
 
     # The team's index serves as well where a project is most of its team.
     assert re.search("Index Scan Backward using observations_(project|team) ", told)
-    assert "Sort" not in told
+    assert not WHOLE_SORT.search(told)
 
 
 async def test_the_newest_summary_is_found_without_reading_the_project(db: Db, crowd: Cast):
@@ -114,7 +117,7 @@ async def test_a_page_of_a_whole_team_is_read_from_the_index_in_its_order(db: Db
     told = await plan(db, crowd.alice.team_id, NEWEST.text, paging(crowd, project_id=None))
 
     assert "Index Scan Backward using observations_team" in told
-    assert "Sort" not in told
+    assert not WHOLE_SORT.search(told)
 
 
 # As after months: nearly all is done; every 20th job is a summary. Without the events that they are of.
@@ -167,7 +170,7 @@ def listing(cast: Cast, **filters: object) -> dict[str, object]:
 
 
 async def test_a_page_of_a_team_s_jobs_is_read_from_the_index_in_its_order(db: Db, queue: Cast):
-    for filters in ({}, {"since": datetime.now(UTC)}, {"before": datetime.now(UTC), "before_id": uuid4()}, {"offset": 10_000}):
+    for filters in ({}, {"since": datetime.now(UTC)}, {"before": datetime.now(UTC), "before_id": uuid4()}, {"offset": 500}):
         told = await plan(db, queue.alice.team_id, PAGE.text, listing(queue, **filters))
 
         assert "Index Only Scan Backward using observation_jobs_team" in told

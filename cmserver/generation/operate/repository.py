@@ -12,6 +12,7 @@ from cmserver.generation.operate.model import STATUSES, Behind, Filter, KindCoun
 
 OWNS: set[str] = set()  # the room's other repositories say it
 
+# (`> '-infinity'` is true of every row: the indexes of these lists say it, see migration 0008.)
 # Newest first: of each status as many as the page may need, each read from the end of an index, and the newest of them all.
 PAGE = Query(
     KnownJob,
@@ -21,7 +22,7 @@ PAGE = Query(
           FROM unnest(%(statuses)s::text[]) AS one(status)
          CROSS JOIN LATERAL (
                SELECT j.id, j.created_at FROM observation_generation_jobs j
-                WHERE j.team_id = %(team_id)s AND j.status = one.status
+                WHERE j.team_id = %(team_id)s AND j.status = one.status AND j.created_at > '-infinity'
                   AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
                   AND (%(source_type)s::text IS NULL OR j.source_type = %(source_type)s::text)
                   AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s::timestamptz)
@@ -47,7 +48,7 @@ COUNT = Query(
         SELECT 1 FROM unnest(%(statuses)s::text[]) AS one(status)
          CROSS JOIN LATERAL (
                SELECT 1 FROM observation_generation_jobs j
-                WHERE j.team_id = %(team_id)s AND j.status = one.status
+                WHERE j.team_id = %(team_id)s AND j.status = one.status AND j.created_at > '-infinity'
                   AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
                   AND (%(source_type)s::text IS NULL OR j.source_type = %(source_type)s::text)
                   AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s::timestamptz)
@@ -170,14 +171,14 @@ QUEUE_COUNTS = Query(
         SELECT one.status, c.jobs FROM unnest(ARRAY['processing', 'completed', 'failed', 'cancelled']) AS one(status)
          CROSS JOIN LATERAL (
                SELECT count(*) AS jobs FROM observation_generation_jobs j
-                WHERE j.team_id = %(team_id)s AND j.status = one.status
+                WHERE j.team_id = %(team_id)s AND j.status = one.status AND j.created_at > '-infinity'
                   AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)) c
     ), queued AS MATERIALIZED (
         SELECT CASE WHEN l.held_until > now() THEN 'held' WHEN l.due_at > now() THEN 'delayed' ELSE 'waiting' END AS state,
                j.updated_at
           FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
          WHERE j.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
-           AND j.status = 'queued'
+           AND j.status = 'queued' AND j.created_at > '-infinity'
     )
     SELECT (SELECT count(*) FROM queued WHERE state = 'waiting') AS waiting,
            (SELECT count(*) FROM queued WHERE state = 'delayed') AS delayed,
@@ -228,7 +229,8 @@ BEHIND = Query(
       FROM teams t
      CROSS JOIN LATERAL (
            SELECT j.updated_at FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
-            WHERE j.team_id = t.id AND j.status = 'queued' AND j.updated_at < now() - make_interval(secs => %(seconds)s)
+            WHERE j.team_id = t.id AND j.status = 'queued' AND j.created_at > '-infinity'
+              AND j.updated_at < now() - make_interval(secs => %(seconds)s)
               AND (l.held_until > now()) IS NOT TRUE AND (l.due_at > now()) IS NOT TRUE
             ORDER BY j.created_at, j.id LIMIT 1) w
      ORDER BY w.updated_at
