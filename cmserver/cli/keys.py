@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from uuid import UUID
 
 import click
 import msgspec
@@ -164,9 +165,13 @@ async def show(talk: Talk, key_id: str) -> None:
 @_quiet
 @talks
 async def rotate(talk: Talk, key_id: str, overlap_seconds: int | None, *, quiet: bool) -> None:
-    """Put a new key in the place of one, and show it, once. The old one works on for a while."""
+    """Put a new key in the place of one, and show it, once. The old one works on for a while.
+
+    Where the old one stands in the data folder's credentials, the new one is written in its place.
+    """
     body = {} if overlap_seconds is None else {"overlapSeconds": overlap_seconds}
-    await _make(talk, f"/v1/keys/{segment(key_id)}/rotate", body, quiet=quiet)
+    made = await _make(talk, f"/v1/keys/{segment(key_id)}/rotate", body, quiet=quiet)
+    talk.keep(UUID(key_id), made.api_key)
 
 
 @keys.command()
@@ -174,15 +179,17 @@ async def rotate(talk: Talk, key_id: str, overlap_seconds: int | None, *, quiet:
 @yes_option
 @talks
 async def revoke(talk: Talk, key_id: str, *, yes: bool) -> None:
-    """Refuse a key from now on, for ever, and fail the jobs that wait under it."""
+    """Refuse a key from now on, for ever. Jobs that were queued under it fail when their turn comes."""
     confirm(f"Revoke the key {key_id}, for ever?", yes=yes)
     answer = await talk.api.delete(f"/v1/keys/{segment(key_id)}")
     talk.tell(answer, OneKey, lambda one: f"The key {one.key.id} ({one.key.name or one.key.actor_id}) is revoked.")
 
 
-async def _make(talk: Talk, path: str, body: Mapping[str, object], *, quiet: bool) -> None:
+async def _make(talk: Talk, path: str, body: Mapping[str, object], *, quiet: bool) -> NewKey:
     answer = await talk.api.post(path, body)
+    made = answer.read(NewKey)
     if quiet:
-        click.echo(answer.read(NewKey).api_key)
+        click.echo(made.api_key)
     else:
         talk.tell(answer, NewKey, lambda made: f"{_lines(made.key)}\nkey, shown only now:\n{made.api_key}")
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Literal
 
 import click
@@ -47,7 +48,24 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policy_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Of a command that takes the values of `Change`."""
+    """Of a command that takes a `change`."""
+
+    @wraps(command)
+    def changing(
+        *words: object,
+        mode: Mode | None,
+        debounce_seconds: float | None,
+        skip_event_type: tuple[str, ...],
+        skip_tool: tuple[str, ...],
+        clear: bool,
+        **others: object,
+    ) -> None:
+        change = Change(
+            mode=mode, debounce_seconds=debounce_seconds, skip_event_type=skip_event_type, skip_tool=skip_tool, clear=clear
+        )
+        command(*words, change=change, **others)
+
+    result: Callable[..., None] = changing
     for option in (
         click.option("--clear", is_flag=True, help="Forget what was said before."),
         click.option("--skip-tool", multiple=True, metavar="NAME", help="Never of uses of this tool; may be repeated."),
@@ -59,8 +77,8 @@ def policy_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Of each event at once, of a burst together, or only when a session has ended.",
         ),
     ):
-        command = option(command)
-    return command
+        result = option(result)
+    return result
 
 
 def policy_lines(policy: Policy) -> tuple[tuple[str, Cell], ...]:

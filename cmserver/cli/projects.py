@@ -8,7 +8,7 @@ import msgspec
 from cmserver.access.projects import canonical_id
 from cmserver.base.errors import NotFound
 from cmserver.cli.erased import Erased, erased_lines
-from cmserver.cli.policy import Change, Mode, Policy, policy_lines, policy_options
+from cmserver.cli.policy import Change, Policy, policy_lines, policy_options
 from cmserver.cli.show import moment, pairs, table
 from cmserver.cli.talk import Talk, confirm, limit_option, more, segment, talks, yes_option
 
@@ -163,18 +163,8 @@ async def unarchive(talk: Talk, project: str) -> None:
 @click.argument("project")
 @policy_options
 @talks
-async def policy(
-    talk: Talk,
-    project: str,
-    mode: Mode | None,
-    debounce_seconds: float | None,
-    skip_event_type: tuple[str, ...],
-    skip_tool: tuple[str, ...],
-    *,
-    clear: bool,
-) -> None:
+async def policy(talk: Talk, project: str, change: Change) -> None:
     """When observations are made of a project's events; without options what is said now."""
-    change = Change(mode=mode, debounce_seconds=debounce_seconds, skip_event_type=skip_event_type, skip_tool=skip_tool, clear=clear)
     answer = await talk.api.get(_path(project))
     if not change.nothing:
         wanted = change.of(answer.read(OneProject).project.generation_policy)

@@ -11,11 +11,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
+from uuid import UUID
 
 import click
 import httpx
 import msgspec
+from msgspec import structs
 
+from cmserver.access import keys
 from cmserver.base import credentials, logs
 from cmserver.base.settings import BadSetting, Settings, load
 from cmserver.cli.client import Answer, Api
@@ -36,8 +39,9 @@ _NO_TEAM = "Say for which team: --operator --team NAME. `cmserver teams list --o
 class Talk:
     """A command's conversation with the server."""
 
-    def __init__(self, api: Api, *, as_json: bool, operator: Operator | None) -> None:
+    def __init__(self, api: Api, data_dir: Path, *, as_json: bool, operator: Operator | None) -> None:
         self.api = api
+        self._data_dir = data_dir
         self.as_json = as_json
         self.operator = operator
         """Set when the database is asked directly, without a key."""
@@ -48,6 +52,13 @@ class Talk:
             click.echo(msgspec.json.format(answer.raw).decode())
         else:
             click.echo(words(answer.read(type_)))
+
+    def keep(self, old_key: UUID, key: str) -> None:
+        """Put a key into the data folder's credentials file where the old one stands, so that commands go on working."""
+        known = credentials.read(self._data_dir)
+        if known is not None and keys.parse(known.key)[0] == old_key:
+            kept = credentials.write(self._data_dir, structs.replace(known, key=key))
+            click.echo(f"The new key is in {kept}, in the place of the old one.", err=True)
 
     async def for_team(self, team: str | None) -> None:
         """The operator acts for the team that a command's argument names, unless --team has named one."""
@@ -103,11 +114,11 @@ def _command(act: Act, *, team_needed: bool) -> Callable[..., None]:
 
         async def ask() -> None:
             async with over_http(*_server(settings, url, key)) as client:
-                await act(Talk(Api(client), as_json=as_json, operator=None), **values)
+                await act(Talk(Api(client), settings.data_dir, as_json=as_json, operator=None), **values)
 
         async def ask_database(database: str) -> None:
             async with as_operator(settings, database) as (client, who):
-                talk = Talk(Api(client), as_json=as_json, operator=who)
+                talk = Talk(Api(client), settings.data_dir, as_json=as_json, operator=who)
                 if operator_team:
                     await who.act_for(operator_team)
                 await act(talk, **values)

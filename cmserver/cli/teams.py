@@ -10,7 +10,7 @@ import msgspec
 from cmserver.access.wire import team_out
 from cmserver.cli.client import Answer
 from cmserver.cli.erased import Erased, erased_lines
-from cmserver.cli.policy import Change, Mode, Policy, policy_lines, policy_options
+from cmserver.cli.policy import Change, Policy, policy_lines, policy_options
 from cmserver.cli.show import moment, pairs, table
 from cmserver.cli.talk import Talk, confirm, limit_option, more, segment, talks, talks_of_teams, yes_option
 
@@ -181,18 +181,8 @@ async def limits(talk: Talk, team: str, requests_per_minute: int | None, events_
 @click.argument("team")
 @policy_options
 @talks_of_teams
-async def policy(
-    talk: Talk,
-    team: str,
-    mode: Mode | None,
-    debounce_seconds: float | None,
-    skip_event_type: tuple[str, ...],
-    skip_tool: tuple[str, ...],
-    *,
-    clear: bool,
-) -> None:
+async def policy(talk: Talk, team: str, change: Change) -> None:
     """When observations are made of the events of a team's projects; without options what is said now."""
-    change = Change(mode=mode, debounce_seconds=debounce_seconds, skip_event_type=skip_event_type, skip_tool=skip_tool, clear=clear)
     await talk.for_team(team)
     answer = await talk.api.get(await _path(talk, team))
     if not change.nothing:

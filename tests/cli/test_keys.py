@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+from cmserver.base import credentials
+from cmserver.base.credentials import Credentials
 from cmserver.base.db import Db
 from cmserver.cli.keys import NewKey
-from tests.cli.conftest import Cms
+from tests.cli.conftest import URL, Cms
 from tests.conftest import Cast, mint
 
 KEY = re.compile(r"cms_[0-9a-f]{32}_[0-9a-f]{48}")
@@ -89,6 +92,21 @@ async def test_a_rotated_key_has_a_successor_and_works_on_for_a_while(cms: Cms, 
     assert "replaced by  " in shown.out
     assert "state         replaced" in shown.out
     assert (await cms("keys", "list", key=old_text)).code == 0
+
+
+async def test_the_key_of_the_credentials_file_is_kept_there_when_it_is_rotated(cms: Cms, cast: Cast, tmp_path: Path):
+    credentials.write(tmp_path, Credentials(url=URL, key=cast.alice.key, team="blue"))
+
+    other = await cms("keys", "rotate", str(cast.bob.principal.key_id))
+    before = credentials.read(tmp_path)
+    own = await cms("keys", "rotate", str(cast.alice.principal.key_id), "--overlap-seconds", "0", "--quiet")
+
+    kept = credentials.read(tmp_path)
+    assert (other.code, own.code) == (0, 0)
+    assert before is not None
+    assert before.key == cast.alice.key
+    assert kept == Credentials(url=URL, key=own.out.strip(), team="blue")
+    assert (await cms("keys", "list")).code == 0
 
 
 async def test_a_key_that_is_rotated_without_overlap_is_refused(cms: Cms, cast: Cast):
