@@ -25,18 +25,31 @@ SHOWN_DATA = "~/.local/share/cmserver"
 def ask(program: Program, words: list[str]) -> Callable[[], str] | None:
     """What asks the question that the command is; None when it is something else."""
     if words[0] == "curl":
-        return lambda: send(program, curl(words))
+        ask_it = begin if "-N" in words else send  # what it shows as it comes may have no end
+        return lambda: ask_it(program, curl(words))
     if words[0] == "bin/cmserver" and words[1] in {"status", "verify"}:
         return lambda: command(program.data_dir.parent, *words[1:]).stdout
     return None
 
 
 def send(program: Program, one: Curl) -> str:
-    headers = {header: value.replace("$KEY", program.key) for header, value in one.headers.items()}
-    url = one.url.replace(SHOWN_URL, program.url)
+    url, headers = there(program, one)
     answer = httpx.request(one.method, url, headers=headers, content=one.body, timeout=40, trust_env=False)
     assert answer.is_success, answer.text
     return answer.text
+
+
+def begin(program: Program, one: Curl) -> str:
+    """The beginning of a stream."""
+    url, headers = there(program, one)
+    with httpx.stream(one.method, url, headers=headers, timeout=40, trust_env=False) as answer:
+        assert answer.is_success
+        return next(answer.iter_text())
+
+
+def there(program: Program, one: Curl) -> tuple[str, dict[str, str]]:
+    headers = {header: value.replace("$KEY", program.key) for header, value in one.headers.items()}
+    return one.url.replace(SHOWN_URL, program.url), headers
 
 
 def fits(shown: Block, said: str) -> bool:
