@@ -60,6 +60,7 @@ ACTS = [
     "end_the_session",
     "send_an_event_again",
     *["stop_between_answer_and_effects", "go_on_to_the_effects"] * 2,
+    "die_between_answer_and_effects",
     "fall_silent",
     "reap",
     "come_back_as_a_new_worker",
@@ -407,9 +408,22 @@ class JobsLife(RuleBasedStateMachine):
             with pytest.raises(LeaseLostError):
                 self.run(applying)
 
+    def die_between_answer_and_effects(self, data: st.DataObject) -> None:
+        self.stop_between_answer_and_effects(data)
+        hand = next((held.hand for held in reversed(self.held) if held.ours and held.stuck), None)
+        if hand is not None:
+            self._silence(hand)
+            self._reap()
+            self.hands = [self._new_hand() if one is hand else one for one in self.hands]
+
     def fall_silent(self, data: st.DataObject) -> None:
         """Killed, stopped, or cut off: from here on only the heartbeat tells."""
-        hand = self._a_hand(data)
+        self._silence(self._a_hand(data))
+
+    def _new_hand(self) -> Hand:
+        return self.run(self.outbox.hand(self.provider, lease_seconds=LEASE_SECONDS))
+
+    def _silence(self, hand: Hand) -> None:
         long_ago = "UPDATE procrastinate_workers SET last_heartbeat = '-infinity' WHERE id = %s"
         self.run(self.outbox.rows(long_ago, hand.worker_id))
         self.silent.add(hand.worker_id)
@@ -431,7 +445,7 @@ class JobsLife(RuleBasedStateMachine):
     def come_back_as_a_new_worker(self, data: st.DataObject) -> None:
         who = data.draw(st.integers(0, 1))
         if self.hands[who].worker_id in self.silent:
-            self.hands[who] = self.run(self.outbox.hand(self.provider, lease_seconds=LEASE_SECONDS))
+            self.hands[who] = self._new_hand()
 
     def stop_in_good_order(self, data: st.DataObject) -> None:
         who = data.draw(st.integers(0, 1))
@@ -444,7 +458,7 @@ class JobsLife(RuleBasedStateMachine):
                 job.end("queued")
             held.ours = False
         self.silent.discard(hand.worker_id)
-        self.hands[who] = self.run(self.outbox.hand(self.provider, lease_seconds=LEASE_SECONDS))
+        self.hands[who] = self._new_hand()
 
     def time_passes(self, _data: st.DataObject) -> None:
         """Every back-off and every pause is over."""
