@@ -29,6 +29,7 @@ from cmserver.ops.openapi.api import Reference
 from cmserver.ops.openapi.api import routes as openapi_routes
 from cmserver.ops.stream.api import routes as stream_routes
 from cmserver.ops.stream.feed import Feed
+from cmserver.ops.usage.api import routes as usage_routes
 from cmserver.recall.api import routes as recall_routes
 from cmserver.sessions.api import routes as session_routes
 
@@ -43,6 +44,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *generation_routes,
     *compat_routes,
     *erasure_routes,
+    *usage_routes,
     *access_routes,
     *openapi_routes,
     *stream_routes,

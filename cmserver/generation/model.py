@@ -101,6 +101,14 @@ class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
 
 
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What providers were asked, and what they said they read and wrote."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+
+
 class End(msgspec.Struct, frozen=True, kw_only=True):
     """How one job of a batch ends. `queued` sends it back; with `give_back` the attempt does not count."""
 

@@ -4,7 +4,7 @@
 -- own; a team may have limits, too (NULL: none). Teams and projects say when observations are made of their events. The audit log is
 -- read page by page, newest first, by team or by project: its rows' ids are in that order, so they are the index.
 -- The previous release keeps working: it knows none of the new columns and needs none.
--- How long: instant but for the audit log's two indexes, some seconds per million rows; writing waits meanwhile.
+-- How long: instant but for the audit log's three indexes, some seconds per million rows; writing waits meanwhile.
 
 -- What psql writes there must be what the program reads.
 CREATE FUNCTION is_generation_policy(policy jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE

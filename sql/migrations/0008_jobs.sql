@@ -4,10 +4,12 @@
 -- status and had no order after the project, so a page of a team with 900,000 jobs sorted them all. Its two successors are read
 -- backwards, one range for each of the five states, and a page costs the same in a queue of a million; the figures are counted from
 -- them alone. Their WHERE is true of every job and stands in the queries that use them: it keeps them out of foreign keys' checks, for
--- which they would look as good as the index that is meant for it, being younger (batches of events came in at a tenth of the rate). Summaries and reindex jobs, a twentieth of the rows, have a partial index of their own, which an event's job never enters.
+-- which they would look as good as the index that is meant for it, being younger (batches of events came in at a tenth of the rate). Summaries and
+-- reindex jobs, a twentieth of the rows, have a partial index of their own, which an event's job never enters.
 -- A job that failed because its key was revoked would fail again when it is sent back: it loses that key now, since whoever sends it
 -- back answers for it. (The law of a job's life is else what it was.)
 -- What the log said of a job that a worker gave back unused was its former error once more: it says so now.
+-- The previous release keeps working: it asks for no more than these indexes and functions do.
 -- How long: three indexes on the jobs and one on their log, some seconds per million rows; writing to both waits meanwhile.
 
 DROP INDEX observation_jobs_status;

@@ -345,7 +345,7 @@ async def test_without_a_key_or_with_a_wrong_one_nothing_is_stored(client: httpx
     _, writer = await mint(db, cast.alice.team_id, "writer", scopes=["memories:write"])
 
     none = await client.post("/v1/events", json=event())
-    wrong = await client.post("/v1/events", json=event(), headers={"X-Api-Key": cast.alice.key[:-1] + "0"})
+    wrong = await client.post("/v1/events", json=event(), headers={"X-Api-Key": cast.alice.key[:-1] + "g"})
     weak = await client.post("/v1/events", json=event(), headers={"X-Api-Key": reader})
     older = await client.post("/v1/events", json=event(), headers={"X-Api-Key": writer})
 

@@ -4,6 +4,5 @@ from cmserver.access.api.audit import routes as audit
 from cmserver.access.api.keys import routes as keys
 from cmserver.access.api.projects import routes as projects
 from cmserver.access.api.teams import routes as teams
-from cmserver.access.api.usage import routes as usage
 
-routes = [*projects, *keys, *teams, *audit, *usage]
+routes = [*projects, *keys, *teams, *audit]

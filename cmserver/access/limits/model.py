@@ -28,6 +28,3 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
     requests: int
     events: int
-    provider_calls: int
-    input_tokens: int
-    output_tokens: int

@@ -70,7 +70,7 @@ USED = Query(
     Used,
     """
     WITH month AS MATERIALIZED (SELECT date_trunc('month', now() AT TIME ZONE 'UTC') AS since)
-    SELECT m.since AT TIME ZONE 'UTC' AS since, c.requests, c.events, r.provider_calls, r.input_tokens, r.output_tokens
+    SELECT m.since AT TIME ZONE 'UTC' AS since, c.requests, c.events
       FROM month m
      CROSS JOIN LATERAL (
         SELECT coalesce(sum(amount) FILTER (WHERE kind = 'requests'), 0)::bigint AS requests,
@@ -78,12 +78,6 @@ USED = Query(
           FROM usage_counters
          WHERE team_id = %(team_id)s AND month = m.since::date
            AND (%(api_key_id)s::uuid IS NULL OR api_key_id = %(api_key_id)s)) c
-     CROSS JOIN LATERAL (
-        SELECT count(*) AS provider_calls, coalesce(sum(input_tokens), 0)::bigint AS input_tokens,
-               coalesce(sum(output_tokens), 0)::bigint AS output_tokens
-          FROM generation_runs
-         WHERE team_id = %(team_id)s AND created_at >= m.since AT TIME ZONE 'UTC'
-           AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s)) r
     """,
 )
 
@@ -121,6 +115,6 @@ async def stored(conn: Conn, team_id: UUID) -> dict[UUID, int]:
     return {one.api_key_id: one.events for one in await STORED.all(conn, team_id=team_id)}
 
 
-async def used(conn: Conn, team_id: UUID, *, api_key_id: UUID | None, project_id: UUID | None) -> Used:
-    """Of the team since the month began; or of one of its keys, and one of its projects."""
-    return await USED.one(conn, team_id=team_id, api_key_id=api_key_id, project_id=project_id)
+async def used(conn: Conn, team_id: UUID, *, api_key_id: UUID | None) -> Used:
+    """Of the team since the month began; or of one of its keys."""
+    return await USED.one(conn, team_id=team_id, api_key_id=api_key_id)

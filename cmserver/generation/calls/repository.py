@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
-from cmserver.generation.model import Claim, Pause, StoredAnswer
+from cmserver.generation.model import Claim, Pause, Spent, StoredAnswer
 from cmserver.providers.model import Completion, ProviderError
 
 OWNS = {"generation_runs", "provider_pauses"}
@@ -62,6 +63,17 @@ PAUSES = Query(
     SELECT provider, reason, message, paused_at, until_at,
            greatest(extract(epoch FROM until_at - now()), 0)::float8 AS seconds_left
       FROM provider_pauses ORDER BY provider
+    """,
+)
+
+SPENT = Query(
+    Spent,
+    """
+    SELECT count(*) AS calls, coalesce(sum(input_tokens), 0)::bigint AS input_tokens,
+           coalesce(sum(output_tokens), 0)::bigint AS output_tokens
+      FROM generation_runs
+     WHERE team_id = %(team_id)s AND created_at >= %(since)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s)
     """,
 )
 
@@ -126,3 +138,8 @@ async def pauses(conn: Conn) -> list[Pause]:
 
 async def end_pause(conn: Conn, provider: str) -> bool:
     return await END_PAUSE.first(conn, provider=provider) is not None
+
+
+async def spent(conn: Conn, team_id: UUID, *, since: datetime, project_id: UUID | None) -> Spent:
+    """By the team since then; or by one of its projects."""
+    return await SPENT.one(conn, team_id=team_id, since=since, project_id=project_id)

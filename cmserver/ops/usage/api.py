@@ -8,10 +8,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access.limits import repository
+from cmserver.access.limits import repository as limits
 from cmserver.access.model import Principal
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db
+from cmserver.generation.calls import repository as calls
 
 
 class AmountsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -50,16 +51,17 @@ async def get_usage(request: Request) -> Response:
     who = await caller(request, Principal)
     only = (who.counts_as or who.key_id) if who.project_id is not None else None
     async with db(request).tenant(who.team_id) as conn:
-        used = await repository.used(conn, who.team_id, api_key_id=only, project_id=who.project_id)
+        used = await limits.used(conn, who.team_id, api_key_id=only)
+        spent = await calls.spent(conn, who.team_id, since=used.since, project_id=who.project_id)
     return answer(
         UsageOut(
             since=used.since.astimezone(UTC),
             usage=AmountsOut(
                 requests=used.requests,
                 events=used.events,
-                provider_calls=used.provider_calls,
-                input_tokens=used.input_tokens,
-                output_tokens=used.output_tokens,
+                provider_calls=spent.calls,
+                input_tokens=spent.input_tokens,
+                output_tokens=spent.output_tokens,
             ),
             limits=LimitsOut(
                 requests_per_minute=who.limits.requests_per_minute,
