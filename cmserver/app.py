@@ -24,9 +24,11 @@ from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ingest.record import Recorder
 from cmserver.observations.api import routes as observation_routes
 from cmserver.ops.api import routes as ops_routes
+from cmserver.ops.budgets.api import routes as budget_routes
 from cmserver.ops.erasure.api import routes as erasure_routes
 from cmserver.ops.openapi.api import Reference
 from cmserver.ops.openapi.api import routes as openapi_routes
+from cmserver.ops.providers.api import routes as provider_routes
 from cmserver.ops.stream.api import routes as stream_routes
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.usage.api import routes as usage_routes
@@ -45,6 +47,8 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *compat_routes,
     *erasure_routes,
     *usage_routes,
+    *budget_routes,
+    *provider_routes,
     *access_routes,
     *openapi_routes,
     *stream_routes,

@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 from procrastinate import App, PsycopgConnector
@@ -18,8 +18,9 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
-from cmserver.generation import jobs, repository
+from cmserver.generation import jobs
 from cmserver.generation.bell import Bell
+from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, Limits, OutboxManager, check_contract
 from cmserver.generation.operate import repository as operate
 from cmserver.generation.run import Generator
@@ -37,18 +38,27 @@ _NAMED_MOST = 100
 
 
 async def run_worker(
-    settings: Settings, db: Db, hub: Hub, bell: Bell, provider: Provider, stop: asyncio.Event, *, label: str | None = None
+    settings: Settings,
+    db: Db,
+    hub: Hub,
+    bell: Bell,
+    providers: Sequence[Provider],
+    stop: asyncio.Event,
+    *,
+    label: str | None = None,
 ) -> None:
     """Work until `stop` is set, then finish what is in hand, for `drain_seconds` at the most."""
     check_contract()
     name = label or f"{socket.gethostname()}:{os.getpid()}"
     generator = Generator(
         db,
-        provider,
+        providers,
         bell,
         call_timeout_seconds=settings.provider_timeout_seconds,
         hard_limit_seconds=settings.job_hard_limit_seconds,
         lease_seconds=settings.lease_seconds,
+        language=settings.language,
+        event_tokens=settings.prompt_event_tokens,
     )
     limits = Limits(
         slots=settings.generation_concurrency,
@@ -70,7 +80,7 @@ async def run_worker(
         worker.additional_context = {"db": db, "bell": bell, "settings": settings}
         return worker
 
-    log.info("worker.started", label=name, provider=provider.name)
+    log.info("worker.started", label=name, providers=[one.name for one in providers])
     async with asyncio.TaskGroup() as group:
         group.create_task(_supervised(QUEUE, outbox_worker, db, stop))
         group.create_task(_supervised("maintenance", maintenance_worker, db, stop))
@@ -130,7 +140,7 @@ async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> 
     """Give back what dead workers hold. No job of its own: it must not need a free slot."""
     while not stop.is_set():
         try:
-            recovered = await db.in_system(lambda conn: repository.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds))
+            recovered = await db.in_system(lambda conn: leases.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds))
             if recovered:
                 log.warning("lanes.recovered", count=len(recovered), jobs=[str(job) for job in recovered[:_NAMED_MOST]])
                 bell.ring()

@@ -104,6 +104,52 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Name: generation_runs_count(); Type: FUNCTION
+
+CREATE FUNCTION public.generation_runs_count() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO generation_spending AS s
+        SELECT team_id, (created_at AT TIME ZONE 'UTC')::date, project_id, provider, model, sum(sign),
+               coalesce(sum(sign) FILTER (WHERE status IN ('failed', 'unusable', 'lost')), 0),
+               coalesce(sum(sign) FILTER (WHERE cost_usd IS NULL
+                   AND (input_tokens, output_tokens, cache_read_tokens, cache_write_tokens) <> (0, 0, 0, 0)), 0),
+               sum(sign * input_tokens), sum(sign * output_tokens), sum(sign * cache_read_tokens), sum(sign * cache_write_tokens),
+               coalesce(sum(sign * cost_usd), 0)
+          FROM (SELECT 1 AS sign, n.* FROM new_rows n) r
+         GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
+        ON CONFLICT (team_id, day, project_id, provider, model) DO UPDATE
+           SET calls = s.calls + excluded.calls, failed_calls = s.failed_calls + excluded.failed_calls,
+               unpriced_calls = s.unpriced_calls + excluded.unpriced_calls, input_tokens = s.input_tokens + excluded.input_tokens,
+               output_tokens = s.output_tokens + excluded.output_tokens,
+               cache_read_tokens = s.cache_read_tokens + excluded.cache_read_tokens,
+               cache_write_tokens = s.cache_write_tokens + excluded.cache_write_tokens, cost_usd = s.cost_usd + excluded.cost_usd;
+    ELSIF EXISTS (SELECT FROM new_rows n JOIN old_rows o ON o.id = n.id
+                   WHERE (n.model, n.status IN ('failed', 'unusable', 'lost'), n.cost_usd, n.input_tokens, n.output_tokens,
+                          n.cache_read_tokens, n.cache_write_tokens)
+                         IS DISTINCT FROM (o.model, o.status IN ('failed', 'unusable', 'lost'), o.cost_usd, o.input_tokens,
+                          o.output_tokens, o.cache_read_tokens, o.cache_write_tokens)) THEN
+        INSERT INTO generation_spending AS s
+        SELECT team_id, (created_at AT TIME ZONE 'UTC')::date, project_id, provider, model, sum(sign),
+               coalesce(sum(sign) FILTER (WHERE status IN ('failed', 'unusable', 'lost')), 0),
+               coalesce(sum(sign) FILTER (WHERE cost_usd IS NULL
+                   AND (input_tokens, output_tokens, cache_read_tokens, cache_write_tokens) <> (0, 0, 0, 0)), 0),
+               sum(sign * input_tokens), sum(sign * output_tokens), sum(sign * cache_read_tokens), sum(sign * cache_write_tokens),
+               coalesce(sum(sign * cost_usd), 0)
+          FROM (SELECT 1 AS sign, n.* FROM new_rows n UNION ALL SELECT -1, o.* FROM old_rows o) r
+         GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
+        ON CONFLICT (team_id, day, project_id, provider, model) DO UPDATE
+           SET calls = s.calls + excluded.calls, failed_calls = s.failed_calls + excluded.failed_calls,
+               unpriced_calls = s.unpriced_calls + excluded.unpriced_calls, input_tokens = s.input_tokens + excluded.input_tokens,
+               output_tokens = s.output_tokens + excluded.output_tokens,
+               cache_read_tokens = s.cache_read_tokens + excluded.cache_read_tokens,
+               cache_write_tokens = s.cache_write_tokens + excluded.cache_write_tokens, cost_usd = s.cost_usd + excluded.cost_usd;
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- Name: is_generation_policy(jsonb); Type: FUNCTION
 
 CREATE FUNCTION public.is_generation_policy(policy jsonb) RETURNS boolean
@@ -111,11 +157,11 @@ CREATE FUNCTION public.is_generation_policy(policy jsonb) RETURNS boolean
     BEGIN ATOMIC
  SELECT
          CASE
-             WHEN (jsonb_typeof(policy) = 'object'::text) THEN (((policy - ARRAY['mode'::text, 'debounceSeconds'::text, 'skipEventTypes'::text, 'skipTools'::text]) = '{}'::jsonb) AND (COALESCE((policy ->> 'mode'::text), 'burst'::text) = ANY (ARRAY['per_event'::text, 'burst'::text, 'at_end'::text])) AND
+             WHEN (jsonb_typeof(policy) = 'object'::text) THEN (((policy - ARRAY['mode'::text, 'debounceSeconds'::text, 'skipEventTypes'::text, 'skipTools'::text, 'verbosity'::text, 'language'::text, 'skipRules'::text]) = '{}'::jsonb) AND (COALESCE((policy ->> 'mode'::text), 'burst'::text) = ANY (ARRAY['per_event'::text, 'burst'::text, 'at_end'::text])) AND
              CASE
                  WHEN (jsonb_typeof(COALESCE((policy -> 'debounceSeconds'::text), '0'::jsonb)) = 'number'::text) THEN ((COALESCE(((policy ->> 'debounceSeconds'::text))::numeric, (0)::numeric) >= (0)::numeric) AND (COALESCE(((policy ->> 'debounceSeconds'::text))::numeric, (0)::numeric) <= (3600)::numeric))
                  ELSE false
-             END AND (jsonb_typeof(COALESCE((policy -> 'skipEventTypes'::text), '[]'::jsonb)) = 'array'::text) AND (jsonb_typeof(COALESCE((policy -> 'skipTools'::text), '[]'::jsonb)) = 'array'::text) AND (NOT jsonb_path_exists(policy, '$."skipEventTypes"[*]?(@.type() != "string")'::jsonpath)) AND (NOT jsonb_path_exists(policy, '$."skipTools"[*]?(@.type() != "string")'::jsonpath)))
+             END AND (jsonb_typeof(COALESCE((policy -> 'skipEventTypes'::text), '[]'::jsonb)) = 'array'::text) AND (jsonb_typeof(COALESCE((policy -> 'skipTools'::text), '[]'::jsonb)) = 'array'::text) AND (jsonb_typeof(COALESCE((policy -> 'skipRules'::text), '[]'::jsonb)) = 'array'::text) AND (NOT jsonb_path_exists(policy, '$."skipEventTypes"[*]?(@.type() != "string")'::jsonpath)) AND (NOT jsonb_path_exists(policy, '$."skipTools"[*]?(@.type() != "string")'::jsonpath)) AND (NOT jsonb_path_exists(policy, '$."skipRules"[*]?(@.type() != "string")'::jsonpath)) AND (COALESCE((policy ->> 'verbosity'::text), 'normal'::text) = ANY (ARRAY['minimal'::text, 'normal'::text, 'verbose'::text])) AND (jsonb_typeof(COALESCE((policy -> 'language'::text), '"en"'::jsonb)) = ANY (ARRAY['string'::text, 'null'::text])) AND ((length(COALESCE((policy ->> 'language'::text), 'en'::text)) >= 2) AND (length(COALESCE((policy ->> 'language'::text), 'en'::text)) <= 40)))
              ELSE false
          END AS "case";
 END;
@@ -364,6 +410,41 @@ ALTER TABLE public.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+-- Name: budgets; Type: TABLE
+
+CREATE TABLE public.budgets (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid,
+    period text NOT NULL,
+    max_tokens bigint,
+    max_usd numeric,
+    warned_at timestamp with time zone,
+    exhausted_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT budgets_check CHECK ((num_nonnulls(max_tokens, max_usd) > 0)),
+    CONSTRAINT budgets_max_tokens_check CHECK ((max_tokens > 0)),
+    CONSTRAINT budgets_max_usd_check CHECK ((max_usd > (0)::numeric)),
+    CONSTRAINT budgets_period_check CHECK ((period = ANY (ARRAY['day'::text, 'month'::text])))
+);
+
+-- Name: TABLE budgets; Type: COMMENT
+
+COMMENT ON TABLE public.budgets IS 'How much a team, or one of its projects, may spend on providers in a calendar day or month (UTC); at the cap generation waits.';
+
+-- Name: COLUMN budgets.project_id; Type: COMMENT
+
+COMMENT ON COLUMN public.budgets.project_id IS 'NULL is the whole team.';
+
+-- Name: COLUMN budgets.warned_at; Type: COMMENT
+
+COMMENT ON COLUMN public.budgets.warned_at IS 'When it was last said that 80 % are spent: once a period. NULL again when the budget is changed.';
+
+-- Name: COLUMN budgets.exhausted_at; Type: COMMENT
+
+COMMENT ON COLUMN public.budgets.exhausted_at IS 'When it was last said that all is spent: once a period. NULL again when the budget is changed.';
+
 -- Name: observation_generation_jobs; Type: TABLE
 
 CREATE TABLE public.observation_generation_jobs (
@@ -548,7 +629,7 @@ COMMENT ON COLUMN public.generation_lanes.due_at IS 'When the lane may be claime
 
 -- Name: COLUMN generation_lanes.held_for; Type: COMMENT
 
-COMMENT ON COLUMN public.generation_lanes.held_for IS 'The provider whose pause holds the lane; NULL for a back-off.';
+COMMENT ON COLUMN public.generation_lanes.held_for IS 'The provider whose pause holds the lane; budget, where it waits for money; NULL for a back-off.';
 
 -- Name: COLUMN generation_lanes.at_most; Type: COMMENT
 
@@ -579,16 +660,55 @@ CREATE TABLE public.generation_runs (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     applied_at timestamp with time zone,
     CONSTRAINT generation_runs_kind_check CHECK ((kind = ANY (ARRAY['observations'::text, 'summary'::text]))),
-    CONSTRAINT generation_runs_status_check CHECK ((status = ANY (ARRAY['answered'::text, 'applied'::text, 'unusable'::text, 'failed'::text])))
+    CONSTRAINT generation_runs_status_check CHECK ((status = ANY (ARRAY['asked'::text, 'answered'::text, 'applied'::text, 'unusable'::text, 'failed'::text, 'lost'::text])))
 );
 
 -- Name: TABLE generation_runs; Type: COMMENT
 
 COMMENT ON TABLE public.generation_runs IS 'Provider calls: what they served, what they cost, and an answer until it is applied.';
 
+-- Name: COLUMN generation_runs.status; Type: COMMENT
+
+COMMENT ON COLUMN public.generation_runs.status IS 'asked (its tokens are an estimate), answered (not applied yet), applied, unusable (its answer is kept), failed (there was none), lost (nobody heard the end).';
+
 -- Name: COLUMN generation_runs.answer; Type: COMMENT
 
-COMMENT ON COLUMN public.generation_runs.answer IS 'The raw answer until it has been applied: a crash between answer and write does not buy it twice.';
+COMMENT ON COLUMN public.generation_runs.answer IS 'The raw answer until it has been applied: a crash between answer and write does not buy it twice. One that could not be used stays, for the operator.';
+
+-- Name: COLUMN generation_runs.cost_usd; Type: COMMENT
+
+COMMENT ON COLUMN public.generation_runs.cost_usd IS 'By the provider, or by its price table; NULL where no price is known.';
+
+-- Name: generation_spending; Type: TABLE
+
+CREATE TABLE public.generation_spending (
+    team_id uuid NOT NULL,
+    day date NOT NULL,
+    project_id uuid NOT NULL,
+    provider text NOT NULL,
+    model text NOT NULL,
+    calls bigint NOT NULL,
+    failed_calls bigint NOT NULL,
+    unpriced_calls bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cache_read_tokens bigint NOT NULL,
+    cache_write_tokens bigint NOT NULL,
+    cost_usd numeric NOT NULL
+)
+WITH (fillfactor='70');
+
+-- Name: TABLE generation_spending; Type: COMMENT
+
+COMMENT ON TABLE public.generation_spending IS 'What was spent on providers, by day (UTC), project and model: the sums of generation_runs, kept by its triggers, and by what is gone from it.';
+
+-- Name: COLUMN generation_spending.failed_calls; Type: COMMENT
+
+COMMENT ON COLUMN public.generation_spending.failed_calls IS 'Those that gave no answer that could be used, and those whose end nobody heard.';
+
+-- Name: COLUMN generation_spending.unpriced_calls; Type: COMMENT
+
+COMMENT ON COLUMN public.generation_spending.unpriced_calls IS 'Those with tokens whose price is not known; they are not in cost_usd.';
 
 -- Name: generation_workers; Type: TABLE
 
@@ -986,7 +1106,10 @@ CREATE VIEW public.spend_by_project AS
     count(*) FILTER (WHERE (r.status = 'failed'::text)) AS failed_calls,
     sum(r.input_tokens) AS input_tokens,
     sum(r.output_tokens) AS output_tokens,
-    sum(r.cost_usd) AS cost_usd
+    sum(r.cache_read_tokens) AS cache_read_tokens,
+    sum(r.cache_write_tokens) AS cache_write_tokens,
+    sum(r.cost_usd) AS cost_usd,
+    count(*) FILTER (WHERE ((r.cost_usd IS NULL) AND ((r.input_tokens + r.output_tokens) > 0))) AS unpriced_calls
    FROM ((public.generation_runs r
      JOIN public.projects p ON ((p.id = r.project_id)))
      JOIN public.teams t ON ((t.id = r.team_id)))
@@ -1080,6 +1203,16 @@ ALTER TABLE ONLY public.api_keys
 ALTER TABLE ONLY public.audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 
+-- Name: budgets budgets_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.budgets
+    ADD CONSTRAINT budgets_pkey PRIMARY KEY (id);
+
+-- Name: budgets budgets_team_id_project_id_period_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.budgets
+    ADD CONSTRAINT budgets_team_id_project_id_period_key UNIQUE NULLS NOT DISTINCT (team_id, project_id, period);
+
 -- Name: generation_lanes generation_lanes_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.generation_lanes
@@ -1089,6 +1222,11 @@ ALTER TABLE ONLY public.generation_lanes
 
 ALTER TABLE ONLY public.generation_runs
     ADD CONSTRAINT generation_runs_pkey PRIMARY KEY (id);
+
+-- Name: generation_spending generation_spending_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.generation_spending
+    ADD CONSTRAINT generation_spending_pkey PRIMARY KEY (team_id, day, project_id, provider, model);
 
 -- Name: generation_workers generation_workers_pkey; Type: CONSTRAINT
 
@@ -1271,6 +1409,10 @@ CREATE INDEX generation_lanes_due ON public.generation_lanes USING btree (due_at
 
 CREATE INDEX generation_lanes_held ON public.generation_lanes USING btree (worker_id) WHERE (worker_id IS NOT NULL);
 
+-- Name: generation_runs_asked; Type: INDEX
+
+CREATE INDEX generation_runs_asked ON public.generation_runs USING btree (created_at) WHERE (status = 'asked'::text);
+
 -- Name: generation_runs_project; Type: INDEX
 
 CREATE INDEX generation_runs_project ON public.generation_runs USING btree (project_id, created_at);
@@ -1419,6 +1561,14 @@ CREATE TRIGGER generation_job_log_insert AFTER INSERT ON public.observation_gene
 
 CREATE TRIGGER generation_job_log_update AFTER UPDATE ON public.observation_generation_jobs REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.generation_job_log_update();
 
+-- Name: generation_runs generation_runs_count_changed; Type: TRIGGER
+
+CREATE TRIGGER generation_runs_count_changed AFTER UPDATE ON public.generation_runs REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.generation_runs_count();
+
+-- Name: generation_runs generation_runs_count_new; Type: TRIGGER
+
+CREATE TRIGGER generation_runs_count_new AFTER INSERT ON public.generation_runs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.generation_runs_count();
+
 -- Name: agent_events agent_events_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.agent_events
@@ -1439,10 +1589,25 @@ ALTER TABLE ONLY public.api_keys
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
+-- Name: budgets budgets_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.budgets
+    ADD CONSTRAINT budgets_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: budgets budgets_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.budgets
+    ADD CONSTRAINT budgets_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
 -- Name: generation_runs generation_runs_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.generation_runs
     ADD CONSTRAINT generation_runs_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: generation_spending generation_spending_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.generation_spending
+    ADD CONSTRAINT generation_spending_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
 -- Name: observation_counters observation_counters_team_id_fkey; Type: FK CONSTRAINT
 
@@ -1551,6 +1716,10 @@ ALTER TABLE public.api_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.audit_log ENABLE ROW LEVEL SECURITY;
 
+-- Name: budgets; Type: ROW SECURITY
+
+ALTER TABLE public.budgets ENABLE ROW LEVEL SECURITY;
+
 -- Name: generation_lanes; Type: ROW SECURITY
 
 ALTER TABLE public.generation_lanes ENABLE ROW LEVEL SECURITY;
@@ -1558,6 +1727,10 @@ ALTER TABLE public.generation_lanes ENABLE ROW LEVEL SECURITY;
 -- Name: generation_runs; Type: ROW SECURITY
 
 ALTER TABLE public.generation_runs ENABLE ROW LEVEL SECURITY;
+
+-- Name: generation_spending; Type: ROW SECURITY
+
+ALTER TABLE public.generation_spending ENABLE ROW LEVEL SECURITY;
 
 -- Name: observation_counters; Type: ROW SECURITY
 
@@ -1611,6 +1784,10 @@ CREATE POLICY team ON public.api_keys USING ((team_id = (NULLIF(current_setting(
 
 CREATE POLICY team ON public.audit_log USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: budgets team; Type: POLICY
+
+CREATE POLICY team ON public.budgets USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: generation_lanes team; Type: POLICY
 
 CREATE POLICY team ON public.generation_lanes USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
@@ -1618,6 +1795,10 @@ CREATE POLICY team ON public.generation_lanes USING ((team_id = (NULLIF(current_
 -- Name: generation_runs team; Type: POLICY
 
 CREATE POLICY team ON public.generation_runs USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: generation_spending team; Type: POLICY
+
+CREATE POLICY team ON public.generation_spending USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: observation_counters team; Type: POLICY
 
@@ -1695,6 +1876,10 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.api_keys TO cmserver_tenant;
 
 GRANT SELECT,INSERT ON TABLE public.audit_log TO cmserver_tenant;
 
+-- Name: TABLE budgets; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.budgets TO cmserver_tenant;
+
 -- Name: TABLE observation_generation_jobs; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_generation_jobs TO cmserver_tenant;
@@ -1714,6 +1899,10 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.generation_lanes TO cmserver_t
 -- Name: TABLE generation_runs; Type: ACL
 
 GRANT SELECT,DELETE ON TABLE public.generation_runs TO cmserver_tenant;
+
+-- Name: TABLE generation_spending; Type: ACL
+
+GRANT SELECT ON TABLE public.generation_spending TO cmserver_tenant;
 
 -- Name: TABLE observation_counters; Type: ACL
 

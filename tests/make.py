@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from uuid import UUID
 
 from cmserver.access.model import Project
@@ -84,6 +85,34 @@ class Make:
             made = await observations.by_id(conn, project.team_id, new.id)
         assert made is not None
         return made
+
+    async def run(
+        self,
+        *,
+        project: Project,
+        provider: str = "anthropic",
+        model: str = "claude-haiku-5-5",
+        status: str = "applied",
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        cost_usd: Decimal | str | None = None,
+        days_ago: int = 0,
+    ) -> UUID:
+        """A call of a provider, as a worker leaves it."""
+        run_id = new_id()
+        async with self._db.system() as conn:
+            await conn.execute(
+                "INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status,"
+                " input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, created_at)"
+                " VALUES (%s, %s, %s, %s, 1, 'observations', %s, %s, '{}', %s, %s, %s, %s, %s, %s, now() - %s * interval '1 day')",
+                [
+                    *(run_id, project.team_id, project.id, run_id, provider, model, status),
+                    *(input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, days_ago),
+                ],
+            )
+        return run_id
 
 
 def _list(values: Sequence[str] | None) -> list[str] | None:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from cmserver.base.errors import Forbidden
-from cmserver.base.text import Label
+from cmserver.base.text import Label, Text
 
 SCOPES = (
     "events:write",
@@ -41,10 +41,17 @@ def meaning(scopes: Iterable[str]) -> frozenset[str]:
 Role = Literal["owner", "member"]
 
 
-class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """When observations are made of a project's events, and of which never. Set for a team or a project; stored as it is sent.
+SkipRule = Annotated[Text, Meta(min_length=3, max_length=200)]
+"""What is not worth an observation: `path:GLOB`, `command:BEGINNING`, or a sentence for the model."""
 
-    What a project does not say, its team says; what neither says, the settings. The two lists add up.
+LAWS = ("path:", "command:")
+"""How the skip rules begin that are law."""
+
+
+class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """When observations are made of a project's events, of which never, and how they are worded. Set for a team or a project.
+
+    What a project does not say, its team says; what neither says, the settings. The lists add up. Stored as it is sent.
     """
 
     mode: Literal["per_event", "burst", "at_end"] | None = None
@@ -53,6 +60,12 @@ class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True
     """How long a burst is waited for; CMSERVER_GENERATION_DEBOUNCE_SECONDS where nothing is said."""
     skip_event_types: Annotated[list[Label], Meta(max_length=100)] = []
     skip_tools: Annotated[list[Label], Meta(max_length=100)] = []
+    verbosity: Literal["minimal", "normal", "verbose"] | None = None
+    """How much is recorded: only what changes how one works on; what one would tell a colleague; or whatever may be of use."""
+    language: Annotated[Text, Meta(min_length=2, max_length=40)] | None = None
+    """What observations are worded in, as people call it, or a code; CMSERVER_LANGUAGE where nothing is said."""
+    skip_rules: Annotated[list[SkipRule], Meta(max_length=50)] = []
+    """`path:GLOB` and `command:BEGINNING` are law: such an event is never shown to a model. Any other is a sentence for it."""
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):

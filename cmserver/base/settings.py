@@ -33,6 +33,9 @@ _KEY: dict[str, str] = {"mask": "key"}
 _URL: dict[str, str] = {"mask": "url"}
 
 
+_DEBOUNCE_WITH_A_MODEL_SECONDS = 30.0
+
+
 def _log_format_here() -> Literal["console", "json"]:
     return "console" if sys.stderr.isatty() else "json"
 
@@ -82,10 +85,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     provider: Annotated[
         str,
-        Meta(description="Who generates observations: offline (rules), or one of your own as package.module:factory."),
+        Meta(
+            description=(
+                "Who generates observations: offline (rules), anthropic, gemini, openai, openrouter, ollama, claude-cli, or one of "
+                "your own as package.module:factory; several, with commas between, stand in for each other in that order."
+            )
+        ),
     ] = "offline"
     model: Annotated[
-        str | None, Meta(description="The provider's model; without it the one that the provider's page recommends.")
+        str | None,
+        Meta(description="The provider's model; without it the one that its page recommends; of several providers one each."),
     ] = None
     base_url: Annotated[str | None, Meta(description="Where the provider is reached, if not at its usual address.", extra=_URL)] = (
         None
@@ -94,8 +103,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gemini_api_key: Annotated[str | None, Meta(description="The key of the provider gemini.", extra=_KEY)] = None
     openai_api_key: Annotated[str | None, Meta(description="The key of the provider openai.", extra=_KEY)] = None
     openrouter_api_key: Annotated[str | None, Meta(description="The key of the provider openrouter.", extra=_KEY)] = None
+    claude_program: Annotated[str, Meta(description="The program that the provider claude-cli starts.")] = "claude"
+    language: Annotated[
+        str, Meta(min_length=2, max_length=40, description="What observations are worded in, unless the project says otherwise.")
+    ] = "English"
+    prompt_event_tokens: Annotated[
+        int,
+        Meta(
+            ge=500,
+            le=500_000,
+            description="How much of a batch's events a model is shown, at 4 characters a token; the longest are cut to fit.",
+        ),
+    ] = 16_000
+    answer_max_tokens: Annotated[
+        int,
+        Meta(ge=256, le=128_000, description="The longest answer a model may give; one that is cut there is asked for in parts."),
+    ] = 8_192
     generation_debounce_seconds: Annotated[
-        float, Meta(ge=0, le=3600, description="How long an event waits for the rest of its burst.")
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="How long an event waits for the rest of its burst; a model is paid by the call, and one call serves a burst.",
+            extra={"default": "`2` with the provider offline, else `30`"},
+        ),
     ] = 2.0
     session_idle_hours: Annotated[
         float,
@@ -258,6 +289,8 @@ def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> Load
             values[field.name] = _checked(field, found[field.name], environ)
     if "data_dir" not in values:
         values["data_dir"] = default_data_dir(environ)
+    if values.get("provider", "offline") != "offline":
+        values.setdefault("generation_debounce_seconds", _DEBOUNCE_WITH_A_MODEL_SECONDS)
     settings = msgspec.convert(values, Settings)
     _check_together(settings, {f.name: found[f.name].written if f.name in found else f.environment for f in fields()})
     sources = {f.name: found[f.name].source if f.name in found else "default" for f in fields()}
@@ -357,7 +390,7 @@ def _checked(field: Field, found: _Found, environ: Mapping[str, str]) -> object:
         raise _bad(field, found, field.expected)
     if field.name == "database_url" and not _is_database_url(str(converted)):
         raise _bad(field, found, "a URL like postgresql://user:password@host:5432/database")
-    if field.name == "base_url" and not re.match(r"https?://[^\s/]", str(converted)):
+    if field.name == "base_url" and not all(re.match(r"https?://[^\s/]|$", one.strip()) for one in str(converted).split(",")):
         raise _bad(field, found, "a URL that begins with http:// or https://")
     return converted
 

@@ -70,8 +70,8 @@ class Api:
     async def patch(self, path: str, body: object) -> Answer:
         return await self._ask("PATCH", path, body)
 
-    async def delete(self, path: str) -> Answer:
-        return await self._ask("DELETE", path)
+    async def delete(self, path: str, query: Query | None = None) -> Answer:
+        return await self._ask("DELETE", path, query=query)
 
     async def pages(self, path: str, name: str, query: Query | None = None, *, limit: int) -> Answer:
         """The list `name`, page after page until there are `limit` of it. The rest of the answer is the last page's."""

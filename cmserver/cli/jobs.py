@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from cmserver.base.errors import Forbidden
-from cmserver.cli.show import moment, pairs, table
+from cmserver.cli.show import Cell, moment, pairs, plain, table
 from cmserver.cli.talk import Talk, limit_option, more, segment, talks
 
 _LONGEST_LIFE = 1000
@@ -50,9 +50,32 @@ class FullJob(Job, rename="camel", frozen=True, kw_only=True):
 
     job_type: str | None = None
     server_session_id: str | None = None
+    outcome: str | None = None
+    outcome_reason: str | None = None
     next_attempt_at_epoch: int | None = None
     cancelled_at_epoch: int | None = None
     updated_at_epoch: int
+
+
+class Run(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A call of a provider."""
+
+    provider: str
+    model: str
+    status: str
+    error_class: str | None = None
+    error_message: str | None = None
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None = None
+    latency_ms: int
+    answer: str | None = None
+
+
+class JobDetail(OneJob, rename="camel", frozen=True, kw_only=True):
+    """An answer with one job and its newest call."""
+
+    run: Run | None = None
 
 
 class Jobs(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -189,18 +212,33 @@ def _table(found: Jobs) -> str:
 
 @jobs.command()
 @click.argument("job_id")
+@click.option("--answer", "with_answer", is_flag=True, help="Also what the provider said, if it is kept; needs the scope admin.")
 @talks
-async def show(talk: Talk, job_id: str) -> None:
-    """One job and its life."""
-    answer = await talk.api.get(_path(job_id))
+async def show(talk: Talk, job_id: str, *, with_answer: bool) -> None:
+    """One job, the newest call that was made for it, and its life."""
+    answer = await talk.api.get(_path(job_id), {"include": "payload"} if with_answer else None)
     if talk.as_json:
-        talk.tell(answer, OneJob, _lines)
+        talk.tell(answer, JobDetail, _lines)
         return
     life = await talk.api.pages(f"{_path(job_id)}/events", "events", limit=_LONGEST_LIFE)
-    talk.tell(answer, OneJob, lambda one: f"{_lines(one)}\n\n{_life(life.read(Life))}")
+    talk.tell(answer, JobDetail, lambda one: f"{_lines(one)}\n\n{_life(life.read(Life))}{_answer(one) if with_answer else ''}")
 
 
-def _lines(one: OneJob) -> str:
+def _answer(one: JobDetail) -> str:
+    said = one.run.answer if one.run else None
+    return "\n\n" + ("No answer is kept." if said is None else "\n".join(plain(line) for line in said.splitlines()))
+
+
+def _run(run: Run) -> tuple[tuple[str, Cell], ...]:
+    cost = "" if run.cost_usd is None else f", ${run.cost_usd:.6f}"
+    return (
+        ("call", f"{run.provider} ({run.model}): {run.status}"),
+        ("call took", f"{run.latency_ms / 1000:.1f} s, {run.input_tokens:,} tokens in, {run.output_tokens:,} out{cost}"),
+        *((("call failed", str(Error(reason=run.error_class, message=run.error_message or ""))),) if run.error_class else ()),
+    )
+
+
+def _lines(one: JobDetail) -> str:
     job = one.generation_job
     return pairs(
         ("id", job.id),
@@ -215,7 +253,9 @@ def _lines(one: OneJob) -> str:
         ("completed", moment(job.completed_at_epoch)),
         ("failed", moment(job.failed_at_epoch)),
         ("cancelled", moment(job.cancelled_at_epoch)),
+        *((("outcome", ": ".join(filter(None, [job.outcome, job.outcome_reason]))),) if job.outcome else ()),
         ("error", str(job.last_error or "")),
+        *(_run(one.run) if one.run else ()),
     )
 
 

@@ -9,11 +9,15 @@ import click
 from cmserver import __version__
 from cmserver.base.errors import CmserverError
 from cmserver.cli.audit import audit
+from cmserver.cli.budgets import budgets
 from cmserver.cli.config import config
+from cmserver.cli.doctor import doctor
+from cmserver.cli.evaluate import evaluate
 from cmserver.cli.exits import exit_code
 from cmserver.cli.jobs import jobs
 from cmserver.cli.keys import keys
 from cmserver.cli.projects import projects
+from cmserver.cli.providers import providers
 from cmserver.cli.reindex import reindex
 from cmserver.cli.run import run
 from cmserver.cli.service import restart, start, status, stop
@@ -29,9 +33,9 @@ def cli() -> None:
     """Memory for coding agents, on one PostgreSQL and nothing else."""
 
 
-for command in (run, start, stop, restart, status, config, verify):
+for command in (run, start, stop, restart, status, config, verify, doctor, evaluate):
     cli.add_command(command)
-for command in (teams, projects, keys, sessions, jobs, reindex, audit, usage):  # these ask a server
+for command in (teams, projects, keys, sessions, jobs, reindex, audit, usage, budgets, providers):  # these ask a server
     cli.add_command(command)
 
 

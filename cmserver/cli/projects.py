@@ -164,7 +164,7 @@ async def unarchive(talk: Talk, project: str) -> None:
 @policy_options
 @talks
 async def policy(talk: Talk, project: str, change: Change) -> None:
-    """When observations are made of a project's events; without options what is said now."""
+    """When observations are made of a project's events, and how they are worded; without options what is said now."""
     answer = await talk.api.get(_path(project))
     if not change.nothing:
         wanted = change.of(answer.read(OneProject).project.generation_policy)

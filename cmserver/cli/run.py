@@ -70,21 +70,25 @@ def _run(role: Role, config_file: Path | None, host: str | None, port: str | Non
         log.warning("setting.unknown", hint=warning)
     if role == "worker" and settings.database_url is None:
         raise BadSetting("A worker of its own needs CMSERVER_DATABASE_URL: nobody could send it anything otherwise.")
-    provider = _provider(settings)
+    providers = _providers(settings, role)
     listener = _listener(settings) if role != "worker" else None
     embedded = _embedded(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_Process(settings, role, provider, listener, embedded, background=background).run())
+            runner.run(_Process(settings, role, providers, listener, embedded, background=background).run())
         finally:
             # Before the runner waits for its threads: one of them may be waiting for a postgres that is just being restarted.
             if embedded is not None:
                 embedded.stop()
 
 
-def _provider(settings: Settings) -> Provider:
+def _providers(settings: Settings, role: Role) -> list[Provider]:
+    """Only who works needs them, and their keys; that they are named rightly is looked at in any case."""
     try:
-        return registry.load(settings.provider, model=settings.model, base_url=settings.base_url)
+        if role == "api":
+            registry.given(settings)
+            return []
+        return registry.chain(settings)
     except Invalid as error:
         raise BadSetting(f"CMSERVER_PROVIDER: {error}") from error
 
@@ -155,7 +159,7 @@ class _Process:
         self,
         settings: Settings,
         role: Role,
-        provider: Provider,
+        providers: list[Provider],
         listener: socket.socket | None,
         embedded: Embedded | None,
         *,
@@ -163,7 +167,7 @@ class _Process:
     ) -> None:
         self._settings = settings
         self._role = role
-        self._provider = provider
+        self._providers = providers
         self._listener = listener
         self._embedded = embedded
         self._background = background
@@ -221,7 +225,7 @@ class _Process:
     async def _work(self, db: Db, hub: Hub, bell: Bell, background: list[asyncio.Task[None]]) -> None:
         tasks: list[asyncio.Task[None]] = []
         if self._role != "api":
-            tasks.append(asyncio.create_task(run_worker(self._settings, db, hub, bell, self._provider, self._stop)))
+            tasks.append(asyncio.create_task(run_worker(self._settings, db, hub, bell, self._providers, self._stop)))
         elif self._settings.queue_warning_seconds > 0:
             tasks.append(asyncio.create_task(watch(self._settings, db, self._stop)))
         server: uvicorn.Server | None = None

@@ -21,6 +21,7 @@ from cmserver.base.settings import Settings, load
 from cmserver.cli import state
 from cmserver.cli.exits import Exit
 from cmserver.cli.run import first_key_lines
+from cmserver.cli.show import plain
 from cmserver.cli.state import ServerState
 
 READY_SECONDS = 60.0
@@ -58,7 +59,23 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """Who generates observations."""
 
     name: str
+    chain: list[str] = []
     pauses: list[Pause]
+
+
+class Budget(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What may be spent on providers in a day or a month, by the team or one of its projects."""
+
+    project: str | None
+    period: str
+    state: str
+    resets_at_epoch: int
+
+
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
+    """What `status` reads of GET /v1/budgets."""
+
+    budgets: list[Budget]
 
 
 class Postgres(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +109,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None = None
     since_epoch: int | None = None
     info: Info | None = None
+    exhausted: list[Budget] = []
+    """The budgets of which nothing is left, as far as the key may know."""
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -263,8 +282,10 @@ def _status(settings: Settings) -> Status:
         return Status(running=False, ready=False)
     why_not = _why_not_ready(server.url)
     info: Info | None = None
+    exhausted: list[Budget] = []
     if why_not is None:
         info, why_unknown = _info(settings, server.url)
+        exhausted = _exhausted(settings, server.url) if info else []
     else:
         why_unknown = why_not
     return Status(
@@ -277,6 +298,7 @@ def _status(settings: Settings) -> Status:
         role=server.role,
         since_epoch=server.since_epoch,
         info=info,
+        exhausted=exhausted,
     )
 
 
@@ -304,6 +326,18 @@ def _info(settings: Settings, url: str) -> tuple[Info | None, str | None]:
         return None, f"The server does not answer ({type(error).__name__})."
     except msgspec.DecodeError:
         return None, "The server is of another version than this command."
+
+
+def _exhausted(settings: Settings, url: str) -> list[Budget]:
+    """None where the key may not read budgets, or the server has none."""
+    known = credentials.read(settings.data_dir)
+    headers = {"Authorization": f"Bearer {known.key}"} if known else {}
+    try:
+        answer = httpx.get(f"{url}/v1/budgets", headers=headers, timeout=_ASK_SECONDS, trust_env=False)
+        told = msgspec.json.decode(answer.content, type=Budgets) if answer.is_success else Budgets(budgets=[])
+    except (httpx.HTTPError, msgspec.DecodeError):
+        return []
+    return [one for one in told.budgets if one.state == "exhausted"]
 
 
 def _message(answer: httpx.Response) -> str:
@@ -336,7 +370,7 @@ def _lines(found: Status) -> list[str]:
         lines += _queue_lines(info.queue)
     if info.provider:
         lines += _provider_lines(info.provider)
-    return lines
+    return lines + [_budget_line(one) for one in found.exhausted]
 
 
 def _queue_lines(queue: Queue) -> list[str]:
@@ -351,13 +385,20 @@ def _queue_lines(queue: Queue) -> list[str]:
 
 
 def _provider_lines(provider: Provider) -> list[str]:
+    chain = provider.chain or [provider.name]
     return [
-        f"provider  {provider.name}",
+        f"provider  {chain[0]}{', then ' if chain[1:] else ''}{', '.join(chain[1:])}",
         *(
             f"          {pause.provider} is paused until {_local_time(pause.until_epoch)} ({pause.reason}): {pause.message}"
             for pause in provider.pauses
         ),
     ]
+
+
+def _budget_line(budget: Budget) -> str:
+    of = f"the project {plain(budget.project)}" if budget.project else "the team"
+    until = _local_time(budget.resets_at_epoch)
+    return f"budget    what {of} may spend in a {budget.period} is spent: who costs something is not asked until {until}"
 
 
 def _duration(seconds: float) -> str:

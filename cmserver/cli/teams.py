@@ -182,7 +182,7 @@ async def limits(talk: Talk, team: str, requests_per_minute: int | None, events_
 @policy_options
 @talks_of_teams
 async def policy(talk: Talk, team: str, change: Change) -> None:
-    """When observations are made of the events of a team's projects; without options what is said now."""
+    """When observations are made of the events of a team's projects, and how they are worded; without options what is said now."""
     await talk.for_team(team)
     answer = await talk.api.get(await _path(talk, team))
     if not change.nothing:

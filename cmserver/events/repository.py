@@ -40,6 +40,14 @@ LAST_MESSAGE = Query(
     """,
 )
 
+COUNT_OF_SESSION = Query(
+    int,
+    """
+    SELECT count(*) FROM agent_events
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
+    """,
+)
+
 # Their jobs and prompts go with them, where those are still there.
 ERASE = Query(
     int,
@@ -72,6 +80,10 @@ async def by_keys(conn: Conn, team_id: UUID, keys: list[str]) -> list[Event]:
 async def last_message(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
     """The agent's last words in the session, when it reported any."""
     return await LAST_MESSAGE.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+
+
+async def count_of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> int:
+    return await COUNT_OF_SESSION.one(conn, team_id=team_id, project_id=project_id, session_id=session_id)
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:

@@ -28,7 +28,7 @@ from cmserver.generation import reindex
 from cmserver.generation.bell import Bell
 from cmserver.generation.model import Status
 from cmserver.generation.operate import act, read, repository
-from cmserver.generation.operate.model import Filter, KnownJob, Payload, SourceType, Step
+from cmserver.generation.operate.model import Filter, KnownJob, Payload, Run, SourceType, Step
 from cmserver.observations import read as observations
 from cmserver.sessions import read as sessions
 
@@ -136,6 +136,34 @@ class OneOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     generation_job: KnownJobOut
 
 
+class RunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A call of a provider, which may have served other jobs as well: its tokens (those of the cache, too) are for all together.
+
+    `status` is asked (the tokens are an estimate), answered, applied, unusable, failed, or lost with its worker; `costUsd` is null
+    where no price is known. `answer`, with `include=payload`, is the provider's text while it is kept: until it is applied, and for
+    good when it could not be used.
+    """
+
+    id: UUID
+    provider: str
+    model: str
+    status: str
+    error_class: str | None
+    error_message: str | None
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    latency_ms: int
+    created_at_epoch: int
+    answer: str | UnsetType | None = UNSET
+
+
+class DetailOut(OneOut, rename="camel", frozen=True, kw_only=True):
+    """One job, and the newest call of a provider that was made for it."""
+
+    run: RunOut | None
+
+
 class RetriedOut(OneOut, rename="camel", frozen=True, kw_only=True):
     """The job, which is queued; `retriedCount` is 0 when it was before."""
 
@@ -194,14 +222,20 @@ async def get_project_jobs(request: Request) -> Response:
 
 
 async def get_job(request: Request) -> Response:
-    """One job."""
+    """One job, with the newest call of a provider that was made for it."""
     who = await caller(request, Principal)
     asked = query(request, OneQuery)
     _may_include(who, asked.include)
     async with db(request).tenant(who.team_id) as conn:
         job = await read.one(conn, who, str(request.path_params["id"]))
         payloads = await _payloads(conn, who, [job], asked.include)
-    return answer(OneOut(generation_job=_known_job_out(job, payloads.get(job.id))))
+        run = await repository.newest_run(conn, job, with_answer=asked.include is not None)
+    return answer(
+        DetailOut(
+            generation_job=_known_job_out(job, payloads.get(job.id)),
+            run=run and _run_out(run, with_answer=asked.include is not None),
+        )
+    )
 
 
 async def get_job_events(request: Request) -> Response:
@@ -348,6 +382,23 @@ def _known_job_out(job: KnownJob, payload: Payload | None = None) -> KnownJobOut
     )
 
 
+def _run_out(run: Run, *, with_answer: bool) -> RunOut:
+    return RunOut(
+        id=run.id,
+        provider=run.provider,
+        model=run.model,
+        status=run.status,
+        error_class=run.error_class,
+        error_message=run.error_message,
+        input_tokens=run.input_tokens,
+        output_tokens=run.output_tokens,
+        cost_usd=None if run.cost_usd is None else float(run.cost_usd),
+        latency_ms=run.latency_ms,
+        created_at_epoch=epoch_ms(run.created_at),
+        answer=run.answer if with_answer else UNSET,
+    )
+
+
 def _payload_out(payload: Payload | None) -> PayloadOut | UnsetType:
     if payload is None:
         return UNSET
@@ -383,7 +434,7 @@ def _bell(request: Request) -> Bell:
 
 routes = [
     Operation("GET", "/v1/jobs", get_jobs, scope="jobs:read", query=ListQuery, answers={200: ListOut}),
-    Operation("GET", "/v1/jobs/{id}", get_job, scope="jobs:read", query=OneQuery, answers={200: OneOut}),
+    Operation("GET", "/v1/jobs/{id}", get_job, scope="jobs:read", query=OneQuery, answers={200: DetailOut}),
     Operation("GET", "/v1/jobs/{id}/events", get_job_events, scope="jobs:read", query=EventsQuery, answers={200: LifeOut}),
     Operation("POST", "/v1/jobs/{id}/retry", post_job_retry, scope="jobs:write", answers={200: RetriedOut}),
     Operation("POST", "/v1/jobs/{id}/cancel", post_job_cancel, scope="jobs:write", answers={200: CancelledOut}),

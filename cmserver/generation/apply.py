@@ -13,9 +13,11 @@ from cmserver.access.audit import repository as audit
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
-from cmserver.generation.answer import SUMMARY_FIELDS, Parsed, content_of, fingerprint, summary_content
+from cmserver.generation.answers.content import content_of, fingerprint, summary_content
+from cmserver.generation.answers.model import SUMMARY_FIELDS, Parsed
 from cmserver.generation.calls import repository as calls
 from cmserver.generation.model import Claim, End, HeldJob
+from cmserver.generation.patience import LeaseLostError
 from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, NewSource, estimate_tokens
 from cmserver.providers.model import DraftObservation
@@ -24,19 +26,18 @@ from cmserver.sessions import repository as sessions
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-class LeaseLostError(Exception):
-    """The batch belongs to another claim by now; nothing was written."""
-
-
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """One applied provider call: its run, its jobs, what it said, who said it, and what it cost in tokens."""
 
-    run_id: UUID
+    run_id: UUID | None
+    """None for what was made without a call."""
     jobs: list[HeldJob]
     parsed: Parsed
     provider: str
     model: str
     tokens: int
+    remark: str | None = None
+    """What its jobs' reason says when they were observed."""
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +45,8 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: float = 0
     reason: str | None = None
-    provider: str | None = None
-    """The provider whose pause it is; None for a back-off."""
+    held_for: str | None = None
+    """The provider whose pause it is, or BUDGET; None for a back-off."""
 
 
 class Drafted(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,14 +74,14 @@ async def apply(
     observed = {job.id for one in drafted for job in one.cited}
     all_ends = [*ends, *(_end(job, call, observed) for call in answered for job in call.jobs)]
     await repository.end_jobs(conn, claim.claim, all_ends, hold_seconds=hold.seconds)
-    await calls.end_runs(conn, [call.run_id for call in answered], "applied")
+    await calls.end_runs(conn, [call.run_id for call in answered if call.run_id], "applied")
     numbers = await _store(conn, claim, drafted)
     single = all(job.lane == job.id for job in jobs) and all(end.status != "queued" for end in ends)
     ours = (
         await repository.remove_lane(conn, claim.lane, claim.claim)
         if single and jobs
         else await repository.release(
-            conn, claim.lane, claim.claim, hold_seconds=hold.seconds, hold_reason=hold.reason, held_for=hold.provider
+            conn, claim.lane, claim.claim, hold_seconds=hold.seconds, hold_reason=hold.reason, held_for=hold.held_for
         )
     )
     if not ours:
@@ -90,7 +91,7 @@ async def apply(
 
 def _end(job: HeldJob, call: Answered, observed: set[UUID]) -> End:
     if job.id in observed:
-        return End(job_id=job.id, status="completed", outcome="observed")
+        return End(job_id=job.id, status="completed", outcome="observed", reason=call.remark)
     reason = call.parsed.reasons.get(job.id, "nothing worth recording")
     return End(job_id=job.id, status="completed", outcome="skipped", reason=reason)
 
@@ -109,19 +110,16 @@ def _drafted(call: Answered) -> list[Drafted]:
         first = cited[0]
         place = places[first.id] = places.get(first.id, -1) + 1
         draft, content = worded.draft, content_of(worded.draft)
-        if first.source_type == "session_summary":
-            continue  # a summary's call makes a summary
         row = _row(first, place, fingerprint(draft), draft, content, share, said_by)
         drafted.append(Drafted(row=row, cited=cited))
-    if parsed.summary is not None and call.jobs[0].source_type == "session_summary":
-        job = call.jobs[0]
+    if parsed.summary is not None:
+        job = call.jobs[-1]  # of a batch of events, which nobody asked for a summary, it came after the last
+        place = places.get(job.id, -1) + 1
         fields = {name: getattr(parsed.summary, name) for name in SUMMARY_FIELDS}
         title = " ".join((parsed.summary.request or parsed.summary.completed or "Session summary").split())[:200]
-        row = _row(
-            job, 0, fingerprint(parsed.summary), DraftObservation(title=title), summary_content(parsed.summary), share, said_by
-        )
-        row = msgspec.structs.replace(row, kind="summary", summary=fields)
-        drafted.append(Drafted(row=row, cited=[job]))
+        draft, content = DraftObservation(title=title), summary_content(parsed.summary)
+        row = _row(job, place, fingerprint(parsed.summary), draft, content, share, said_by)
+        drafted.append(Drafted(row=msgspec.structs.replace(row, kind="summary", summary=fields), cited=[job]))
     return drafted
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from cmserver.generation.apply import Answered, Hold
+from cmserver.generation.calls.budget import BUDGET, Exhausted
 from cmserver.generation.model import Claim, End, HeldJob, Pause, StoredAnswer
 from cmserver.providers.model import ProviderError
 
@@ -42,33 +43,57 @@ class Batch:
                 todo.append(job)
         return todo
 
-    def fail(self, jobs: Sequence[HeldJob], reason: str, message: str) -> None:
-        """For good, until an operator sends them back."""
-        error: dict[str, object] = {"reason": reason, "message": message[:_LONGEST_MESSAGE]}
-        self.ends += [End(job_id=job.id, status="failed", error=error) for job in jobs]
+    def skip(self, job: HeldJob, reason: str) -> None:
+        """Without asking anybody."""
+        self.ends.append(End(job_id=job.id, status="completed", outcome="skipped", reason=reason))
 
-    def back_off(self, jobs: Sequence[HeldJob], reason: str, message: str, retry_after_seconds: float | None = None) -> None:
+    def fail(self, jobs: Sequence[HeldJob], reason: str, message: str, run_id: UUID | None = None) -> None:
+        """For good, until an operator sends them back; `run_id` is the call that says why."""
+        error: dict[str, object] = {"reason": reason, "message": message[:_LONGEST_MESSAGE]}
+        self.ends += [End(job_id=job.id, status="failed", error=error, run_id=run_id) for job in jobs]
+
+    def back_off(
+        self,
+        jobs: Sequence[HeldJob],
+        reason: str,
+        message: str,
+        retry_after_seconds: float | None = None,
+        run_id: UUID | None = None,
+    ) -> None:
         """Once more after a while, as often as their attempts allow; the lane waits with them."""
         error: dict[str, object] = {"reason": reason, "message": message[:_LONGEST_MESSAGE]}
         again = [job for job in jobs if job.attempts < job.max_attempts]
         self.ends += [End(job_id=job.id, status="queued", error=error) for job in again]
-        self.fail([job for job in jobs if job.attempts >= job.max_attempts], reason, message)
+        self.fail([job for job in jobs if job.attempts >= job.max_attempts], reason, message, run_id)
         if again:
-            seconds = max(full_jitter(max(job.attempts for job in again)), retry_after_seconds or 0)
-            self.hold = Hold(seconds=max(self.hold.seconds, seconds), reason=f"back-off: {reason}")
+            self._rest(max(full_jitter(max(job.attempts for job in again)), retry_after_seconds or 0), reason)
+
+    def _rest(self, seconds: float, reason: str) -> None:
+        self.hold = Hold(seconds=max(self.hold.seconds, seconds), reason=f"back-off: {reason}")
 
     def hold_for(self, pause: Pause, jobs: Sequence[HeldJob]) -> None:
         """Wait for the end of the provider's pause; no attempt is used up."""
         self.send_back(jobs)
-        self.hold = Hold(seconds=max(pause.seconds_left, 0.1), reason=f"paused: {pause.reason}", provider=pause.provider)
+        self.hold = Hold(seconds=max(pause.seconds_left, 0.1), reason=f"paused: {pause.reason}", held_for=pause.provider)
+
+    def hold_for_budget(self, exhausted: Exhausted, jobs: Sequence[HeldJob]) -> None:
+        """Wait until there is money again; no attempt is used up."""
+        self.send_back(jobs)
+        self.hold = Hold(seconds=max(exhausted.seconds_left, 0.1), reason=exhausted.reason, held_for=BUDGET)
 
     def send_back(self, jobs: Sequence[HeldJob]) -> None:
         """To the queue as if they had not been claimed: no provider call was made for them."""
         self.ends += [End(job_id=job.id, status="queued", give_back=True) for job in jobs]
 
     def failed_call(self, jobs: Sequence[HeldJob], error: ProviderError) -> None:
-        """A call that only time can heal."""
-        self.back_off(jobs, error.kind.value, str(error), error.retry_after_seconds)
+        """A call that only time can heal. A provider that cannot have looked at the events uses up none of their attempts."""
+        if not error.out_of_reach:
+            self.back_off(jobs, error.kind.value, str(error), error.retry_after_seconds, error.run_id)
+            return
+        times = 1 + max(job.unreached_times for job in jobs)
+        told: dict[str, object] = {"reason": error.kind.value, "message": str(error)[:_LONGEST_MESSAGE], "times": times}
+        self.ends += [End(job_id=job.id, status="queued", error=told, give_back=True) for job in jobs]
+        self._rest(max(full_jitter(times), error.retry_after_seconds or 0), error.kind.value)
 
     def only_ends(self, job_ids: Sequence[UUID]) -> None:
         """Drop what was answered: every job was cancelled, and the database turns each end into that."""

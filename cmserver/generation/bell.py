@@ -52,8 +52,9 @@ class Bell:
             loop.call_at(tick * _TICK_SECONDS, self._strike, tick, after_seconds > 0)
 
     def done(self, lane: UUID) -> None:
-        """A batch of the lane has ended."""
+        """A batch of the lane has ended. What is left in the lane is due: whoever is free looks at once, not at the next poll."""
         self._hub.tell(DONE, str(lane))
+        self._hub.tell(JOBS, "")
         if not self._done:
             asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tell_done)
         self._done.add(str(lane))

@@ -10,6 +10,8 @@ from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.generation import repository
+from cmserver.generation.calls import repository as calls
+from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, TASK, OutboxManager
 from cmserver.generation.run import Generator
 
@@ -17,12 +19,19 @@ log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 async def keep_ready_list(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate gives it
-    """Lanes that nothing has waited in for a day go (they come back with the next event); lanes that sleep on waiting jobs wake."""
+    """Lanes that nothing has waited in for a day go (they come back with the next event); lanes that sleep on waiting jobs wake.
+
+    Calls of which nobody will hear any more are marked as lost. What waits for a budget goes on where it was raised just as its
+    batch was put to rest.
+    """
     db = cast("Db", context.additional_context["db"])  # pyright: ignore[reportUnknownMemberType]
     removed = await db.in_system(repository.remove_idle_lanes)
-    woken = await db.in_system(repository.wake_sleeping_lanes)
+    woken = await db.in_system(leases.wake_sleeping_lanes)
     if woken:
         log.warning("lanes.woken", lanes=woken)
+    await db.in_system(repository.unhold_for_budget)
+    if lost := await db.in_system(calls.lose_runs):
+        log.warning("calls.lost", calls=lost)
     log.debug("lanes.removed", lanes=removed)
 
 

@@ -24,6 +24,7 @@ from cmserver.base.errors import Unavailable
 from cmserver.base.live import Hub
 from cmserver.generation import repository
 from cmserver.generation.bell import CANCEL, JOBS, Bell
+from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -65,7 +66,7 @@ class OutboxManager(manager.JobManager):
     async def register_worker(self) -> int:
         self._worker_id = worker_id = await super().register_worker()
         async with self._db.system_statement() as conn:
-            await repository.sign_on(conn, worker_id, self._label, self._limits.lease_seconds)
+            await leases.sign_on(conn, worker_id, self._label, self._limits.lease_seconds)
         return worker_id
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> jobs.Job | None:
@@ -151,7 +152,7 @@ class OutboxManager(manager.JobManager):
             return []
         try:
             async with self._db.system_statement() as conn:
-                return await repository.claims_to_abort(conn, self._worker_id)
+                return await leases.claims_to_abort(conn, self._worker_id)
         except Unavailable:
             return []
 
@@ -159,7 +160,7 @@ class OutboxManager(manager.JobManager):
         """Renew the lease. When it is over (paused, or cut off for too long), this worker ends; the next has a new id."""
         try:
             async with self._db.system_statement() as conn:
-                alive = await repository.heartbeat(conn, worker_id, self._limits.lease_seconds)
+                alive = await leases.heartbeat(conn, worker_id, self._limits.lease_seconds)
         except Unavailable:
             return
         if not alive:
@@ -171,7 +172,7 @@ class OutboxManager(manager.JobManager):
         self._ready.clear()
         self._claims.clear()
         try:
-            await self._db.in_system(lambda conn: repository.put_back(conn, worker_id))
+            await self._db.in_system(lambda conn: leases.put_back(conn, worker_id))
             await super().unregister_worker(worker_id)
         except Exception as error:  # noqa: BLE001 - the reaper does it, when the lease is over
             log.warning("worker.not_unregistered", worker=worker_id, error=type(error).__name__)

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.access.model import GenerationPolicy
+
 JOB_FOR_EVENT = "observation_generate_for_event"
 JOB_FOR_SUMMARY = "observation_generate_session_summary"
 JOB_FOR_REINDEX = "observation_reindex"
@@ -86,7 +88,11 @@ class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
     """The user's request that was current when the event arrived."""
     project_name: str
     project_open: bool
+    policy: GenerationPolicy
+    team_policy: GenerationPolicy
     key_revoked: bool
+    unreached_times: int
+    """How often the provider could not be reached for it, one after the other."""
 
 
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,14 +107,6 @@ class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What providers were asked, and what they said they read and wrote."""
-
-    calls: int
-    input_tokens: int
-    output_tokens: int
-
-
 class End(msgspec.Struct, frozen=True, kw_only=True):
     """How one job of a batch ends. `queued` sends it back; with `give_back` the attempt does not count."""
 
@@ -118,6 +116,8 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     error: dict[str, object] | None = None
     give_back: bool = False
+    run_id: UUID | None = None
+    """The call that failed it for good."""
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):

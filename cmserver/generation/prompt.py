@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import msgspec
+
 from cmserver.base.ids import epoch_ms
 from cmserver.generation.model import HeldJob
+from cmserver.generation.skipping import skipped
+from cmserver.generation.wishes import wishes
 from cmserver.observations.model import Observation
 from cmserver.providers.model import Prompt, PromptEvent, Recorded
 from cmserver.sessions.model import SessionPrompt
@@ -23,30 +27,43 @@ def tag(place: int) -> str:
     return f"e{place + 1}"
 
 
-def for_events(jobs: Sequence[HeldJob], prompts: Sequence[SessionPrompt], recorded: Sequence[Observation]) -> Prompt:
-    """The prompt of a batch of events. The last request is the one that was current when the last of them arrived."""
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the jobs' session; the last two for its summary only."""
+
+    prompts: Sequence[SessionPrompt] = ()
+    recorded: Sequence[Observation] = ()
+    last_message: str | None = None
+    events: int = 0
+
+
+def build(jobs: Sequence[HeldJob], session: Session, *, language: str, event_tokens: int) -> Prompt:
+    """The prompt of a batch of events, or of one summary.
+
+    Of events the last request is the one that was current when the last of them arrived.
+    """
+    first = jobs[0]
+    is_summary = first.source_type == "session_summary"
     current = max((job.prompt_number or 0 for job in jobs), default=0)
     return Prompt(
-        kind="observations",
-        project=jobs[0].project_name,
-        root=_root(jobs),
-        requests=[prompt.text for prompt in prompts if prompt.prompt_number <= current],
-        recorded=[_recorded(one) for one in recorded],
-        events=[_event(place, job) for place, job in enumerate(jobs)],
+        kind="summary" if is_summary else "observations",
+        project=first.project_name,
+        root=root_of(jobs),
+        requests=[prompt.text for prompt in session.prompts if is_summary or prompt.prompt_number <= current],
+        recorded=[_recorded(one) for one in session.recorded],
+        last_message=session.last_message,
+        events=[] if is_summary else [_event(place, job) for place, job in enumerate(jobs)],
+        events_in_session=session.events,
+        wishes=wishes(first.policy, first.team_policy, language),
+        event_tokens=event_tokens,
     )
 
 
-def for_summary(
-    job: HeldJob, prompts: Sequence[SessionPrompt], recorded: Sequence[Observation], last_message: str | None
-) -> Prompt:
-    """The prompt of a session's summary."""
-    return Prompt(
-        kind="summary",
-        project=job.project_name,
-        requests=[prompt.text for prompt in prompts],
-        recorded=[_recorded(one) for one in recorded],
-        last_message=last_message,
-    )
+def forbidden(job: HeldJob) -> str | None:
+    """The skip rule of its project or team that forbids to record the event; None when none does."""
+    rules = [*job.team_policy.skip_rules, *job.policy.skip_rules]
+    if not rules or job.source_type != "agent_event":
+        return None
+    return skipped(rules, _event(0, job), root_of([job]))
 
 
 def payload_of(job: HeldJob) -> dict[str, object]:
@@ -72,7 +89,8 @@ def _event(place: int, job: HeldJob) -> PromptEvent:
     )
 
 
-def _root(jobs: Sequence[HeldJob]) -> str | None:
+def root_of(jobs: Sequence[HeldJob]) -> str | None:
+    """The working folder of the agent, where an event tells it."""
     for job in jobs:
         cwd = payload_of(job).get("cwd")
         if isinstance(cwd, str) and cwd:

@@ -15,9 +15,7 @@ OWNS = {
     "observation_generation_jobs",
     "observation_generation_job_events",
     "generation_lanes",
-    "generation_workers",
 }
-BORROWS = {"procrastinate_workers"}  # our worker's heartbeat is its lease, and has its own rule
 
 # One statement: as many due lanes as there are free slots, and of each the waiting jobs that make its next batch. Jobs that carry a
 # stored answer form exactly that batch; otherwise up to the first summary, and a summary alone. A lane's `at_most` (a policy) makes
@@ -127,7 +125,10 @@ HELD_JOBS = Query(
            (SELECT max(n.prompt_number) FROM session_prompts n
              WHERE n.server_session_id = j.server_session_id
                AND n.created_at <= coalesce(e.received_at, j.created_at)) AS prompt_number,
-           coalesce(p.name, '') AS project_name,
+           coalesce(p.name, '') AS project_name, coalesce(p.generation_policy, '{}') AS policy,
+           coalesce(t.generation_policy, '{}') AS team_policy,
+           CASE WHEN j.last_error ->> 'times' ~ '^[0-9]{1,6}$'
+                THEN (j.last_error ->> 'times')::integer ELSE 0 END AS unreached_times,
            coalesce(p.archived_at IS NULL AND t.archived_at IS NULL AND p.team_id = j.team_id, false) AS project_open,
            coalesce(k.revoked_at IS NOT NULL, false) AS key_revoked
       FROM observation_generation_jobs j
@@ -160,9 +161,14 @@ END_JOBS = Query(
            last_error = CASE WHEN j.cancel_requested_at IS NULL AND e.status <> 'completed'
                              THEN coalesce(e.error, j.last_error) END,
            attempts = j.attempts - CASE WHEN e.give_back THEN 1 ELSE 0 END,
+           generation_run_id = CASE WHEN e.run_id IS NOT NULL THEN e.run_id
+                                    WHEN e.status <> 'queued' OR EXISTS (SELECT FROM generation_runs r
+                                                WHERE r.id = j.generation_run_id AND r.status = 'answered')
+                                    THEN j.generation_run_id END,
            next_attempt_at = CASE WHEN e.status = 'queued' AND j.cancel_requested_at IS NULL
                                   THEN now() + make_interval(secs => %(hold_seconds)s::float8) END
-      FROM jsonb_to_recordset(%(ends)s) AS e(job_id uuid, status text, outcome text, reason text, error jsonb, give_back boolean)
+      FROM jsonb_to_recordset(%(ends)s) AS e(job_id uuid, status text, outcome text, reason text, error jsonb, give_back boolean,
+                                            run_id uuid)
      WHERE j.id = e.job_id AND j.claim = %(claim)s AND j.status = 'processing'
     RETURNING j.id
     """,
@@ -176,33 +182,6 @@ NOTE_PROGRESS = Query(
     """,
 )
 
-PUT_BACK_JOBS = Query(
-    int,
-    """
-    WITH mine AS (
-        SELECT id FROM observation_generation_jobs
-         WHERE worker_id = %(worker_id)s AND status = 'processing' ORDER BY id FOR UPDATE
-    )
-    UPDATE observation_generation_jobs j
-       SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE 'queued' END,
-           attempts = j.attempts - 1, last_error = jsonb_build_object('reason', 'worker stopped')
-      FROM mine WHERE j.id = mine.id
-    """,
-)
-
-PUT_BACK_LANES = Query(
-    int,
-    """
-    WITH mine AS (SELECT lane FROM generation_lanes WHERE worker_id = %(worker_id)s ORDER BY lane FOR UPDATE)
-    UPDATE generation_lanes l SET worker_id = NULL, claim = NULL, due_at = greatest(l.held_until, now())
-      FROM mine WHERE l.lane = mine.lane
-    """,
-)
-
-REAP = Query(UUID, "SELECT requeue_stale(%(hard_limit_seconds)s)")
-
-WAKE_SLEEPING_LANES = Query(int, "SELECT wake_sleeping_lanes()")
-
 HOLDS = Query(bool, "SELECT EXISTS (SELECT FROM generation_lanes WHERE lane = %(lane)s AND claim = %(claim)s)")
 
 # In order of id: who erases the project waits until the call is recorded, or has taken the jobs away.
@@ -214,34 +193,6 @@ LOCK_HELD = Query(
     """,
 )
 
-SIGN_ON = Query(
-    int,
-    """
-    INSERT INTO generation_workers (worker_id, label, lease_seconds) VALUES (%(worker_id)s, %(label)s, %(lease_seconds)s)
-    """,
-)
-
-SIGN_OFF = Query(int, "DELETE FROM generation_workers WHERE worker_id = %(worker_id)s")
-
-TO_ABORT = Query(
-    int,
-    """
-    SELECT claim FROM observation_generation_jobs
-     WHERE worker_id = %(worker_id)s AND status = 'processing'
-     GROUP BY claim HAVING bool_and(cancel_requested_at IS NOT NULL)
-    """,
-)
-
-# The lease: a heartbeat that comes too late does not count; the worker must come back under a new id.
-HEARTBEAT = Query(
-    int,
-    """
-    UPDATE procrastinate_workers SET last_heartbeat = now()
-     WHERE id = %(worker_id)s AND last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)
-    RETURNING id
-    """,
-)
-
 ATTACH_RUN = Query(
     int,
     """
@@ -250,15 +201,36 @@ ATTACH_RUN = Query(
     """,
 )
 
+# Of several providers the one whose pause ends first holds a lane; when another one comes back earlier, it can go on, too.
 UNHOLD_LANES = Query(
     int,
     """
     WITH held AS (
-        SELECT lane FROM generation_lanes WHERE held_for = %(provider)s AND worker_id IS NULL ORDER BY lane FOR UPDATE
+        SELECT lane FROM generation_lanes
+         WHERE held_for IS NOT NULL AND held_for <> 'budget' AND worker_id IS NULL ORDER BY lane FOR UPDATE
     )
     UPDATE generation_lanes l SET held_until = NULL, held_reason = NULL, held_for = NULL, due_at = now()
       FROM held WHERE l.lane = held.lane
     """,
+)
+
+# A lane goes on unless one of its budgets is known to be spent: one that was raised is not, nor one that is gone.
+UNHOLD_FOR_BUDGET = Query(
+    int,
+    """
+    WITH held AS (
+        SELECT l.lane FROM generation_lanes l
+         WHERE l.held_for = 'budget' AND l.worker_id IS NULL AND (%(team_id)s::uuid IS NULL OR l.team_id = %(team_id)s)
+           AND NOT EXISTS (
+               SELECT FROM budgets b
+                WHERE b.team_id = l.team_id AND (b.project_id IS NULL OR b.project_id = l.project_id)
+                  AND b.exhausted_at >= date_trunc(b.period, now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')
+         ORDER BY l.lane FOR UPDATE OF l
+    )
+    UPDATE generation_lanes l SET held_until = NULL, held_reason = NULL, held_for = NULL, due_at = now()
+      FROM held WHERE l.lane = held.lane
+    """,
+    prepare=False,
 )
 
 JOBS = Query(
@@ -391,29 +363,6 @@ async def note_progress(conn: Conn, claim: int, job_id: UUID, progress: object) 
     await NOTE_PROGRESS.run(conn, claim=claim, job_id=job_id, progress=Jsonb(progress))
 
 
-async def sign_on(conn: Conn, worker_id: int, label: str, lease_seconds: float) -> None:
-    """Note who a worker is (host and process), and how long its silence may last."""
-    await SIGN_ON.run(conn, worker_id=worker_id, label=label, lease_seconds=lease_seconds)
-
-
-async def put_back(conn: Conn, worker_id: int) -> int:
-    """All that a stopping worker holds; its attempts do not count. How many jobs."""
-    jobs = await PUT_BACK_JOBS.run(conn, worker_id=worker_id)
-    await PUT_BACK_LANES.run(conn, worker_id=worker_id)
-    await SIGN_OFF.run(conn, worker_id=worker_id)
-    return jobs
-
-
-async def reap(conn: Conn, *, hard_limit_seconds: float) -> list[UUID]:
-    """Give back what dead workers hold; the jobs."""
-    return await REAP.all(conn, hard_limit_seconds=hard_limit_seconds)
-
-
-async def wake_sleeping_lanes(conn: Conn) -> int:
-    """Make lanes due that should be and are not; how many."""
-    return await WAKE_SLEEPING_LANES.one(conn)
-
-
 async def holds(conn: Conn, lane: UUID, claim: int) -> bool:
     """Whether the lane is still this claim's."""
     return await HOLDS.one(conn, lane=lane, claim=claim)
@@ -424,23 +373,19 @@ async def lock_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[UUI
     return await LOCK_HELD.all(conn, claim=claim, job_ids=list(job_ids))
 
 
-async def claims_to_abort(conn: Conn, worker_id: int) -> list[int]:
-    return await TO_ABORT.all(conn, worker_id=worker_id)
-
-
-async def heartbeat(conn: Conn, worker_id: int, lease_seconds: float) -> bool:
-    """False when the lease is over or the row is gone."""
-    return await HEARTBEAT.first(conn, worker_id=worker_id, lease_seconds=lease_seconds) is not None
-
-
 async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUID]) -> None:
     """Let the jobs carry the stored answer."""
     await ATTACH_RUN.run(conn, claim=claim, run_id=run_id, job_ids=list(job_ids))
 
 
-async def unhold_lanes(conn: Conn, provider: str) -> int:
-    """Make the lanes due that waited for the end of the provider's pause; back-offs stay."""
-    return await UNHOLD_LANES.run(conn, provider=provider)
+async def unhold_lanes(conn: Conn) -> int:
+    """Make the lanes due that waited for the end of a provider's pause; back-offs stay, and what waits for a budget."""
+    return await UNHOLD_LANES.run(conn)
+
+
+async def unhold_for_budget(conn: Conn, team_id: UUID | None = None) -> int:
+    """Make the lanes due, of a team or of all, that wait for a budget and need not any more; how many."""
+    return await UNHOLD_FOR_BUDGET.run(conn, team_id=team_id)
 
 
 async def jobs(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> list[Job]:

@@ -5,57 +5,76 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
-from uuid import UUID
+from collections.abc import Sequence
 
+import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from cmserver.access.audit import repository as audit
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
-from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.events import repository as events
 from cmserver.generation import prompt, reindex, repository
-from cmserver.generation.answer import Parsed, parse
-from cmserver.generation.apply import Answered, LeaseLostError, apply
+from cmserver.generation.answers.files import changed_files
+from cmserver.generation.answers.model import Parsed
+from cmserver.generation.answers.parse import parse
+from cmserver.generation.apply import Answered, apply
+from cmserver.generation.ask import BudgetExhaustedError, Caller
 from cmserver.generation.batch import Batch, groups
 from cmserver.generation.bell import Bell
 from cmserver.generation.calls import pauses
 from cmserver.generation.calls import repository as calls
+from cmserver.generation.calls.budget import Exhausted
 from cmserver.generation.model import Claim, HeldJob, Pause, StoredAnswer
+from cmserver.generation.patience import LeaseLostError, Patience
 from cmserver.observations import repository as observations
-from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError
+from cmserver.providers.failures import in_prose
+from cmserver.providers.model import FailureKind, Prompt, Provider, ProviderError
+from cmserver.providers.rules.summaries import summarise
 from cmserver.sessions import repository as sessions
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 _PAUSES_PROVIDER = {FailureKind.QUOTA_EXHAUSTED, FailureKind.AUTH_INVALID, FailureKind.SETUP_REQUIRED}
 _TIME_HEALS = {FailureKind.TRANSIENT, FailureKind.RATE_LIMITED}
-_SPLITS = {FailureKind.CONTEXT_TOO_LONG, FailureKind.UNUSABLE_ANSWER}
+_SPLITS = {FailureKind.CONTEXT_TOO_LONG, FailureKind.UNUSABLE_ANSWER, FailureKind.REFUSED}
 
 
 class _Asking:
-    """Whether a batch may still call the provider; what it may not ask now is sent back."""
+    """Whom a batch may still ask; what may not be asked now is sent back."""
 
-    def __init__(self, until: float) -> None:
-        self.until = until
-        self.paused: Pause | None = None
+    def __init__(self, providers: Sequence[Provider], pauses: Sequence[Pause], until: float) -> None:
+        self._providers = providers
+        self._paused = {one.provider: one for one in pauses if one.seconds_left > 0}
+        self.recovering = {one.provider for one in pauses if one.seconds_left <= 0}
+        """Their pause is over, and they have not answered since."""
+        self._until = until
+        self.exhausted: Exhausted | None = None
         self.failed = False
 
-    def may_go_on(self, batch: Batch, jobs: list[HeldJob]) -> bool:
-        if self.paused is not None:
-            batch.hold_for(self.paused, jobs)
+    def provider(self) -> Provider | None:
+        """The first that is not paused."""
+        return next((one for one in self._providers if one.name not in self._paused), None)
+
+    def pause(self, pause: Pause) -> None:
+        self._paused[pause.provider] = pause
+
+    def whom(self, batch: Batch, jobs: list[HeldJob]) -> Provider | None:
+        """Whom to ask for these jobs; None when they were sent back."""
+        provider = self.provider()
+        if self.exhausted is not None:
+            batch.hold_for_budget(self.exhausted, jobs)
+        elif provider is None:
+            ours = [self._paused[one.name] for one in self._providers]
+            batch.hold_for(min(ours, key=lambda one: one.seconds_left), jobs)
         elif self.failed:
             batch.send_back(jobs)
-        elif time.monotonic() > self.until:
+        elif time.monotonic() > self._until:
             batch.back_off(jobs, "out_of_time", "Its batch was split so often that another call could pass the hard limit.")
         else:
-            return True
-        return False
+            return provider
+        return None
 
 
 class Generator:
@@ -64,19 +83,24 @@ class Generator:
     def __init__(
         self,
         db: Db,
-        provider: Provider,
+        providers: Sequence[Provider],
         bell: Bell,
         *,
         call_timeout_seconds: float,
         hard_limit_seconds: float,
         lease_seconds: float,
+        language: str = "English",
+        event_tokens: int = 16_000,
     ) -> None:
         self._db = db
-        self._provider = provider
+        self._providers = providers
         self._bell = bell
-        self._call_timeout_seconds = call_timeout_seconds
+        self._longest_asking_seconds = hard_limit_seconds - call_timeout_seconds
         self._hard_limit_seconds = hard_limit_seconds
-        self._lease_seconds = lease_seconds
+        self._language = language
+        self._event_tokens = event_tokens
+        self._patiently = Patience(db, lease_seconds)
+        self._caller = Caller(self._patiently, timeout_seconds=call_timeout_seconds)
 
     async def run(self, claim: Claim) -> None:
         """Run the batch and write its effects. Raises nothing but cancellation."""
@@ -118,36 +142,66 @@ class Generator:
     async def _work(self, batch: Batch) -> None:
         claim = batch.claim
 
-        async def load(conn: Conn) -> tuple[list[HeldJob], Pause | None, list[StoredAnswer]]:
+        async def load(conn: Conn) -> tuple[list[HeldJob], list[Pause], list[StoredAnswer]]:
             jobs = await repository.held_jobs(conn, claim.claim, claim.job_ids)
-            pause = next((one for one in await calls.pauses(conn) if one.provider == self._provider.name), None)
             run_ids = {job.generation_run_id for job in jobs if job.generation_run_id}
-            return jobs, pause, await calls.stored_answers(conn, list(run_ids)) if run_ids else []
+            return jobs, await calls.pauses(conn), await calls.stored_answers(conn, list(run_ids)) if run_ids else []
 
-        asking = _Asking(time.monotonic() + self._hard_limit_seconds - self._call_timeout_seconds)
-        batch.jobs, pause, stored = await self._patiently(load)
-        asking.paused = pause if pause and pause.seconds_left > 0 else None
+        until = time.monotonic() + self._longest_asking_seconds
+        batch.jobs, paused, stored = await self._patiently(load)
+        asking = _Asking(self._providers, paused, until)
         possible = batch.possible()
         for job in possible:
             if job.source_type == "observation_reindex":
                 await self._reindex(batch, job)
-        todo = deque(groups([job for job in possible if job.source_type != "observation_reindex"], stored))
+        todo = deque(groups(self._wanted(batch, possible, stored), stored))
         while todo:
             jobs, answer = todo.popleft()
-            if answer is None and not asking.may_go_on(batch, jobs):
-                continue
             try:
-                batch.answered.append(await self._answered(claim, jobs, answer))
-                if pause is not None and answer is None:
-                    await self._resume()
-                    pause = None
+                if answer is not None:
+                    batch.answered.append(await self._understood(jobs, answer))
+                else:
+                    await self._ask(batch, asking, jobs)
             except ProviderError as error:
                 if error.kind in _SPLITS and len(jobs) > 1:
                     log.info("batch.split", jobs=len(jobs), error_class=error.kind.value)
                     middle = len(jobs) // 2
                     todo.extendleft([(jobs[middle:], None), (jobs[:middle], None)])
+                elif error.kind in _PAUSES_PROVIDER:
+                    await self._pause(asking, error)
+                    todo.appendleft((jobs, None))
                 else:
                     await self._call_failed(batch, jobs, error, asking)
+
+    def _wanted(self, batch: Batch, jobs: Sequence[HeldJob], stored: Sequence[StoredAnswer]) -> list[HeldJob]:
+        """The jobs to ask about. What a skip rule of their project forbids ends here, unless its answer is already paid."""
+        answered = {answer.id for answer in stored}
+        wanted: list[HeldJob] = []
+        for job in jobs:
+            rule = None if job.generation_run_id in answered else prompt.forbidden(job)
+            if rule is not None:
+                batch.skip(job, f"skip rule: {rule}")
+            elif job.source_type != "observation_reindex":
+                wanted.append(job)
+        return wanted
+
+    async def _ask(self, batch: Batch, asking: _Asking, jobs: list[HeldJob]) -> None:
+        provider = asking.whom(batch, jobs)
+        if provider is None:
+            return
+        try:
+            answer = await self._caller.ask(batch.claim, jobs, provider, await self._prompt(jobs))
+        except BudgetExhaustedError as error:
+            asking.exhausted = error.exhausted
+            batch.hold_for_budget(error.exhausted, jobs)
+            return
+        except ProviderError as error:
+            error.provider = provider.name
+            raise
+        batch.answered.append(await self._understood(jobs, answer))
+        if provider.name in asking.recovering:
+            asking.recovering.discard(provider.name)
+            await self._resume(provider.name)
 
     async def _reindex(self, batch: Batch, job: HeldJob) -> None:
         """Without a provider, and so also while it is paused. What takes long is given back in between, and goes on from there."""
@@ -172,143 +226,88 @@ class Generator:
                 return
 
     async def _call_failed(self, batch: Batch, jobs: list[HeldJob], error: ProviderError, asking: _Asking) -> None:
-        if error.kind in _PAUSES_PROVIDER:
-            asking.paused = await self._pause(error)
-            batch.hold_for(asking.paused, jobs)
-        elif error.kind in _TIME_HEALS:
+        if error.kind in _TIME_HEALS:
             asking.failed = True
             batch.failed_call(jobs, error)
+        elif jobs[0].source_type == "session_summary":
+            log.info("summary.minimal", error_class=error.kind.value)
+            batch.answered.append(await self._minimal(jobs, f"a minimal one: {error}"))
         else:
-            batch.fail(jobs, error.kind.value, str(error))
+            batch.fail(jobs, error.kind.value, str(error), error.run_id)
 
-    async def _pause(self, error: ProviderError) -> Pause:
+    async def _pause(self, asking: _Asking, error: ProviderError) -> None:
         """Said once, by whoever is first."""
-        name = self._provider.name
+        name = error.provider
         paused, is_new = await self._patiently(lambda conn: pauses.pause(conn, name, error))
+        asking.pause(paused)
         if is_new:
             log.warning("provider.paused", provider=name, reason=paused.reason, seconds=round(paused.seconds_left))
-        return paused
 
-    async def _resume(self) -> None:
-        name = self._provider.name
+    async def _resume(self, name: str) -> None:
         if await self._patiently(lambda conn: pauses.resume(conn, name)):
             log.info("provider.resumed", provider=name)
 
-    async def _answered(self, claim: Claim, jobs: list[HeldJob], stored: StoredAnswer | None) -> Answered:
-        """The answer for these jobs: the one that was bought before, or a new one, which is stored before it is used."""
-        if stored is not None:
-            parsed = await self._parsed(stored.answer, stored.job_ids, stored.id)
-            return Answered(
-                run_id=stored.id,
-                jobs=jobs,
-                parsed=parsed,
-                provider=stored.provider,
-                model=stored.model,
-                tokens=stored.input_tokens + stored.output_tokens,
-            )
-        ids = [job.id for job in jobs]
-        asked = await self._prompt(jobs)
-        run_id = new_id()
-        await self._patiently(lambda conn: self._started(conn, claim, run_id, asked, jobs))
-        began = time.monotonic()
+    async def _understood(self, jobs: list[HeldJob], stored: StoredAnswer) -> Answered:
+        """An answer that is stored, read; one that cannot be read is marked so, and its text stays."""
         try:
-            completion = await self._completion(asked)
+            parsed = self._read(jobs, stored)
         except ProviderError as error:
-            await self._keep(claim, run_id, asked, ids, began, error=error)
+            error.run_id, error.provider = stored.id, stored.provider
+            kind, message = error.kind.value, str(error)
+            await self._patiently(
+                lambda conn: calls.end_runs(conn, [stored.id], "unusable", error_class=kind, error_message=message)
+            )
             raise
-        await self._keep(claim, run_id, asked, ids, began, completion=completion)
-        parsed = await self._parsed(completion.text, ids, run_id)
-        return Answered(
-            run_id=run_id,
+        if parsed.dropped:
+            log.info("observations.dropped", count=parsed.dropped)
+        answered = Answered(
+            run_id=stored.id,
             jobs=jobs,
             parsed=parsed,
-            provider=self._provider.name,
-            model=completion.model,
-            tokens=completion.input_tokens + completion.output_tokens,
+            provider=stored.provider,
+            model=stored.model,
+            tokens=stored.input_tokens + stored.output_tokens,
         )
+        if jobs[0].source_type == "session_summary" and parsed.summary is None:
+            minimal = await self._minimal(jobs, "a minimal one: the answer held no summary")
+            parsed = msgspec.structs.replace(parsed, summary=minimal.parsed.summary, reasons=minimal.parsed.reasons)
+            answered = msgspec.structs.replace(answered, parsed=parsed, remark=minimal.remark)
+        return answered
 
-    async def _started(self, conn: Conn, claim: Claim, run_id: UUID, asked: Prompt, jobs: list[HeldJob]) -> None:
-        """What leaves the house is noted before it does; and whoever has lost the batch by now does not send it."""
-        if not await repository.holds(conn, claim.lane, claim.claim):
-            raise LeaseLostError
-        first = jobs[0]
-        await audit.append(
-            conn,
-            team_id=claim.team_id,
-            project_id=claim.project_id,
-            actor_id=first.actor_id,
-            api_key_id=first.api_key_id,
-            action="generation.started",
-            resource_type="generation_run",
-            resource_id=str(run_id),
-            request_id=first.request_id,
-            details={"jobs": [str(job.id) for job in jobs], "kind": asked.kind, "provider": self._provider.name},
-        )
-
-    async def _completion(self, asked: Prompt) -> Completion:
-        seconds = self._call_timeout_seconds
+    def _read(self, jobs: list[HeldJob], stored: StoredAnswer) -> Parsed:
+        changed = {job.id: changed_files(job.payload, prompt.root_of(jobs)) for job in jobs}
         try:
-            async with asyncio.timeout(seconds):
-                return await self._provider.complete(asked)
-        except TimeoutError as error:
-            raise ProviderError(FailureKind.TRANSIENT, f"The provider did not answer within {seconds:g} seconds.") from error
-
-    async def _keep(
-        self,
-        claim: Claim,
-        run_id: UUID,
-        asked: Prompt,
-        job_ids: Sequence[UUID],
-        began: float,
-        *,
-        completion: Completion | None = None,
-        error: ProviderError | None = None,
-    ) -> None:
-        """Record the call; an answer is attached to its jobs, so that a crash from here on does not buy it again."""
-        latency_ms = round((time.monotonic() - began) * 1000)
-
-        async def keep(conn: Conn) -> None:
-            if not await repository.lock_held(conn, claim.claim, job_ids):
-                raise LeaseLostError
-            await calls.insert_run(
-                conn,
-                run_id=run_id,
-                claim=claim,
-                kind=asked.kind,
-                provider=self._provider.name,
-                job_ids=job_ids,
-                latency_ms=latency_ms,
-                completion=completion,
-                error=error,
-            )
-            if completion is not None:
-                await repository.attach_run(conn, claim.claim, run_id, job_ids)
-
-        await self._patiently(keep)
-
-    async def _parsed(self, text: str, job_ids: Sequence[UUID], run_id: UUID) -> Parsed:
-        try:
-            return parse(text, job_ids)
+            return parse(stored.answer, stored.job_ids, changed)
         except ProviderError as error:
-            kind, message = error.kind.value, str(error)
-            await self._patiently(lambda conn: calls.end_runs(conn, [run_id], "unusable", error_class=kind, error_message=message))
-            raise
+            raise in_prose(stored.provider, stored.answer) or error from None
+
+    async def _minimal(self, jobs: list[HeldJob], remark: str) -> Answered:
+        """A session's summary by rules, where no better one can be had."""
+        said = summarise(await self._prompt(jobs))
+        parsed = parse(msgspec.json.encode(said).decode(), [job.id for job in jobs])
+        return Answered(run_id=None, jobs=jobs, parsed=parsed, provider="offline", model="rules", tokens=0, remark=remark)
 
     async def _prompt(self, jobs: list[HeldJob]) -> Prompt:
         job = jobs[0]
-        if job.server_session_id is None:
-            return prompt.for_events(jobs, [], []) if job.source_type == "agent_event" else prompt.for_summary(job, [], [], None)
         session_id = job.server_session_id
 
-        async def load(conn: Conn) -> Prompt:
-            asked = await sessions.prompts(conn, job.team_id, session_id, newest=prompt.REQUESTS, max_chars=prompt.REQUEST_CHARS)
-            recorded = await observations.of_session(conn, job.team_id, job.project_id, session_id, prompt.RECORDED_LINES)
-            if job.source_type == "agent_event":
-                return prompt.for_events(jobs, asked, recorded)
-            last = await events.last_message(conn, job.team_id, job.project_id, session_id)
-            return prompt.for_summary(job, asked, recorded, last)
+        async def load(conn: Conn) -> prompt.Session:
+            if session_id is None:
+                return prompt.Session()
+            return prompt.Session(
+                prompts=await sessions.prompts(
+                    conn, job.team_id, session_id, newest=prompt.REQUESTS, max_chars=prompt.REQUEST_CHARS
+                ),
+                recorded=await observations.of_session(conn, job.team_id, job.project_id, session_id, prompt.RECORDED_LINES),
+                last_message=await events.last_message(conn, job.team_id, job.project_id, session_id)
+                if job.source_type == "session_summary"
+                else None,
+                events=await events.count_of_session(conn, job.team_id, job.project_id, session_id)
+                if job.source_type == "session_summary"
+                else 0,
+            )
 
-        return await self._patiently(load)
+        return prompt.build(jobs, await self._patiently(load), language=self._language, event_tokens=self._event_tokens)
 
     async def _give_up(self, batch: Batch, error: Exception) -> None:
         """Send a batch back that broke on something nobody expected. If even that fails, the hard limit brings it back."""
@@ -320,16 +319,3 @@ class Generator:
             await self._apply(batch)
         except Exception:
             log.exception("batch.failed")
-
-    async def _patiently(self, act: Callable[[Conn], Awaitable[T]]) -> T:
-        """`act` in a transaction; while the database is away, again and again, until the lease is over anyway."""
-        end = time.monotonic() + self._lease_seconds
-        wait = 0.1
-        while True:
-            try:
-                return await self._db.in_system(act)
-            except Unavailable:
-                if time.monotonic() >= end:
-                    raise LeaseLostError from None
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, 1.0)

@@ -17,15 +17,16 @@ from cmserver.access.model import Principal
 from cmserver.base.errors import Unauthenticated, Unavailable
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db
-from cmserver.base.ids import epoch_ms
 from cmserver.base.migrate import newest
 from cmserver.base.settings import Settings
 from cmserver.generation.calls import repository as calls
-from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_SUMMARY, Pause
+from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_SUMMARY
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import KindCount, QueueCounts
 from cmserver.generation.operate.read import behind
 from cmserver.ops import repository
+from cmserver.ops.wire import PauseOut, pause_out
+from cmserver.providers.registry import described
 
 
 class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -45,16 +46,6 @@ class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     recovered: int
     oldest_waiting_seconds: float | None
     warning: str | None
-
-
-class PauseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Why a provider is left alone."""
-
-    provider: str
-    reason: str
-    message: str
-    paused_at_epoch: int
-    until_epoch: int
 
 
 class HealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -113,9 +104,10 @@ class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Who generates observations."""
+    """Who generates observations. `chain` is who is asked, in this order, when those before are paused; `name` is its first."""
 
     name: str
+    chain: list[str]
     pauses: list[PauseOut]
 
 
@@ -179,7 +171,8 @@ async def get_info(request: Request) -> Response:
         queue_lanes=[],
     )
     if who is not None:
-        provider = ProviderOut(name=settings.provider, pauses=[_pause_out(pause) for pause in pauses])
+        chain = [one.name for one in described(settings)]
+        provider = ProviderOut(name=chain[0], chain=chain, pauses=[pause_out(pause) for pause in pauses])
         info = msgspec.structs.replace(info, provider=provider, team=OwnTeamOut(id=who.team_id, name=who.team_name))
     if who is not None and who.may("jobs:read"):
         async with db(request).tenant(who.team_id) as conn:
@@ -254,16 +247,6 @@ def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount]) -> list[LaneOut]
             stalled=of("session_summary", "recovered"),
         ),
     ]
-
-
-def _pause_out(pause: Pause) -> PauseOut:
-    return PauseOut(
-        provider=pause.provider,
-        reason=pause.reason,
-        message=pause.message,
-        paused_at_epoch=epoch_ms(pause.paused_at),
-        until_epoch=epoch_ms(pause.until_at),
-    )
 
 
 routes = [

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from enum import Enum
 from typing import Literal, Protocol
+from uuid import UUID
 
 import msgspec
+
+Verbosity = Literal["minimal", "normal", "verbose"]
 
 
 class PromptEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +39,16 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     files_modified: list[str] = []
 
 
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """How the people of a project want its observations."""
+
+    verbosity: Verbosity = "normal"
+    language: str = "English"
+    """What observations are worded in; as people call it, or a code: `German`, `de`."""
+    skip_rules: list[str] = []
+    """What is not worth an observation, in sentences."""
+
+
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """One provider call: either the observations of a batch of events, or the summary of a session."""
 
@@ -50,6 +64,11 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     last_message: str | None = None
     """The agent's last words (summaries)."""
     events: list[PromptEvent] = []
+    events_in_session: int = 0
+    """How many there were, recorded or not (summaries)."""
+    wishes: Wishes = Wishes()
+    event_tokens: int = 16_000
+    """How much of the events a model is shown, at 4 characters a token; what is beyond that is cut from the longest."""
 
 
 class DraftObservation(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -93,7 +112,10 @@ class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back from one call: the answer as text (JSON of `Answer`), and what it cost."""
+    """What came back from one call: the answer as text (JSON of `Answer`, or the XML the prompt describes), and what it cost.
+
+    Tokens are as the provider counts them; the three kinds of input do not overlap.
+    """
 
     text: str
     model: str
@@ -101,6 +123,10 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    cost_usd: Decimal | None = None
+    """Where the provider says it itself; else the price table does."""
+    truncated: bool = False
+    """It was cut at the most tokens an answer may have."""
 
 
 class FailureKind(Enum):
@@ -117,12 +143,29 @@ class FailureKind(Enum):
 
 
 class ProviderError(Exception):
-    """A call that gave no answer. `str(error)` is a sentence for the operator, without secrets."""
+    """A call that gave no answer that can be used. `str(error)` is a sentence for the operator, without secrets.
 
-    def __init__(self, kind: FailureKind, message: str, retry_after_seconds: float | None = None) -> None:
+    `completion` is what came nevertheless, and was paid for: a refusal's words, for example. `out_of_reach` says that the provider
+    cannot have looked at the request (no connection, overloaded, too many requests), so that no event can be the cause.
+    """
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        message: str,
+        retry_after_seconds: float | None = None,
+        *,
+        completion: Completion | None = None,
+        out_of_reach: bool = False,
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.retry_after_seconds = retry_after_seconds
+        self.completion = completion
+        self.out_of_reach = out_of_reach
+        self.provider = ""
+        self.run_id: UUID | None = None
+        """Who was asked, and under what the call is on record: filled in by whoever asked."""
 
 
 class Provider(Protocol):
@@ -133,6 +176,31 @@ class Provider(Protocol):
         """As in CMSERVER_PROVIDER; pauses and runs are recorded under it."""
         ...
 
+    @property
+    def model(self) -> str:
+        """Which model is asked."""
+        ...
+
     async def complete(self, prompt: Prompt) -> Completion:
         """Answer the prompt or raise ProviderError."""
         ...
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator's settings say for one provider; each provider's file has `make(given)`, which checks what it needs.
+
+    `make` raises Invalid with a sentence that names the setting that is missing or wrong. It touches no network.
+    """
+
+    name: str
+    """As in CMSERVER_PROVIDER: a file that serves several addresses goes by it."""
+    model: str | None = None
+    base_url: str | None = None
+    api_key: str | None = None
+    timeout_seconds: float = 120.0
+    """For one call with everything in it; the worker gives up then."""
+    answer_max_tokens: int = 8_192
+    claude_program: str = "claude"
+
+    def __repr__(self) -> str:
+        return f"Given({self.name!r}, model={self.model!r})"  # never the key

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from cmserver.providers.model import Completion, Prompt
+from cmserver.providers.model import Completion, Given, Prompt
 from cmserver.providers.rules.story import tell
 from cmserver.providers.rules.summaries import summarise
 
@@ -21,9 +21,18 @@ class Offline:
     def name(self) -> str:
         return "offline"
 
+    @property
+    def model(self) -> str:
+        return "rules"
+
     async def complete(self, prompt: Prompt) -> Completion:
         """Answer any prompt; never raises ProviderError, and costs nothing."""
         rules = summarise if prompt.kind == "summary" else tell
         large = len(msgspec.json.encode(prompt)) > _LARGE
         answer = await asyncio.to_thread(rules, prompt) if large else rules(prompt)
-        return Completion(text=msgspec.json.encode(answer).decode(), model="rules")
+        return Completion(text=msgspec.json.encode(answer).decode(), model=self.model)
+
+
+def make(_given: Given) -> Offline:
+    """It needs nothing."""
+    return Offline()

@@ -17,6 +17,8 @@ GOOD: list[object] = [
     {"mode": "at_end"},
     {"mode": None},
     {"debounceSeconds": 0.5, "skipTools": ["Read"], "skipEventTypes": []},
+    {"verbosity": "minimal", "language": "German", "skipRules": ["path:**/*.lock", "What only moves files."]},
+    {"verbosity": None, "language": None, "skipRules": []},
 ]
 BAD: list[object] = [
     [],
@@ -28,6 +30,13 @@ BAD: list[object] = [
     {"debounceSeconds": 3601},
     {"skipTools": "Read"},
     {"skipEventTypes": [1]},
+    {"verbosity": "chatty"},
+    {"verbosity": 1},
+    {"language": 1},
+    {"language": "x"},
+    {"language": "x" * 41},
+    {"skipRules": "path:x"},
+    {"skipRules": [1]},
 ]
 
 

@@ -332,7 +332,7 @@ def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits(
 
     for field in settings.fields():
         if field.type is int or field.type is float:
-            assert field.name in counts or field.name.endswith(("_seconds", "_hours", "_bytes", "_chars")), field.name
+            assert field.name in counts or field.name.endswith(("_seconds", "_hours", "_bytes", "_chars", "_tokens")), field.name
             assert (field.type is float) == field.name.endswith(("_seconds", "_hours")), field.name
             assert field.at_least is not None, field.name
             assert field.at_most is not None, field.name

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cmserver.base import logs
-from tests.bench import against, claim, drain, ingest, lists, page, start, wakeup
+from tests.bench import against, claim, cost, drain, ingest, lists, page, start, wakeup
 from tests.bench.measure import Figure, line
 from tests.bench.scale import FULL, QUICK, Scale
 from tests.bench.world import World, value, world
@@ -29,6 +29,7 @@ BENCHMARKS = {
     "wakeup": Benchmark(wakeup.run, wakeup.HOW),
     "claim": Benchmark(claim.run, claim.HOW),
     "lists": Benchmark(lists.run, lists.HOW),
+    "cost": Benchmark(cost.run, cost.HOW),
     "start": Benchmark(start.run, start.HOW),
 }
 

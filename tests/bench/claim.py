@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
+from cmserver.generation.leases import repository as leases
 from tests.bench.measure import Aim, Figure, percentile, spread
 from tests.bench.scale import Scale
 from tests.bench.world import Place, World
@@ -133,5 +134,5 @@ async def _claims(conn: Conn, worker_id: int, times: int) -> list[float]:
         if sum(len(claim.job_ids) for claim in claims) != DUE_LANES * JOBS_A_LANE:
             raise RuntimeError(f"The claim took {claims}, not the lanes that are due.")
         async with conn.transaction():
-            await repository.put_back(conn, worker_id)
+            await leases.put_back(conn, worker_id)
     return milliseconds

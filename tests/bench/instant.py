@@ -13,6 +13,7 @@ class Instant:
     """For CMSERVER_PROVIDER=tests.bench.instant:make."""
 
     name = "instant"
+    model = "instant-1"
 
     def __init__(self) -> None:
         self._seen = 0

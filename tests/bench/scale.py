@@ -26,9 +26,23 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """Events in the large database of the lists."""
     asked: int
     """How often each list is asked for in one round."""
+    session: int
+    """Tool uses of one session."""
 
 
 FULL = Scale(
-    rounds=5, seconds=1.5, batch=100, drained=5000, drains=3, starts=3, backlog=100_000, claims=50, crowd=1_000_000, asked=40
+    rounds=5,
+    seconds=1.5,
+    batch=100,
+    drained=5000,
+    drains=3,
+    starts=3,
+    backlog=100_000,
+    claims=50,
+    crowd=1_000_000,
+    asked=40,
+    session=200,
 )
-QUICK = Scale(rounds=2, seconds=0.2, batch=10, drained=200, drains=1, starts=1, backlog=1000, claims=5, crowd=2000, asked=3)
+QUICK = Scale(
+    rounds=2, seconds=0.2, batch=10, drained=200, drains=1, starts=1, backlog=1000, claims=5, crowd=2000, asked=3, session=8
+)

@@ -172,7 +172,7 @@ def program(
     """
     names = {name: value for name, value in os.environ.items() if not name.startswith(("CMSERVER_", "CLAUDE_MEM_"))}
     given = {**settings, "data_dir": data_dir, **({} if port is None else {"port": port})}
-    env = {**names, **{f"CMSERVER_{name.upper()}": str(value) for name, value in given.items()}}
+    env = {**names, **{("" if name.endswith("_api_key") else "CMSERVER_") + name.upper(): str(it) for name, it in given.items()}}
     log = data_dir.with_name(f"{data_dir.name}.log")
     with log.open("ab") as output, subprocess.Popen(command, cwd=tree, env=env, stdout=output, stderr=output) as process:
         try:

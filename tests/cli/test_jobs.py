@@ -10,7 +10,7 @@ from cmserver.generation.bell import Bell
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.cli.conftest import Cms
 from tests.conftest import Cast, Person, mint
-from tests.generation.tools import Outbox, Scripted
+from tests.generation.tools import Outbox, Scripted, all_skipped, completion
 
 
 class Stored(msgspec.Struct, rename="camel"):
@@ -83,7 +83,33 @@ async def test_failed_jobs_are_shown_with_their_reason(cms: Cms, cast: Cast, db:
 
 
 def refuse(_prompt: Prompt) -> Completion:
-    raise ProviderError(FailureKind.REFUSED, "The model refused.")
+    said = Completion(text="I am sorry.\nNo\x1b[2J.", model="script-2", input_tokens=1200, output_tokens=7)
+    raise ProviderError(FailureKind.REFUSED, "The model refused.", completion=said)
+
+
+async def test_a_job_is_shown_with_its_call_and_what_was_said(cms: Cms, cast: Cast, outbox: Outbox):
+    await outbox.put()
+    await (await outbox.hand(Scripted(refuse))).work()
+    (job,) = (await cms("jobs", "failed", key=cast.alice.key)).column("id")
+
+    shown = (await cms("jobs", "show", job, key=cast.alice.key)).out
+    whole = (await cms("jobs", "show", job, "--answer", key=cast.alice.key)).out
+
+    assert "scripted (script-2): unusable" in shown
+    assert "1,200 tokens in, 7 out\n" in shown
+    assert "refused: The model refused." in shown
+    assert "I am sorry." not in shown
+    assert whole.endswith("\n\nI am sorry.\nNo [2J.\n")
+
+
+async def test_a_skipped_job_shows_why(cms: Cms, cast: Cast, outbox: Outbox):
+    await outbox.put()
+    await (await outbox.hand(Scripted(lambda prompt: completion(all_skipped(prompt))))).work()
+    (job,) = (await cms("jobs", "list", key=cast.alice.key)).column("id")
+
+    shown = (await cms("jobs", "show", job, key=cast.alice.key)).out
+
+    assert any(line.split() == ["outcome", "skipped:", "not", "worth", "it"] for line in shown.splitlines()), shown
 
 
 async def test_a_running_job_is_told_to_stop(cms: Cms, cast: Cast, db: Db, bell: Bell):

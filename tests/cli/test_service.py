@@ -152,7 +152,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answers: dict[str, httpx.Response
 
     def get(url: str, headers: dict[str, str] | None = None, **_options: object) -> httpx.Response:
         asked.append(httpx.Request("GET", url, headers=headers))
-        return answers[httpx.URL(url).path]
+        return answers.get(httpx.URL(url).path, httpx.Response(404))
 
     monkeypatch.setattr(service.httpx, "get", get)
     return asked
@@ -191,7 +191,7 @@ def test_status_asks_with_the_key_of_this_machine_and_shows_a_paused_provider(tm
     shown = cmserver(tmp_path, "status")
 
     assert shown.exit_code == 0
-    assert asked[-1].headers["authorization"] == "Bearer cms_mine"
+    assert asked[1].headers["authorization"] == "Bearer cms_mine"
     assert "version   9.9" in shown.output
     assert "PostgreSQL 18.4, embedded, without vectors" in shown.output
     assert "workers   0: events are stored and wait until one runs" in shown.output
@@ -200,6 +200,48 @@ def test_status_asks_with_the_key_of_this_machine_and_shows_a_paused_provider(tm
     assert "The oldest waits for too long." in shown.output
     assert "anthropic is paused until" in shown.output
     assert "(quota_exhausted): No credit." in shown.output
+
+
+def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    of_this_process(tmp_path)
+    credentials.write(tmp_path, Credentials(url=NOBODY_LISTENS, key="cms_mine", team="default"))
+    info = {
+        "version": "9.9",
+        "postgres": {"version": "18.4", "embedded": True, "vectors": False},
+        "workers": 1,
+        "provider": {"name": "anthropic", "chain": ["anthropic", "openai", "offline"], "pauses": []},
+    }
+    budgets = [
+        {"project": None, "period": "month", "state": "exhausted", "resetsAtEpoch": 60_000, "share": 1.0},
+        {"project": "orders", "period": "day", "state": "exhausted", "resetsAtEpoch": 60_000, "share": None},
+        {"project": "bills", "period": "day", "state": "warned", "resetsAtEpoch": 60_000, "share": 0.9},
+    ]
+    answers = {"/v1/info": httpx.Response(200, json=info), "/v1/budgets": httpx.Response(200, json={"budgets": budgets})}
+    asked = answering(monkeypatch, {"/readyz": httpx.Response(200), **answers})
+
+    shown = cmserver(tmp_path, "status").output
+    told = json.loads(cmserver(tmp_path, "status", "--json").output)
+
+    assert asked[2].headers["authorization"] == "Bearer cms_mine"
+    assert "provider  anthropic, then openai, offline\n" in shown
+    assert "budget    what the team may spend in a month is spent: who costs something is not asked until" in shown
+    assert "what the project orders may spend in a day is spent" in shown
+    assert "bills" not in shown
+    assert [one["project"] for one in told["exhausted"]] == [None, "orders"]
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(403), httpx.Response(200, text="<html>")], ids=["forbidden", "no JSON"])
+def test_status_does_without_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: httpx.Response):
+    of_this_process(tmp_path)
+    credentials.write(tmp_path, Credentials(url=NOBODY_LISTENS, key="cms_mine", team="default"))
+    info = {"version": "9.9", "postgres": {"version": "18.4", "embedded": True, "vectors": False}, "workers": 1}
+    answering(monkeypatch, {"/readyz": httpx.Response(200), "/v1/info": httpx.Response(200, json=info), "/v1/budgets": answer})
+
+    shown = cmserver(tmp_path, "status")
+
+    assert shown.exit_code == 0
+    assert "workers   1" in shown.output
+    assert "budget" not in shown.output
 
 
 def test_a_key_that_may_not_read_jobs_is_shown_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -102,6 +102,9 @@ async def test_the_policy_of_a_team_is_set_changed_and_cleared(cms: Cms, cast: C
         "debounce seconds     7.5",
         "skipped event types  -",
         "skipped tools        Read, Glob",
+        "verbosity            -",
+        "language             -",
+        "skip rules           -",
     ]
     assert "at_end" not in cleared.out
 

@@ -9,6 +9,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.generation import repository
 from cmserver.generation.bell import Bell
+from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session as sessions
 from tests.conftest import Cast
 from tests.generation.tools import Hand, Outbox, Scripted
@@ -130,7 +131,7 @@ async def test_a_worker_whose_heartbeat_is_not_alive_claims_nothing(outbox: Outb
 
     assert await hand.claim() == []
     async with outbox.db.system_statement() as conn:
-        assert not await repository.heartbeat(conn, hand.worker_id, 20)
+        assert not await leases.heartbeat(conn, hand.worker_id, 20)
 
 
 async def test_the_work_of_a_dead_worker_goes_back_and_its_attempt_counts(outbox: Outbox, hand: Hand):
@@ -139,7 +140,7 @@ async def test_the_work_of_a_dead_worker_goes_back_and_its_attempt_counts(outbox
     await outbox.rows("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '21 seconds'")
 
     async with outbox.db.system() as conn:
-        jobs = await repository.reap(conn, hard_limit_seconds=300)
+        jobs = await leases.reap(conn, hard_limit_seconds=300)
 
     assert set(jobs) == {one.job.id for one in recorded if one.job}
     assert recorded[0].job is not None
@@ -156,7 +157,7 @@ async def test_a_batch_held_longer_than_the_hard_limit_goes_back_from_a_live_wor
     await outbox.rows("UPDATE generation_lanes SET locked_at = now() - interval '6 minutes'")
 
     async with outbox.db.system() as conn:
-        assert len(await repository.reap(conn, hard_limit_seconds=300)) == 1
+        assert len(await leases.reap(conn, hard_limit_seconds=300)) == 1
 
 
 async def test_the_reaper_leaves_alone_what_a_transaction_may_still_commit(outbox: Outbox, hand: Hand):
@@ -167,11 +168,11 @@ async def test_the_reaper_leaves_alone_what_a_transaction_may_still_commit(outbo
     async with outbox.db.system() as effects:
         await repository.still_held(effects, claim.claim, claim.job_ids)
         async with outbox.db.system() as conn:
-            assert await repository.reap(conn, hard_limit_seconds=300) == []
+            assert await leases.reap(conn, hard_limit_seconds=300) == []
 
     assert await outbox.value("SELECT worker_id FROM generation_lanes") == hand.worker_id
     async with outbox.db.system() as conn:
-        assert len(await repository.reap(conn, hard_limit_seconds=300)) == 2
+        assert len(await leases.reap(conn, hard_limit_seconds=300)) == 2
 
 
 async def test_what_a_stopping_worker_holds_goes_back_without_using_up_an_attempt(outbox: Outbox, hand: Hand):
@@ -179,7 +180,7 @@ async def test_what_a_stopping_worker_holds_goes_back_without_using_up_an_attemp
     await hand.claim()
 
     async with outbox.db.system() as conn:
-        assert await repository.put_back(conn, hand.worker_id) == 2
+        assert await leases.put_back(conn, hand.worker_id) == 2
 
     assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 0
     other = await outbox.hand(Scripted())

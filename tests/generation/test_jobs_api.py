@@ -430,7 +430,7 @@ async def test_a_batch_that_was_lost_before_its_call_is_not_sent(outbox: Outbox)
     provider = Scripted()
     hand = await outbox.hand(provider)
     (claim,) = await hand.claim()
-    await outbox.rows("UPDATE generation_lanes SET claim = claim + 1")
+    await outbox.rows("UPDATE observation_generation_jobs SET claim = claim + 1")
 
     await hand.generator.run(claim)
 

@@ -11,7 +11,8 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
-from cmserver.generation import reindex, repository
+from cmserver.generation import reindex
+from cmserver.generation.leases import repository as leases
 from cmserver.observations.model import Observation
 from cmserver.providers.model import FailureKind, ProviderError
 from tests.conftest import Cast, bound_to, mint
@@ -180,7 +181,7 @@ async def test_a_batch_that_was_lost_writes_no_further(
     async def patiently_after_the_reaper(act: Callable[[Conn], Awaitable[object]]) -> object:
         await outbox.rows("DELETE FROM procrastinate_workers WHERE id = %s", hand.worker_id)
         async with outbox.db.system() as conn:
-            await repository.reap(conn, hard_limit_seconds=300)
+            await leases.reap(conn, hard_limit_seconds=300)
         return await patiently(act)
 
     monkeypatch.setattr(reindex, "chunk", then_lost)
@@ -252,7 +253,7 @@ async def test_a_row_of_psql_that_makes_no_sense_fails_and_reaches_no_provider(
         payload,
     )
     async with outbox.db.system() as conn:
-        await repository.wake_sleeping_lanes(conn)
+        await leases.wake_sleeping_lanes(conn)
     provider = Scripted()
 
     await (await outbox.hand(provider)).work()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from cmserver.generation import repository
 from cmserver.generation.calls import pauses
+from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session as sessions
 from cmserver.providers.model import (
     Answer,
@@ -220,7 +220,7 @@ async def test_a_stored_answer_is_applied_and_not_bought_again(outbox: Outbox):
     await outbox.put(1, first=10)
     await outbox.rows("DELETE FROM procrastinate_workers")
     async with outbox.db.system() as conn:
-        assert len(await repository.reap(conn, hard_limit_seconds=300)) == 3
+        assert len(await leases.reap(conn, hard_limit_seconds=300)) == 3
 
     second = await outbox.hand(provider)
     claims = await second.claim()
@@ -240,7 +240,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(outbox: Outbox):
     (claim,) = await slow.claim()
     await outbox.rows("DELETE FROM procrastinate_workers WHERE id = %s", slow.worker_id)
     async with outbox.db.system() as conn:
-        await repository.reap(conn, hard_limit_seconds=300)
+        await leases.reap(conn, hard_limit_seconds=300)
     quick = await outbox.hand(Scripted())
     await quick.work()
     before = await outbox.rows("SELECT * FROM observation_generation_jobs ORDER BY seq")

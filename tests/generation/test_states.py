@@ -27,6 +27,7 @@ from cmserver.generation import repository
 from cmserver.generation.apply import LeaseLostError
 from cmserver.generation.batch import Batch
 from cmserver.generation.bell import Bell
+from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
 from cmserver.ingest import session as sessions
 from cmserver.ops import repository as ops
@@ -50,7 +51,7 @@ LAW = {
 }
 LEASE_SECONDS = 3600
 """However slow the machine is, nobody falls silent but in a step of his own."""
-HOWS = ["observed", "skipped", "transient", "quota", "refused", "unusable"]
+HOWS = ["observed", "skipped", "transient", "out_of_reach", "quota", "refused", "unusable"]
 """What a provider may do with a batch."""
 ACTS = [
     *["send_events"] * 4,
@@ -154,6 +155,8 @@ class Fickle(Scripted):
                 return Completion(text="no answer", model="script-1")
             case "transient":
                 raise ProviderError(FailureKind.TRANSIENT, "not now")
+            case "out_of_reach":
+                raise ProviderError(FailureKind.TRANSIENT, "not there", out_of_reach=True)
             case "quota":
                 raise ProviderError(FailureKind.QUOTA_EXHAUSTED, "no more this hour", 3600)
             case "refused":
@@ -352,15 +355,19 @@ class JobsLife(RuleBasedStateMachine):
             assert asked == 0, "a paused provider is left alone"
             self._sent_back(held)
         else:
-            assert asked == (_calls(len(held.jobs)) if how == "unusable" else 1)
+            assert asked == (_calls(len(held.jobs)) if how in {"unusable", "refused"} else 1)
             self._apply(held, how)
 
     def _apply(self, held: Held, how: str) -> None:
         match how:
+            case "observed" | "skipped" | "unusable" | "refused" if held.jobs[0].is_summary:
+                self._ends(held.jobs, "completed", "observed")  # a minimal one at least
             case "observed" | "skipped":
                 self._ends(held.jobs, "completed", how)
             case "quota":
                 self.paused = True
+                self._sent_back(held)
+            case "out_of_reach":
                 self._sent_back(held)
             case "transient":
                 if any(job.attempts < job.most for job in held.jobs):
@@ -434,7 +441,7 @@ class JobsLife(RuleBasedStateMachine):
     def _reap(self) -> None:
         lost = [held for held in self.held if held.ours and held.hand.worker_id in self.silent]
 
-        recovered = self.run(self.world.db.in_system(lambda conn: repository.reap(conn, hard_limit_seconds=300)))
+        recovered = self.run(self.world.db.in_system(lambda conn: leases.reap(conn, hard_limit_seconds=300)))
 
         assert sorted(recovered) == sorted(job.id for held in lost for job in held.jobs)
         for held in lost:
@@ -451,7 +458,7 @@ class JobsLife(RuleBasedStateMachine):
         who = data.draw(st.integers(0, 1))
         hand = self.hands[who]
         kept = [held for held in self.held if held.ours and held.hand is hand]
-        self.run(self.world.db.in_system(lambda conn: repository.put_back(conn, hand.worker_id)))
+        self.run(self.world.db.in_system(lambda conn: leases.put_back(conn, hand.worker_id)))
         for held in kept:
             for job in held.jobs:
                 job.attempts -= 1

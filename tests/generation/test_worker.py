@@ -26,7 +26,7 @@ async def working(settings: Settings, outbox: Outbox, hub: Hub, provider: Script
     """A worker and the hub, for the length of the block; the event stops the worker."""
     stop = asyncio.Event()
     listening = asyncio.create_task(hub.listen(CHANNELS))
-    running = asyncio.create_task(run_worker(settings, outbox.db, hub, outbox.bell, provider, stop))
+    running = asyncio.create_task(run_worker(settings, outbox.db, hub, outbox.bell, [provider], stop))
     try:
         await asyncio.wait_for(hub.listening.wait(), ENOUGH_SECONDS)
         yield stop

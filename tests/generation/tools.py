@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from cmserver.access.model import Principal, Project
 from cmserver.base.db import Db
 from cmserver.generation import repository
 from cmserver.generation.bell import Bell
+from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
 from cmserver.generation.run import Generator
 from cmserver.ingest.model import Incoming, Recorded
@@ -26,9 +27,10 @@ Reply = Callable[[Prompt], Awaitable[Completion] | Completion]
 class Scripted:
     """A provider for tests: counts its calls, and answers as it is told; by default one observation of each event."""
 
-    name = "scripted"
+    model = "script-1"
 
-    def __init__(self, reply: Reply | None = None) -> None:
+    def __init__(self, reply: Reply | None = None, *, name: str = "scripted") -> None:
+        self.name = name
         self.prompts: list[Prompt] = []
         self.reply = reply
 
@@ -57,11 +59,13 @@ def all_skipped(prompt: Prompt) -> Answer:
 class Hand:
     """One worker, moved by hand."""
 
-    def __init__(self, db: Db, bell: Bell, provider: Scripted, worker_id: int, lease_seconds: float = 20) -> None:
+    def __init__(self, db: Db, bell: Bell, providers: Sequence[Scripted], worker_id: int, lease_seconds: float = 20) -> None:
         self.db = db
         self.worker_id = worker_id
         self.lease_seconds = lease_seconds
-        self.generator = Generator(db, provider, bell, call_timeout_seconds=30, hard_limit_seconds=300, lease_seconds=lease_seconds)
+        self.generator = Generator(
+            db, providers, bell, call_timeout_seconds=30, hard_limit_seconds=300, lease_seconds=lease_seconds
+        )
 
     async def claim(self, *, slots: int = 10, max_events: int = 20, max_chars: int = 60_000) -> list[Claim]:
         async with self.db.system_statement() as conn:
@@ -97,13 +101,13 @@ class Outbox:
             db, bell, Meter(db), secret=b"s" * 32, debounce_seconds=debounce_seconds, field_max_chars=16_000, max_attempts=3
         )
 
-    async def hand(self, provider: Scripted, *, lease_seconds: float = 20) -> Hand:
+    async def hand(self, *providers: Scripted, lease_seconds: float = 20) -> Hand:
         async with self.db.system_statement() as conn:
             cursor = await conn.execute("SELECT worker_id FROM procrastinate_register_worker_v1()")
             row = await cursor.fetchone()
             assert row is not None
-            await repository.sign_on(conn, row[0], "test", lease_seconds)
-        return Hand(self.db, self.bell, provider, row[0], lease_seconds)
+            await leases.sign_on(conn, row[0], "test", lease_seconds)
+        return Hand(self.db, self.bell, providers, row[0], lease_seconds)
 
     async def put(
         self, count: int = 1, *, session: str | None = "s1", payload: object = None, first: int = 0, at_once: bool = False

@@ -29,7 +29,9 @@ from cmserver.base.settings_page import settings_page
 from cmserver.base.telemetry import events_page
 from cmserver.cli.exits import MEANING
 from cmserver.cli.main import cli
+from cmserver.generation.evaluate.page import evaluation_page
 from cmserver.ops.openapi.document import document, encoded
+from cmserver.providers.meaning import failures_page
 from tests.house.house import ROOT, declared, owner_of
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -53,6 +55,8 @@ def pages() -> dict[Path, str]:
         "cli": cli_page(),
         "http": http_page(),
         "sql": sql_page(),
+        "provider-errors": failures_page(),
+        "evaluation": evaluation_page(),
     }
     openapi = {REFERENCE / "openapi.json": encoded(document(ROUTES)).decode()}
     return {REFERENCE / f"{name}.md": text for name, text in made.items()} | openapi

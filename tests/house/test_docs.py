@@ -14,6 +14,7 @@ from cmserver.base.settings import fields
 from cmserver.base.telemetry import EVENTS
 from cmserver.cli.exits import MEANING
 from cmserver.cli.main import cli
+from cmserver.providers.model import FailureKind
 from tests.house.house import declared
 from tests.house.pages import OPS, REFERENCE, commands, pages, present
 from tests.house.test_tenancy_catalogue import VIEWS
@@ -27,6 +28,7 @@ def names() -> dict[str, list[str]]:
         "cli.md": [f"## {path}\n" for path, _ in commands(cli, "cmserver")],
         "logs.md": [f"| `{name}` |" for name in EVENTS],
         "exit-codes.md": [f"| {code.value} |" for code in MEANING],
+        "provider-errors.md": [f"| `{kind.value}` |" for kind in FailureKind],
         "sql.md": [f"`{file.name}`" for file in OPS],
         "tables.md": [f"| `{name}` |" for name in [*VIEWS, *(table for owned in declared("OWNS").values() for table in owned)]],
     }

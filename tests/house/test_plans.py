@@ -14,7 +14,8 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.sql import Query
 from cmserver.generation.operate.model import STATUSES
-from cmserver.generation.operate.repository import COUNT, PAGE, QUEUE_COUNTS
+from cmserver.generation.operate.repository import COUNT, NEWEST_RUN, PAGE, QUEUE_COUNTS
+from cmserver.generation.spending.repository import STANDINGS
 from cmserver.observations.repository import NEWEST
 from cmserver.recall.repository import RANK
 from tests.conftest import Cast
@@ -203,3 +204,51 @@ async def test_jobs_are_counted_from_an_index_alone(db: Db, queue: Cast):
 
         assert "Index Only Scan" in told
         assert "Seq Scan on observation_generation_jobs" not in told
+
+
+RUNS = """
+INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status, created_at)
+SELECT gen_random_uuid(), %(team_id)s, %(project_id)s, gen_random_uuid(), n, 'observations', 'x', 'y', ARRAY[gen_random_uuid()],
+       'applied', now() - n * interval '1 minute'
+  FROM generate_series(1, 5000) n
+"""
+
+
+async def test_the_newest_call_of_a_job_is_looked_for_only_in_the_time_the_job_has_lived(db: Db, cast: Cast):
+    async with db.system() as conn:
+        for person in (cast.alice, cast.charlie):
+            await conn.execute(RUNS, {"team_id": person.team_id, "project_id": person.project.id})
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE generation_runs")
+    now = datetime.now(UTC)
+    asked: dict[str, object] = {"job_id": uuid4(), "since": now, "until": None, "with_answer": False}
+
+    told = await plan(
+        db, cast.alice.team_id, NEWEST_RUN.text, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id, **asked}
+    )
+
+    assert re.search(r"Index Scan (Backward )?using generation_runs_(project|team)", told), told
+    assert re.search(r"Index Cond: .*created_at >= ", told), told
+
+
+SPENDING = """
+INSERT INTO generation_spending
+SELECT %(team_id)s, (now() AT TIME ZONE 'UTC')::date - n %% 366, gen_random_uuid(), 'anthropic', 'm', 1, 0, 0, 9, 9, 0, 0, 0.1
+  FROM generate_series(1, 20000) n
+"""
+
+
+async def test_what_is_left_of_a_budget_is_read_from_the_days_of_its_period(db: Db, cast: Cast):
+    async with db.system() as conn:
+        for person in (cast.alice, cast.charlie):
+            await conn.execute(SPENDING, {"team_id": person.team_id})
+            await conn.execute(
+                "INSERT INTO budgets (id, team_id, period, max_tokens) VALUES (gen_random_uuid(), %s, 'day', 5)", [person.team_id]
+            )
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE generation_spending, budgets")
+
+    told = await plan(db, cast.alice.team_id, STANDINGS.text, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id})
+
+    assert "generation_spending_pkey" in told
+    assert "Seq Scan on generation_spending" not in told

@@ -28,6 +28,7 @@ ROWS: dict[str, LiteralString] = {
         INSERT INTO usage_counters (team_id, month, kind, api_key_id, amount)
         VALUES (%(team)s, '2026-09-01', 'events', %(api_keys)s, 7)
     """,
+    "budgets": "INSERT INTO budgets (id, team_id, project_id, period, max_tokens) VALUES (%(id)s, %(team)s, %(project)s, 'day', 9)",
     "audit_log": "INSERT INTO audit_log (team_id, action, resource_type) VALUES (%(team)s, 'observation.read', 'observation')",
     "server_sessions": "INSERT INTO server_sessions (id, project_id, team_id) VALUES (%(id)s, %(project)s, %(team)s)",
     "agent_events": """
@@ -51,6 +52,9 @@ ROWS: dict[str, LiteralString] = {
     "generation_runs": """
         INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status)
         VALUES (%(id)s, %(team)s, %(project)s, %(id)s, 1, 'summary', 'offline', 'rules', '{}', 'applied')
+    """,
+    "generation_spending": """
+        INSERT INTO generation_spending VALUES (%(team)s, '2026-09-01', %(id)s, 'anthropic', %(name)s, 1, 0, 0, 10, 5, 0, 0, 0.25)
     """,
     "observation_counters": "INSERT INTO observation_counters (team_id, last_number) VALUES (%(team)s, 1)",
     "observations": """

@@ -84,8 +84,11 @@ BODIES: dict[str, dict[str, object]] = {
     "PATCH /v1/observations/{id}": {"title": "changed"},
     "PATCH /v1/projects/{project}": {"name": "changed"},
     "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
+    "PUT /v1/budgets": {"maxTokens": 5},
 }
 """What must be in a body besides what its schema requires."""
+QUERIES: dict[str, dict[str, str]] = {"DELETE /v1/budgets": {"period": "day"}}
+"""What must be in a query and names nothing of anybody's."""
 
 UNREAD: dict[str, str] = {
     "GET /v1/stream": "it does not end; tests/ops/test_stream.py listens to it",
@@ -104,7 +107,7 @@ NOT_HERS = {"audit_log", "rate_limits", "usage_counters", "observation_counters"
 
 ONE_AT_A_TIME = {"POST /v1/reindex"}
 """Where a request may name one thing only."""
-FIXED = {"client": "claude-code"}
+FIXED = {"client": "claude-code", "provider": "offline"}
 """Parameters of paths that name nothing of anybody's, and what goes in."""
 HEADERS: dict[str, dict[str, Kind]] = {"POST /v1/hooks/{client}": {"X-Cmserver-Project": "project"}}
 """Headers that name something, which the document does not tell."""
@@ -262,6 +265,9 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     observation = await make.observation(
         project=theirs, title=f"{word} was fixed", from_event=UUID(recorded["event"]["id"]), server_session_id=UUID(session)
     )
+    await make.run(project=theirs, model=f"{word}-1", input_tokens=90, cost_usd="0.5")
+    budget = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 100, "projectId": canonical}, headers=headers)
+    assert budget.status_code == 201, budget.text
     _, key = await mint(db, who.team_id, f"{word}-user", scopes=["*"], project_id=project_id)
     key_id = str(UUID(hex=key.split("_")[1]))
     async with db.system() as conn:
@@ -330,7 +336,7 @@ class Walker:
 
     async def send(self, stop: Stop, slot: Slot | None = None, value: str | None = None) -> Answered:
         """The operation with the value in the slot, and his own things in the others that are needed."""
-        path, query, headers = stop.path, dict[str, str](), dict[str, str]()
+        path, query, headers = stop.path, dict(QUERIES.get(stop.name, {})), dict[str, str]()
         body: Any = json.loads(json.dumps(stop.example))
         if stop.name in BODIES:
             body |= BODIES[stop.name]

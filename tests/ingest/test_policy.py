@@ -13,8 +13,8 @@ from cmserver.access import announce
 from cmserver.access.model import GenerationPolicy, Project
 from cmserver.base.db import Db
 from cmserver.base.live import Hub
-from cmserver.generation import repository as generation
 from cmserver.generation.bell import Bell
+from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session as sessions
 from cmserver.ingest.model import Incoming
 from cmserver.ingest.policy import LATEST_SECONDS, resolve, timing
@@ -143,7 +143,7 @@ async def test_a_stored_answer_is_applied_to_its_whole_batch_even_where_each_eve
     )
     await outbox.rows("UPDATE observation_generation_jobs SET generation_run_id = %s", run)
     async with outbox.db.system() as conn:
-        await generation.put_back(conn, hand.worker_id)
+        await leases.put_back(conn, hand.worker_id)
     outbox.project = governed(plain, PER_EVENT)
     await outbox.put(1, first=3)
 
@@ -160,7 +160,7 @@ async def test_at_end_nothing_is_made_before_the_end_and_everything_then(outbox:
 
     before = await hand.work()
     async with outbox.db.system() as conn:
-        woken = await generation.wake_sleeping_lanes(conn)
+        woken = await leases.wake_sleeping_lanes(conn)
     still_before = await hand.work()
     await end(outbox)
     await hand.work()
@@ -254,7 +254,7 @@ async def test_at_end_a_job_that_was_begun_and_put_back_does_not_wait_again(outb
     stopping = await outbox.hand(Scripted())
     await stopping.claim(max_events=2)
     async with outbox.db.system() as conn:
-        await generation.put_back(conn, stopping.worker_id)
+        await leases.put_back(conn, stopping.worker_id)
 
     await (await outbox.hand(Scripted())).work(max_events=1)
 

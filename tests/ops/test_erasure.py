@@ -36,7 +36,7 @@ Json = dict[str, Any]
 WORD = "wombat"
 """Stands in every text of what is to be erased, and nowhere else."""
 
-KEPT_BY_A_PURGE = {"api_keys", "project_aliases", "audit_log"}
+KEPT_BY_A_PURGE = {"api_keys", "project_aliases", "audit_log", "generation_spending", "budgets"}
 
 
 def with_the_word(prompt: Prompt) -> Completion:
@@ -366,7 +366,7 @@ async def test_a_deleted_project_leaves_only_audit_rows(client: AsyncClient, cas
     assert response.json() == {"deleted": True, "projectId": str(cast.alice.project.id), "counts": counts}
     assert (counts["projects"], counts["keys"]) == (1, 1)
     assert rows_of(database, "team_id", cast.alice.team_id)["rate_limits"] == 2  # of the keys that are bound to no project
-    assert rows_of(database, "project_id", cast.alice.project.id).keys() == {"audit_log"}
+    assert rows_of(database, "project_id", cast.alice.project.id).keys() == {"audit_log", "generation_spending"}
     assert rows_of(database, "id", cast.alice.project.id) == {}
     assert told_anywhere(database, WORD) == []
     assert await entries(db, "project.deleted") == [

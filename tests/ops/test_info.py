@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
-from cmserver.generation import repository
 from cmserver.generation.calls import repository as calls
+from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.model import QueueCounts
 from cmserver.generation.operate.read import behind
 from cmserver.ingest import session as sessions
@@ -48,7 +48,7 @@ async def in_every_state(outbox: Outbox, cast: Cast) -> None:
     await lost.claim()
     await outbox.rows("DELETE FROM procrastinate_workers WHERE id = %s", lost.worker_id)
     async with outbox.db.system() as conn:
-        await repository.reap(conn, hard_limit_seconds=300)
+        await leases.reap(conn, hard_limit_seconds=300)
     await (await outbox.hand(Scripted())).claim()
     for session in ("delayed", "held"):
         await outbox.put(1, session=session)
@@ -228,7 +228,7 @@ async def test_a_job_is_counted_as_recovered_once_for_each_loss(client: httpx.As
     await lost.claim()
     await outbox.rows("DELETE FROM procrastinate_workers WHERE id = %s", lost.worker_id)
     async with outbox.db.system() as conn:
-        (job_id,) = await repository.reap(conn, hard_limit_seconds=300)
+        (job_id,) = await leases.reap(conn, hard_limit_seconds=300)
         await calls.pause_provider(conn, "scripted", "quota_exhausted", "No credit.", 60)
 
     await (await outbox.hand(Scripted())).work()  # is given back at once: its provider is paused

@@ -32,6 +32,10 @@ class SlowProvider:
     def name(self) -> str:
         return "slow"
 
+    @property
+    def model(self) -> str:
+        return "slow"
+
     async def complete(self, prompt: Prompt) -> Completion:
         if self._gate is not None:
             (self._gate / f"asked-{os.getpid()}-{next(self._asked)}").touch()

@@ -580,6 +580,14 @@ async def test_tools_of_other_agents_are_understood():
     assert [skip.reason for skip in given_answer.skipped] == ["trivial look-up: read_file"]
 
 
+async def test_a_patch_that_is_given_as_a_command_is_one():
+    patch = "*** Begin Patch\n*** Update File: src/cart.py\n@@ def total():\n-    return 1\n+    return 2\n*** End Patch"
+
+    given_answer = await told(used("e1", "apply_patch", {"command": patch}, {"output": "Success."}))
+
+    assert [one.files_modified for one in given_answer.observations] == [["src/cart.py"]]
+
+
 async def test_redaction_marks_stay_as_they_are():
     given_answer = await told(
         edited("e1", "conf.yaml", "token: old\n", "token: [redacted:private]\n"), requests=["Use [redacted:private] please"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar, cast
 
+import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
 from cmserver.access.announce import CHANNEL
-from cmserver.access.model import Principal
+from cmserver.access.laws import malformed
+from cmserver.access.model import GenerationPolicy, Principal
 from cmserver.base.errors import Invalid
 from cmserver.base.http.wire import body, convert
 from cmserver.base.live import Hub
@@ -43,6 +45,27 @@ async def clean_metadata(request: Request, metadata: Metadata | None, size_bytes
     most = cast("int", request.app.state.field_max_chars)
     cleaned = await clean_aside(metadata or {}, field_max_chars=most, size_bytes=size_bytes, at="$.metadata")
     return cast("Metadata", cleaned.value)
+
+
+def clean_policy(policy: GenerationPolicy | None) -> GenerationPolicy:
+    """Null is one that says nothing. Invalid for a language or a skip rule that says nothing, or has several lines."""
+    policy = policy or GenerationPolicy()
+    at = "$.generationPolicy"
+    language = None if policy.language is None else _clean_line(policy.language, at=f"{at}.language")
+    rules = [_clean_line(rule, at=f"{at}.skipRules[{place}]") for place, rule in enumerate(policy.skip_rules)]
+    for place, rule in enumerate(rules):
+        if (why := malformed(rule)) is not None:
+            raise Invalid.at(f"{at}.skipRules[{place}]", why)
+    cleaned = msgspec.structs.replace(policy, language=language, skip_rules=list(dict.fromkeys(rules)))
+    return convert(msgspec.to_builtins(cleaned), GenerationPolicy, at=at)  # what is left may be too short, and a mark too long
+
+
+def _clean_line(text: str, *, at: str) -> str:
+    """Models are shown it among what they are told to do: one line, and without secrets."""
+    cleaned = redact(text)[0].strip()
+    if not cleaned or not cleaned.isprintable():
+        raise Invalid.at(at, "A line of text is expected, with characters that can be seen.")
+    return cleaned
 
 
 def forget(request: Request, who: Principal) -> None:

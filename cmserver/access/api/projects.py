@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import change_project, projects, repository
-from cmserver.access.api.given import Metadata, Name, clean_metadata, clean_name, forget, read_sized
+from cmserver.access.api.given import Metadata, Name, clean_metadata, clean_name, clean_policy, forget, read_sized
 from cmserver.access.change_project import Change
 from cmserver.access.model import GenerationPolicy, Principal
 from cmserver.access.wire import ProjectOut, project_out
@@ -118,7 +118,7 @@ async def patch_project(request: Request) -> Response:
         canonical_id=asked.canonical_id,
         aliases=UNSET if asked.aliases is UNSET else asked.aliases or [],
         metadata=UNSET if asked.metadata is UNSET else await clean_metadata(request, asked.metadata, size),
-        policy=UNSET if asked.generation_policy is UNSET else asked.generation_policy or GenerationPolicy(),
+        policy=UNSET if asked.generation_policy is UNSET else clean_policy(asked.generation_policy),
         archived=asked.archived,
     )
     project = await db(request).in_tenant(

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import members, repository, teams
-from cmserver.access.api.given import Metadata, Name, clean_metadata, clean_name, forget, read_sized
+from cmserver.access.api.given import Metadata, Name, clean_metadata, clean_name, clean_policy, forget, read_sized
 from cmserver.access.keys import grant
 from cmserver.access.model import GenerationPolicy, Principal, Role
 from cmserver.access.teams import Change
@@ -143,7 +143,7 @@ async def patch_team(request: Request) -> Response:
     change = Change(
         name=UNSET if asked.name is UNSET else clean_name(asked.name, at="$.name"),
         metadata=UNSET if asked.metadata is UNSET else await clean_metadata(request, asked.metadata, size),
-        policy=UNSET if asked.generation_policy is UNSET else asked.generation_policy or GenerationPolicy(),
+        policy=UNSET if asked.generation_policy is UNSET else clean_policy(asked.generation_policy),
         archived=asked.archived,
         requests_per_minute=asked.requests_per_minute,
         events_per_month=asked.events_per_month,

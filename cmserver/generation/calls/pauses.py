@@ -29,5 +29,5 @@ async def resume(conn: Conn, provider: str) -> bool:
     """Let the provider be asked again, and the lanes that waited go on at once. False when it was not paused."""
     was = await repository.end_pause(conn, provider)
     if was:
-        await outbox.unhold_lanes(conn, provider)
+        await outbox.unhold_lanes(conn)
     return was

@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from decimal import Decimal
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
-from cmserver.generation.model import Claim, Pause, Spent, StoredAnswer
+from cmserver.base.text import storable
+from cmserver.generation.model import Claim, Pause, StoredAnswer
 from cmserver.providers.model import Completion, ProviderError
 
 OWNS = {"generation_runs", "provider_pauses"}
 
-INSERT_RUN = Query(
-    UUID,
+BEGIN_RUN = Query(
+    int,
     """
     INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status,
-                                 error_class, error_message, answer, input_tokens, output_tokens, cache_read_tokens,
-                                 cache_write_tokens, latency_ms)
-    VALUES (%(id)s, %(team_id)s, %(project_id)s, %(lane)s, %(claim)s, %(kind)s, %(provider)s, %(model)s, %(job_ids)s, %(status)s,
-            %(error_class)s, %(error_message)s, %(answer)s, %(input_tokens)s, %(output_tokens)s, %(cache_read_tokens)s,
-            %(cache_write_tokens)s, %(latency_ms)s)
-    RETURNING id
+                                 input_tokens, output_tokens, cost_usd)
+    VALUES (%(id)s, %(team_id)s, %(project_id)s, %(lane)s, %(claim)s, %(kind)s, %(provider)s, %(model)s, %(job_ids)s, 'asked',
+            %(input_tokens)s, %(output_tokens)s, %(cost_usd)s)
+    """,
+)
+
+# What is lost may still be heard of: its worker lives on, and knows what was paid.
+FINISH_RUN = Query(
+    int,
+    """
+    UPDATE generation_runs
+       SET status = %(status)s, model = coalesce(%(model)s, model),
+           error_class = %(error_class)s, error_message = %(error_message)s, answer = %(answer)s,
+           input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s,
+           cache_read_tokens = %(cache_read_tokens)s, cache_write_tokens = %(cache_write_tokens)s, cost_usd = %(cost_usd)s,
+           latency_ms = %(latency_ms)s
+     WHERE id = %(id)s AND status IN ('asked', 'lost')
+    """,
+)
+
+LOSE_RUNS = Query(
+    int,
+    """
+    UPDATE generation_runs r SET status = 'lost'
+     WHERE r.status = 'asked'
+       AND NOT EXISTS (SELECT FROM generation_lanes l WHERE l.lane = r.lane AND l.claim = r.claim)
     """,
 )
 
@@ -66,21 +87,10 @@ PAUSES = Query(
     """,
 )
 
-SPENT = Query(
-    Spent,
-    """
-    SELECT count(*) AS calls, coalesce(sum(input_tokens), 0)::bigint AS input_tokens,
-           coalesce(sum(output_tokens), 0)::bigint AS output_tokens
-      FROM generation_runs
-     WHERE team_id = %(team_id)s AND created_at >= %(since)s
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s)
-    """,
-)
-
 END_PAUSE = Query(str, "DELETE FROM provider_pauses WHERE provider = %(provider)s RETURNING provider")
 
 
-async def insert_run(
+async def begin_run(
     conn: Conn,
     *,
     run_id: UUID,
@@ -88,13 +98,11 @@ async def insert_run(
     kind: str,
     provider: str,
     job_ids: Sequence[UUID],
-    latency_ms: int,
-    completion: Completion | None,
-    error: ProviderError | None,
+    estimate: Completion,
+    cost_usd: Decimal | None,
 ) -> None:
-    """One provider call: either its completion or its error is given."""
-    cost = completion or Completion(text="", model="")
-    await INSERT_RUN.one(
+    """A call that is about to be made, with the tokens and the money that it is thought to take."""
+    await BEGIN_RUN.run(
         conn,
         id=run_id,
         team_id=claim.team_id,
@@ -103,18 +111,46 @@ async def insert_run(
         claim=claim.claim,
         kind=kind,
         provider=provider,
-        model=cost.model,
+        model=estimate.model,
         job_ids=list(job_ids),
-        status="failed" if error else "answered",
+        input_tokens=estimate.input_tokens,
+        output_tokens=estimate.output_tokens,
+        cost_usd=cost_usd,
+    )
+
+
+async def finish_run(
+    conn: Conn,
+    run_id: UUID,
+    status: str,
+    *,
+    latency_ms: int,
+    completion: Completion | None = None,
+    cost_usd: Decimal | None = None,
+    error: ProviderError | None = None,
+) -> None:
+    """How a call ended, and what it took. Without a completion nothing was paid, as far as is known."""
+    cost = completion or Completion(text="", model="")
+    await FINISH_RUN.run(
+        conn,
+        id=run_id,
+        status=status,
+        model=cost.model or None,
         error_class=error.kind.value if error else None,
         error_message=str(error)[:2000] if error else None,
-        answer=None if error else cost.text.replace("\x00", "\ufffd"),
+        answer=completion and storable(completion.text),
         input_tokens=cost.input_tokens,
         output_tokens=cost.output_tokens,
         cache_read_tokens=cost.cache_read_tokens,
         cache_write_tokens=cost.cache_write_tokens,
+        cost_usd=cost_usd,
         latency_ms=latency_ms,
     )
+
+
+async def lose_runs(conn: Conn) -> int:
+    """Mark the calls whose batch has come to somebody else; how many. Their tokens stay an estimate."""
+    return await LOSE_RUNS.run(conn)
 
 
 async def stored_answers(conn: Conn, run_ids: Sequence[UUID]) -> list[StoredAnswer]:
@@ -138,8 +174,3 @@ async def pauses(conn: Conn) -> list[Pause]:
 
 async def end_pause(conn: Conn, provider: str) -> bool:
     return await END_PAUSE.first(conn, provider=provider) is not None
-
-
-async def spent(conn: Conn, team_id: UUID, *, since: datetime, project_id: UUID | None) -> Spent:
-    """By the team since then; or by one of its projects."""
-    return await SPENT.one(conn, team_id=team_id, since=since, project_id=project_id)

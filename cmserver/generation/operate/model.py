@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Literal
 from uuid import UUID
 
@@ -71,6 +72,23 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     event_id: UUID | None
     event_type: str | None
     event_payload: object
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's newest call of a provider. `answer` is one that could not be used, or is not applied yet."""
+
+    id: UUID
+    provider: str
+    model: str
+    status: str
+    error_class: str | None
+    error_message: str | None
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal | None
+    latency_ms: int
+    answer: str | None
+    created_at: datetime
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):

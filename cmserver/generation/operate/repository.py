@@ -8,7 +8,7 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.generation.model import JOB_FOR_REINDEX, Asker
-from cmserver.generation.operate.model import STATUSES, Behind, Filter, KindCount, KnownJob, Payload, QueueCounts, Step
+from cmserver.generation.operate.model import STATUSES, Behind, Filter, KindCount, KnownJob, Payload, QueueCounts, Run, Step
 
 OWNS: set[str] = set()  # the room's other repositories say it
 
@@ -130,6 +130,20 @@ PAYLOADS = Query(
       FROM observation_generation_jobs j
       LEFT JOIN agent_events e ON e.id = j.agent_event_id AND e.team_id = j.team_id
      WHERE j.id = ANY(%(ids)s) AND j.team_id = %(team_id)s
+    """,
+)
+
+# A job's calls are made while it lives: of the index of its project's calls only that part is read, the newest first.
+NEWEST_RUN = Query(
+    Run,
+    """
+    SELECT id, provider, model, status, error_class, error_message,
+           input_tokens + cache_read_tokens + cache_write_tokens AS input_tokens, output_tokens, cost_usd, latency_ms,
+           CASE WHEN %(with_answer)s THEN answer END AS answer, created_at
+      FROM generation_runs
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND job_ids @> ARRAY[%(job_id)s::uuid]
+       AND created_at BETWEEN %(since)s AND coalesce(%(until)s::timestamptz, 'infinity')
+     ORDER BY created_at DESC, id DESC LIMIT 1
     """,
 )
 
@@ -298,6 +312,19 @@ async def steps(conn: Conn, team_id: UUID, job_id: UUID, *, after: int, limit: i
 
 async def payloads(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> dict[UUID, Payload]:
     return {one.id: one for one in await PAYLOADS.all(conn, team_id=team_id, ids=list(job_ids))}
+
+
+async def newest_run(conn: Conn, job: KnownJob, *, with_answer: bool) -> Run | None:
+    """None when no provider has been asked for the job."""
+    return await NEWEST_RUN.first(
+        conn,
+        team_id=job.team_id,
+        project_id=job.project_id,
+        job_id=job.id,
+        since=job.created_at,
+        until=None if job.status == "processing" else job.updated_at,
+        with_answer=with_answer,
+    )
 
 
 async def last_reindex(conn: Conn, team_id: UUID, project_id: UUID, source_id: UUID) -> KnownJob | None:

@@ -1,6 +1,6 @@
 """What is known goes for good: a project's memory, a project, or a whole team, each in one transaction.
 
-Only the audit log stays; it has ids and names, never texts.
+Only the audit log stays, which has ids and names, never texts; and of a project what was spent on it, which stays its team's.
 """
 
 from __future__ import annotations

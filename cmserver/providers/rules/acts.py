@@ -12,11 +12,11 @@ from cmserver.providers.rules import edits
 from cmserver.providers.rules.commands import MAX_COMMAND, Command, Part, Sort, read
 from cmserver.providers.rules.edits import FileChange
 from cmserver.providers.rules.outcomes import Outcome, judge
+from cmserver.providers.rules.phrases.manner import counted, words
 from cmserver.providers.rules.text import (
     MAX_TITLE,
     array,
     bounded,
-    counted,
     field,
     first_sentence,
     number,
@@ -107,6 +107,11 @@ def understand(event: PromptEvent, root: str | None) -> Act:
         return _mcp(event, root)
     reader = _TOOLS.get(_ALIASES.get(name, name))
     return reader(event, root) if reader else Passed(f"no rule for this tool: {shorten(name, 60)}")
+
+
+def edits_files(tool_name: str) -> bool:
+    """Whether a tool is there to change files, whatever its agent calls it."""
+    return _TOOLS.get(_ALIASES.get(tool_name, tool_name)) is _edit
 
 
 def failed(event: PromptEvent) -> bool:
@@ -223,9 +228,9 @@ def _web(event: PromptEvent, _root: str | None) -> Act:
         DraftObservation(
             type="discovery",
             title=title,
-            subtitle=f"Asked: {shorten(question, 150)}" if question and question != asked else None,
+            subtitle=f"{words().asked}: {shorten(question, 150)}" if question and question != asked else None,
             narrative=shorten(found, 800),
-            facts=[f"Source: {shorten(asked, 200)}"],
+            facts=[f"{words().source}: {shorten(asked, 200)}"],
             concepts=["how-it-works"],
         )
     )
@@ -241,13 +246,13 @@ def _agent(event: PromptEvent, _root: str | None) -> Act:
         return Passed(f"nothing reported: {event.tool_name}")
     stats = record(answer.get("toolStats"))
     changed = number(stats.get("editFileCount"))
-    kind = field(given, "subagent_type", "agent_type") or "sub-agent"
+    kind = field(given, "subagent_type", "agent_type") or words().sub_agent
     uses = number(answer.get("totalToolUseCount"))
-    effort = f", {counted(uses, 'tool use')}" if uses else ""
-    facts = [f"Found by a sub-agent ({kind}{effort})"]
+    effort = f", {counted(words().tool_uses, uses)}" if uses else ""
+    facts = [words().found_by.format(who=f"{kind}{effort}")]
     if changed:
         lines = f"+{number(stats.get('linesAdded'))}/-{number(stats.get('linesRemoved'))}"
-        facts = [f"Done by a sub-agent ({kind}): {counted(changed, 'edit')}, {lines}"]
+        facts = [words().done_by.format(who=kind, edits=counted(words().edits, changed), lines=lines)]
     subject = shorten(task, 45)
     return Said(
         DraftObservation(
@@ -276,7 +281,7 @@ def _mcp(event: PromptEvent, _root: str | None) -> Act:
         return Passed(f"no rule for this tool: {shorten(name, 60)}")
     answer = first_sentence(bounded(prose(event.tool_response)), 160)
     title = f"{server} {verb.replace('_', ' ')}: {first_sentence(subject, 80)}"
-    facts = [f"Answer: {answer}"] if answer else []
+    facts = [f"{words().answer}: {answer}"] if answer else []
     return Said(DraftObservation(type="change", title=shorten(title, MAX_TITLE), facts=facts, concepts=["what-changed"]))
 
 

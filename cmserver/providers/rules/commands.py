@@ -148,6 +148,26 @@ def read(line: str) -> Command:
     return Command(shown=shorten(shown, 60), chief=parts[chief], parts=parts, heredocs=heredocs)
 
 
+def simple_commands(line: str) -> list[tuple[list[str], list[str]]]:
+    """The commands of a line, in words: as they are written, and without `sudo`, `npx` and the like in front.
+
+    None of a line that is longer than what is read: half of it would say nothing of the whole.
+    """
+    if len(line) > MAX_COMMAND:
+        return []
+    bare = _HEREDOC.sub(r"\3", line.replace("\\\n", " "))
+    found: list[tuple[list[str], list[str]]] = []
+    for words, _, _, _ in _split(bare):
+        written = _without_parentheses(words)
+        unwrapped = _unwrapped(written)
+        script = _script(unwrapped) if unwrapped and PurePosixPath(unwrapped[0]).name in _SHELLS else ""
+        if script:
+            found += simple_commands(script)
+        elif written:
+            found.append((written, unwrapped))
+    return found
+
+
 def _without_cd(line: str, parts: list[Part]) -> str:
     line = line.strip().split("\n", 1)[0]
     if len(parts) > 1 and parts[0].label == "cd":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import cast
 
 import msgspec
 
@@ -13,12 +14,11 @@ from cmserver.providers.rules.acts import Ran
 from cmserver.providers.rules.commands import Command, Sort, packages, read
 from cmserver.providers.rules.edits import FileChange, together
 from cmserver.providers.rules.outcomes import Outcome
-from cmserver.providers.rules.text import MAX_TITLE, counted, listed, relative, shorten
+from cmserver.providers.rules.phrases import record
+from cmserver.providers.rules.phrases.manner import counted, most_facts, words
+from cmserver.providers.rules.text import MAX_TITLE, listed, relative, shorten
 
-_MAX_FACTS = 8
 _MAX_READS = 8
-_COMMAND_FACT = re.compile(r"Command: `(.+)`")
-_PASSES_FACT = re.compile(r"Passes: `(.+?)`")
 _COMMITTED = re.compile(r"^\[(\S+)(?: \([^)\n]*\))? ([0-9a-f]{6,40})\]", re.MULTILINE)
 _COMMIT_SIZE = re.compile(r"(?<!\d)(\d{1,9}) files? changed(?:, (\d{1,9}) insertions?\(\+\))?(?:, (\d{1,9}) deletions?\(-\))?")
 _COMMIT_TYPES = (
@@ -97,15 +97,15 @@ class Work(msgspec.Struct, kw_only=True):
         self.passes[ran.command.key] = ran
 
 
-def install_phrase(label: str, words: list[str]) -> str:
+def install_phrase(label: str, spelled: list[str]) -> str:
     """`added dev dependency hypothesis (uv)`, from the words of an install command."""
-    names = packages(words)
+    names = packages(spelled)
     tool = label.split(maxsplit=1)[0]
     if tool in {"apt", "apt-get", "brew", "apk", "dnf", "conda"}:
-        return f"installed {listed(names, 4)} ({tool})"
-    dev = "dev " if {"-D", "--save-dev", "--dev", "-d"} & set(words) or "--group=dev" in words else ""
-    noun = "dependency" if len(names) == 1 else "dependencies"
-    return f"added {dev}{noun} {listed(names, 4)} ({tool})"
+        return words().installed.format(names=listed(names, 4), tool=tool)
+    is_dev = bool({"-D", "--save-dev", "--dev", "-d", "--group=dev"} & set(spelled))
+    forms = words().dev_dependency if is_dev else words().dependency
+    return counted(forms, len(names), names=listed(names, 4), tool=tool)
 
 
 def of_work(work: Work, request: str | None) -> DraftObservation:
@@ -113,7 +113,7 @@ def of_work(work: Work, request: str | None) -> DraftObservation:
     changes = together(change for step in work.steps for change in step.changes)
     what = _what(work.steps, MAX_TITLE)
     met = bool(work.failures or work.earlier)
-    asked = f'Asked for: "{shorten(request, 200)}"' if request else ""
+    asked = f'{words().asked_for}: "{shorten(request, 200)}"' if request else ""
     return DraftObservation(
         type="bugfix" if work.fixes else "change",
         title=_fixed(work) if work.fixes else what,
@@ -141,7 +141,8 @@ def _what(steps: list[Step], limit: int) -> str:
 def _size(changes: dict[str, FileChange]) -> str:
     plus = sum(change.plus for change in changes.values())
     minus = sum(change.minus for change in changes.values())
-    return f"{counted(len(changes), 'file')}, +{plus}/-{minus} lines" if plus or minus else ""
+    files = counted(words().files, len(changes))
+    return words().size.format(files=files, plus=plus, minus=minus) if plus or minus else ""
 
 
 def _last_passes(works: list[Work]) -> list[Ran]:
@@ -157,7 +158,7 @@ def _passing(ran: Ran) -> str:
     known = ran.command.chief.sort in {Sort.TEST, Sort.CHECK}
     counts = ran.outcome.counts
     name = ran.command.chief.label if known else f"`{ran.command.shown}`"
-    return f"{name} passes" + (f" ({counts})" if re.match(r"\d", counts) else "")
+    return words().passing.format(name=name) + (f" ({counts})" if re.match(r"\d", counts) else "")
 
 
 def _sentence(parts: list[str]) -> str | None:
@@ -169,15 +170,20 @@ def _facts(works: list[Work], *first: str) -> list[str]:
     files = together(change for work in works for step in work.steps for change in step.changes)
     failures = [failure for work in works for failure in work.failures]
     failed = _failed_before(failures[0]) if failures else []
-    proofs = [f"Passes: `{run.command.shown}`{_in_brackets(run.outcome.counts)}" for run in _last_passes(works)][-3:]
-    room = max(1, _MAX_FACTS - len(first) - len(failed) - len(proofs))
+    proofs = [passes_fact(run) for run in _last_passes(works)][-3:]
+    room = max(1, most_facts() - len(first) - len(failed) - len(proofs))
     return [*first, *[change.fact() for change in list(files.values())[:room]], *failed, *proofs]
 
 
 def _failed_before(failure: Failure) -> list[str]:
     names = failure.outcome.names
-    told = f"Failed before: `{failure.command.shown}`: {failure.outcome.error}"
-    return [told, *([f"Failing: {listed(names, 6)}"] if names else [])]
+    told = f"{words().failed_before}: `{failure.command.shown}`: {failure.outcome.error}"
+    return [told, *([f"{words().failing}: {listed(names, 6)}"] if names else [])]
+
+
+def passes_fact(ran: Ran) -> str:
+    """That a command passes; later batches read it again."""
+    return f"{words().passes}: `{ran.command.shown}`{_in_brackets(ran.outcome.counts)}"
 
 
 def _in_brackets(text: str) -> str:
@@ -190,35 +196,32 @@ def _reads(works: list[Work]) -> list[str]:
 
 def _fixed(work: Work) -> str:
     subject = _failing_subject(work.failures[0].outcome) if work.failures else _recorded_subject(work.earlier)
-    head = f"Fixed {subject}: "
-    what = _what(work.repair, MAX_TITLE - len(head))
-    return shorten(head + what[:1].lower() + what[1:], MAX_TITLE)
+    what = _what(work.repair, MAX_TITLE - len(words().fixed.format(subject=subject, what="")))
+    return shorten(words().fixed.format(subject=subject, what=what[:1].lower() + what[1:]), MAX_TITLE)
 
 
 def _failing_subject(outcome: Outcome) -> str:
     if len(outcome.names) == 1:
         return shorten(outcome.names[0], 50)
-    return f"{len(outcome.names)} failing tests" if outcome.names else shorten(outcome.error, 50)
+    return words().failing_tests.format(count=len(outcome.names)) if outcome.names else shorten(outcome.error, 50)
 
 
 def _recorded_subject(earlier: Recorded | None) -> str:
     """What a recorded failure was about: `test_x fails: AssertionError` is about test_x."""
-    title = earlier.title if earlier else ""
-    subject, found, error = title.partition(" fails: ")
-    if found and " " not in subject:
-        return subject
-    if match := re.match(r"(\d+) tests fail\b", title):
-        return f"{match[1]} failing tests"
-    return shorten(error or title.partition(" failed: ")[2] or title, 50)
+    subject, count, error = record.failure(earlier.title if earlier else "")
+    if count:
+        return words().failing_tests.format(count=count)
+    return shorten(subject or error, 50)
 
 
 def _how_fixed(work: Work) -> str:
     if work.failures:
         failure = work.failures[0]
-        before = f"`{failure.command.shown}` failed with: {failure.outcome.error}"
+        before = words().failed_with.format(command=failure.command.shown, error=failure.outcome.error)
     else:
         before = f"#{work.earlier.number}: {work.earlier.title}" if work.earlier else ""
-    return f"{before.rstrip('.')}. Then: {_what(work.repair, 200)}. Now {listed(_passes([work]), 3)}."
+    what, passes = _what(work.repair, 200), listed(_passes([work]), 3)
+    return words().how_fixed.format(before=before.rstrip("."), what=what, passes=passes)
 
 
 def open_failures(recorded: list[Recorded]) -> dict[str, Recorded]:
@@ -241,16 +244,12 @@ def settled_failures(recorded: list[Recorded]) -> set[int]:
 
 def _failed_command(line: Recorded) -> str | None:
     """The command of a recorded failure, from its facts; None for a line that records no failure of ours."""
-    if line.type != "discovery" or not re.search(r"\bfail(?:s|ed)?\b", line.title):
-        return None
-    found = (_COMMAND_FACT.match(fact) for fact in line.facts)
-    return next((match[1] for match in found if match), None)
+    return record.command(line.facts) if line.type == "discovery" and record.tells_failure(line.title) else None
 
 
 def _passed_keys(line: Recorded) -> set[str]:
     """The keys of the commands of which a line of the record says that they pass."""
-    passed = (_PASSES_FACT.match(fact) for fact in line.facts)
-    return {read(match[1]).key for match in passed if match}
+    return {read(command).key for command in record.passed(line.facts)}
 
 
 def of_failures(failures: list[Failure]) -> DraftObservation:
@@ -259,14 +258,14 @@ def of_failures(failures: list[Failure]) -> DraftObservation:
     facts = _failure_facts(last)
     first = failures[0].outcome
     if first.counts and first.counts != last.outcome.counts:
-        facts.append(f"Before that: {first.counts}")
+        facts.append(f"{words().before_that}: {first.counts}")
     elif first.error != last.outcome.error:
-        facts.append(f"Before that: {first.error}")
+        facts.append(f"{words().before_that}: {first.error}")
     return DraftObservation(
         type="discovery",
         title=_failure_title(last),
         subtitle=f"{last.outcome.counts}." if last.outcome.counts else None,
-        facts=facts[:_MAX_FACTS],
+        facts=facts[: most_facts()],
         concepts=["gotcha"],
         events=[failure.tag for failure in failures],
     )
@@ -275,29 +274,29 @@ def of_failures(failures: list[Failure]) -> DraftObservation:
 def _failure_title(failure: Failure) -> str:
     names, error = failure.outcome.names, _MODULE.sub("", failure.outcome.error)
     if len(names) == 1:
-        return shorten(f"{names[0]} fails: {error}", MAX_TITLE)
+        return shorten(words().fails.format(name=names[0], error=error), MAX_TITLE)
     if names:
-        return shorten(f"{len(names)} tests fail ({listed(names, 1)}): {error}", MAX_TITLE)
-    return shorten(f"`{failure.command.shown}` failed: {error}", MAX_TITLE)
+        return shorten(words().tests_fail.format(count=len(names), names=listed(names, 1), error=error), MAX_TITLE)
+    return shorten(words().failed.format(command=failure.command.shown, error=error), MAX_TITLE)
 
 
 def _failure_facts(failure: Failure) -> list[str]:
     outcome = failure.outcome
-    exit_code = f"exit code {outcome.exit_code}" if outcome.exit_code is not None else ""
-    facts = [f"Command: `{failure.command.shown}`" + _in_brackets("; ".join(filter(None, [exit_code, outcome.counts])))]
+    exit_code = words().exit_code.format(code=outcome.exit_code) if outcome.exit_code is not None else ""
+    facts = [f"{words().command}: `{failure.command.shown}`" + _in_brackets("; ".join(filter(None, [exit_code, outcome.counts])))]
     if outcome.names:
-        facts.append(f"Failing: {listed(outcome.names, 6)}")
+        facts.append(f"{words().failing}: {listed(outcome.names, 6)}")
     if outcome.error and outcome.error != exit_code:
-        facts.append(f"Error: {outcome.error}")
+        facts.append(f"{words().error}: {outcome.error}")
     if outcome.place:
-        facts.append(f"At: {outcome.place}")
+        facts.append(f"{words().at}: {outcome.place}")
     return facts
 
 
 def of_flaky(tag: str, ran: Ran, failures: list[Failure], reads: list[str]) -> DraftObservation:
     draft = of_failures(failures)
-    draft.title = shorten(f"Passes on a second run without a change: {listed(failures[0].outcome.names, 2)}", MAX_TITLE)
-    draft.facts = [*draft.facts[: _MAX_FACTS - 1], f"Passes: `{ran.command.shown}`{_in_brackets(ran.outcome.counts)}"]
+    draft.title = shorten(words().flaky.format(names=listed(failures[0].outcome.names, 2)), MAX_TITLE)
+    draft.facts = [*draft.facts[: most_facts() - 1], passes_fact(ran)]
     draft.files_read = list(dict.fromkeys(reads))[:_MAX_READS]
     draft.events.append(tag)
     return draft
@@ -307,12 +306,14 @@ def of_recovery(tag: str, ran: Ran, earlier: Recorded, recorded: list[Recorded])
     """A run that passes, after a failure that an earlier batch recorded; what was changed between is named."""
     between = [line for line in recorded if line.number > earlier.number and line.files_modified]
     steps = listed([f"#{line.number} {line.title}" for line in between[-3:]], 3)
-    since = f" Changed since: {steps}." if steps else ""
+    told = [words().it_had_failed.format(title=earlier.title, number=earlier.number)]
+    told += [words().changed_since.format(steps=steps)] if steps else []
+    again = words().passes_again.format(passes=_passing(ran))
     return DraftObservation(
         type="bugfix" if between else "discovery",
-        title=shorten(f"Fixed {_recorded_subject(earlier)}: {_passing(ran)} again", MAX_TITLE),
-        narrative=f"It had failed: {earlier.title} (#{earlier.number}).{since}",
-        facts=[f"Passes: `{ran.command.shown}`{_in_brackets(ran.outcome.counts)}"],
+        title=shorten(words().fixed.format(subject=_recorded_subject(earlier), what=again), MAX_TITLE),
+        narrative=" ".join(told),
+        facts=[passes_fact(ran)],
         concepts=["problem-solution"],
         files_modified=list(dict.fromkeys(path for line in between for path in line.files_modified)),
         events=[tag],
@@ -326,7 +327,7 @@ def of_commit(
     subject, body = _message(ran)
     steps = [step for work in works for step in work.steps]
     met = [work for work in works if work.failures or work.earlier]
-    slips = [f"A first attempt to commit failed: {failure.outcome.error}" for failure in failures[:1]]
+    slips = [words().first_attempt.format(error=failure.outcome.error) for failure in failures[:1]]
     changed = list(together(one for step in steps for one in step.changes))
     return DraftObservation(
         type=_commit_type(subject, fixed=any(work.fixes for work in works)),
@@ -343,8 +344,8 @@ def of_commit(
 
 def _message(ran: Ran) -> tuple[str, str]:
     """Subject and body of a commit, from its words, its here-document, or what git answered."""
-    words, given = ran.command.chief.words, list[str]()
-    for flag, value in zip(words, [*words[1:], ""], strict=True):
+    spelled, given = ran.command.chief.words, list[str]()
+    for flag, value in zip(spelled, [*spelled[1:], ""], strict=True):
         if re.fullmatch(r"-[a-zA-Z]*m|--message", flag):
             given.append(value)
         elif flag.startswith("--message="):
@@ -356,7 +357,7 @@ def _message(ran: Ran) -> tuple[str, str]:
     lines = [line for line in lines if not re.match(r"(?:co-authored-by|signed-off-by):|🤖", line, re.IGNORECASE)]
     body = " ".join(lines[1:]).strip()
     answered = next((line.partition("] ")[2] for line in ran.outcome.output.splitlines() if _COMMITTED.match(line)), "")
-    return (lines[0] if lines else "") or answered or "Committed", shorten(body, 800)
+    return (lines[0] if lines else "") or answered or words().committed, shorten(body, 800)
 
 
 def _commit_type(subject: str, *, fixed: bool) -> str:
@@ -366,8 +367,8 @@ def _commit_type(subject: str, *, fixed: bool) -> str:
 
 def _commit_fact(ran: Ran) -> str:
     commit, size = _COMMITTED.search(ran.outcome.output), _COMMIT_SIZE.search(ran.outcome.output)
-    text = f"Commit {commit[2]} on {commit[1]}" if commit else "Committed"
-    return f"{text} ({counted(int(size[1]), 'file')}, +{size[2] or 0}/-{size[3] or 0})" if size else text
+    text = f"{words().commit} {words().on_branch.format(hash=commit[2], branch=commit[1])}" if commit else words().committed
+    return f"{text} ({counted(words().files, int(size[1]))}, +{size[2] or 0}/-{size[3] or 0})" if size else text
 
 
 def _committed_files(ran: Ran, changed: list[str], recorded: list[Recorded], root: str | None) -> list[str]:
@@ -375,7 +376,7 @@ def _committed_files(ran: Ran, changed: list[str], recorded: list[Recorded], roo
     named = _CREATED.findall(ran.outcome.output) + _added_paths(ran.command, root)
     since = list[str]()
     for line in recorded:
-        since = [] if any(fact.startswith("Commit ") for fact in line.facts) else [*since, *line.files_modified]
+        since = [] if record.is_commit(line.facts) else [*since, *line.files_modified]
     size = _COMMIT_SIZE.search(ran.outcome.output)
     known = list(dict.fromkeys([*since, *changed, *named]))
     return known if size and int(size[1]) == len(known) else list(dict.fromkeys([*changed, *named]))
@@ -390,46 +391,55 @@ def _added_paths(command: Command, root: str | None) -> list[str]:
 def add_push(commit: DraftObservation, tag: str, ran: Ran) -> None:
     """A push right after a commit is a fact of the commit."""
     commit.events.append(tag)
-    commit.facts = [*commit.facts[: _MAX_FACTS - 1], _push_text(ran)]
+    commit.facts = [*commit.facts[: most_facts() - 1], _push_text(ran)]
 
 
 def _push_text(ran: Ran) -> str:
     found = _PUSHED.search(ran.outcome.output)
-    words = [word for word in ran.command.chief.words[2:] if not word.startswith("-")]
-    branch = found[2] if found else "".join(words[1:2])
-    return f"Pushed {branch or 'the branch'} to {words[0] if words else 'its remote'}"
+    named = [word for word in ran.command.chief.words[2:] if not word.startswith("-")]
+    branch = found[2] if found else "".join(named[1:2])
+    return words().pushed.format(branch=branch or words().the_branch, remote=named[0] if named else words().its_remote)
 
 
 def of_deed(tag: str, ran: Ran) -> DraftObservation:
     """A command that does something lasting outside the files: a push, a merge, a migration, a deployment."""
     label, shown = ran.command.chief.label, ran.command.shown
     answer = [shorten(line, 160) for line in ran.outcome.output.splitlines() if line.strip()]
-    title = _push_text(ran) if label == "git push" else _deed_title(label, ran.command.chief.words) or f"Ran `{shown}`"
+    title = (
+        _push_text(ran)
+        if label == "git push"
+        else _deed_title(label, ran.command.chief.words) or words().ran.format(command=f"`{shown}`")
+    )
     return DraftObservation(
         type="change",
         title=shorten(title, MAX_TITLE),
-        facts=[f"Command: `{shown}`", *(f"Answer: {line}" for line in answer[-1:])],
+        facts=[f"{words().command}: `{shown}`", *(f"{words().answer}: {line}" for line in answer[-1:])],
         concepts=["what-changed"],
         events=[tag],
     )
 
 
 _DEEDS = {
-    "git merge": "Merged",
-    "git revert": "Reverted",
-    "git tag": "Tagged",
-    "git rebase": "Rebased onto",
-    "git cherry-pick": "Cherry-picked",
-    "alembic upgrade": "Migrated the database to",
-    "alembic downgrade": "Took the database back to",
+    "git merge": "merged",
+    "git revert": "reverted",
+    "git tag": "tagged",
+    "git rebase": "rebased_onto",
+    "git cherry-pick": "cherry_picked",
+    "alembic upgrade": "migrated_to",
+    "alembic downgrade": "took_back_to",
 }
-_GH_DEEDS = {"gh pr create": "Opened pull request", "gh issue create": "Opened issue", "gh release create": "Released"}
+_GH_DEEDS = {"gh pr create": "opened_pull_request", "gh issue create": "opened_issue", "gh release create": "released"}
+"""The field of `Words` that tells it."""
 
 
-def _deed_title(label: str, words: list[str]) -> str:
+def _deed_title(label: str, spelled: list[str]) -> str:
     if label in _GH_DEEDS:
-        flags = dict(pairwise(words))
-        name = flags.get("--title") or flags.get("-t") or "".join(words[3:4])
-        return f'{_GH_DEEDS[label]} "{name}"'
-    objects = [word for word in words[2:] if not word.startswith("-")]
-    return f"{_DEEDS[label]} {objects[0]}" if label in _DEEDS and objects else ""
+        flags = dict(pairwise(spelled))
+        name = flags.get("--title") or flags.get("-t") or "".join(spelled[3:4])
+        return _worded_deed(_GH_DEEDS[label], f'"{name}"')
+    objects = [word for word in spelled[2:] if not word.startswith("-")]
+    return _worded_deed(_DEEDS[label], objects[0]) if label in _DEEDS and objects else ""
+
+
+def _worded_deed(name: str, what: str) -> str:
+    return cast("str", getattr(words(), name)).format(what=what)

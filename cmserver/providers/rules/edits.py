@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Literal, cast
 
 import msgspec
 
 from cmserver.providers.rules import symbols
-from cmserver.providers.rules.text import array, counted, field, listed, number, record, relative, shorten
+from cmserver.providers.rules.phrases.manner import counted, words
+from cmserver.providers.rules.text import array, field, listed, number, record, relative, shorten
 
 _PATCH_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MAX_CREATED_NAMES = 3
@@ -18,22 +20,30 @@ _MAX_HUNKS = 100
 _MAX_LINES = 5_000
 """Hunks and lines of one file in one event that are read for names and samples; those behind them are only counted."""
 _LOOK_BACK = 600
-IMPORTS = "imports"
+
+Verb = Literal["added", "changed", "removed", "renamed", "moved", "rewrote", "wrote"]
+
+
+def worded(verb: Verb) -> str:
+    """The verb in the language of the answer."""
+    return cast("str", getattr(words(), verb))
 
 
 class Phrase(msgspec.Struct, frozen=True):
     """What was done to what: ("added", "round_money"). `whole` when the thing is the file itself."""
 
-    verb: str
+    verb: Verb
     thing: str
     whole: bool = False
     inside: list[str] = []
     """What a file added as a whole defines."""
+    imports: bool = False
+    """It is about nothing but imports."""
 
     @property
     def bare(self) -> str:
         """The thing without its verb where the verb is no news."""
-        return f"renamed {self.thing}" if self.verb == "renamed" else self.thing
+        return f"{words().renamed} {self.thing}" if self.verb == "renamed" else self.thing
 
     def __str__(self) -> str:
         return f"{self.thing} ({listed(self.inside, _MAX_CREATED_NAMES)})" if self.inside else self.thing
@@ -56,7 +66,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def minor(self) -> bool:
         """Only imports: nothing a title should lead with."""
-        return all(phrase.thing == IMPORTS for phrase in self.phrases)
+        return all(phrase.imports for phrase in self.phrases)
 
     def fact(self) -> str:
         head = f"{self.path} (+{self.plus}/-{self.minus})" if self.plus or self.minus else self.path
@@ -84,11 +94,11 @@ def _joined(changes: list[FileChange]) -> FileChange:
         for phrase in change.phrases:
             things.setdefault(phrase.thing, phrase)
         whole = change.whole is not None
-        if all(thing == IMPORTS for thing in things):
+        if all(phrase.imports for phrase in things.values()):
             minor = [*change.samples, *minor]
         else:
             telling += change.samples
-    phrases = [phrase for phrase in things.values() if phrase.thing != IMPORTS] or list(things.values())
+    phrases = [phrase for phrase in things.values() if not phrase.imports] or list(things.values())
     plus, minus = sum(change.plus for change in changes), sum(change.minus for change in changes)
     return FileChange(path=changes[0].path, plus=plus, minus=minus, phrases=phrases, samples=[*telling, *minor])
 
@@ -106,13 +116,12 @@ class Hunk(msgspec.Struct):
 def changes_of(tool_input: object, tool_response: object, root: str | None) -> list[FileChange]:
     """Every file an editing tool touched; empty when the edit had no effect or names no file."""
     given, answer = record(tool_input), record(tool_response)
-    patch = field(given, "patch", "input", "diff") or (tool_input if isinstance(tool_input, str) else "")
+    patch = field(given, "patch", "input", "diff", "command") or (tool_input if isinstance(tool_input, str) else "")
     if "*** Begin Patch" in patch:
         return _from_patch_text(patch, root)
-    path = field(given, "file_path", "notebook_path", "path", "absolute_path", "filePath") or field(answer, "filePath")
+    path = named_file(given, answer, root)
     if not path:
         return []
-    path = relative(path, root)
     if "new_source" in given:
         return [_notebook(path, given)]
     hunks = _hunks(given, answer)
@@ -120,6 +129,15 @@ def changes_of(tool_input: object, tool_response: object, root: str | None) -> l
         change = _describe(path, hunks)
         return [change] if change.plus or change.minus else []
     return _whole_file(path, given, answer)
+
+
+def named_file(tool_input: object, tool_response: object, root: str | None) -> str:
+    """The file that an editing tool was given; an empty string when it names none."""
+    given = record(tool_input)
+    path = field(given, "file_path", "notebook_path", "path", "absolute_path", "filePath") or field(
+        record(tool_response), "filePath"
+    )
+    return relative(path, root)
 
 
 def written(path: str, content: str, *, created: bool) -> FileChange:
@@ -151,7 +169,7 @@ def rewritten(path: str, how: str) -> FileChange:
 
 
 def moved(old: str, new: str) -> FileChange:
-    return FileChange(path=new, phrases=[Phrase("moved", f"{short_path(old)} to {short_path(new)}", whole=True)])
+    return FileChange(path=new, phrases=[Phrase("moved", f"{short_path(old)} {words().moved_to} {short_path(new)}", whole=True)])
 
 
 def removed(path: str) -> FileChange:
@@ -163,11 +181,12 @@ def short_path(path: str) -> str:
 
 
 def _notebook(path: str, given: dict[str, object]) -> FileChange:
-    verb = {"insert": "added", "delete": "removed"}.get(field(given, "edit_mode"), "changed")
+    verbs: dict[str, Verb] = {"insert": "added", "delete": "removed"}
+    verb = verbs.get(field(given, "edit_mode"), "changed")
     source = field(given, "new_source")
     first = next((line.strip() for line in source.splitlines() if line.strip()), "")
     samples = [f"`{shorten(first, 70)}`"] if first else []
-    return FileChange(path=path, plus=len(source.splitlines()), phrases=[Phrase(verb, "a cell")], samples=samples)
+    return FileChange(path=path, plus=len(source.splitlines()), phrases=[Phrase(verb, words().cell)], samples=samples)
 
 
 def _whole_file(path: str, given: dict[str, object], answer: dict[str, object]) -> list[FileChange]:
@@ -258,7 +277,7 @@ class _Names:
         once = {*added, *removed}
         touched = [name for name in dict.fromkeys([*both, *self.touched]) if name not in once]
         if len(added) == len(removed) == 1 and self._renamed(removed[0], added[0]):
-            return [Phrase("renamed", f"{removed[0]} to {added[0]}"), *_all("changed", touched)]
+            return [Phrase("renamed", f"{removed[0]} {words().to} {added[0]}"), *_all("changed", touched)]
         return [*_all("added", added), *_all("changed", touched), *_all("removed", removed)]
 
     def _renamed(self, old: str, new: str) -> bool:
@@ -267,7 +286,7 @@ class _Names:
         return self.removed[old].replace(*words, 1) == self.added[new]
 
 
-def _all(verb: str, names: list[str]) -> list[Phrase]:
+def _all(verb: Verb, names: list[str]) -> list[Phrase]:
     return [Phrase(verb, name) for name in names]
 
 
@@ -337,19 +356,20 @@ def _unnamed(path: str, runs: list[list[str]], samples: list[str]) -> list[Phras
     """Phrases for changes that stand in nothing with a name: imports, keys, one short line, or just the file."""
     lines = [line for run in runs for line in run if line[1:].strip()]
     if symbols.is_code(path) and lines and all(symbols.is_import(line[1:]) for line in lines):
-        return [Phrase(_verb(lines), IMPORTS)]
+        return [Phrase(_verb(lines), words().imports, imports=True)]
     keys = list(dict.fromkeys(name for line in lines if (name := symbols.key(path, line[1:]))))
     if keys:
         return [Phrase("changed", listed(keys, 3))]
     if len(samples) == 1 and len(samples[0]) <= 60:
         verb = _verb(lines)
-        return [Phrase(verb, samples[0].removeprefix(f"{verb} ").replace(" → ", " to "))]
+        return [Phrase(verb, samples[0].removeprefix(f"{worded(verb)} ").replace(" → ", f" {words().to} "))]
     return [Phrase("changed", short_path(path), whole=True)]
 
 
-def _verb(lines: list[str]) -> str:
+def _verb(lines: list[str]) -> Verb:
     signs = {line[0] for line in lines}
-    return {"+": "added", "-": "removed"}.get("".join(signs), "changed")
+    verbs: dict[str, Verb] = {"+": "added", "-": "removed"}
+    return verbs.get("".join(signs), "changed")
 
 
 def _sample(path: str, run: list[str], unread: int) -> str:
@@ -361,8 +381,8 @@ def _sample(path: str, run: list[str], unread: int) -> str:
     if old and new:
         return f"`{shorten(old, 70)}` → `{shorten(new, 70)}`"
     more = len(lines) - 1 + unread
-    rest = f" and {counted(more, 'more line')}" if more else ""
-    return f"{_verb(lines)} `{shorten(new or old, 70)}`{rest}" if new or old else ""
+    rest = f" {words().and_} {counted(words().more_lines, more)}" if more else ""
+    return f"{worded(_verb(lines))} `{shorten(new or old, 70)}`{rest}" if new or old else ""
 
 
 def _names_only(path: str, line: str) -> bool:

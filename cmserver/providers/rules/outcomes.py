@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from cmserver.providers.rules.commands import Command, Sort
+from cmserver.providers.rules.phrases.manner import words
 from cmserver.providers.rules.text import bounded, field, number, prose, record, relative, shorten
 
 _EXIT = re.compile(r"^[ \t]*(?:Error: )?(?:Command failed with )?[Ee]xit(?:ed with)?(?: code| status)?:? (\d{1,9})\b")
@@ -128,8 +129,8 @@ def _exit_code(answer: dict[str, object], output: str) -> tuple[int | None, str]
 
 def _without_words(exit_code: int | None, *, stopped: bool) -> str:
     if stopped:
-        return "interrupted"
-    return f"exit code {exit_code}" if exit_code else "no output"
+        return words().interrupted
+    return words().exit_code.format(code=exit_code) if exit_code else words().no_output
 
 
 def _counts(body: str) -> str:

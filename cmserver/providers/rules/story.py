@@ -5,21 +5,23 @@ from __future__ import annotations
 import msgspec
 
 from cmserver.providers.model import Answer, DraftObservation, Prompt, PromptEvent, Skip
-from cmserver.providers.rules import drafts
+from cmserver.providers.rules import drafts, extent
 from cmserver.providers.rules.acts import Act, Edited, Passed, Ran, Said, understand
 from cmserver.providers.rules.commands import Sort
 from cmserver.providers.rules.drafts import Failure, Step, Work
 from cmserver.providers.rules.edits import FileChange
+from cmserver.providers.rules.phrases.manner import as_wished
 
 _MAX_FILES = 6
 
 
 def tell(prompt: Prompt) -> Answer:
     """The observations of a batch. Every event is named by one of them or skipped with a reason."""
-    story = _Story(prompt)
-    for place, event in enumerate(prompt.events):
-        story.take(place, event)
-    return story.end()
+    with as_wished(prompt.wishes):
+        story = _Story(prompt)
+        for place, event in enumerate(prompt.events):
+            story.take(place, event)
+        return story.end()
 
 
 class _Story:
@@ -33,7 +35,12 @@ class _Story:
         self.failures: dict[str, list[Failure]] = {}
         """By the key of the command: what failed and has not passed since."""
         self.earlier = drafts.open_failures(prompt.recorded)
-        self.commit: DraftObservation | None = None
+        self.was_failing = set(self.earlier)
+        self.commits: list[DraftObservation] = []
+        self.looks: list[tuple[str, list[str]]] = []
+        self.checks: list[tuple[str, Ran]] = []
+        self.routine: list[tuple[str, Ran]] = []
+        """What is told at `verbose` only."""
         self.seen: dict[bytes, str] = {}
         self.places: dict[str, int] = {}
 
@@ -47,8 +54,11 @@ class _Story:
 
     def _act(self, tag: str, place: int, act: Act) -> None:
         if isinstance(act, Passed):
-            self._skip(tag, act.reason)
             self.reads += act.reads
+            if self.is_verbose and act.reads:
+                self.looks.append((tag, act.reads))
+            else:
+                self._skip(tag, act.reason)
         elif isinstance(act, Said):
             act.draft.events.append(tag)
             self.done.append(act.draft)
@@ -63,10 +73,18 @@ class _Story:
         self.done += [drafts.of_work(work, self._request()) for work in self.works]
         for failures in self.failures.values():
             self._leave_open(failures)
+        if self.is_verbose:
+            self._tell_the_rest()
+        elif self.prompt.wishes.verbosity == "minimal":
+            self._leave_the_essential()
         for draft in self.done:
             draft.events.sort(key=self.places.__getitem__)
         self.done.sort(key=lambda draft: self.places[draft.events[-1]])
         return Answer(observations=self.done, skipped=self.skipped)
+
+    @property
+    def is_verbose(self) -> bool:
+        return self.prompt.wishes.verbosity == "verbose"
 
     def _skip(self, tag: str, reason: str) -> None:
         self.skipped.append(Skip(event=tag, reason=reason))
@@ -128,7 +146,9 @@ class _Story:
 
     def _by_itself(self, tag: str, ran: Ran) -> None:
         chief = ran.command.chief
-        if chief.sort in {Sort.TEST, Sort.CHECK}:
+        if chief.sort in {Sort.TEST, Sort.CHECK} and self.is_verbose:
+            self.checks.append((tag, ran))
+        elif chief.sort in {Sort.TEST, Sort.CHECK}:
             self._skip(tag, f"passes, nothing changed: {chief.label}")
         elif chief.sort is Sort.INSTALL and "Successfully installed" not in ran.outcome.output and _had_already(ran):
             self._skip(tag, f"no effect: {chief.label}")
@@ -137,21 +157,43 @@ class _Story:
             self._work([]).steps.append(Step(tag=tag, place=self.places[tag], install=install))
         elif chief.sort is Sort.DEED:
             self._deed(tag, ran)
+        elif self.is_verbose:
+            self.routine.append((tag, ran))
         else:
             self._skip(tag, f"routine command: {chief.label}")
 
     def _deed(self, tag: str, ran: Ran) -> None:
         if "up-to-date" in ran.outcome.output or "up to date" in ran.outcome.output.lower():
             self._skip(tag, f"no effect: {ran.command.chief.label}")
-        elif ran.command.chief.label == "git push" and self.commit:
-            drafts.add_push(self.commit, tag, ran)
+        elif ran.command.chief.label == "git push" and self.commits:
+            drafts.add_push(self.commits[-1], tag, ran)
         else:
             self.done.append(drafts.of_deed(tag, ran))
 
     def _commit(self, tag: str, ran: Ran, failures: list[Failure]) -> None:
-        self.commit = drafts.of_commit(tag, ran, self.works, failures, self.prompt.recorded, self.prompt.root)
-        self.done.append(self.commit)
+        commit = drafts.of_commit(tag, ran, self.works, failures, self.prompt.recorded, self.prompt.root)
+        self.commits.append(commit)
+        self.done.append(commit)
         self.works, self.reads = [], []
+
+    def _tell_the_rest(self) -> None:
+        named = {path for draft in self.done for path in [*draft.files_read, *draft.files_modified]}
+        unnamed = [(tag, reads) for tag, reads in self.looks if not named.issuperset(reads)]
+        for tag in [tag for tag, reads in self.looks if named.issuperset(reads)]:
+            self._skip(tag, "read for what was changed")
+        self.done += [extent.of_looks(unnamed)] if unnamed else []
+        self.done += [extent.of_checks(self.checks)] if self.checks else []
+        self.done += [extent.of_routine(self.routine)] if self.routine else []
+
+    def _leave_the_essential(self) -> None:
+        told: list[DraftObservation] = []
+        for draft in self.done:
+            if any(draft is commit for commit in self.commits) or extent.is_essential(draft, self.was_failing):
+                told.append(extent.shortened(draft))
+                continue
+            for tag in draft.events:
+                self._skip(tag, f"too little for verbosity minimal: {draft.type}")
+        self.done = told
 
     def _leave_open(self, failures: list[Failure]) -> None:
         draft = drafts.of_failures(failures)

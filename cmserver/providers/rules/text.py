@@ -7,6 +7,8 @@ from typing import cast
 
 import msgspec
 
+from cmserver.providers.rules.phrases.manner import words
+
 MAX_TITLE = 100
 _MAX_OUTPUT = 16_000
 _MAX_NUMBER = 10**9
@@ -90,9 +92,9 @@ def capital(text: str) -> str:
 def listed(names: list[str], limit: int) -> str:
     """`a, b and c`, or `a, b and 4 more`."""
     if len(names) > limit:
-        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+        return f"{', '.join(names[:limit])} {words().and_} {words().more.format(count=len(names) - limit)}"
     if len(names) > 1:
-        return f"{', '.join(names[:-1])} and {names[-1]}"
+        return f"{', '.join(names[:-1])} {words().and_} {names[-1]}"
     return "".join(names)
 
 

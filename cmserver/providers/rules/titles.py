@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from cmserver.providers.rules import symbols
-from cmserver.providers.rules.edits import IMPORTS, FileChange, Phrase, short_path
-from cmserver.providers.rules.text import capital, counted, listed, shorten
+from cmserver.providers.rules.edits import FileChange, Phrase, Verb, short_path, worded
+from cmserver.providers.rules.phrases.manner import counted, words
+from cmserver.providers.rules.text import capital, listed, shorten
 
 
 def of_changes(changes: Iterable[FileChange], installs: list[str], limit: int) -> str:
@@ -47,33 +48,37 @@ def _detail(change: FileChange) -> str:
         return ""
     phrase, sample = change.phrases[0], change.samples[0]
     told = "`" in phrase.thing or not sample.endswith("`")
-    return "" if told or (phrase.verb != "changed" and not change.minor) else sample.removeprefix(f"{phrase.verb} ")
+    return "" if told or (phrase.verb != "changed" and not change.minor) else sample.removeprefix(f"{worded(phrase.verb)} ")
 
 
 def _clause(change: FileChange, most: int) -> str:
     """One file's part: `added a, b and changed c in x.py`, naming at most `most` things of each verb."""
     place = short_path(change.path)
     if whole := change.whole:
-        return f"{whole.verb} {whole if most else whole.thing}"
-    said = [_verb_and_things(verb, list(group), most) for verb, group in groupby(_main(change), lambda one: one.verb)]
+        return f"{worded(whole.verb)} {whole if most else whole.thing}"
+    said = [_verb_and_things(verb, list(group), most) for verb, group in groupby(_main(change), _verb_of)]
     if most == 0:
-        return f"changed {place}"
+        return f"{words().changed} {place}"
     if most == 1 and len(said) > 1:
-        return f"{said[0]} and more in {place}"
-    return f"{listed(said, len(said))} in {place}"
+        return words().and_more_in_file.format(what=said[0], file=place)
+    return words().in_file.format(what=listed(said, len(said)), file=place)
+
+
+def _verb_of(phrase: Phrase) -> Verb:
+    return phrase.verb
 
 
 def _main(change: FileChange) -> list[Phrase]:
-    return [phrase for phrase in change.phrases if phrase.thing != IMPORTS] or change.phrases
+    return [phrase for phrase in change.phrases if not phrase.imports] or change.phrases
 
 
-def _verb_and_things(verb: str, phrases: list[Phrase], most: int) -> str:
-    return f"{verb} {listed([phrase.thing for phrase in phrases], most)}"
+def _verb_and_things(verb: Verb, phrases: list[Phrase], most: int) -> str:
+    return f"{worded(verb)} {listed([phrase.thing for phrase in phrases], most)}"
 
 
 def _as_many_as_fit(clauses: list[str], limit: int) -> str:
     for shown in range(min(len(clauses) - 1, limit), 0, -1):
-        text = f"{'; '.join(clauses[:shown])}; {counted(len(clauses) - shown, 'more file')}"
+        text = f"{'; '.join(clauses[:shown])}; {counted(words().more_files, len(clauses) - shown)}"
         if len(text) <= limit:
             return text
     return shorten(clauses[0], limit)

@@ -1,0 +1,14 @@
+"""The real clients, installed once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.clients import install
+
+
+@pytest.fixture(scope="session")
+def claude_program() -> Path:
+    return install.claude()

@@ -1,0 +1,81 @@
+"""A model that quotes what was stored, as it was shown, changes no observation but that of the event it quotes.
+
+That a prompt shows no more than it was given is in tests/providers/test_injection.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cmserver.generation.answers import vocabulary
+from cmserver.providers.wording.fence import guarded, shown
+from tests.generation.echo import HONEST, HONEST_SUMMARY, JOBS, PAGE, json_, json_summary, outcome, page, xml, xml_skip, xml_summary
+from tests.house.pages import present
+from tests.providers.attacks import ATTACKS, FOR_SUMMARY, Attack, planted, quoted
+
+IN_BATCHES = [attack for attack in ATTACKS if attack.where not in FOR_SUMMARY]
+
+
+@pytest.mark.parametrize("write", [xml, json_], ids=["xml", "json"])
+@pytest.mark.parametrize("attack", IN_BATCHES, ids=lambda attack: attack.name)
+def test_a_quoted_attack_adds_changes_and_suppresses_nothing(attack: Attack, write: Callable[[str], str]):
+    answer = write(quoted(planted(attack.where, attack.text), attack.where))
+
+    assert outcome(answer, JOBS) == HONEST
+
+
+@pytest.mark.parametrize("attack", IN_BATCHES, ids=lambda attack: attack.name)
+def test_in_json_that_holds_also_for_a_model_that_writes_the_tags_out(attack: Attack):
+    assert outcome(json_(attack.text[:6_000]), JOBS) == HONEST
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_quoted_in_a_summary_changes_none_of_its_other_fields(attack: Attack):
+    quote = quoted(planted(attack.where, attack.text), attack.where)
+
+    assert outcome(xml_summary(quote), JOBS[:1]) == HONEST_SUMMARY
+    assert outcome(json_summary(quote), JOBS[:1]) == HONEST_SUMMARY
+
+
+@pytest.mark.parametrize("attack", IN_BATCHES, ids=lambda attack: attack.name)
+def test_an_attack_quoted_as_the_reason_of_a_skip_changes_no_observation(attack: Attack):
+    quote = " ".join(quoted(planted(attack.where, attack.text), attack.where).split())
+
+    found = outcome(xml_skip(quote), JOBS)
+
+    assert found.observations == [HONEST.observations[0], HONEST.observations[2]]
+    assert 4 in found.reasons
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            ["<", "</", "/>", ">", " ", "\n", "event", "observation", "narrative", "fact", "summary", "skip event='e1'", "e3",
+             "think", "&lt;", "&amp;", "[CDATA[", "!--", "-->", "]]>", "```", '"', "'", "{", "}", "[", ",", ":", "title", "li",
+             '"observations"', '"e1"', "\\", "\u200b", "\uff1c"]
+        ),
+        max_size=25,
+    )
+)  # fmt: skip
+def test_no_mixture_of_pieces_changes_an_observation_of_another_event(pieces: list[str]):
+    quote = shown("".join(pieces), 2_000).strip()
+
+    assert outcome(xml(quote), JOBS) == HONEST
+    assert outcome(json_(quote), JOBS) == HONEST
+
+
+def test_every_name_an_answer_is_read_by_is_guarded():
+    for name in [*vocabulary.SORTS, *vocabulary._SPELLINGS]:  # pyright: ignore[reportPrivateUsage]
+        for text in (f"<{name}>", f"</{name.upper()} >", f"< {name.replace('_', '-')}", f"<{'_'.join(name)}/>"):
+            assert guarded(text) == text.replace("<", "&lt;"), text
+
+
+def test_the_page_says_what_the_suite_finds():
+    text = present(PAGE)
+
+    assert page(text) == text, "python -m tests.generation.echo --fix writes it anew"

@@ -1,0 +1,167 @@
+"""Budgets over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from httpx import AsyncClient
+
+from cmserver.base.db import Db
+from tests.conftest import Cast, Person, bound_to, mint
+from tests.make import Make
+from tests.rows import rows
+
+Json = dict[str, Any]
+
+
+async def put(client: AsyncClient, who: Person, **body: object) -> Json:
+    response = await client.put("/v1/budgets", json=body, headers=who.headers)
+    assert response.status_code in {200, 201}, response.text
+    return response.json()["budget"]
+
+
+async def listed(client: AsyncClient, who: Person, query: str = "") -> list[Json]:
+    response = await client.get(f"/v1/budgets{query}", headers=who.headers)
+    assert response.status_code == 200, response.text
+    return response.json()["budgets"]
+
+
+async def test_a_budget_is_set_shown_changed_and_removed(client: AsyncClient, cast: Cast, make: Make, db: Db):
+    await make.run(project=cast.alice.project, input_tokens=600, output_tokens=200, cost_usd="0.004")
+
+    made = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 1_000, "maxUsd": "5"}, headers=cast.alice.headers)
+    changed = await client.put("/v1/budgets", json={"period": "month", "maxUsd": "0.0040"}, headers=cast.alice.headers)
+    removed = await client.delete("/v1/budgets?period=month", headers=cast.alice.headers)
+
+    assert (made.status_code, changed.status_code, removed.status_code) == (201, 200, 200)
+    first, second = made.json()["budget"], changed.json()["budget"]
+    resets = first.pop("resetsAtEpoch")
+    assert first == {
+        "projectId": None,
+        "project": None,
+        "period": "month",
+        "maxTokens": 1_000,
+        "maxUsd": "5.00",
+        "spentTokens": 800,
+        "spentUsd": "0.004",
+        "share": 0.8,
+        "state": "warned",
+    }
+    until = await rows(
+        db,
+        "SELECT (extract(epoch FROM date_trunc('month', now() AT TIME ZONE 'UTC' + interval '1 month')) * 1000)::bigint AS then"
+        " , 1 AS one",
+    )
+    assert resets == until[0]["then"]
+    assert (second["maxTokens"], second["maxUsd"], second["share"], second["state"]) == (None, "0.004", 1.0, "exhausted")
+    assert removed.json() == {"deleted": True}
+    assert await listed(client, cast.alice) == []
+    said = await rows(db, "SELECT action, resource_type, details FROM audit_log WHERE action LIKE 'budget.%%' ORDER BY id")
+    assert [row["action"] for row in said] == ["budget.set", "budget.set", "budget.removed"]
+    assert said[0]["details"] == {"period": "month", "max_tokens": 1_000, "max_usd": "5"}
+
+
+async def test_a_project_s_budget_counts_its_own_calls(client: AsyncClient, cast: Cast, make: Make):
+    billing = await bound_to(make._db, cast.alice, "billing")  # pyright: ignore[reportPrivateUsage]
+    await make.run(project=billing.project, input_tokens=50)
+    await make.run(project=cast.alice.project, input_tokens=7)
+
+    await put(client, cast.alice, period="day", maxTokens=100)
+    await put(client, cast.alice, period="day", maxTokens=100, projectId="billing")
+    await put(client, cast.alice, period="day", maxTokens=100, projectId=str(cast.alice.project.id))
+
+    shown = await listed(client, cast.alice)
+    assert [(one["project"], one["spentTokens"]) for one in shown] == [
+        (None, 57),
+        ("billing", 50),
+        (cast.alice.project.canonical_id, 7),
+    ]
+    assert [one["project"] for one in await listed(client, cast.alice, "?project=billing")] == [None, "billing"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"period": "month"},
+        {"period": "week", "maxTokens": 1},
+        {"period": "month", "maxTokens": 0},
+        {"period": "month", "maxUsd": "0"},
+        {"period": "month", "maxUsd": "0.00"},
+        {"period": "month", "maxUsd": "-1"},
+        {"period": "month", "maxUsd": "1e3"},
+        {"period": "month", "maxUsd": 12.5},
+        {"period": "month", "maxTokens": 1, "max_usd": "1"},
+    ],
+    ids=str,
+)
+async def test_what_is_no_budget_is_refused(client: AsyncClient, cast: Cast, body: Json):
+    response = await client.put("/v1/budgets", json=body, headers=cast.alice.headers)
+
+    assert response.status_code == 400, response.text
+    assert await listed(client, cast.alice) == []
+
+
+async def test_what_is_not_there_cannot_be_removed(client: AsyncClient, cast: Cast):
+    await put(client, cast.alice, period="day", maxTokens=100)
+
+    for query in ("period=month", f"period=day&project={cast.alice.project.id}", "period=day&project=nowhere"):
+        assert (await client.delete(f"/v1/budgets?{query}", headers=cast.alice.headers)).status_code == 404, query
+    assert len(await listed(client, cast.alice)) == 1
+
+
+async def test_a_stranger_sees_no_budget_and_cannot_tell_a_project_from_none(client: AsyncClient, cast: Cast):
+    await put(client, cast.alice, period="day", maxTokens=100)
+    project = str(cast.alice.project.id)
+    await put(client, cast.alice, period="day", maxTokens=100, projectId=project)
+
+    assert await listed(client, cast.charlie) == []
+    asked = await client.get(f"/v1/budgets?project={project}", headers=cast.charlie.headers)
+    setting = await client.put(
+        "/v1/budgets", json={"period": "day", "maxTokens": 1, "projectId": project}, headers=cast.charlie.headers
+    )
+    removing = await client.delete(f"/v1/budgets?period=day&project={project}", headers=cast.charlie.headers)
+    own = await client.delete("/v1/budgets?period=day", headers=cast.charlie.headers)
+
+    assert [one.status_code for one in (asked, setting, removing, own)] == [404, 404, 404, 404]
+    assert len(await listed(client, cast.alice)) == 2
+
+
+async def test_a_key_without_the_scope_may_not(client: AsyncClient, cast: Cast, db: Db):
+    _, reads = await mint(db, cast.alice.team_id, "reader", scopes=["jobs:read"])
+    _, writes = await mint(db, cast.alice.team_id, "writer", scopes=["events:write"])
+    reader, writer = {"Authorization": f"Bearer {reads}"}, {"Authorization": f"Bearer {writes}"}
+
+    assert (await client.get("/v1/budgets", headers=reader)).status_code == 200
+    assert (await client.get("/v1/budgets", headers=writer)).status_code == 403
+    assert (await client.put("/v1/budgets", json={"period": "day", "maxTokens": 1}, headers=reader)).status_code == 403
+    assert (await client.delete("/v1/budgets?period=day", headers=reader)).status_code == 403
+
+
+async def test_a_key_of_one_project_sees_its_budget_and_of_the_team_s_only_the_cap_and_the_state(
+    client: AsyncClient, cast: Cast, make: Make, db: Db
+):
+    bound = await bound_to(db, cast.alice, "billing")
+    await put(client, cast.alice, period="month", maxUsd="10")
+    await put(client, cast.alice, period="month", maxUsd="2", projectId="billing")
+    await put(client, cast.alice, period="month", maxUsd="3", projectId=str(cast.alice.project.id))
+    await make.run(project=bound.project, cost_usd="1")
+    await make.run(project=cast.alice.project, cost_usd="8")
+
+    shown = await listed(client, bound)
+    usage = (await client.get("/v1/usage", headers=bound.headers)).json()
+
+    told = [(one["project"], one["maxUsd"], one["spentUsd"], one["spentTokens"], one["share"], one["state"]) for one in shown]
+    assert told == [(None, "10.00", None, None, None, "warned"), ("billing", "2.00", "1.00", 0, 0.5, "open")]
+    assert [(one["project"], one["spentUsd"]) for one in usage["budgets"]] == [(None, None)]
+
+
+async def test_a_key_of_one_project_sets_no_budget(client: AsyncClient, cast: Cast, db: Db):
+    bound = await bound_to(db, cast.alice, "billing")
+    await put(client, cast.alice, period="month", maxUsd="2", projectId="billing")
+
+    for project in ("billing", cast.alice.project.canonical_id, None):
+        body = {"period": "month", "maxUsd": "100", "projectId": project}
+        assert (await client.put("/v1/budgets", json=body, headers=bound.headers)).status_code == 403
+    assert (await client.delete("/v1/budgets?period=month&project=billing", headers=bound.headers)).status_code == 403
+    assert [one["maxUsd"] for one in await listed(client, cast.alice)] == ["2.00"]

@@ -1,0 +1,66 @@
+"""What a sensible model answers to any request of ours: every third event is an observation, the rest are skipped; or a summary."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Literal
+from xml.sax.saxutils import escape
+
+_EVENT = re.compile(r"<event\b[^>]*?\b(e\d+)\b")
+SUMMARY = {
+    "request": "What the user asked for",
+    "investigated": "What was looked at",
+    "learned": "What was found",
+    "completed": "What was done",
+    "next_steps": "What is left",
+    "notes": "",
+}
+
+
+def answer_to(user: str, form: Literal["xml", "json"]) -> str:
+    """To the user's part of a request; one without events asks for a summary."""
+    tags = _EVENT.findall(user)
+    return (_in_json if form == "json" else _in_xml)(tags)
+
+
+def tokens(text: str) -> int:
+    return (len(text) + 3) // 4
+
+
+def _is_kept(tag: str) -> bool:
+    return int(tag[1:]) % 3 == 1
+
+
+def _in_json(tags: list[str]) -> str:
+    if not tags:
+        return json.dumps({"summary": SUMMARY})
+    observations = [
+        {
+            "events": [tag],
+            "type": "change",
+            "title": f"What {tag} did",
+            "subtitle": "",
+            "narrative": f"The event {tag} changed something.",
+            "facts": [f"{tag} happened"],
+            "concepts": ["what-changed"],
+            "files_read": [],
+            "files_modified": [],
+        }
+        for tag in tags
+        if _is_kept(tag)
+    ]
+    skipped = [{"event": tag, "reason": "routine"} for tag in tags if not _is_kept(tag)]
+    return json.dumps({"observations": observations, "skipped": skipped})
+
+
+def _in_xml(tags: list[str]) -> str:
+    if not tags:
+        return f"<summary>{''.join(f'<{name}>{escape(words)}</{name}>' for name, words in SUMMARY.items())}</summary>"
+    return "\n".join(
+        f'<observation events="{tag}"><type>change</type><title>What {tag} did</title>'
+        f"<narrative>The event {tag} changed something.</narrative><facts><fact>{tag} happened</fact></facts></observation>"
+        if _is_kept(tag)
+        else f'<skip event="{tag}" reason="routine"/>'
+        for tag in tags
+    )
