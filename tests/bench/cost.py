@@ -16,6 +16,7 @@ from tests.bench.scale import Scale
 from tests.bench.session import requests, tool_use
 from tests.bench.world import Place, World, role, value
 from tests.providers.fake import anthropic
+from tests.providers.fake.answers import event_tags
 from tests.providers.fake.server import Asked, FakeProvider, Reply, fake_in_a_thread, json_reply
 
 HOW = (
@@ -23,9 +24,9 @@ HOW = (
     "observation of every third event, the others skipped, and a summary when the session ends. Tokens are the characters of the "
     "whole request body as it was sent, divided by four. A session has tool uses of two kilobytes each (reads, edits with the "
     "whole file, test runs, searches, commits) and a request of the user before every tenth part. 'In bursts': the events are "
-    "there, and the queue hands them on 20 at a time, as after an outage or at the end of a session. 'One by one': three events to "
-    "each call, as with a tool use every ten seconds and the default debounce. The share from the cache is what Anthropic's rules "
-    "would serve: the marked prefix was sent within five minutes before, and has as many tokens as the model wants of one. "
+    "there, and the queue hands them on 20 at a time, as after an outage or at the end of a session. 'As they come': three events "
+    "to each call, as with a tool use every ten seconds and the default debounce. The share from the cache is what Anthropic's "
+    "rules would serve: the marked prefix was sent within five minutes before, and has as many tokens as the model wants of one. "
     "Yardstick: the stored events themselves."
 )
 ORIGINAL_TOKENS = 18_600_000
@@ -53,14 +54,14 @@ class Count(msgspec.Struct, kw_only=True):
 
 
 def run(world: World, scale: Scale) -> list[Figure]:
-    """A session in bursts and one by one, and how the cost grows with its length."""
+    """A session in bursts and as it comes, and how the cost grows with its length."""
     bursts = [_session(world, scale.session, _BURST) for _ in range(min(2, scale.rounds))]
     singly = [_session(world, scale.session, 3)]
     short, long = _session(world, scale.session // 4, _BURST), _session(world, scale.session * 10, _BURST)
     per_use = (long.input_tokens / (scale.session * 10), short.input_tokens / (scale.session // 4))
     return [
         _figure(f"input tokens of {scale.session} tool uses in one session, in bursts", bursts),
-        _figure(f"input tokens of {scale.session} tool uses in one session, one by one", singly),
+        _figure(f"input tokens of {scale.session} tool uses in one session, as they come", singly),
         Figure(
             name=f"input tokens a tool use, in a session of {scale.session * 10:,}",
             unit="tokens",
@@ -162,13 +163,13 @@ class _Request(msgspec.Struct):
 
 
 def _is_summary(request: _Request) -> bool:
-    return not anthropic.event_tags(request.messages[-1].content)
+    return not event_tags(request.messages[-1].content)
 
 
 def _answer(asked: Asked) -> Reply:
     """What a good model would say, and at its length."""
     request = msgspec.json.decode(asked.body, type=_Request)
-    tags = anthropic.event_tags(request.messages[-1].content)
+    tags = event_tags(request.messages[-1].content)
     if _is_summary(request):
         said: dict[str, object] = {"summary": dict.fromkeys(_SUMMARY, _NARRATIVE)}
     else:

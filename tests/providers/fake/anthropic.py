@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-from typing import cast
-from xml.sax.saxutils import escape
-
 import msgspec
 
+from tests.providers.fake.answers import answer_to, tokens
 from tests.providers.fake.server import Asked, Reply, json_reply
 
 MODEL = "claude-haiku-5-5"
@@ -102,70 +98,11 @@ class _Request(msgspec.Struct):
 
 
 def play(asked: Asked) -> Reply:
-    """One observation for every third event of the request and a skip mark for each other one, or the summary that was asked for.
+    """What a sensible model answers, in the form that was asked for.
 
-    In the form that was asked for; tokens are characters / 4, of the request's body as it was sent and of the answer.
+    Tokens are characters / 4, of the request's body as it was sent and of the answer.
     """
     request = msgspec.json.decode(asked.body, type=_Request)
-    wanted = request.output_config.format
-    tags = event_tags(request.messages[-1].content)
-    if wanted is not None:
-        summed_up = "summary" in cast("dict[str, object]", wanted.schema["properties"])
-        answer = json.dumps({"summary": _SUMMARY} if summed_up else _answer(tags))
-    else:
-        answer = _in_xml(tags)
-    used = usage(input_tokens=len(asked.body.decode()) // 4, output_tokens=(len(answer) + 3) // 4)
+    answer = answer_to(request.messages[-1].content, "json" if request.output_config.format else "xml")
+    used = usage(input_tokens=len(asked.body.decode()) // 4, output_tokens=tokens(answer))
     return json_reply(message(thinking(), text(answer), used=used))
-
-
-def event_tags(user: str) -> list[str]:
-    """As the request names them. In stored text there is no such tag: its `<` is not one."""
-    return re.findall(r'<event id="(e\d+)">', user)
-
-
-_SUMMARY = {
-    "request": "What the user asked for",
-    "investigated": "What was looked at",
-    "learned": "What was found",
-    "completed": "What was done",
-    "next_steps": "What is left",
-    "notes": "",
-}
-
-
-def _is_kept(tag: str) -> bool:
-    return int(tag[1:]) % 3 == 1
-
-
-def _answer(tags: list[str]) -> dict[str, object]:
-    return {
-        "observations": [
-            {
-                "events": [tag],
-                "type": "change",
-                "title": f"What {tag} did",
-                "subtitle": "",
-                "narrative": f"The event {tag} changed something.",
-                "facts": [f"{tag} happened"],
-                "concepts": ["what-changed"],
-                "files_read": [],
-                "files_modified": [],
-            }
-            for tag in tags
-            if _is_kept(tag)
-        ],
-        "skipped": [{"event": tag, "reason": "routine"} for tag in tags if not _is_kept(tag)],
-    }
-
-
-def _in_xml(tags: list[str]) -> str:
-    if not tags:
-        return f"<summary>{''.join(f'<{name}>{escape(words)}</{name}>' for name, words in _SUMMARY.items())}</summary>"
-    return "\n".join(
-        f'<observation events="{tag}"><type>change</type><title>What {tag} did</title>'
-        f"<narrative>The event {tag} changed something.</narrative><facts><fact>{tag} happened</fact></facts>"
-        "<concepts><concept>what-changed</concept></concepts></observation>"
-        if _is_kept(tag)
-        else f'<skip event="{tag}" reason="routine"/>'
-        for tag in tags
-    )
