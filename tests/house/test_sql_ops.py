@@ -40,6 +40,16 @@ RUN = """
     INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status, input_tokens)
     VALUES (%(job)s, %(team)s, %(project)s, %(job)s, 7, 'summary', 'anthropic', 'haiku', '{}', 'applied', 12345);
 """
+UNUSABLE = (
+    RUN
+    + """
+    UPDATE generation_runs SET status = 'unusable', error_class = 'unusable_answer', answer = 'I would rather not.';
+"""
+)
+BUDGET = """
+    INSERT INTO budgets (id, team_id, period, max_tokens) VALUES (%(job)s, %(team)s, 'month', 10000);
+    UPDATE generation_lanes SET held_for = 'budget';
+"""
 WORKER = """
     INSERT INTO procrastinate_workers DEFAULT VALUES;
     INSERT INTO generation_workers (worker_id, label, lease_seconds) SELECT id, 'box:1', 20 FROM procrastinate_workers;
@@ -67,6 +77,9 @@ CASES: list[tuple[str, str, dict[str, str], list[str]]] = [
     ("retry_failed.sql", FAILED, {"team": "red", "hours": "1"}, [" 0"]),
     ("requeue_stale.sql", CLAIMED, {}, [str(JOB)]),
     ("spend.sql", RUN, {"days": "2"}, ["haiku", "12345", "(1 row)"]),
+    ("budgets.sql", BUDGET + RUN, {}, ["blue", "(whole team)", "12345 |      10000 ", "| t         |       1", "(1 row)"]),
+    ("failed_calls.sql", UNUSABLE, {}, ["anthropic", "unusable_answer", "I would rather not", "(1 row)"]),
+    ("failed_calls.sql", RUN, {"days": "2"}, ["(0 rows)"]),
 ]
 
 
