@@ -28,8 +28,11 @@ _SECRET_ENDS = ("token", "bootstrap_key")
 # What PostgreSQL adds to the sentence of an error: rows and parameters stand there.
 _ADDED = re.compile(r"\n(?:DETAIL|HINT|CONTEXT|QUERY|STATEMENT|LINE \d+): ")
 
-# Libraries whose INFO is one line for each job or request.
-_CHATTY = ("procrastinate", "httpx", "httpcore", "anthropic")
+# Libraries whose INFO is one line for each job.
+_CHATTY = ("procrastinate",)
+
+# Libraries that write addresses with passwords in them, headers, and at DEBUG whole requests: what users have stored.
+_TELLTALE = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic")
 
 
 def configure(log_format: Literal["console", "json"], level: str) -> None:
@@ -62,6 +65,8 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
     root.setLevel(number)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(number if number <= logging.DEBUG else max(number, logging.WARNING))
+    for name in _TELLTALE:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True

@@ -21,7 +21,7 @@ from anthropic.types import OutputConfigParam
 
 from cmserver.base.errors import Invalid
 from cmserver.providers import failures
-from cmserver.providers.model import Completion, FailureKind, Given, Prompt, ProviderError
+from cmserver.providers.model import ANSWER_MOST_BYTES, Completion, FailureKind, Given, Prompt, ProviderError
 from cmserver.providers.wording.render import render
 from cmserver.providers.wording.schema import SCHEMAS
 
@@ -83,7 +83,10 @@ class Anthropic:
             base_url=given.base_url or _BASE_URL,
             timeout=Timeout(given.timeout_seconds, connect=min(_CONNECT_SECONDS, given.timeout_seconds)),
             max_retries=0,
-            http_client=DefaultAsyncHttpxClient(follow_redirects=False),  # events go where the operator said, and nowhere else
+            http_client=DefaultAsyncHttpxClient(
+                follow_redirects=False,  # events go where the operator said, and nowhere else
+                event_hooks={"response": [_read]},
+            ),
             open_telemetry=False,  # a variable could have it record whole requests
         )
 
@@ -180,8 +183,27 @@ class Anthropic:
         return no_format or no_effort
 
 
+class _TooLongError(Exception):
+    """It is not read to its end."""
+
+
+async def _read(response: httpx2.Response) -> None:
+    """Reads the answer before the library does, which would take in whatever comes, and believe any charset."""
+    received = httpx2.Response(response.status_code, headers=response.headers, stream=response.stream, request=response.request)
+    read = bytearray()
+    async for part in received.aiter_bytes():
+        read += part
+        if len(read) > ANSWER_MOST_BYTES:
+            raise _TooLongError
+    response.headers.pop("content-encoding", None)
+    response.stream = httpx2.ByteStream(bytes(read))
+    response.encoding = "utf-8"
+
+
 def _by_connection(error: APIConnectionError) -> ProviderError:
     cause = error.__cause__
+    if isinstance(cause, _TooLongError):
+        return failures.cut_off(_WHO, f"it has more than {ANSWER_MOST_BYTES >> 20} MB")
     if isinstance(cause, (httpx2.ConnectTimeout, httpx2.PoolTimeout)):
         return failures.unreachable(_WHO, "no connection in time")
     if isinstance(cause, (httpx2.ConnectError, httpx2.ProxyError)):

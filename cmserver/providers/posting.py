@@ -6,11 +6,22 @@ import re
 from collections.abc import Mapping
 
 import msgspec
-from httpx import URL, AsyncClient, ConnectError, ConnectTimeout, HTTPError, InvalidURL, ProxyError, Timeout, TimeoutException
+from httpx import (
+    URL,
+    AsyncClient,
+    ConnectError,
+    ConnectTimeout,
+    HTTPError,
+    InvalidURL,
+    ProxyError,
+    Response,
+    Timeout,
+    TimeoutException,
+)
 
 from cmserver.base.errors import Invalid
 from cmserver.providers.failures import by_status, cut_off, in_body, unreachable
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.providers.model import ANSWER_MOST_BYTES, FailureKind, ProviderError
 
 _CONNECT_SECONDS = 5.0
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
@@ -62,14 +73,24 @@ class Door:
         """Whatever is answered; `failure` says whether it is an error. ProviderError when there is no whole answer."""
         content, headers = msgspec.json.encode(body), {"content-type": "application/json"}
         try:
-            response = await self._client.post(self._base_url + path, content=content, headers=headers)
+            async with self._client.stream("POST", self._base_url + path, content=content, headers=headers) as response:
+                text = await self._whole(response)
         except (ConnectError, ConnectTimeout, ProxyError) as error:
             raise unreachable(self.who, self._why(error)) from error
         except TimeoutException as error:
             raise cut_off(self.who, f"no more of it came within {self._timeout_seconds:g} seconds") from error
         except HTTPError as error:
             raise cut_off(self.who, self._hidden(str(error)).rstrip(".") or "the connection broke off") from error
-        return Heard(status=response.status_code, headers=response.headers, text=self._hidden(response.text))
+        return Heard(status=response.status_code, headers=response.headers, text=self._hidden(text))
+
+    async def _whole(self, response: Response) -> str:
+        """As UTF-8, which JSON is; a charset that the answer names could be one that cannot be read."""
+        read = bytearray()
+        async for part in response.aiter_bytes():
+            read += part
+            if len(read) > ANSWER_MOST_BYTES:
+                raise cut_off(self.who, f"it has more than {ANSWER_MOST_BYTES >> 20} MB")
+        return read.decode(errors="replace")
 
     def failure(self, heard: Heard) -> ProviderError | None:
         """What is wrong with the answer: its status, or an error in its body."""

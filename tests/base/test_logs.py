@@ -21,7 +21,8 @@ Lines = Callable[[], list[dict[str, object]]]
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    names = ("", "procrastinate", "httpx", "httpcore", "anthropic", "uvicorn", "uvicorn.error", "uvicorn.access")
+    libraries = ("procrastinate", "httpx", "httpx2", "httpcore", "httpcore2", "anthropic")
+    names = ("", *libraries, "uvicorn", "uvicorn.error", "uvicorn.access")
     kept = [(logger, logger.level, logger.propagate) for logger in map(logging.getLogger, names)]
     config = structlog.get_config()
     yield
@@ -288,10 +289,9 @@ def test_only_records_of_the_level_and_above_are_written(lines: Lines):
     assert [record["event"] for record in lines()] == ["lease.lost"]
 
 
-def test_the_chatter_about_each_job_and_request_is_only_for_debugging(lines: Lines):
+def test_the_chatter_about_each_job_is_only_for_debugging(lines: Lines):
     def chatter() -> None:
         logging.getLogger("procrastinate.worker").info("Starting job generate[1]()")
-        logging.getLogger("httpx").info("HTTP Request: POST ...")
 
     a_logger(level="info")
     chatter()
@@ -303,7 +303,18 @@ def test_the_chatter_about_each_job_and_request_is_only_for_debugging(lines: Lin
     logging.getLogger("procrastinate").warning("hm")
     strict = lines()
 
-    assert (len(quiet), len(loud), len(strict)) == (0, 2, 0)
+    assert (len(quiet), len(loud), len(strict)) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("library", ["httpx", "httpx2", "httpcore.http11", "httpcore2.http11", "anthropic._base_client"])
+def test_what_a_library_says_of_requests_is_not_even_for_debugging(lines: Lines, library: str):
+    a_logger(level="debug")
+
+    logging.getLogger(library).info("HTTP Request: POST http://user:password@gateway/v1/messages")
+    logging.getLogger(library).debug("Request options: {'json_data': {'messages': ...}}")
+    logging.getLogger(library).warning("hm")
+
+    assert [record["event"] for record in lines()] == ["hm"]
 
 
 def test_uvicorn_sees_nobody_who_wants_its_access_log():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import traceback
@@ -15,7 +16,7 @@ import pytest
 
 from cmserver.base.errors import Invalid
 from cmserver.providers.failures import in_prose
-from cmserver.providers.model import FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
+from cmserver.providers.model import ANSWER_MOST_BYTES, FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
 from cmserver.providers.registry import load
 from cmserver.providers.wording.render import render
 from cmserver.providers.wording.schema import SCHEMAS
@@ -439,6 +440,27 @@ async def test_a_date_in_retry_after_is_honoured(fake: FakeProvider):
 
 _BODY = json.dumps(said.message(said.text(ANSWER))).encode()
 _JSON = {"content-type": "application/json"}
+_ZIPPED = {**_JSON, "content-encoding": "gzip"}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(Reply(headers=_ZIPPED, body=gzip.compress(_BODY)), id="packed"),
+        pytest.param(Reply(headers={"content-type": "application/json; charset=idna"}, body=_BODY), id="a charset that is none"),
+    ],
+)
+async def test_an_answer_is_read_however_it_is_sent(fake: FakeProvider, reply: Reply):
+    fake.replies = [reply]
+
+    assert (await provider(fake).complete(PROMPT)).text == ANSWER
+
+
+async def test_an_error_is_read_whatever_charset_it_names(fake: FakeProvider):
+    refused = json_reply(said.message(), status=529)
+    fake.replies = [msgspec.structs.replace(refused, headers={"content-type": "text/plain; charset=idna"})]
+
+    assert (await failure(provider(fake))).out_of_reach
 
 
 @pytest.mark.parametrize(
@@ -452,6 +474,9 @@ _JSON = {"content-type": "application/json"}
         pytest.param(Reply(headers=_JSON, body=b'{"content": "\xff"}'), id="no UTF-8"),
         pytest.param(Reply(headers=_JSON, body=b'{"id":' + b"[" * 100_000), id="too deep"),
         pytest.param(Reply(headers={**_JSON, "content-encoding": "gzip"}, body=_BODY), id="not the gzip it says"),
+        pytest.param(Reply(headers=_JSON, body=b" " * (ANSWER_MOST_BYTES + 1)), id="too long"),
+        pytest.param(Reply(status=500, body=b" " * (ANSWER_MOST_BYTES + 1)), id="an error that is too long"),
+        pytest.param(Reply(headers=_ZIPPED, body=gzip.compress(b" " * 100_000_000)), id="too long when it is unpacked"),
         pytest.param(Reply(headers={"content-type": "text/html"}, body=b"<html>Log in to the Wi-Fi</html>"), id="a page"),
         pytest.param(json_reply(None), id="null"),
         pytest.param(json_reply([]), id="a list"),

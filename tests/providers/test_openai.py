@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 from collections.abc import AsyncGenerator
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from cmserver.base.errors import Invalid
-from cmserver.providers.model import Completion, FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
+from cmserver.providers.model import ANSWER_MOST_BYTES, Completion, FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
 from cmserver.providers.openai import PRESETS
 from cmserver.providers.registry import load
 from cmserver.providers.wording.render import render
@@ -378,6 +379,29 @@ async def test_a_choice_may_say_that_it_has_no_error(fake: FakeProvider):
     completion = await provider(fake).complete(PROMPT)
 
     assert completion.text == ANSWER
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(Reply(body=b" " * (ANSWER_MOST_BYTES + 1)), id="an answer"),
+        pytest.param(Reply(status=500, body=b" " * (ANSWER_MOST_BYTES + 1)), id="an error"),
+        pytest.param(Reply(headers={"content-encoding": "gzip"}, body=gzip.compress(b" " * 100_000_000)), id="packed"),
+    ],
+)
+async def test_what_is_too_long_is_not_read_to_its_end(fake: FakeProvider, reply: Reply):
+    fake.replies = [reply]
+
+    error = await failure(provider(fake))
+
+    assert (error.kind, error.out_of_reach) == (FailureKind.TRANSIENT, False)
+    assert str(error).endswith("gave no whole answer: it has more than 8 MB.")
+
+
+async def test_a_charset_that_is_none_is_of_no_consequence(fake: FakeProvider):
+    fake.replies = [msgspec.structs.replace(ok(), headers={"content-type": "application/json; charset=idna"})]
+
+    assert (await provider(fake).complete(PROMPT)).text == ANSWER
 
 
 async def test_an_answer_that_stalls_is_given_up(fake: FakeProvider):
