@@ -18,8 +18,9 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
-from cmserver.generation import jobs
+from cmserver.generation import jobs, repository
 from cmserver.generation.bell import Bell
+from cmserver.generation.calls import repository as calls
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, Limits, OutboxManager, check_contract
 from cmserver.generation.operate import repository as operate
@@ -80,6 +81,8 @@ async def run_worker(
         worker.additional_context = {"db": db, "bell": bell, "settings": settings}
         return worker
 
+    with contextlib.suppress(Unavailable):  # what waits for a provider may be another one's by now: the settings can have changed
+        await db.in_system(repository.unhold_lanes)
     log.info("worker.started", label=name, providers=[one.name for one in providers])
     async with asyncio.TaskGroup() as group:
         group.create_task(_supervised(QUEUE, outbox_worker, db, stop))
@@ -142,6 +145,7 @@ async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> 
         try:
             recovered = await db.in_system(lambda conn: leases.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds))
             if recovered:
+                await db.in_system(calls.lose_runs)
                 log.warning("lanes.recovered", count=len(recovered), jobs=[str(job) for job in recovered[:_NAMED_MOST]])
                 bell.ring()
         except Unavailable:

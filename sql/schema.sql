@@ -161,7 +161,14 @@ CREATE FUNCTION public.is_generation_policy(policy jsonb) RETURNS boolean
              CASE
                  WHEN (jsonb_typeof(COALESCE((policy -> 'debounceSeconds'::text), '0'::jsonb)) = 'number'::text) THEN ((COALESCE(((policy ->> 'debounceSeconds'::text))::numeric, (0)::numeric) >= (0)::numeric) AND (COALESCE(((policy ->> 'debounceSeconds'::text))::numeric, (0)::numeric) <= (3600)::numeric))
                  ELSE false
-             END AND (jsonb_typeof(COALESCE((policy -> 'skipEventTypes'::text), '[]'::jsonb)) = 'array'::text) AND (jsonb_typeof(COALESCE((policy -> 'skipTools'::text), '[]'::jsonb)) = 'array'::text) AND (jsonb_typeof(COALESCE((policy -> 'skipRules'::text), '[]'::jsonb)) = 'array'::text) AND (NOT jsonb_path_exists(policy, '$."skipEventTypes"[*]?(@.type() != "string")'::jsonpath)) AND (NOT jsonb_path_exists(policy, '$."skipTools"[*]?(@.type() != "string")'::jsonpath)) AND (NOT jsonb_path_exists(policy, '$."skipRules"[*]?(@.type() != "string")'::jsonpath)) AND (COALESCE((policy ->> 'verbosity'::text), 'normal'::text) = ANY (ARRAY['minimal'::text, 'normal'::text, 'verbose'::text])) AND (jsonb_typeof(COALESCE((policy -> 'language'::text), '"en"'::jsonb)) = ANY (ARRAY['string'::text, 'null'::text])) AND ((length(COALESCE((policy ->> 'language'::text), 'en'::text)) >= 2) AND (length(COALESCE((policy ->> 'language'::text), 'en'::text)) <= 40)))
+             END AND (COALESCE((policy ->> 'verbosity'::text), 'normal'::text) = ANY (ARRAY['minimal'::text, 'normal'::text, 'verbose'::text])) AND (jsonb_typeof(COALESCE((policy -> 'language'::text), '"en"'::jsonb)) = ANY (ARRAY['string'::text, 'null'::text])) AND ((length(COALESCE((policy ->> 'language'::text), 'en'::text)) >= 2) AND (length(COALESCE((policy ->> 'language'::text), 'en'::text)) <= 40)) AND ( SELECT bool_and(
+                     CASE
+                         WHEN (jsonb_typeof(COALESCE((is_generation_policy.policy -> list.name), '[]'::jsonb)) = 'array'::text) THEN ((jsonb_array_length(COALESCE((is_generation_policy.policy -> list.name), '[]'::jsonb)) <= list.most) AND (NOT (EXISTS ( SELECT
+                            FROM jsonb_array_elements(COALESCE((is_generation_policy.policy -> list.name), '[]'::jsonb)) one(text)
+                           WHERE ((jsonb_typeof(one.text) <> 'string'::text) OR ((length((one.text #>> '{}'::text[])) < list.shortest) OR (length((one.text #>> '{}'::text[])) > list.longest)))))))
+                         ELSE false
+                     END) AS bool_and
+                FROM ( VALUES ('skipEventTypes'::text,100,1,100), ('skipTools'::text,100,1,100), ('skipRules'::text,50,3,200)) list(name, most, shortest, longest)))
              ELSE false
          END AS "case";
 END;

@@ -27,6 +27,8 @@ class Hub:
         self._heard: dict[str, list[Heard]] = defaultdict(list)
         self.listening = asyncio.Event()
         """Set while the connection is up."""
+        self.closing = False
+        """Set when the process is about to stop: nobody waits for news any more."""
 
     def on(self, channel: str, heard: Heard) -> Callable[[], None]:
         """Hear a channel from now on; the returned function ends that. Channels are known before `listen` starts."""
@@ -40,6 +42,12 @@ class Hub:
                 heard(payload)
             except Exception:
                 log.exception("listener.failed", channel=channel)
+
+    def close(self) -> None:
+        """Wake up whoever waits, for the last time."""
+        self.closing = True
+        for channel in list(self._heard):
+            self.tell(channel, "")
 
     async def listen(self, channels: list[str]) -> None:
         """Listen for ever."""

@@ -124,7 +124,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=3600,
-            description="How long an event waits for the rest of its burst; a model is paid by the call, and one call serves a burst.",
+            description="How long an event waits for the rest of its burst; one call of a model serves a burst.",
             extra={"default": "`2` with the provider offline, else `30`"},
         ),
     ] = 2.0

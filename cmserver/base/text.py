@@ -14,7 +14,21 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 STORABLE_PATTERN = r"^[^\x00\ud800-\udfff]*$"
 WHY_UNSTORABLE = "A character that cannot be stored (NUL, or half of a surrogate pair) is in the text"
 
-Text = Annotated[str, Meta(pattern=STORABLE_PATTERN)]
+_WHY_NOT: dict[str, str] = {}
+
+
+def matching(pattern: str, why_not: str) -> Meta:
+    """For the type of a text that must match; `why_not` is what a person is told instead of the pattern."""
+    _WHY_NOT[pattern] = why_not
+    return Meta(pattern=pattern)
+
+
+def in_words(refusal: str) -> str:
+    """Msgspec's sentence about a text that does not match, as a person can read it."""
+    return next((words for pattern, words in _WHY_NOT.items() if repr(pattern) in refusal), refusal)
+
+
+Text = Annotated[str, matching(STORABLE_PATTERN, WHY_UNSTORABLE)]
 """Any text that can be stored as it is."""
 
 Key = Annotated[Text, Meta(min_length=1, max_length=KEY_MOST)]

@@ -19,6 +19,7 @@ from cmserver.cli.exits import Exit
 from cmserver.cli.show import plain
 from cmserver.generation.answers.parse import parse
 from cmserver.providers import registry
+from cmserver.providers.failures import in_prose
 from cmserver.providers.meaning import MEANINGS
 from cmserver.providers.model import Completion, FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
 from cmserver.providers.prices import charged
@@ -124,7 +125,8 @@ async def _said(asked: Provider, timeout_seconds: float) -> tuple[str, Exit]:
     try:
         read = parse(completion.text, [new_id() for _ in PROMPT.events])
     except ProviderError as error:
-        return f"{_answered(asked.name, seconds, completion)}; but it {failed(asked.name, error)}", Exit.NO
+        why = in_prose(asked.name, completion.text) or error
+        return f"{_answered(asked.name, seconds, completion)}; but it {failed(asked.name, why)}", Exit.NO
     count = len(read.observations)
     return (
         f"{_answered(asked.name, seconds, completion)}; the answer was read: {count} observation{'' if count == 1 else 's'}.",

@@ -67,7 +67,7 @@ class Run(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     error_message: str | None = None
     input_tokens: int
     output_tokens: int
-    cost_usd: float | None = None
+    cost_usd: str | None = None
     latency_ms: int
     answer: str | None = None
 
@@ -230,7 +230,7 @@ def _answer(one: JobDetail) -> str:
 
 
 def _run(run: Run) -> tuple[tuple[str, Cell], ...]:
-    cost = "" if run.cost_usd is None else f", ${run.cost_usd:.6f}"
+    cost = "" if run.cost_usd is None else f", ${run.cost_usd}"
     return (
         ("call", f"{run.provider} ({run.model}): {run.status}"),
         ("call took", f"{run.latency_ms / 1000:.1f} s, {run.input_tokens:,} tokens in, {run.output_tokens:,} out{cost}"),

@@ -93,6 +93,15 @@ def _providers(settings: Settings, role: Role) -> list[Provider]:
         raise BadSetting(f"CMSERVER_PROVIDER: {error}") from error
 
 
+def _provider_line(settings: Settings) -> str:
+    first, *others = registry.described(settings)
+    if first.name == "offline":
+        return "Provider: offline (rules, no model, no network). CMSERVER_PROVIDER chooses another."
+    named = f"{first.name} ({first.model})" if first.model else first.name
+    stand_ins = f"; while it is paused {', then '.join(one.name for one in others)}" if others else ""
+    return f"Provider: {named}{stand_ins}"
+
+
 def _embedded(settings: Settings) -> Embedded | None:
     """Start the embedded PostgreSQL, here on the main thread: it dies with the thread that started it."""
     if settings.database_url:
@@ -259,6 +268,7 @@ class _Process:
                 server.should_exit = True
             if feed is not None:
                 feed.close()  # the server waits for its open answers, and these would never end
+            hub.close()  # nor would some that wait for observations
             await asyncio.gather(*tasks, *(task for task in background if task.done()))
             if meter is not None:
                 await meter.flush()
@@ -292,8 +302,7 @@ class _Process:
         click.echo(f"cmserver {__version__} is ready at {url}")
         where = "embedded PostgreSQL" if self._embedded else "your PostgreSQL (CMSERVER_DATABASE_URL)"
         click.echo(f"Data: {settings.data_dir if self._embedded else where}{f' ({where})' if self._embedded else ''}")
-        if settings.provider == "offline":
-            click.echo("Provider: offline (rules, no model, no network). CMSERVER_PROVIDER chooses another.")
+        click.echo(_provider_line(settings))
         if key is not None and not (self._background and kept):  # `cmserver start` shows it; a log is no place for it
             click.echo(first_key_lines(settings, url, key.text, kept))
 

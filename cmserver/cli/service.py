@@ -398,7 +398,7 @@ def _provider_lines(provider: Provider) -> list[str]:
 def _budget_line(budget: Budget) -> str:
     of = f"the project {plain(budget.project)}" if budget.project else "the team"
     until = _local_time(budget.resets_at_epoch)
-    return f"budget    what {of} may spend in a {budget.period} is spent: who costs something is not asked until {until}"
+    return f"budget    {of} has spent its budget of this {budget.period}: no model is asked until {until}"
 
 
 def _duration(seconds: float) -> str:

@@ -21,6 +21,7 @@ from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query
 from cmserver.base.http.wire import read as read_body
 from cmserver.base.ids import epoch_ms, epoch_ms_or_none
+from cmserver.base.money import usd
 from cmserver.base.paging import Limit
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
@@ -152,7 +153,8 @@ class RunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     error_message: str | None
     input_tokens: int
     output_tokens: int
-    cost_usd: float | None
+    cost_usd: str | None
+    """US dollars, as decimal text."""
     latency_ms: int
     created_at_epoch: int
     answer: str | UnsetType | None = UNSET
@@ -392,7 +394,7 @@ def _run_out(run: Run, *, with_answer: bool) -> RunOut:
         error_message=run.error_message,
         input_tokens=run.input_tokens,
         output_tokens=run.output_tokens,
-        cost_usd=None if run.cost_usd is None else float(run.cost_usd),
+        cost_usd=None if run.cost_usd is None else usd(run.cost_usd),
         latency_ms=run.latency_ms,
         created_at_epoch=epoch_ms(run.created_at),
         answer=run.answer if with_answer else UNSET,

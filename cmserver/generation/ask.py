@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from decimal import Decimal
 from uuid import UUID
+
+import msgspec
 
 from cmserver.access.audit import repository as audit
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
+from cmserver.base.text import storable
 from cmserver.generation import repository
 from cmserver.generation.calls import budget
 from cmserver.generation.calls import repository as calls
@@ -22,6 +26,10 @@ from cmserver.providers.wording.render import estimate_tokens
 
 _ANSWER_TOKENS = 500
 """What an answer is thought to take until it is there."""
+_LONGEST_ANSWER = 2_000_000
+"""Characters, several times what the most tokens of an answer come to."""
+_MOST_TOKENS = 100_000_000
+_MOST_USD = Decimal(100_000)
 
 
 class BudgetExhaustedError(Exception):
@@ -53,6 +61,7 @@ class Caller:
             error = _cut(completion) if completion.truncated and len(jobs) > 1 else None
         except ProviderError as failure:
             completion, error = failure.completion, failure
+        completion = completion and _believable(completion)
         await self._finish(claim, run_id, provider, ids, round((time.monotonic() - began) * 1000), completion, error)
         if error is not None:
             error.run_id = run_id
@@ -70,7 +79,7 @@ class Caller:
 
     async def _begin(self, claim: Claim, run_id: UUID, provider: Provider, asked: Prompt, jobs: Sequence[HeldJob]) -> None:
         is_free = provider.name == "offline"
-        tokens = 0 if is_free else estimate_tokens(asked)
+        tokens = 0 if is_free else await asyncio.to_thread(estimate_tokens, asked)
         estimate = Completion(text="", model=provider.model, input_tokens=tokens, output_tokens=0 if is_free else _ANSWER_TOKENS)
         first = jobs[0]
 
@@ -112,7 +121,8 @@ class Caller:
             async with asyncio.timeout(seconds):
                 return await provider.complete(asked)
         except TimeoutError as error:
-            raise ProviderError(FailureKind.TRANSIENT, f"{provider.name} did not answer within {seconds:g} seconds.") from error
+            late = f"{provider.name} did not answer within {seconds:g} seconds."
+            raise ProviderError(FailureKind.TRANSIENT, late, perhaps_paid=True) from error
 
     async def _finish(
         self,
@@ -145,6 +155,23 @@ class Caller:
 
         if not await self._patiently(finish):
             raise LeaseLostError
+
+
+def _believable(said: Completion) -> Completion:
+    """What a call can have brought and cost: budgets go by it, whatever stands at the other end."""
+    counted = (said.input_tokens, said.output_tokens, said.cache_read_tokens, said.cache_write_tokens)
+    read, written, cached, kept = (min(max(tokens, 0), _MOST_TOKENS) for tokens in counted)
+    cost = said.cost_usd
+    return msgspec.structs.replace(
+        said,
+        text=said.text[:_LONGEST_ANSWER],
+        model=storable(said.model),
+        input_tokens=read,
+        output_tokens=written,
+        cache_read_tokens=cached,
+        cache_write_tokens=kept,
+        cost_usd=cost if cost is not None and cost.is_finite() and 0 <= cost <= _MOST_USD else None,
+    )
 
 
 def _cut(completion: Completion) -> ProviderError:

@@ -9,10 +9,12 @@ from uuid import UUID
 from cmserver.generation.apply import Answered, Hold
 from cmserver.generation.calls.budget import BUDGET, Exhausted
 from cmserver.generation.model import Claim, End, HeldJob, Pause, StoredAnswer
-from cmserver.providers.model import ProviderError
+from cmserver.providers.model import FailureKind, ProviderError
 
 BACKOFF_FIRST_SECONDS = 5.0
 BACKOFF_LONGEST_SECONDS = 900.0
+LONGEST_REST_SECONDS = 3600.0
+"""However long the provider wants to be left alone: asking again costs nothing, and nobody can end a rest as one ends a pause."""
 _LONGEST_MESSAGE = 2000
 
 Group = tuple[list[HeldJob], StoredAnswer | None]
@@ -69,21 +71,35 @@ class Batch:
             self._rest(max(full_jitter(max(job.attempts for job in again)), retry_after_seconds or 0), reason)
 
     def _rest(self, seconds: float, reason: str) -> None:
-        self.hold = Hold(seconds=max(self.hold.seconds, seconds), reason=f"back-off: {reason}")
+        seconds = min(max(self.hold.seconds, seconds), LONGEST_REST_SECONDS)
+        self.hold = Hold(seconds=seconds, reason=f"back-off: {reason}")
 
     def hold_for(self, pause: Pause, jobs: Sequence[HeldJob]) -> None:
         """Wait for the end of the provider's pause; no attempt is used up."""
-        self.send_back(jobs)
+        self._wait(jobs, "paused", f"The provider {pause.provider} is paused ({pause.reason}).")
         self.hold = Hold(seconds=max(pause.seconds_left, 0.1), reason=f"paused: {pause.reason}", held_for=pause.provider)
+
+    def wait_for(self, provider: str, seconds: float, jobs: Sequence[HeldJob]) -> None:
+        """Until the provider takes requests again, as it said to somebody else; no attempt is used up."""
+        self._wait(jobs, FailureKind.RATE_LIMITED.value, f"The provider {provider} takes no more requests for the moment.")
+        self._rest(seconds, FailureKind.RATE_LIMITED.value)
 
     def hold_for_budget(self, exhausted: Exhausted, jobs: Sequence[HeldJob]) -> None:
         """Wait until there is money again; no attempt is used up."""
-        self.send_back(jobs)
+        self._wait(jobs, BUDGET, exhausted.reason)
         self.hold = Hold(seconds=max(exhausted.seconds_left, 0.1), reason=exhausted.reason, held_for=BUDGET)
+
+    def _wait(self, jobs: Sequence[HeldJob], reason: str, message: str) -> None:
+        told: dict[str, object] = {"reason": reason, "message": message}
+        self.ends += [End(job_id=job.id, status="queued", error=told, give_back=True) for job in jobs]
 
     def send_back(self, jobs: Sequence[HeldJob]) -> None:
         """To the queue as if they had not been claimed: no provider call was made for them."""
         self.ends += [End(job_id=job.id, status="queued", give_back=True) for job in jobs]
+
+    def is_last_try(self, jobs: Sequence[HeldJob], error: ProviderError) -> bool:
+        """Whether a failure that time could heal uses up the last attempt of them all."""
+        return not error.out_of_reach and all(job.attempts >= job.max_attempts for job in jobs)
 
     def failed_call(self, jobs: Sequence[HeldJob], error: ProviderError) -> None:
         """A call that only time can heal. A provider that cannot have looked at the events uses up none of their attempts."""
@@ -94,6 +110,14 @@ class Batch:
         told: dict[str, object] = {"reason": error.kind.value, "message": str(error)[:_LONGEST_MESSAGE], "times": times}
         self.ends += [End(job_id=job.id, status="queued", error=told, give_back=True) for job in jobs]
         self._rest(max(full_jitter(times), error.retry_after_seconds or 0), error.kind.value)
+
+    def failed(self) -> dict[str, list[UUID]]:
+        """The jobs that have failed for good, by the reason."""
+        found: dict[str, list[UUID]] = {}
+        for end in self.ends:
+            if end.status == "failed" and end.error:
+                found.setdefault(str(end.error["reason"]), []).append(end.job_id)
+        return found
 
     def only_ends(self, job_ids: Sequence[UUID]) -> None:
         """Drop what was answered: every job was cancelled, and the database turns each end into that."""

@@ -28,11 +28,12 @@ def tag(place: int) -> str:
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the jobs' session; the last two for its summary only."""
+    """What is known of the jobs' session; the last three for its summary only."""
 
     prompts: Sequence[SessionPrompt] = ()
     recorded: Sequence[Observation] = ()
     last_message: str | None = None
+    earlier_summary: str | None = None
     events: int = 0
 
 
@@ -51,6 +52,7 @@ def build(jobs: Sequence[HeldJob], session: Session, *, language: str, event_tok
         requests=[prompt.text for prompt in session.prompts if is_summary or prompt.prompt_number <= current],
         recorded=[_recorded(one) for one in session.recorded],
         last_message=session.last_message,
+        earlier_summary=session.earlier_summary,
         events=[] if is_summary else [_event(place, job) for place, job in enumerate(jobs)],
         events_in_session=session.events,
         wishes=wishes(first.policy, first.team_policy, language),

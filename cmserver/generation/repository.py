@@ -1,6 +1,6 @@
 """All SQL of the outbox. Every write of a batch is fenced by its claim number.
 
-Lock order, everywhere: sessions, events by idempotency key, jobs by id, then lanes by lane.
+Lock order, everywhere: sessions, events by idempotency key, jobs by id, budgets by id, calls and their sums, then lanes by lane.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import msgspec
 import structlog
@@ -21,11 +22,12 @@ from cmserver.generation.answers.model import Parsed
 from cmserver.generation.answers.parse import parse
 from cmserver.generation.apply import Answered, apply
 from cmserver.generation.ask import BudgetExhaustedError, Caller
-from cmserver.generation.batch import Batch, groups
+from cmserver.generation.batch import LONGEST_REST_SECONDS, Batch, groups
 from cmserver.generation.bell import Bell
 from cmserver.generation.calls import pauses
 from cmserver.generation.calls import repository as calls
 from cmserver.generation.calls.budget import Exhausted
+from cmserver.generation.experience import Experience
 from cmserver.generation.model import Claim, HeldJob, Pause, StoredAnswer
 from cmserver.generation.patience import LeaseLostError, Patience
 from cmserver.observations import repository as observations
@@ -36,6 +38,10 @@ from cmserver.sessions import repository as sessions
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
+_TRIED_SECONDS = 2.0
+"""How long the others wait for whoever finds out whether a provider answers again; an answer wakes them."""
+_LARGE = 50_000
+"""Characters from which an answer is read in a thread, so that the worker's heartbeats go on meanwhile."""
 _PAUSES_PROVIDER = {FailureKind.QUOTA_EXHAUSTED, FailureKind.AUTH_INVALID, FailureKind.SETUP_REQUIRED}
 _TIME_HEALS = {FailureKind.TRANSIENT, FailureKind.RATE_LIMITED}
 _SPLITS = {FailureKind.CONTEXT_TOO_LONG, FailureKind.UNUSABLE_ANSWER, FailureKind.REFUSED}
@@ -44,11 +50,12 @@ _SPLITS = {FailureKind.CONTEXT_TOO_LONG, FailureKind.UNUSABLE_ANSWER, FailureKin
 class _Asking:
     """Whom a batch may still ask; what may not be asked now is sent back."""
 
-    def __init__(self, providers: Sequence[Provider], pauses: Sequence[Pause], until: float) -> None:
+    def __init__(self, providers: Sequence[Provider], pauses: Sequence[Pause], experience: Experience, until: float) -> None:
         self._providers = providers
         self._paused = {one.provider: one for one in pauses if one.seconds_left > 0}
-        self.recovering = {one.provider for one in pauses if one.seconds_left <= 0}
+        self.recovering = {one.provider: one for one in pauses if one.seconds_left <= 0}
         """Their pause is over, and they have not answered since."""
+        self._experience = experience
         self._until = until
         self.exhausted: Exhausted | None = None
         self.failed = False
@@ -70,6 +77,10 @@ class _Asking:
             batch.hold_for(min(ours, key=lambda one: one.seconds_left), jobs)
         elif self.failed:
             batch.send_back(jobs)
+        elif provider.name in self.recovering and self._experience.is_tried(provider.name):
+            batch.hold_for(msgspec.structs.replace(self.recovering[provider.name], seconds_left=_TRIED_SECONDS), jobs)
+        elif seconds := self._experience.rests(provider.name):
+            batch.wait_for(provider.name, seconds, jobs)
         elif time.monotonic() > self._until:
             batch.back_off(jobs, "out_of_time", "Its batch was split so often that another call could pass the hard limit.")
         else:
@@ -100,6 +111,7 @@ class Generator:
         self._language = language
         self._event_tokens = event_tokens
         self._patiently = Patience(db, lease_seconds)
+        self._experience = Experience()
         self._caller = Caller(self._patiently, timeout_seconds=call_timeout_seconds)
 
     async def run(self, claim: Claim) -> None:
@@ -135,6 +147,8 @@ class Generator:
 
     async def _apply(self, batch: Batch) -> None:
         numbers = await self._patiently(lambda conn: apply(conn, batch.claim, batch.jobs, batch.answered, batch.ends, batch.hold))
+        for reason, jobs in batch.failed().items():
+            log.warning("jobs.failed", reason=reason, jobs=[str(job) for job in jobs])
         if batch.hold.seconds > 0:
             log.info("batch.held", seconds=round(batch.hold.seconds, 1), reason=batch.hold.reason)
         log.debug("batch.completed", jobs=len(batch.jobs), observations=numbers)
@@ -149,7 +163,7 @@ class Generator:
 
         until = time.monotonic() + self._longest_asking_seconds
         batch.jobs, paused, stored = await self._patiently(load)
-        asking = _Asking(self._providers, paused, until)
+        asking = _Asking(self._providers, paused, self._experience, until)
         possible = batch.possible()
         for job in possible:
             if job.source_type == "observation_reindex":
@@ -167,7 +181,7 @@ class Generator:
                     log.info("batch.split", jobs=len(jobs), error_class=error.kind.value)
                     middle = len(jobs) // 2
                     todo.extendleft([(jobs[middle:], None), (jobs[:middle], None)])
-                elif error.kind in _PAUSES_PROVIDER:
+                elif error.pauses:
                     await self._pause(asking, error)
                     todo.appendleft((jobs, None))
                 else:
@@ -189,18 +203,27 @@ class Generator:
         provider = asking.whom(batch, jobs)
         if provider is None:
             return
+        asked = await self._prompt(jobs)
         try:
-            answer = await self._caller.ask(batch.claim, jobs, provider, await self._prompt(jobs))
+            with self._experience.trying(provider.name) if provider.name in asking.recovering else nullcontext():
+                answer = await self._caller.ask(batch.claim, jobs, provider, asked)
         except BudgetExhaustedError as error:
             asking.exhausted = error.exhausted
             batch.hold_for_budget(error.exhausted, jobs)
             return
         except ProviderError as error:
             error.provider = provider.name
+            if error.doubtful and self._experience.is_about(provider.name, jobs):
+                error.kind = FailureKind.REFUSED
+            if error.kind is FailureKind.RATE_LIMITED and error.retry_after_seconds:
+                self._experience.rest(provider.name, min(error.retry_after_seconds, LONGEST_REST_SECONDS))
+            error.pauses = error.kind in _PAUSES_PROVIDER or (
+                error.kind is FailureKind.TRANSIENT and error.out_of_reach and self._experience.is_away(provider.name)
+            )
             raise
+        self._experience.answered(provider.name, jobs)
         batch.answered.append(await self._understood(jobs, answer))
-        if provider.name in asking.recovering:
-            asking.recovering.discard(provider.name)
+        if asking.recovering.pop(provider.name, None):
             await self._resume(provider.name)
 
     async def _reindex(self, batch: Batch, job: HeldJob) -> None:
@@ -226,10 +249,12 @@ class Generator:
                 return
 
     async def _call_failed(self, batch: Batch, jobs: list[HeldJob], error: ProviderError, asking: _Asking) -> None:
-        if error.kind in _TIME_HEALS:
-            asking.failed = True
+        time_heals = error.kind in _TIME_HEALS
+        asking.failed = asking.failed or time_heals
+        is_summary = jobs[0].source_type == "session_summary"
+        if time_heals and not (is_summary and batch.is_last_try(jobs, error)):
             batch.failed_call(jobs, error)
-        elif jobs[0].source_type == "session_summary":
+        elif is_summary:
             log.info("summary.minimal", error_class=error.kind.value)
             batch.answered.append(await self._minimal(jobs, f"a minimal one: {error}"))
         else:
@@ -250,9 +275,10 @@ class Generator:
     async def _understood(self, jobs: list[HeldJob], stored: StoredAnswer) -> Answered:
         """An answer that is stored, read; one that cannot be read is marked so, and its text stays."""
         try:
-            parsed = self._read(jobs, stored)
+            parsed = await self._read(jobs, stored)
         except ProviderError as error:
             error.run_id, error.provider = stored.id, stored.provider
+            error.pauses = error.kind in _PAUSES_PROVIDER
             kind, message = error.kind.value, str(error)
             await self._patiently(
                 lambda conn: calls.end_runs(conn, [stored.id], "unusable", error_class=kind, error_message=message)
@@ -274,10 +300,12 @@ class Generator:
             answered = msgspec.structs.replace(answered, parsed=parsed, remark=minimal.remark)
         return answered
 
-    def _read(self, jobs: list[HeldJob], stored: StoredAnswer) -> Parsed:
+    async def _read(self, jobs: list[HeldJob], stored: StoredAnswer) -> Parsed:
         changed = {job.id: changed_files(job.payload, prompt.root_of(jobs)) for job in jobs}
         try:
-            return parse(stored.answer, stored.job_ids, changed)
+            if len(stored.answer) < _LARGE:
+                return parse(stored.answer, stored.job_ids, changed)
+            return await asyncio.to_thread(parse, stored.answer, stored.job_ids, changed)
         except ProviderError as error:
             raise in_prose(stored.provider, stored.answer) or error from None
 
@@ -294,17 +322,19 @@ class Generator:
         async def load(conn: Conn) -> prompt.Session:
             if session_id is None:
                 return prompt.Session()
-            return prompt.Session(
+            known = prompt.Session(
                 prompts=await sessions.prompts(
                     conn, job.team_id, session_id, newest=prompt.REQUESTS, max_chars=prompt.REQUEST_CHARS
                 ),
                 recorded=await observations.of_session(conn, job.team_id, job.project_id, session_id, prompt.RECORDED_LINES),
-                last_message=await events.last_message(conn, job.team_id, job.project_id, session_id)
-                if job.source_type == "session_summary"
-                else None,
-                events=await events.count_of_session(conn, job.team_id, job.project_id, session_id)
-                if job.source_type == "session_summary"
-                else 0,
+            )
+            if job.source_type == "agent_event":
+                return known
+            return msgspec.structs.replace(
+                known,
+                last_message=await events.last_message(conn, job.team_id, job.project_id, session_id),
+                earlier_summary=await observations.last_summary(conn, job.team_id, job.project_id, session_id),
+                events=await events.count_of_session(conn, job.team_id, job.project_id, session_id),
             )
 
         return prompt.build(jobs, await self._patiently(load), language=self._language, event_tokens=self._event_tokens)

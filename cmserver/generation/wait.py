@@ -20,7 +20,7 @@ TERMINAL = {"completed", "failed", "cancelled"}
 
 
 async def ended(db: Db, hub: Hub, team_id: UUID, jobs: Sequence[Job], timeout_seconds: float) -> dict[UUID, Job]:
-    """The jobs as they are when all have ended, or when the time is up. One that was erased meanwhile counts as cancelled."""
+    """The jobs as they are when all have ended, the time is up, or the server stops. One that is erased counts as cancelled."""
     lanes = {str(job.lane) for job in jobs}
     news = asyncio.Event()
 
@@ -40,7 +40,7 @@ async def ended(db: Db, hub: Hub, team_id: UUID, jobs: Sequence[Job], timeout_se
                 found = {job.id: job for job in await repository.jobs(conn, team_id, waiting)}
             now |= {job_id: found.get(job_id) or structs.replace(now[job_id], status="cancelled") for job_id in waiting}
             left = end - asyncio.get_running_loop().time()
-            if left <= 0 or all(job.status in TERMINAL for job in now.values()):
+            if left <= 0 or hub.closing or all(job.status in TERMINAL for job in now.values()):
                 return now
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), min(left, NET_SECONDS))

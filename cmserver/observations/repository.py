@@ -224,6 +224,16 @@ OF_SESSION = Query(
 )
 
 
+LAST_SUMMARY = Query(
+    str,
+    """
+    SELECT content FROM observations
+     WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'summary'
+     ORDER BY created_at DESC, number DESC LIMIT 1
+    """,
+)
+
+
 async def take_numbers(conn: Conn, team_id: UUID, count: int) -> range:
     """The next `count` numbers of the team. Locks the team's counter: nothing slow may follow."""
     last = await TAKE_NUMBERS.one(conn, team_id=team_id, count=count)
@@ -345,6 +355,11 @@ async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UU
     """What generation has recorded in the session, oldest first; at most the newest `limit`."""
     rows = await OF_SESSION.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
     return rows[::-1]
+
+
+async def last_summary(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
+    """The text of the session's newest summary."""
+    return await LAST_SUMMARY.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
 
 
 async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) -> list[ObservationSource]:

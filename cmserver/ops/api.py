@@ -172,7 +172,7 @@ async def get_info(request: Request) -> Response:
     )
     if who is not None:
         chain = [one.name for one in described(settings)]
-        provider = ProviderOut(name=chain[0], chain=chain, pauses=[pause_out(pause) for pause in pauses])
+        provider = ProviderOut(name=chain[0], chain=chain, pauses=[pause_out(pause, who) for pause in pauses])
         info = msgspec.structs.replace(info, provider=provider, team=OwnTeamOut(id=who.team_id, name=who.team_name))
     if who is not None and who.may("jobs:read"):
         async with db(request).tenant(who.team_id) as conn:

@@ -30,14 +30,24 @@ class Sign(msgspec.Struct, frozen=True):
     statuses: frozenset[int] | None
     words: re.Pattern[str] | None
     out_of_reach: bool = False
+    doubtful: bool = False
+    """A gateway may say the same of what stands in one request."""
 
 
-def _sign(kind: FailureKind, statuses: tuple[int, ...] | None, words: str | None = None, *, out_of_reach: bool = False) -> Sign:
+def _sign(
+    kind: FailureKind,
+    statuses: tuple[int, ...] | None,
+    words: str | None = None,
+    *,
+    out_of_reach: bool = False,
+    doubtful: bool = False,
+) -> Sign:
     return Sign(
         kind,
         frozenset(statuses) if statuses is not None else None,
         re.compile(words, re.IGNORECASE) if words else None,
         out_of_reach,
+        doubtful,
     )
 
 
@@ -91,14 +101,17 @@ SIGNS: tuple[Sign, ...] = (
     _sign(FailureKind.RATE_LIMITED, (429,), _MINUTELY, out_of_reach=True),
     _sign(FailureKind.QUOTA_EXHAUSTED, (400, 403, 429), _QUOTA),
     _sign(FailureKind.SETUP_REQUIRED, (400, 403, 500), _NOT_HERE),
-    _sign(FailureKind.AUTH_INVALID, (401, 403)),
-    _sign(FailureKind.AUTH_INVALID, (400,), _AUTH),
+    _sign(FailureKind.AUTH_INVALID, (400, 403), _AUTH),
+    _sign(FailureKind.AUTH_INVALID, (401,)),
+    _sign(FailureKind.AUTH_INVALID, (403,), doubtful=True),
     _sign(FailureKind.RATE_LIMITED, (429,), out_of_reach=True),
     _sign(FailureKind.TRANSIENT, (503, 529), out_of_reach=True),
     _sign(FailureKind.TRANSIENT, (500,), _OVERLOADED, out_of_reach=True),
     _sign(FailureKind.TRANSIENT, (408, 409, 425, 499)),
     _sign(FailureKind.TRANSIENT, (400,), r"request_body_timeout"),
-    _sign(FailureKind.SETUP_REQUIRED, tuple(range(300, 500))),
+    _sign(FailureKind.SETUP_REQUIRED, (404,)),
+    _sign(FailureKind.SETUP_REQUIRED, tuple(range(300, 400))),
+    _sign(FailureKind.SETUP_REQUIRED, tuple(range(400, 500)), doubtful=True),
     _sign(FailureKind.TRANSIENT, None),
 )
 """By status and body; the last fits all. Another 4xx and a redirection, which is not followed, are for the operator: no event is
@@ -139,7 +152,7 @@ _PROSE: tuple[Sign, ...] = (
         FailureKind.QUOTA_EXHAUSTED,
         rf"you(?:'ve| have)? (?:just )?(?:hit|reached|used up|exceeded) (?:your|the) (?:[\w$'.-]+ ){{0,5}}?{_LIMIT}{_STOP}",
         rf"(?:[\w'-]+ ){{0,5}}?{_LIMIT} (?:has been |was )?(?:reached|exceeded|used up){_STOP}",
-        r"you're out of (?:extra )?(?:usage|credits)",
+        r"you(?:'re| are| have run|'ve run) out of (?:extra )?(?:usage|credits)",
         r"(?:your )?credit balance (?:is )?too low",
         r"insufficient (?:credits|balance|quota)",
     ),
@@ -183,6 +196,7 @@ def by_status(who: str, status: int, body: str, headers: Mapping[str, str] | Non
         f"{who} answered {status}: {_quoted(body)}",
         retry_after(headers or {}, searched),
         out_of_reach=sign.out_of_reach,
+        doubtful=sign.doubtful,
     )
 
 
@@ -220,7 +234,7 @@ def unreachable(who: str, why: str) -> ProviderError:
 
 def cut_off(who: str, why: str) -> ProviderError:
     """The answer broke off, took too long, or was no answer at all: the request may be the cause, and may have been paid."""
-    return ProviderError(FailureKind.TRANSIENT, f"{who} gave no whole answer: {why}.")
+    return ProviderError(FailureKind.TRANSIENT, f"{who} gave no whole answer: {why}.", perhaps_paid=True)
 
 
 def nothing_said(who: str, completion: Completion) -> ProviderError:
@@ -245,7 +259,7 @@ def retry_after(headers: Mapping[str, str], body: str = "") -> float | None:
         return float(text)
     try:
         at = parsedate_to_datetime(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):  # the last for a year that is none
         return _retry_after_in(body)
     return _seconds_until(at.replace(tzinfo=at.tzinfo or UTC).timestamp())
 

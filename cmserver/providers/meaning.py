@@ -71,13 +71,17 @@ def failures_page() -> str:
         f"| `{kind.value}` | It {meaning.what}. | {meaning.then} | {_sentence(meaning.helps)} |"
         for kind, meaning in MEANINGS.items()
     )
-    signs = "\n".join(f"| {_statuses(sign)} | {'yes' if sign.words else ''} | `{sign.kind.value}` |" for sign in SIGNS)
+    signs = "\n".join(f"| {_statuses(sign)} | {'yes' if sign.words else ''} | {_kinds(sign)} |" for sign in SIGNS)
     return _PAGE.format(kinds=kinds, signs=signs)
 
 
 def _sentence(text: str) -> str:
     text = text.format(key="its key")
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _kinds(sign: Sign) -> str:
+    return f"`{sign.kind.value}`, or `refused`" if sign.doubtful else f"`{sign.kind.value}`"
 
 
 def _statuses(sign: Sign) -> str:
@@ -113,12 +117,15 @@ key it is started anew.
 
 ## By status
 
-The first row that fits decides. Where there is a `yes`, the body has to say so, too.
+The first row that fits decides. Where there is a `yes`, the body has to say so, too. Where it says `or refused`, a gateway may mean
+what stands in one request: the provider is paused at first, and when it has answered others since and fails the same jobs again,
+it is them that it refuses.
 
 | status | and in words | kind |
 |---|---|---|
 {signs}
 
-No connection, a broken one, and an answer that takes longer than CMSERVER_PROVIDER_TIMEOUT_SECONDS are `transient`. An answer with
+No connection, a broken one, and an answer that takes longer than CMSERVER_PROVIDER_TIMEOUT_SECONDS are `transient`; out of reach
+three times in a row, a provider is paused. An answer with
 status 200 that is only a sentence about limits, keys or load is taken for what it says.
 """

@@ -9,7 +9,14 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.base.text import storable
+
 Verbosity = Literal["minimal", "normal", "verbose"]
+
+ANSWER_MOST_BYTES = 8 << 20
+"""How much of an answer is read, whatever a server sends; what 128,000 tokens come to is a tenth of it."""
+LONGEST_WAIT_SECONDS = 31 * 86_400.0
+"""How long a provider may ask to be left alone: until the next month has begun."""
 
 
 class PromptEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +70,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """What this session has recorded so far, oldest first."""
     last_message: str | None = None
     """The agent's last words (summaries)."""
+    earlier_summary: str | None = None
+    """The session's last one, where it was summed up before (summaries)."""
     events: list[PromptEvent] = []
     events_in_session: int = 0
     """How many there were, recorded or not (summaries)."""
@@ -147,6 +156,8 @@ class ProviderError(Exception):
 
     `completion` is what came nevertheless, and was paid for: a refusal's words, for example. `out_of_reach` says that the provider
     cannot have looked at the request (no connection, overloaded, too many requests), so that no event can be the cause.
+    `perhaps_paid` says that it may have answered, and nobody heard what that took. `doubtful` says that what pauses the provider
+    may be about this one request alone.
     """
 
     def __init__(
@@ -157,15 +168,20 @@ class ProviderError(Exception):
         *,
         completion: Completion | None = None,
         out_of_reach: bool = False,
+        perhaps_paid: bool = False,
+        doubtful: bool = False,
     ) -> None:
-        super().__init__(message)
+        super().__init__(storable(message))
         self.kind = kind
-        self.retry_after_seconds = retry_after_seconds
+        self.retry_after_seconds = None if retry_after_seconds is None else min(retry_after_seconds, LONGEST_WAIT_SECONDS)
         self.completion = completion
         self.out_of_reach = out_of_reach
+        self.perhaps_paid = perhaps_paid
+        self.doubtful = doubtful
         self.provider = ""
         self.run_id: UUID | None = None
-        """Who was asked, and under what the call is on record: filled in by whoever asked."""
+        self.pauses = False
+        """Who was asked, under what the call is on record, and whether it stops calls for a while: filled in by whoever asked."""
 
 
 class Provider(Protocol):

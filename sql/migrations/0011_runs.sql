@@ -35,7 +35,7 @@ CREATE VIEW spend_by_project AS
      GROUP BY 1, 2, 3, 4, 5;
 COMMENT ON VIEW spend_by_project IS 'Provider calls, tokens and money by project, model and day.';
 
--- What psql writes there must be what the program reads.
+-- What psql writes there must be what the program reads, to the length of each text: a policy that it cannot read stops a project.
 CREATE OR REPLACE FUNCTION is_generation_policy(policy jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN jsonb_typeof(policy) = 'object' THEN
@@ -43,14 +43,16 @@ BEGIN ATOMIC
                AND coalesce(policy ->> 'mode', 'burst') IN ('per_event', 'burst', 'at_end')
                AND CASE WHEN jsonb_typeof(coalesce(policy -> 'debounceSeconds', '0')) = 'number'
                         THEN coalesce((policy ->> 'debounceSeconds')::numeric, 0) BETWEEN 0 AND 3600 ELSE false END
-               AND jsonb_typeof(coalesce(policy -> 'skipEventTypes', '[]')) = 'array'
-               AND jsonb_typeof(coalesce(policy -> 'skipTools', '[]')) = 'array'
-               AND jsonb_typeof(coalesce(policy -> 'skipRules', '[]')) = 'array'
-               AND NOT jsonb_path_exists(policy, '$.skipEventTypes[*] ? (@.type() != "string")')
-               AND NOT jsonb_path_exists(policy, '$.skipTools[*] ? (@.type() != "string")')
-               AND NOT jsonb_path_exists(policy, '$.skipRules[*] ? (@.type() != "string")')
                AND coalesce(policy ->> 'verbosity', 'normal') IN ('minimal', 'normal', 'verbose')
                AND jsonb_typeof(coalesce(policy -> 'language', '"en"')) IN ('string', 'null')
                AND length(coalesce(policy ->> 'language', 'en')) BETWEEN 2 AND 40
+               AND (SELECT bool_and(CASE WHEN jsonb_typeof(coalesce(policy -> list.name, '[]')) = 'array' THEN
+                                         jsonb_array_length(coalesce(policy -> list.name, '[]')) <= list.most
+                                         AND NOT EXISTS (SELECT FROM jsonb_array_elements(coalesce(policy -> list.name, '[]')) AS one(text)
+                                                          WHERE jsonb_typeof(one.text) <> 'string'
+                                                             OR length(one.text #>> '{}') NOT BETWEEN list.shortest AND list.longest)
+                                         ELSE false END)
+                      FROM (VALUES ('skipEventTypes', 100, 1, 100), ('skipTools', 100, 1, 100), ('skipRules', 50, 3, 200))
+                           AS list(name, most, shortest, longest))
            ELSE false END;
 END;

@@ -19,6 +19,7 @@ GOOD: list[object] = [
     {"debounceSeconds": 0.5, "skipTools": ["Read"], "skipEventTypes": []},
     {"verbosity": "minimal", "language": "German", "skipRules": ["path:**/*.lock", "What only moves files."]},
     {"verbosity": None, "language": None, "skipRules": []},
+    {"skipTools": ["x" * 100] * 100, "skipEventTypes": ["x"], "skipRules": ["x" * 200] * 50},
 ]
 BAD: list[object] = [
     [],
@@ -37,6 +38,12 @@ BAD: list[object] = [
     {"language": "x" * 41},
     {"skipRules": "path:x"},
     {"skipRules": [1]},
+    {"skipRules": ["ab"]},
+    {"skipRules": ["x" * 201]},
+    {"skipRules": ["abc"] * 51},
+    {"skipTools": [""]},
+    {"skipEventTypes": ["x" * 101]},
+    {"skipTools": ["x"] * 101},
 ]
 
 

@@ -36,7 +36,9 @@ async def test_what_is_no_amount_is_refused_in_a_sentence(cms: Cms, cast: Cast):
     nothing = await cms("budgets", "set", key=cast.alice.key)
 
     assert said.code != 0
+    assert "Expected an amount of US dollars like 12.50" in said.err
     assert "maxUsd" in said.err
+    assert "regex" not in said.err
     assert "A budget has maxTokens, maxUsd, or both" in nothing.err
 
 

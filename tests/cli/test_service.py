@@ -224,8 +224,8 @@ def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_pat
 
     assert asked[2].headers["authorization"] == "Bearer cms_mine"
     assert "provider  anthropic, then openai, offline\n" in shown
-    assert "budget    what the team may spend in a month is spent: who costs something is not asked until" in shown
-    assert "what the project orders may spend in a day is spent" in shown
+    assert "budget    the team has spent its budget of this month: no model is asked until" in shown
+    assert "the project orders has spent its budget of this day" in shown
     assert "bills" not in shown
     assert [one["project"] for one in told["exhausted"]] == [None, "orders"]
 

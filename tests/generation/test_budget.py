@@ -143,6 +143,22 @@ async def test_calls_under_way_may_leave_something_and_are_waited_for_only_a_mom
 # ---- saying so
 
 
+async def test_calls_under_way_count_as_those_before_them_where_these_took_more_than_was_thought(db: Db, cast: Cast, make: Make):
+    await budget(db, cast.alice, tokens=100)
+    await budget(db, cast.alice, usd="10", period="day")
+    await make.run(project=cast.alice.project, input_tokens=40, cost_usd="1")
+    await make.run(project=cast.alice.project, status="failed")
+    await make.run(project=cast.alice.project, status="asked", input_tokens=5)
+    let_in = await ask(db, cast.alice)
+    await make.run(project=cast.alice.project, status="asked", input_tokens=5)
+    refused = await ask(db, cast.alice)
+
+    assert let_in is None
+    assert refused is not None
+    assert refused.seconds_left <= 15, "only 40 are spent for sure"
+    assert "under way" in refused.reason
+
+
 async def test_it_is_said_once_that_most_is_spent_and_once_that_all_is(db: Db, cast: Cast, make: Make):
     await budget(db, cast.alice, tokens=100)
     await make.run(project=cast.alice.project, input_tokens=79)

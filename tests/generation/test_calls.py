@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from decimal import Decimal
 
+import msgspec
 import pytest
 
 from cmserver.generation.calls import pauses
 from cmserver.generation.calls import repository as calls
 from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session as sessions
+from cmserver.providers.failures import cut_off
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
+
+WAITING_FOR_A_LOCK = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 def failing(kind: FailureKind, *, retry_after: float | None = None, out_of_reach: bool = False) -> Callable[[Prompt], Completion]:
@@ -83,12 +88,69 @@ async def test_a_provider_whose_pause_is_over_is_asked_and_its_success_ends_the_
     assert await outbox.value("SELECT count(*) FROM provider_pauses") == 0
 
 
+async def test_workers_that_are_refused_at_the_same_time_pause_a_provider_once(outbox: Outbox):
+    refused = ProviderError(FailureKind.AUTH_INVALID, "No.")
+    async with outbox.db.system() as conn:
+        first = await pauses.pause(conn, "first", refused)
+        second = asyncio.create_task(outbox.db.in_system(lambda conn: pauses.pause(conn, "first", refused)))
+        while not await outbox.value(WAITING_FOR_A_LOCK):
+            await asyncio.sleep(0)
+
+    known, is_new = await second
+
+    assert first[1] is True
+    assert (is_new, known.until_at) == (False, first[0].until_at)
+    assert await outbox.value("SELECT times FROM provider_pauses") == 1
+
+
+async def test_what_a_gateway_says_of_one_request_pauses_once_and_then_fails_that_event_alone(outbox: Outbox):
+    """A 400 that nobody understands may mean the key's rights, or a word in an event."""
+    await outbox.put(1, session="others")
+    await outbox.put(2)
+    await outbox.put(1, first=2, payload={"tool_name": "poison"})
+
+    def reply(prompt: Prompt) -> Completion:
+        if any(event.tool_name == "poison" for event in prompt.events):
+            raise ProviderError(FailureKind.SETUP_REQUIRED, "gateway answered 400: no", doubtful=True)
+        return completion(each_observed(prompt))
+
+    hand = await outbox.hand(Scripted(reply))
+    for _ in range(3):
+        await hand.work()
+        await outbox.rows("UPDATE provider_pauses SET until_at = now()")
+        await outbox.rows("UPDATE generation_lanes SET due_at = now(), held_until = NULL")
+
+    assert await outbox.statuses() == {"completed": 3, "failed": 1}
+    failed = await outbox.rows("SELECT last_error ->> 'reason' AS reason FROM observation_generation_jobs WHERE status = 'failed'")
+    assert failed == [{"reason": "refused"}]
+    assert await outbox.value("SELECT count(*) FROM provider_pauses") == 0
+
+
+async def test_what_fails_everybody_goes_on_pausing_and_fails_no_event(outbox: Outbox):
+    await outbox.put(4)
+    await outbox.put(1, session="another")
+
+    def reply(_: Prompt) -> Completion:
+        raise ProviderError(FailureKind.AUTH_INVALID, "403", doubtful=True)
+
+    provider = Scripted(reply)
+    hand = await outbox.hand(provider)
+    for _ in range(4):
+        await hand.work()
+        await outbox.rows("UPDATE provider_pauses SET until_at = now()")
+        await outbox.rows("UPDATE generation_lanes SET due_at = now(), held_until = NULL")
+
+    assert await outbox.statuses() == {"queued": 5}
+    assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 0
+    assert len(provider.prompts) < 20
+
+
 # -- what time can heal
 
 
-@pytest.mark.parametrize("kind", [FailureKind.TRANSIENT, FailureKind.RATE_LIMITED])
-async def test_a_provider_that_cannot_be_reached_uses_up_no_attempt_however_often(outbox: Outbox, kind: FailureKind):
+async def test_a_provider_that_takes_no_more_requests_uses_up_no_attempt_however_often(outbox: Outbox):
     await outbox.put(2)
+    kind = FailureKind.RATE_LIMITED
     hand = await outbox.hand(Scripted(failing(kind, out_of_reach=True)))
 
     for _ in range(5):
@@ -102,6 +164,115 @@ async def test_a_provider_that_cannot_be_reached_uses_up_no_attempt_however_ofte
     )
     assert jobs == [{"attempts": 0, "reason": kind.value, "times": 5}]
     assert await outbox.value("SELECT count(*) FROM generation_runs WHERE status = 'failed'") == 5
+
+
+async def test_a_provider_that_is_out_of_reach_again_and_again_is_paused_and_the_next_one_stands_in(outbox: Outbox):
+    first = Scripted(failing(FailureKind.TRANSIENT, out_of_reach=True), name="first")
+    second = Scripted(name="second")
+    hand = await outbox.hand(first, second)
+    for session in ("a", "b"):
+        await outbox.put(1, session=session)
+        await hand.work()
+    assert await outbox.statuses() == {"queued": 2}
+    assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 0
+
+    await outbox.put(1, session="c")
+    await hand.work()
+
+    assert await outbox.rows("SELECT provider, reason FROM provider_pauses") == [{"provider": "first", "reason": "transient"}]
+    assert await outbox.value("SELECT until_at - now() < interval '16 s' FROM provider_pauses") is True
+    assert await outbox.statuses() == {"queued": 2, "completed": 1}
+    assert (len(first.prompts), len(second.prompts)) == (3, 1)
+
+
+async def test_an_answer_in_between_forgets_that_a_provider_was_out_of_reach(outbox: Outbox):
+    away = ["a", "b", "d", "e"]
+
+    def reply(prompt: Prompt) -> Completion:
+        if any(str(event.tool_name) in away for event in prompt.events):
+            raise ProviderError(FailureKind.TRANSIENT, "not there", out_of_reach=True)
+        return completion(each_observed(prompt))
+
+    hand = await outbox.hand(Scripted(reply))
+    for session in "abcde":
+        await outbox.put(1, session=session, payload={"tool_name": session})
+        await hand.work()
+
+    assert await outbox.value("SELECT count(*) FROM provider_pauses") == 0
+
+
+async def test_when_one_session_is_told_to_wait_the_others_do_not_ask(outbox: Outbox):
+    provider = Scripted(failing(FailureKind.RATE_LIMITED, retry_after=30, out_of_reach=True))
+    hand = await outbox.hand(provider)
+    for session in ("a", "b", "c"):
+        await outbox.put(1, session=session)
+        await hand.work()
+
+    assert len(provider.prompts) == 1
+    assert await outbox.value("SELECT bool_and(held_until > now() + interval '25 s') FROM generation_lanes") is True
+    assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 0
+
+
+async def test_one_call_finds_out_whether_a_provider_answers_again_and_its_answer_wakes_the_others(outbox: Outbox):
+    await outbox.rows("INSERT INTO provider_pauses (provider, reason, message, until_at) VALUES ('scripted', 'quota', 'x', now())")
+    for session in ("a", "b", "c"):
+        await outbox.put(1, session=session)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def reply(prompt: Prompt) -> Completion:
+        asked.set()
+        await go_on.wait()
+        return completion(each_observed(prompt))
+
+    provider = Scripted(reply)
+    hand = await outbox.hand(provider)
+    first, *others = await hand.claim()
+    trying = asyncio.create_task(hand.generator.run(first))
+    await asked.wait()
+    for claim in others:
+        await hand.generator.run(claim)
+    assert len(provider.prompts) == 1
+    assert await outbox.value("SELECT count(*) FROM generation_lanes WHERE held_for = 'scripted' AND held_until > now()") == 2
+
+    go_on.set()
+    await trying
+    await hand.work()
+
+    assert await outbox.statuses() == {"completed": 3}
+
+
+async def test_a_job_that_waits_says_why(outbox: Outbox):
+    await outbox.put(1)
+    hand = await outbox.hand(Scripted(failing(FailureKind.QUOTA_EXHAUSTED)))
+
+    await hand.work()
+
+    assert await outbox.value("SELECT last_error FROM observation_generation_jobs") == {
+        "reason": "paused",
+        "message": "The provider scripted is paused (quota_exhausted).",
+    }
+
+
+async def test_what_was_not_asked_for_after_a_failure_is_given_back_unused(outbox: Outbox):
+    await outbox.put(2)
+
+    def reply(prompt: Prompt) -> Completion:
+        if len(prompt.events) == 2:
+            return Completion(text="I would rather not.", model="script-1")
+        raise ProviderError(FailureKind.TRANSIENT, "not now")
+
+    provider = Scripted(reply)
+    hand = await outbox.hand(provider)
+    await hand.work()
+
+    assert len(provider.prompts) == 2
+    jobs = await outbox.rows("SELECT attempts, last_error ->> 'reason' AS reason FROM observation_generation_jobs ORDER BY seq")
+    assert jobs == [{"attempts": 1, "reason": "transient"}, {"attempts": 0, "reason": None}]
+    told = await outbox.rows(
+        "SELECT details ->> 'reason' AS reason FROM observation_generation_job_events"
+        " WHERE event_type = 'retry_scheduled' ORDER BY id"
+    )
+    assert [row["reason"] for row in told] == ["transient", "given back"]
 
 
 async def test_a_failure_that_an_event_may_have_caused_uses_up_its_attempts(outbox: Outbox):
@@ -233,6 +404,37 @@ async def test_a_summary_is_asked_for_with_the_session_s_requests_record_and_siz
     assert [one.title for one in asked.recorded] == ["saw e1", "saw e2"]
 
 
+async def test_a_second_summary_of_a_session_is_asked_for_with_the_first(outbox: Outbox, cast: Cast):
+    recorded = await outbox.put(1)
+    provider = Scripted()
+    hand = await outbox.hand(provider)
+    for more in (1, 2):
+        await hand.work()
+        await end_session(outbox, cast, recorded[0].event.server_session_id)
+        await hand.work()
+        await outbox.put(1, first=more)
+
+    first, second = [prompt for prompt in provider.prompts if prompt.kind == "summary"]
+    assert first.earlier_summary is None
+    assert second.earlier_summary == "Request: what was asked\n\nCompleted: what was done"
+
+
+async def test_a_summary_whose_calls_failed_as_often_as_they_may_is_a_minimal_one(outbox: Outbox, cast: Cast):
+    recorded = await outbox.put(1)
+    hand = await outbox.hand(Scripted())
+    await hand.work()
+    await end_session(outbox, cast, recorded[0].event.server_session_id)
+
+    hand = await outbox.hand(Scripted(failing(FailureKind.TRANSIENT)))
+    for _ in range(3):
+        assert await outbox.value("SELECT count(*) FROM observations WHERE kind = 'summary'") == 0
+        await hand.work()
+        await outbox.rows("UPDATE generation_lanes SET due_at = now(), held_until = NULL")
+
+    assert await outbox.statuses() == {"completed": 2}
+    assert await outbox.value("SELECT count(*) FROM observations WHERE kind = 'summary'") == 1
+
+
 # -- on record
 
 
@@ -277,6 +479,21 @@ async def test_the_call_of_a_dead_worker_is_lost_and_its_estimate_stays(outbox: 
     assert run == {"status": "lost", "estimated": True}
 
 
+@pytest.mark.parametrize("perhaps", [True, False])
+async def test_an_answer_that_nobody_heard_to_its_end_may_have_been_paid_and_its_estimate_stays(outbox: Outbox, perhaps: bool):
+    await outbox.put(1)
+
+    def reply(_: Prompt) -> Completion:
+        raise cut_off("It", "it broke off") if perhaps else ProviderError(FailureKind.TRANSIENT, "It answered 500.")
+
+    hand = await outbox.hand(Scripted(reply))
+    await hand.work()
+
+    run = (await outbox.rows("SELECT status, input_tokens > 50 AS is_estimated, output_tokens FROM generation_runs"))[0]
+    assert run == {"status": "failed", "is_estimated": perhaps, "output_tokens": 500 if perhaps else 0}
+    assert await outbox.value("SELECT sum(output_tokens) FROM generation_spending") == run["output_tokens"]
+
+
 async def test_what_a_provider_says_of_its_costs_is_believed(outbox: Outbox):
     await outbox.put(1)
     said = Completion(text='{"observations": []}', model="x/y", input_tokens=1, cost_usd=Decimal("0.000125"))
@@ -285,6 +502,60 @@ async def test_what_a_provider_says_of_its_costs_is_believed(outbox: Outbox):
     await hand.work()
 
     assert await outbox.value("SELECT cost_usd FROM generation_runs") == Decimal("0.000125")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"input_tokens": -5},
+        {"output_tokens": 2**70},
+        {"cost_usd": Decimal("NaN")},
+        {"cost_usd": Decimal(-4)},
+        {"cost_usd": Decimal("1e9")},
+        {"model": "a\x00b"},
+    ],
+)
+async def test_figures_that_no_call_can_have_neither_lose_the_answer_nor_spoil_the_sums(outbox: Outbox, told: dict[str, object]):
+    await outbox.put(1)
+    provider = Scripted(lambda prompt: msgspec.structs.replace(completion(each_observed(prompt)), **told))
+    hand = await outbox.hand(provider)
+
+    await hand.work()
+
+    assert await outbox.statuses() == {"completed": 1}
+    assert len(provider.prompts) == 1
+    sums = await outbox.rows(
+        "SELECT least(sum(input_tokens), 0) AS least, sum(output_tokens) < 1e9 AS bounded, sum(cost_usd) AS cost"
+        "  FROM generation_spending"
+    )
+    assert sums == [{"least": 0, "bounded": True, "cost": 0}]
+
+
+@pytest.mark.parametrize("kind", [FailureKind.REFUSED, FailureKind.QUOTA_EXHAUSTED, FailureKind.RATE_LIMITED])
+async def test_what_a_failure_says_is_kept_without_what_cannot_be_stored(outbox: Outbox, kind: FailureKind):
+    await outbox.put(1)
+
+    def reply(_: Prompt) -> Completion:
+        raise ProviderError(kind, "Not \x00now\ud800.", out_of_reach=True)
+
+    hand = await outbox.hand(Scripted(reply))
+    await hand.work()
+
+    runs = await outbox.rows("SELECT status, error_class, error_message FROM generation_runs")
+    assert runs == [{"status": "failed", "error_class": kind.value, "error_message": "Not \ufffdnow\ufffd."}]
+
+
+async def test_an_answer_without_end_is_cut_and_what_it_said_first_is_kept(outbox: Outbox):
+    await outbox.put(1)
+
+    def reply(prompt: Prompt) -> Completion:
+        return Completion(text=completion(each_observed(prompt)).text + " word" * 1_000_000, model="script-1")
+
+    hand = await outbox.hand(Scripted(reply))
+    await hand.work()
+
+    assert await outbox.statuses() == {"completed": 1}
+    assert await outbox.value("SELECT title FROM observations") == "saw e1"
 
 
 async def test_an_answer_with_observations_and_a_summary_loses_neither(outbox: Outbox, cast: Cast):

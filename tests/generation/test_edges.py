@@ -193,6 +193,7 @@ async def test_a_long_retry_after_is_honoured_however_often_it_is_said(outbox: O
     for _ in range(3):
         async with outbox.db.system() as conn:
             pause = await calls.pause_provider(conn, "scripted", "quota_exhausted", "Tomorrow.", 7200)
+        assert pause is not None
         assert pause.seconds_left > 7100
         await outbox.rows("UPDATE provider_pauses SET until_at = now()")
 

@@ -83,7 +83,7 @@ async def test_a_completed_job_shows_the_call_but_no_answer_any_more(client: htt
 
     run = (await detail(client, cast, job_id, include="payload"))["run"]
 
-    assert (run["status"], run["errorClass"], run["answer"], run["costUsd"]) == ("applied", None, None, 0.0125)
+    assert (run["status"], run["errorClass"], run["answer"], run["costUsd"]) == ("applied", None, None, "0.0125")
 
 
 async def test_of_several_calls_the_newest_is_shown_whatever_the_job_waits_for(

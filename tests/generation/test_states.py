@@ -5,6 +5,7 @@ types SQL in any order, on real PostgreSQL. After each step the tables must be w
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -203,6 +204,8 @@ class JobsLife(RuleBasedStateMachine):
         self.held: list[Held] = []
         self.resting: set[UUID] = set()
         self.paused = False
+        self.away = Counter[int]()
+        """How often in a row each worker has found the provider out of reach."""
         self.silent: set[int] = set()
         self.sent = 0
 
@@ -356,6 +359,8 @@ class JobsLife(RuleBasedStateMachine):
             self._sent_back(held)
         else:
             assert asked == (_calls(len(held.jobs)) if how in {"unusable", "refused"} else 1)
+            if how in {"observed", "skipped", "unusable"}:
+                self.away[held.hand.worker_id] = 0
             self._apply(held, how)
 
     def _apply(self, held: Held, how: str) -> None:
@@ -368,7 +373,11 @@ class JobsLife(RuleBasedStateMachine):
                 self.paused = True
                 self._sent_back(held)
             case "out_of_reach":
+                self.away[held.hand.worker_id] += 1
+                self.paused = self.away[held.hand.worker_id] >= 3
                 self._sent_back(held)
+            case "transient" if held.jobs[0].is_summary and held.jobs[0].attempts >= held.jobs[0].most:
+                self._ends(held.jobs, "completed", "observed")
             case "transient":
                 if any(job.attempts < job.most for job in held.jobs):
                     self.resting.add(held.claim.lane)
@@ -396,6 +405,8 @@ class JobsLife(RuleBasedStateMachine):
         self.provider.how = "observed"
         held.stuck = Batch(held.claim)
         self.run(held.hand.generator._work(held.stuck))  # pyright: ignore[reportPrivateUsage]
+        if held.jobs[0].answer is None:
+            self.away[held.hand.worker_id] = 0
         answer = held.jobs[0].answer or Bought(len(held.jobs))
         for job in held.jobs:
             job.answer = answer

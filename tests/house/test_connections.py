@@ -89,6 +89,7 @@ OWNERS_DOOR = {
     "ops.stream.feed.Feed._end_fallen": "the streams' keys are of every team",
     "ops.stream.feed.Feed._look": "one look for all teams; each reader is given his team's",
     "ops.stream.feed.Feed._now": "where the logs of all teams end",
+    "worker.run_worker": "lanes of every team that waited for a provider",
     "worker._reap": "the reaper gives back what dead workers hold, of every team",
     "worker.say_when_behind": "looks at the queues of every team",
     "worker._supervised": "procrastinate's tables are the owner's",

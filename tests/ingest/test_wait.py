@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -45,6 +47,19 @@ async def test_without_a_worker_the_answer_says_that_the_time_is_up(
     assert response.json()["waitTimedOut"] is True
     assert response.json()["observationIds"] == []
     assert response.json()["generationJob"]["status"] == "queued"
+
+
+async def test_a_server_that_stops_answers_whoever_waits(client: httpx.AsyncClient, cast: Cast, hub: Hub, db: Db, bell: Bell):
+    asked = asyncio.create_task(client.post("/v1/events?wait=true", json=event(), headers=cast.alice.headers))
+    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    while not await outbox.statuses():
+        await asyncio.sleep(0)
+
+    hub.close()
+    response = await asyncio.wait_for(asked, api.WAIT_SECONDS / 3)
+
+    assert response.status_code == 201
+    assert response.json()["waitTimedOut"] is True
 
 
 async def test_a_job_that_is_erased_is_not_waited_for(cast: Cast, bell: Bell, db: Db, hub: Hub):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -165,3 +166,35 @@ async def test_a_key_of_one_project_sets_no_budget(client: AsyncClient, cast: Ca
         assert (await client.put("/v1/budgets", json=body, headers=bound.headers)).status_code == 403
     assert (await client.delete("/v1/budgets?period=month&project=billing", headers=bound.headers)).status_code == 403
     assert [one["maxUsd"] for one in await listed(client, cast.alice)] == ["2.00"]
+
+
+async def test_a_budget_of_a_project_that_goes_at_the_same_time_neither_waits_for_it_nor_breaks(
+    client: AsyncClient, cast: Cast, db: Db
+):
+    project = str(cast.alice.project.id)
+    await put(client, cast.alice, period="day", projectId=project, maxTokens=10)
+    async with db.system() as conn:
+        # As erasing does it: the lanes, then the project, and with that its budgets.
+        await conn.execute(
+            "INSERT INTO generation_lanes (lane, team_id, project_id, held_for) VALUES (%s, %s, %s, 'budget')",
+            (project, cast.alice.team_id, project),
+        )
+    async with db.system() as conn:
+        await conn.execute("SELECT FROM generation_lanes WHERE lane = %s FOR UPDATE", (project,))
+        await conn.execute("SELECT FROM projects WHERE id = %s FOR UPDATE", (project,))
+        changing = asyncio.create_task(
+            client.put("/v1/budgets", json={"period": "day", "projectId": project, "maxTokens": 20}, headers=cast.alice.headers)
+        )
+        making = asyncio.create_task(
+            client.put("/v1/budgets", json={"period": "month", "projectId": project, "maxTokens": 20}, headers=cast.alice.headers)
+        )
+        await asyncio.sleep(0.3)
+        await conn.execute("DELETE FROM generation_lanes WHERE lane = %s", (project,))
+        await conn.execute("DELETE FROM budgets WHERE project_id = %s", (project,))
+        await conn.execute("DELETE FROM projects WHERE id = %s", (project,))
+
+    assert (await changing).status_code == 200
+    assert (await making).status_code == 404
+    assert (await making).json()["message"] == "There is no such project."
+    deadlocks = await rows(db, "SELECT deadlocks, 1 AS one FROM pg_stat_database WHERE datname = current_database()")
+    assert deadlocks[0]["deadlocks"] == 0

@@ -202,7 +202,7 @@ async def test_a_queue_that_is_behind_is_logged_with_its_teams(outbox: Outbox, d
         await say_when_behind(db, 300)
         await say_when_behind(db, 3600)
 
-    assert [(one["event"], one["teams"]) for one in logged] == [("queue.behind", ["blue"])]
+    assert [one["teams"] for one in logged if one["event"] == "queue.behind"] == [["blue"]]
 
 
 @pytest.mark.parametrize(("oldest", "allowed", "warns"), [(301, 300, True), (300, 300, False), (None, 300, False), (9e9, 0, False)])
@@ -238,7 +238,7 @@ async def test_a_job_is_counted_as_recovered_once_for_each_loss(client: httpx.As
         "SELECT details FROM observation_generation_job_events WHERE event_type = 'retry_scheduled' ORDER BY id"
     )
     assert details[0]["details"] == {"reason": "worker lost", "worker": f"test:{lost.worker_id}", "claim": 1}
-    assert details[1]["details"] == {"reason": "given back"}
+    assert details[1]["details"] == {"reason": "paused", "message": "The provider scripted is paused (quota_exhausted)."}
     assert (await info(client, cast.alice.key))["queue"]["recovered"] == 1
 
 

@@ -74,6 +74,17 @@ async def test_info_names_the_first_and_the_chain(client: httpx.AsyncClient, cas
     assert [one["provider"] for one in provider["pauses"]] == ["anthropic"]
 
 
+async def test_what_a_provider_said_is_for_the_operator(client: httpx.AsyncClient, cast: Cast, db: Db):
+    await pause(db, "offline")
+    _, admin = await mint(db, cast.alice.team_id, "admin", scopes=["admin"])
+
+    said = {key: (await told(client, key))["providers"][0]["pause"]["message"] for key in (cast.alice.key, admin)}
+    (in_info,) = (await told(client, admin, "/v1/info"))["provider"]["pauses"]
+
+    assert said == {cast.alice.key: "No credit.", admin: "offline gives nothing more for what was paid or agreed."}
+    assert in_info["message"] == said[admin]
+
+
 async def test_a_pause_that_is_over_is_none(client: httpx.AsyncClient, cast: Cast, db: Db):
     await pause(db, "offline", seconds=-1)
 

@@ -9,7 +9,7 @@ import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
-from cmserver.ops.budgets.model import usd
+from cmserver.base.money import usd
 from tests.conftest import Cast, bound_to
 from tests.make import Make
 from tests.rows import rows

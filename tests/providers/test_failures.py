@@ -279,6 +279,7 @@ def test_an_error_may_come_with_status_200(body: Body, kind: FailureKind | None)
         ({"retry-after": "2.5"}, 2.5),
         ({"retry-after": "-5"}, None),
         ({"retry-after": "99999999999"}, None),
+        ({"retry-after": "Fri, 31 Dec 99999999999 23:59:59 GMT"}, None),
         ({"retry-after": "Sun, 22 Nov 2026 11:00:00 GMT"}, 0),
         ({"retry-after": "Sun, 22 Nov 2026 12:00:30 GMT"}, 30),
         ({"retry-after-ms": "1500"}, 1.5),
@@ -288,6 +289,12 @@ def test_an_error_may_come_with_status_200(body: Body, kind: FailureKind | None)
 )
 def test_how_long_to_wait_is_read_from_the_headers(headers: Headers, seconds: float | None):
     assert retry_after(headers) == seconds
+
+
+def test_a_wait_ends_within_a_month_whatever_is_asked_for():
+    error = by_status("OpenAI", 429, "", {"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"})
+
+    assert error.retry_after_seconds == 31 * 86_400
 
 
 def test_the_header_is_believed_before_the_body():

@@ -19,7 +19,7 @@ def test_every_sign_has_its_row_in_the_order_in_which_they_are_looked_at():
 
     assert [row.split("`")[1] for row in rows] == [sign.kind.value for sign in SIGNS]
     assert rows[0].split("|")[1].strip() == "413"
-    assert [row.split("|")[1].strip() for row in rows[-2:]] == ["300 to 499", "any other"]
+    assert [row.split("|")[1].strip() for row in rows[-2:]] == ["400 to 499", "any other"]
 
 
 def test_no_cell_of_a_table_is_cut_by_what_stands_in_it():

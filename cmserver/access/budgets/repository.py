@@ -5,7 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 from uuid import UUID
 
+from psycopg import errors
+
 from cmserver.access.budgets.model import Budget, Period
+from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn, Query
 
 OWNS = {"budgets"}
@@ -63,9 +66,12 @@ async def put(
     max_usd: Decimal | None,
 ) -> Budget:
     """The budget of that team or project and period, as it is now; a new one has the id that is given."""
-    return await PUT.one(
-        conn, id=budget_id, team_id=team_id, project_id=project_id, period=period, max_tokens=max_tokens, max_usd=max_usd
-    )
+    try:
+        return await PUT.one(
+            conn, id=budget_id, team_id=team_id, project_id=project_id, period=period, max_tokens=max_tokens, max_usd=max_usd
+        )
+    except errors.ForeignKeyViolation as error:  # deleted since it was named
+        raise NotFound("There is no such project.") from error
 
 
 async def remove(conn: Conn, team_id: UUID, project_id: UUID | None, period: Period) -> UUID | None:

@@ -29,7 +29,7 @@ from cmserver.base.errors import (
     Unavailable,
 )
 from cmserver.base.redaction.clean import decode_json
-from cmserver.base.text import STORABLE_PATTERN, WHY_UNSTORABLE
+from cmserver.base.text import WHY_UNSTORABLE, in_words
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -140,7 +140,7 @@ def invalid(error: msgspec.ValidationError, *, at: str = "$") -> Invalid:
     """Msgspec's sentence as ours, with the field's path apart."""
     match = cast("re.Match[str]", _WHERE.match(str(error)))
     path = at + (match["path"] or "$")[1:]
-    what = WHY_UNSTORABLE if repr(STORABLE_PATTERN) in match["what"] else match["what"]
+    what = in_words(match["what"])
     if field := _FIELD.search(what):
         path, what = f"{path}.{field['name']}", _WITHOUT_NAME[field["how"]]
     return Invalid(f"{what} at {path}.", [Issue(path, what)])

@@ -1,7 +1,8 @@
 """Whether a team or project may still spend: asked right before each call, in the transaction that puts the call on record.
 
-Whoever asks holds the budgets until that transaction ends, and the calls of others that are under way count with their estimates.
-So a worker goes over a cap by one call at most: the one that was let in when there was little left.
+Whoever asks holds the budgets until that transaction ends, and the calls of others that are under way count with their estimates,
+or with what calls have taken so far where that is more. So a cap is passed by those calls at most that were let in when there was
+little left, one for each that a worker makes at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log: FilteringBoundLogger = structlog.get_logger(__name__)
 BUDGET = "budget"
 """What a lane is held for that waits for money (generation_lanes.held_for)."""
 _UNDER_WAY_SECONDS = 15.0
-"""How long to wait for calls that are thought to take what is left: an estimate is mostly too high."""
+"""How long to wait for calls that are thought to take what is left: some of it may be there when they have ended."""
 
 
 class Exhausted(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +44,8 @@ async def admit(conn: Conn, *, team_id: UUID, project_id: UUID) -> Exhausted | N
         return None
     # A statement of its own: it sees what those have written that were waited for.
     standings = await spending.standings(conn, team_id, project_id=project_id)
-    exhausted = [one for one in standings if one.state == "exhausted"]
-    under_way = await spending.under_way(conn, team_id) if exhausted else []
+    under_way = await spending.under_way(conn, team_id)
+    exhausted = [one for one in standings if one.expecting(under_way).state == "exhausted"]
     for_sure = [one for one in exhausted if one.without(under_way).state == "exhausted"]
     for one in for_sure:
         if not one.told_exhausted:

@@ -1,4 +1,4 @@
-"""Quota and a bad key stop a provider for everybody: one row in the database, not each job in turn."""
+"""Quota, a bad key, or that nobody reaches it stop a provider for everybody: one row in the database, not each job in turn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from cmserver.generation.model import Pause
 from cmserver.providers.model import ProviderError
 
 FIRST_PAUSE_SECONDS = 60.0
+FIRST_PAUSE_OUT_OF_REACH_SECONDS = 15.0
+"""A network comes back sooner than money."""
 
 
 async def active(conn: Conn, provider: str) -> Pause | None:
@@ -18,11 +20,14 @@ async def active(conn: Conn, provider: str) -> Pause | None:
 
 async def pause(conn: Conn, provider: str, error: ProviderError) -> tuple[Pause, bool]:
     """Stop calls of the provider for everybody; the pause, and whether it is new."""
+    first = FIRST_PAUSE_OUT_OF_REACH_SECONDS if error.out_of_reach else FIRST_PAUSE_SECONDS
+    seconds = error.retry_after_seconds or first
+    new = await repository.pause_provider(conn, provider, error.kind.value, str(error), seconds)
+    if new is not None:
+        return new, True
     known = await active(conn, provider)
-    if known is not None:
-        return known, False
-    seconds = error.retry_after_seconds or FIRST_PAUSE_SECONDS
-    return await repository.pause_provider(conn, provider, error.kind.value, str(error), seconds), True
+    assert known is not None, "the pause that was in the way is locked until we are done"
+    return known, False
 
 
 async def resume(conn: Conn, provider: str) -> bool:

@@ -13,6 +13,7 @@ from cmserver.providers.model import Completion, ProviderError
 
 OWNS = {"generation_runs", "provider_pauses"}
 
+# It is there when the connection broke just as it was written: whoever wrote it tries again.
 BEGIN_RUN = Query(
     int,
     """
@@ -20,18 +21,21 @@ BEGIN_RUN = Query(
                                  input_tokens, output_tokens, cost_usd)
     VALUES (%(id)s, %(team_id)s, %(project_id)s, %(lane)s, %(claim)s, %(kind)s, %(provider)s, %(model)s, %(job_ids)s, 'asked',
             %(input_tokens)s, %(output_tokens)s, %(cost_usd)s)
+    ON CONFLICT (id) DO NOTHING
     """,
 )
 
-# What is lost may still be heard of: its worker lives on, and knows what was paid.
+# What is lost may still be heard of: its worker lives on, and knows what was paid. What nobody has heard stays as it was thought.
 FINISH_RUN = Query(
     int,
     """
     UPDATE generation_runs
        SET status = %(status)s, model = coalesce(%(model)s, model),
            error_class = %(error_class)s, error_message = %(error_message)s, answer = %(answer)s,
-           input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s,
-           cache_read_tokens = %(cache_read_tokens)s, cache_write_tokens = %(cache_write_tokens)s, cost_usd = %(cost_usd)s,
+           input_tokens = CASE WHEN %(is_known)s THEN %(input_tokens)s ELSE input_tokens END,
+           output_tokens = CASE WHEN %(is_known)s THEN %(output_tokens)s ELSE output_tokens END,
+           cache_read_tokens = %(cache_read_tokens)s, cache_write_tokens = %(cache_write_tokens)s,
+           cost_usd = CASE WHEN %(is_known)s THEN %(cost_usd)s ELSE cost_usd END,
            latency_ms = %(latency_ms)s
      WHERE id = %(id)s AND status IN ('asked', 'lost')
     """,
@@ -65,6 +69,7 @@ END_RUN = Query(
     """,
 )
 
+# A pause that lasts is left alone: workers that are refused at the same time make one of it.
 PAUSE_PROVIDER = Query(
     Pause,
     """
@@ -74,6 +79,7 @@ PAUSE_PROVIDER = Query(
        SET reason = excluded.reason, message = excluded.message, times = p.times + 1,
            until_at = greatest(p.until_at, now() + make_interval(
                secs => greatest(%(seconds)s, least(%(seconds)s * 2 ^ least(p.times, 6), 3600))))
+     WHERE p.until_at <= now()
     RETURNING provider, reason, message, paused_at, until_at, extract(epoch FROM until_at - now())::float8 AS seconds_left
     """,
 )
@@ -129,7 +135,7 @@ async def finish_run(
     cost_usd: Decimal | None = None,
     error: ProviderError | None = None,
 ) -> None:
-    """How a call ended, and what it took. Without a completion nothing was paid, as far as is known."""
+    """How a call ended, and what it took. Without a completion nothing was paid, or what is `perhaps_paid` stays an estimate."""
     cost = completion or Completion(text="", model="")
     await FINISH_RUN.run(
         conn,
@@ -139,6 +145,7 @@ async def finish_run(
         error_class=error.kind.value if error else None,
         error_message=str(error)[:2000] if error else None,
         answer=completion and storable(completion.text),
+        is_known=completion is not None or error is None or not error.perhaps_paid,
         input_tokens=cost.input_tokens,
         output_tokens=cost.output_tokens,
         cache_read_tokens=cost.cache_read_tokens,
@@ -163,9 +170,9 @@ async def end_runs(
     await END_RUN.run(conn, run_ids=list(run_ids), status=status, error_class=error_class, error_message=error_message)
 
 
-async def pause_provider(conn: Conn, provider: str, reason: str, message: str, seconds: float) -> Pause:
-    """Stop calls for everybody; each pause in a row is twice as long, up to an hour."""
-    return await PAUSE_PROVIDER.one(conn, provider=provider, reason=reason, message=message, seconds=seconds)
+async def pause_provider(conn: Conn, provider: str, reason: str, message: str, seconds: float) -> Pause | None:
+    """Stop calls for everybody; each pause in a row is twice as long, up to an hour. None while an earlier one lasts."""
+    return await PAUSE_PROVIDER.first(conn, provider=provider, reason=reason, message=message, seconds=seconds)
 
 
 async def pauses(conn: Conn) -> list[Pause]:

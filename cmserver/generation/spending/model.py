@@ -47,6 +47,7 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
     """What the calls of a project that are under way are thought to take."""
 
     project_id: UUID
+    calls: int
     tokens: int
     cost_usd: Decimal
 
@@ -58,6 +59,8 @@ class Standing(Budget, frozen=True, kw_only=True):
     """The canonical id of its project."""
     spent_tokens: int
     spent_usd: Decimal
+    paid_calls: int
+    """Those with tokens that brought an answer, or may still."""
     resets_at: datetime
     seconds_left: float
     """Until then."""
@@ -80,6 +83,19 @@ class Standing(Budget, frozen=True, kw_only=True):
             self,
             spent_tokens=self.spent_tokens - sum(one.tokens for one in ours),
             spent_usd=self.spent_usd - sum(one.cost_usd for one in ours),
+        )
+
+    def expecting(self, calls: Iterable[UnderWay]) -> Standing:
+        """As if those calls took what others have taken on average, where that is more than they were thought to take."""
+        ours = [one for one in calls if self.project_id in (None, one.project_id)]
+        count, before = sum(one.calls for one in ours), self.without(ours)
+        others = self.paid_calls - count
+        if others <= 0:
+            return self
+        return msgspec.structs.replace(
+            self,
+            spent_tokens=max(self.spent_tokens, before.spent_tokens + before.spent_tokens * count // others),
+            spent_usd=max(self.spent_usd, before.spent_usd + before.spent_usd * count / others),
         )
 
     @property

@@ -55,7 +55,7 @@ STANDINGS = Query(
     Standing,
     """
     SELECT b.id, b.team_id, b.project_id, p.canonical_id AS project, b.period, b.max_tokens, b.max_usd, s.spent_tokens, s.spent_usd,
-           t.resets_at, extract(epoch FROM t.resets_at - now())::float8 AS seconds_left,
+           s.paid_calls, t.resets_at, extract(epoch FROM t.resets_at - now())::float8 AS seconds_left,
            coalesce(b.warned_at >= t.since, false) AS warned, coalesce(b.exhausted_at >= t.since, false) AS told_exhausted
       FROM budgets b
       LEFT JOIN projects p ON p.team_id = b.team_id AND p.id = b.project_id
@@ -65,7 +65,8 @@ STANDINGS = Query(
                   (date_trunc(b.period, now() AT TIME ZONE 'UTC') + ('1 ' || b.period)::interval) AT TIME ZONE 'UTC' AS resets_at) t
      CROSS JOIN LATERAL (
            SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint AS spent_tokens,
-                  coalesce(sum(cost_usd), 0) AS spent_usd
+                  coalesce(sum(cost_usd), 0) AS spent_usd,
+                  coalesce(sum(calls - failed_calls) FILTER (WHERE input_tokens + output_tokens > 0), 0)::bigint AS paid_calls
              FROM generation_spending
             WHERE team_id = %(team_id)s AND day >= t.first_day AND (b.project_id IS NULL OR project_id = b.project_id)) s
      WHERE b.team_id = %(team_id)s
@@ -79,7 +80,8 @@ STANDINGS = Query(
 UNDER_WAY = Query(
     UnderWay,
     """
-    SELECT project_id, sum(input_tokens + output_tokens)::bigint AS tokens, coalesce(sum(cost_usd), 0) AS cost_usd
+    SELECT project_id, count(*) AS calls, sum(input_tokens + output_tokens)::bigint AS tokens,
+           coalesce(sum(cost_usd), 0) AS cost_usd
       FROM generation_runs WHERE status = 'asked' AND team_id = %(team_id)s GROUP BY project_id
     """,
 )

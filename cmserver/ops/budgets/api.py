@@ -16,13 +16,13 @@ from cmserver.access.budgets.model import Change, Period
 from cmserver.access.model import Principal
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query, read
+from cmserver.base.money import Usd
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.generation import repository as outbox
 from cmserver.generation.bell import Bell
 from cmserver.generation.spending import repository as spending
 from cmserver.generation.spending.model import Standing
-from cmserver.ops.budgets.model import Usd
 from cmserver.ops.budgets.wire import BudgetOut, budget_out
 
 
@@ -89,12 +89,11 @@ async def put_budget(request: Request) -> Response:
 
     async def put(conn: Conn) -> tuple[Standing, bool]:
         budget, is_new = await manage.put(conn, who, asked.project_id, change)
-        await outbox.unhold_for_budget(conn, who.team_id)
         standings = await spending.standings(conn, who.team_id, project_id=budget.project_id)
         return next(one for one in standings if one.id == budget.id), is_new
 
     standing, is_new = await db(request).in_tenant(who.team_id, put)
-    _bell(request).ring()
+    await _go_on(request, who)
     return answer(OneBudgetOut(budget=budget_out(standing, who)), 201 if is_new else 200)
 
 
@@ -103,17 +102,15 @@ async def delete_budget(request: Request) -> Response:
     who = await caller(request, Principal)
     asked = query(request, WhichQuery)
 
-    async def remove(conn: Conn) -> None:
-        await manage.remove(conn, who, asked.project, asked.period)
-        await outbox.unhold_for_budget(conn, who.team_id)
-
-    await db(request).in_tenant(who.team_id, remove)
-    _bell(request).ring()
+    await db(request).in_tenant(who.team_id, lambda conn: manage.remove(conn, who, asked.project, asked.period))
+    await _go_on(request, who)
     return answer(DeletedOut(deleted=True))
 
 
-def _bell(request: Request) -> Bell:
-    return cast("Bell", request.app.state.bell)
+async def _go_on(request: Request, who: Principal) -> None:
+    """In a transaction of its own: whoever erases the project holds its lanes, and waits for its budgets."""
+    await db(request).in_tenant(who.team_id, lambda conn: outbox.unhold_for_budget(conn, who.team_id))
+    cast("Bell", request.app.state.bell).ring()
 
 
 routes = [

@@ -9,8 +9,8 @@ import msgspec
 from cmserver.access.budgets.model import Period
 from cmserver.access.model import Principal
 from cmserver.base.ids import epoch_ms
+from cmserver.base.money import usd
 from cmserver.generation.spending.model import Standing, State
-from cmserver.ops.budgets.model import usd
 
 
 class BudgetOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -47,7 +47,7 @@ class ResumedOut(msgspec.Struct, frozen=True, kw_only=True):
 
 async def get_providers(request: Request) -> Response:
     """Who generates observations, in the order in which they are asked, and who is paused."""
-    await caller(request, Principal)
+    who = await caller(request, Principal)
     async with db(request).system() as conn:
         paused = {one.provider: one for one in await calls.pauses(conn) if one.seconds_left > 0}
     models = {one.name: one.model for one in described(_settings(request))}
@@ -58,7 +58,7 @@ async def get_providers(request: Request) -> Response:
                     name=name,
                     model=models.get(name),
                     state="paused" if name in paused else "ready",
-                    pause=pause_out(paused[name]) if name in paused else None,
+                    pause=pause_out(paused[name], who) if name in paused else None,
                 )
                 for name in [*models, *(name for name in paused if name not in models)]
             ]

@@ -15,14 +15,21 @@ from cmserver.access.limits import repository as limits
 from cmserver.access.model import Principal
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query
+from cmserver.base.money import usd
+from cmserver.base.text import matching
 from cmserver.generation.spending import repository as spending
 from cmserver.generation.spending.model import Row
-from cmserver.ops.budgets.model import usd
 from cmserver.ops.budgets.wire import BudgetOut, budget_out
 
 _MOST_ROWS = 5_000
 
-By = Annotated[str, Meta(pattern=r"^(?:project|model|day)(?:,(?:project|model|day)){0,2}$")]
+By = Annotated[
+    str,
+    matching(
+        r"^(?:project|model|day)(?:,(?:project|model|day)){0,2}$",
+        "Expected project, model or day, or several of them with commas between",
+    ),
+]
 """Of `project`, `model` and `day` those to tell apart, separated by commas."""
 
 
@@ -79,7 +86,8 @@ class LimitsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class UsageOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The month so far (UTC), as it was about a second ago.
 
-    `budgets` are those of which 80 % or more are spent. `rows` are there when `by` or `days` was asked, the 5,000 first.
+    `budgets` are those of which 80 % or more are spent. `rows` are there when `by` or `days` was asked, the 5,000 first; whether
+    there are more says `rowsAreCapped`.
     """
 
     since: datetime
@@ -87,6 +95,7 @@ class UsageOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     limits: LimitsOut
     budgets: list[BudgetOut]
     rows: list[UsageRowOut] | UnsetType = UNSET
+    rows_are_capped: bool | UnsetType = UNSET
 
 
 async def get_usage(request: Request) -> Response:
@@ -113,7 +122,7 @@ async def get_usage(request: Request) -> Response:
                 by_project="project" in apart,
                 by_model="model" in apart,
                 by_day="day" in apart,
-                limit=_MOST_ROWS,
+                limit=_MOST_ROWS + 1,
             )
             if asked.by or asked.days
             else None
@@ -140,7 +149,8 @@ async def get_usage(request: Request) -> Response:
                 team_events_per_month=who.limits.team_events_per_month,
             ),
             budgets=[budget_out(one, who) for one in standings if one.state != "open"],
-            rows=UNSET if rows is None else [_row_out(row) for row in rows],
+            rows=UNSET if rows is None else [_row_out(row) for row in rows[:_MOST_ROWS]],
+            rows_are_capped=UNSET if rows is None else len(rows) > _MOST_ROWS,
         )
     )
 

@@ -11,7 +11,7 @@ import unicodedata
 
 from cmserver.providers.wording.cut import elided, excerpt, one_line
 
-FENCES = ("session", "project", "root", "requests", "request", "recorded", "event", "lastmessage")
+FENCES = ("session", "project", "root", "requests", "request", "recorded", "event", "earliersummary", "lastmessage")
 """The tags that a prompt puts around data."""
 ANSWERS = (
     "answer", "observation", "observations", "events", "eventid", "eventids", "type", "title", "subtitle", "narrative", "facts",

@@ -130,9 +130,10 @@ You take no part. You have no tools, you help with nothing; only a program reads
 - completed: what works or is different now, with names; nothing that was only planned
 - next_steps: what is open or was begun, from where the session stands
 - notes: what else one must know: risks, workarounds, what failed
-Draw on the requests, on what was recorded, and on the agent's last words; where these claim more than was recorded, say so. Write \
-something even if little happened; leave empty what there is nothing about. {length} Never copy passwords, keys or tokens; invent \
-nothing. Write in this language: {language}. Paths, code and names stay as they are.
+Draw on the requests, on what was recorded, and on the agent's last words; where these claim more than was recorded, say so. An \
+earlier summary is of the same session: bring it up to date, keep what still holds. Write something even if little happened; \
+leave empty what there is nothing about. {length} Never copy passwords, keys or tokens; invent nothing. Write in this language: \
+{language}. Paths, code and names stay as they are.
 
 # Answer
 {format}"""

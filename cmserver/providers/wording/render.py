@@ -14,7 +14,7 @@ from cmserver.providers.wording.tools import EVENT_CHARS, described
 
 CHARS_PER_TOKEN = 4
 USER_CHARS = 24_000
-"""What the moving part may hold besides the events' tokens: session, requests, what is recorded, last words, and the fences."""
+"""What the moving part may hold besides the events' tokens: the session, its requests, record and summary, last words, fences."""
 _PROJECT = 200
 _ROOT = 400
 _FIRST_REQUEST = 600
@@ -26,6 +26,7 @@ _RECORDED = 4_000
 _FACTS_LINE = 400
 _RECORDED_FOR_SUMMARY = 8_000
 _LAST_MESSAGE = 4_000
+_EARLIER_SUMMARY = 3_000
 _TAG = 12
 
 
@@ -105,6 +106,8 @@ def _event(event: PromptEvent, body: str) -> str:
 
 
 def _summarised(prompt: Prompt) -> Iterator[str]:
+    if prompt.earlier_summary:
+        yield f"<earlier_summary>\n{shown(prompt.earlier_summary, _EARLIER_SUMMARY)}\n</earlier_summary>"
     if prompt.last_message:
         yield f"<last_message>\n{shown(prompt.last_message, _LAST_MESSAGE)}\n</last_message>"
     yield f"The session had {prompt.events_in_session} events so far. Sum it up."
