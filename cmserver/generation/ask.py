@@ -79,7 +79,7 @@ class Caller:
 
     async def _begin(self, claim: Claim, run_id: UUID, provider: Provider, asked: Prompt, jobs: Sequence[HeldJob]) -> None:
         is_free = provider.name == "offline"
-        tokens = 0 if is_free else await asyncio.to_thread(estimate_tokens, asked)
+        tokens = 0 if is_free else estimate_tokens(asked)
         estimate = Completion(text="", model=provider.model, input_tokens=tokens, output_tokens=0 if is_free else _ANSWER_TOKENS)
         first = jobs[0]
 

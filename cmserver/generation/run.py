@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -86,6 +87,23 @@ class _Asking:
         else:
             return provider
         return None
+
+
+class _Changed(Mapping[UUID, Sequence[str]]):
+    """The files that each job's event changed, found out for those that an answer names."""
+
+    def __init__(self, jobs: Sequence[HeldJob]) -> None:
+        self._payloads = {job.id: job.payload for job in jobs}
+        self._root = prompt.root_of(jobs)
+
+    def __getitem__(self, job_id: UUID) -> Sequence[str]:
+        return changed_files(self._payloads[job_id], self._root)
+
+    def __iter__(self) -> Iterator[UUID]:
+        return iter(self._payloads)
+
+    def __len__(self) -> int:
+        return len(self._payloads)
 
 
 class Generator:
@@ -301,7 +319,7 @@ class Generator:
         return answered
 
     async def _read(self, jobs: list[HeldJob], stored: StoredAnswer) -> Parsed:
-        changed = {job.id: changed_files(job.payload, prompt.root_of(jobs)) for job in jobs}
+        changed = _Changed(jobs)
         try:
             if len(stored.answer) < _LARGE:
                 return parse(stored.answer, stored.job_ids, changed)

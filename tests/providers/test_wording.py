@@ -209,7 +209,10 @@ def test_200_tool_uses_of_2_kb_in_batches_of_20_stay_far_below_200_000_tokens():
     for batch in range(10):
         texts = [source[place * 100 : place * 100 + 2_000] for place in range(batch * 20, batch * 20 + 20)]
         events = [_two_kilobytes(place, text) for place, text in enumerate(texts)]
-        total += estimate_tokens(_prompt(*events, recorded=recorded, requests=["x" * 500] * 5))
+        prompt = _prompt(*events, recorded=recorded, requests=["x" * 500] * 5)
+        wording = render(prompt, "xml")
+        total += (sent := (len(wording.system) + len(wording.user)) // 4)
+        assert sent <= estimate_tokens(prompt) < sent * 2, "what is set aside for a call is not less than what it takes"
 
     assert total < 130_000
 

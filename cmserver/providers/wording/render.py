@@ -13,6 +13,7 @@ from cmserver.providers.wording.instructions import Form, instructions
 from cmserver.providers.wording.tools import EVENT_CHARS, described
 
 CHARS_PER_TOKEN = 4
+_STABLE_TOKENS = 750
 USER_CHARS = 24_000
 """What the moving part may hold besides the events' tokens: the session, its requests, record and summary, last words, fences."""
 _PROJECT = 200
@@ -47,9 +48,10 @@ def render(prompt: Prompt, form: Form) -> Wording:
 
 
 def estimate_tokens(prompt: Prompt) -> int:
-    """About how much a model is sent, at 4 characters a token."""
-    wording = render(prompt, "xml")
-    return (len(wording.system) + len(wording.user) + CHARS_PER_TOKEN - 1) // CHARS_PER_TOKEN
+    """About how much a model is sent, and rather more: what is not cut yet counts, up to the bounds. Far quicker than to word it."""
+    events = sum(min(len(msgspec.json.encode(event)), EVENT_CHARS) for event in prompt.events)
+    others = len(msgspec.json.encode(msgspec.structs.replace(prompt, events=[])))
+    return _STABLE_TOKENS + min(events // CHARS_PER_TOKEN, prompt.event_tokens) + min(others, USER_CHARS) // CHARS_PER_TOKEN
 
 
 def _session(prompt: Prompt) -> Iterator[str]:
