@@ -48,7 +48,7 @@ def render(prompt: Prompt, form: Form) -> Wording:
 
 
 def estimate_tokens(prompt: Prompt) -> int:
-    """About how much a model is sent, and rather more: what is not cut yet counts, up to the bounds. Far quicker than to word it."""
+    """About how much a model is sent, rather more: what is not cut yet counts up to its bounds. Much quicker than to word it."""
     events = sum(min(len(msgspec.json.encode(event)), EVENT_CHARS) for event in prompt.events)
     others = len(msgspec.json.encode(msgspec.structs.replace(prompt, events=[])))
     return _STABLE_TOKENS + min(events // CHARS_PER_TOKEN, prompt.event_tokens) + min(others, USER_CHARS) // CHARS_PER_TOKEN
