@@ -221,10 +221,9 @@ class Generator:
         provider = asking.whom(batch, jobs)
         if provider is None:
             return
-        asked = await self._prompt(jobs)
         try:
             with self._experience.trying(provider.name) if provider.name in asking.recovering else nullcontext():
-                answer = await self._caller.ask(batch.claim, jobs, provider, asked)
+                answer = await self._caller.ask(batch.claim, jobs, provider, await self._prompt(jobs))
         except BudgetExhaustedError as error:
             asking.exhausted = error.exhausted
             batch.hold_for_budget(error.exhausted, jobs)

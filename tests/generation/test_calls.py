@@ -226,16 +226,15 @@ async def test_one_call_finds_out_whether_a_provider_answers_again_and_its_answe
 
     provider = Scripted(reply)
     hand = await outbox.hand(provider)
-    first, *others = await hand.claim()
-    trying = asyncio.create_task(hand.generator.run(first))
+    running = {asyncio.create_task(hand.generator.run(claim)) for claim in await hand.claim()}
     await asked.wait()
-    for claim in others:
-        await hand.generator.run(claim)
+    while len(running) > 1:
+        _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     assert len(provider.prompts) == 1
     assert await outbox.value("SELECT count(*) FROM generation_lanes WHERE held_for = 'scripted' AND held_until > now()") == 2
 
     go_on.set()
-    await trying
+    await asyncio.wait(running)
     await hand.work()
 
     assert await outbox.statuses() == {"completed": 3}
