@@ -69,6 +69,7 @@ def test_the_wheel_holds_the_package_and_its_sql_and_nothing_else(wheel: Path):
         assert f"cmserver/_sql/migrations/{one.name}.sql" in names
     assert "cmserver/_sql/ops/retry_job.sql" in names
     assert "cmserver/providers/prices.toml" in names
+    assert "cmserver/generation/evaluate/sessions/01-cart-rounding.toml" in names
 
 
 def test_the_command_of_the_wheel_runs_without_a_checkout(server: subprocess.Popen[bytes], installed: Path, folder: Path):
