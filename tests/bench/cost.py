@@ -54,14 +54,13 @@ class Count(msgspec.Struct, kw_only=True):
 
 
 def run(world: World, scale: Scale) -> list[Figure]:
-    """A session in bursts and as it comes, and how the cost grows with its length."""
-    bursts = [_session(world, scale.session, _BURST) for _ in range(min(2, scale.rounds))]
-    singly = [_session(world, scale.session, 3)]
+    """A session in bursts and as it comes, and how the cost grows with its length. Once each: it comes out the same every time."""
+    bursts, few = _session(world, scale.session, _BURST), _session(world, scale.session, 3)
     short, long = _session(world, scale.session // 4, _BURST), _session(world, scale.session * 10, _BURST)
     per_use = (long.input_tokens / (scale.session * 10), short.input_tokens / (scale.session // 4))
     return [
         _figure(f"input tokens of {scale.session} tool uses in one session, in bursts", bursts),
-        _figure(f"input tokens of {scale.session} tool uses in one session, as they come", singly),
+        _figure(f"input tokens of {scale.session} tool uses in one session, as they come", few),
         Figure(
             name=f"input tokens a tool use, in a session of {scale.session * 10:,}",
             unit="tokens",
@@ -73,8 +72,7 @@ def run(world: World, scale: Scale) -> list[Figure]:
     ]
 
 
-def _figure(name: str, counts: list[Count]) -> Figure:
-    one = counts[0]
+def _figure(name: str, one: Count) -> Figure:
     shares = ", ".join(
         f"{one.prefix_tokens / one.input_tokens if one.prefix >= least else 0:.0%} where it must have {least:,} ({model})"
         for model, least in _CACHEABLE.items()
@@ -83,7 +81,7 @@ def _figure(name: str, counts: list[Count]) -> Figure:
         name=name,
         unit="tokens",
         yardstick="the events as they are stored",
-        pairs=[(count.input_tokens, count.stored_tokens) for count in counts],
+        pairs=[(one.input_tokens, one.stored_tokens)],
         aim=Aim(of="median", at_least=False, bound=_MOST),
         note=(
             f"{one.calls} calls; {one.summary_tokens:,.0f} of the tokens for the summary; {one.output_tokens:,.0f} output tokens; "

@@ -41,6 +41,8 @@ _CDATA = re.compile(r"<!\[CDATA\[((?:[^\]]++|\](?!\]>))*+)(?:\]\]>|\Z)")
 _CUT = re.compile(r"<\s*+/?\s*+([A-Za-z][\w-]*+)?(?P<rest>[\s/][^<>]*+)?")
 _LIKE_ATTRIBUTES = re.compile(r"\s*+/?\s*+(?:\Z|[A-Za-z_][\w:.-]*+\s*+(?:=|\Z))")
 _TEXTS = {"field", "item", "summary", "events", "reason"}
+TAGS_MOST = 30_000
+"""What comes behind so many is not read: the longest answer that a model gives has fewer."""
 _LOOK_AHEAD = 8
 _CUT_MOST = 300
 
@@ -79,6 +81,8 @@ def scan(text: str) -> Scanned:
     """Find the tags, pair them, and tell those that are quoted."""
     end = _whole(text)
     tags, comments = _found(text, end)
+    if len(tags) >= TAGS_MOST:
+        end = tags[-1].end
     _pair(text, tags)
     return Scanned(text, tags, comments, end)
 
@@ -129,7 +133,7 @@ def _whole(text: str) -> int:
 def _found(text: str, end: int) -> tuple[list[Tag], list[Comment]]:
     tags, comments = list[Tag](), list[Comment]()
     position, roots, inside, ends_of = 0, 0, "", dict[str, int]()
-    while (found := _MARKUP.search(text, position, end)) is not None:
+    while len(tags) < TAGS_MOST and (found := _MARKUP.search(text, position, end)) is not None:
         position = found.end()
         if found["comment"] or found["cdata"]:
             closing = "-->" if found["comment"] else "]]>"

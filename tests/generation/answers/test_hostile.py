@@ -133,6 +133,15 @@ def test_a_flood_of_observations_is_cut_and_the_rest_counted():
     assert parsed.dropped == 200
 
 
+def test_what_comes_behind_more_tags_than_any_answer_has_is_not_read():
+    one = f"<observation><title>Kept</title><facts>{'<fact>x</fact>' * 100}</facts></observation>"
+
+    parsed = parse(one * 200, JOBS)
+
+    assert 140 < len(parsed.observations) < 160
+    assert {observation.draft.title for observation in parsed.observations} == {"Kept"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_a_hostile_megabyte_takes_no_second_of_the_processor(name: str):
