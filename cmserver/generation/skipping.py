@@ -108,8 +108,8 @@ def _as_seen_from(root: str | None, path: str) -> str:
 def _glob(pattern: str) -> re.Pattern[str]:
     """As in a .gitignore: a name without a slash is at any depth, anything else begins at the root; a folder is all that is in it.
 
-    Ours, because what pathspec and the standard library make of `a*a*a*a*b` tries for ever: one team's rule would hold up everybody's
-    worker. (And `glob.translate` came with Python 3.13, and PurePath.match has no `**`.)
+    Ours, because what pathspec and the standard library make of `a*a*a*a*b` tries for ever: one team's rule would hold up
+    everybody's worker. (And `glob.translate` came with Python 3.13, and PurePath.match has no `**`.)
     """
     pattern = pattern.removesuffix("/")
     name = "/" not in pattern
