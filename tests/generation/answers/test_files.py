@@ -17,25 +17,25 @@ def use(name: str, given: object, response: object = None, **more: object) -> di
     return {"tool_name": name, "tool_input": given, "tool_response": response, **more}
 
 
-EDIT = {"file_path": "/work/src/a.py", "old_string": "x", "new_string": "y"}
+EDIT = {"file_path": "/code/src/a.py", "old_string": "x", "new_string": "y"}
 
 CHANGES: list[tuple[str, object, list[str]]] = [
     ("an edit", use("Edit", EDIT), ["src/a.py"]),
-    ("several edits", use("MultiEdit", {"file_path": "/work/a.py", "edits": [{"old_string": "x", "new_string": "y"}]}), ["a.py"]),
-    ("a file written", use("Write", {"file_path": "/work/a.py", "content": "x"}), ["a.py"]),
-    ("an empty file written", use("Write", {"file_path": "/work/pkg/__init__.py", "content": ""}), ["pkg/__init__.py"]),
-    ("a notebook", use("NotebookEdit", {"notebook_path": "/work/n.ipynb", "new_source": "x"}), ["n.ipynb"]),
+    ("several edits", use("MultiEdit", {"file_path": "/code/a.py", "edits": [{"old_string": "x", "new_string": "y"}]}), ["a.py"]),
+    ("a file written", use("Write", {"file_path": "/code/a.py", "content": "x"}), ["a.py"]),
+    ("an empty file written", use("Write", {"file_path": "/code/pkg/__init__.py", "content": ""}), ["pkg/__init__.py"]),
+    ("a notebook", use("NotebookEdit", {"notebook_path": "/code/n.ipynb", "new_source": "x"}), ["n.ipynb"]),
     ("a patch", use("apply_patch", {"input": PATCH}), ["src/a.py", "src/b.py", "c.py"]),
     ("a patch as text", use("apply_patch", PATCH), ["src/a.py", "src/b.py", "c.py"]),
     ("a patch in the shell", use("shell", {"command": ["apply_patch", PATCH]}), ["src/a.py", "src/b.py", "c.py"]),
-    ("gemini's replace", use("replace", {"file_path": "/work/a.py", "old_string": "x", "new_string": "y"}), ["a.py"]),
-    ("gemini's write_file", use("write_file", {"file_path": "/work/a.py", "content": "x"}), ["a.py"]),
-    ("a file server", use("mcp__filesystem__write_file", {"path": "/work/a.py", "content": "x"}), ["a.py"]),
-    ("the path in the response", use("Edit", {"old_string": "x", "new_string": "y"}, {"filePath": "/work/a.py"}), ["a.py"]),
-    ("input as text", use("Edit", '{"file_path": "/work/a.py", "old_string": "x", "new_string": "y"}'), ["a.py"]),
+    ("gemini's replace", use("replace", {"file_path": "/code/a.py", "old_string": "x", "new_string": "y"}), ["a.py"]),
+    ("gemini's write_file", use("write_file", {"file_path": "/code/a.py", "content": "x"}), ["a.py"]),
+    ("a file server", use("mcp__filesystem__write_file", {"path": "/code/a.py", "content": "x"}), ["a.py"]),
+    ("the path in the response", use("Edit", {"old_string": "x", "new_string": "y"}, {"filePath": "/code/a.py"}), ["a.py"]),
+    ("input as text", use("Edit", '{"file_path": "/code/a.py", "old_string": "x", "new_string": "y"}'), ["a.py"]),
     ("outside the folder", use("Edit", EDIT | {"file_path": "/etc/hosts"}), ["/etc/hosts"]),
     ("a folder that only begins alike", use("Edit", EDIT | {"file_path": "/workshop/a.py"}), ["/workshop/a.py"]),
-    ("only the file's name was kept", use("Edit", {"file_path": "/work/a.py"}), ["a.py"]),
+    ("only the file's name was kept", use("Edit", {"file_path": "/code/a.py"}), ["a.py"]),
     ("no difference", use("Edit", EDIT | {"new_string": "x"}), []),
     ("written by the shell", use("Bash", {"command": "cat > notes.md <<'E'\nhello\nE"}), ["notes.md"]),
     ("an edit that failed", use("Edit", EDIT, error="String not found"), []),
@@ -44,7 +44,7 @@ CHANGES: list[tuple[str, object, list[str]]] = [
     ("an edit whose response says so", use("Edit", EDIT, {"is_error": True}), []),
     ("an edit without success", use("Edit", EDIT, {"success": False}), []),
     ("an edit the user refused", use("Edit", EDIT, error="The user doesn't want to proceed"), []),
-    ("a read", use("Read", {"file_path": "/work/a.py"}), []),
+    ("a read", use("Read", {"file_path": "/code/a.py"}), []),
     ("a test run", use("Bash", {"command": "pytest -q"}), []),
     ("no path", use("Edit", {"old_string": "x", "new_string": "y"}), []),
     ("no tool", {"text": "hello"}, []),
@@ -55,11 +55,11 @@ CHANGES: list[tuple[str, object, list[str]]] = [
 
 @pytest.mark.parametrize(("payload", "files"), [pytest.param(payload, files, id=name) for name, payload, files in CHANGES])
 def test_the_files_that_an_event_changed(payload: object, files: list[str]):
-    assert changed_files(payload, "/work") == files
+    assert changed_files(payload, "/code") == files
 
 
 def test_without_a_folder_paths_stay_whole():
-    assert changed_files(use("Edit", EDIT), None) == ["/work/src/a.py"]
+    assert changed_files(use("Edit", EDIT), None) == ["/code/src/a.py"]
 
 
 def modified(answer: str, changed: dict[UUID, list[str]], jobs: list[UUID]) -> list[list[str]]:
@@ -86,14 +86,14 @@ def test_an_observation_that_names_no_event_of_several_has_only_its_own_files():
 
 def test_a_file_named_by_its_whole_path_is_the_one_that_was_changed():
     answer = (
-        '{"observations": [{"title": "A", "events": ["e1"], "files_read": ["/work/src/a.py", "/work/b.py"],'
-        ' "files_modified": ["/work/src/a.py", "lib/src/a.py"]}]}'
+        '{"observations": [{"title": "A", "events": ["e1"], "files_read": ["/code/src/a.py", "/code/b.py"],'
+        ' "files_modified": ["/code/src/a.py", "lib/src/a.py"]}]}'
     )
 
     (one,) = parse(answer, [E1], {E1: ["src/a.py"]}).observations
 
     assert one.draft.files_modified == ["src/a.py", "lib/src/a.py"]
-    assert one.draft.files_read == ["src/a.py", "/work/b.py"]
+    assert one.draft.files_read == ["src/a.py", "/code/b.py"]
 
 
 def test_files_alone_are_no_observation():
