@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from decimal import Decimal
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -28,11 +29,11 @@ def failing(kind: FailureKind, *, retry_after: float | None = None, out_of_reach
     return reply
 
 
-async def end_session(outbox: Outbox, cast: Cast, session_id: object) -> None:
-    rows = await outbox.rows("SELECT id FROM server_sessions WHERE id = %s", session_id)
+async def end_session(outbox: Outbox, cast: Cast, session_id: UUID | None) -> None:
+    assert session_id is not None
     await outbox.db.in_tenant(
         cast.alice.team_id,
-        lambda conn: sessions.end(conn, cast.alice.principal, rows[0]["id"], source_adapter="api", max_attempts=3),  # type: ignore[arg-type]
+        lambda conn: sessions.end(conn, cast.alice.principal, session_id, source_adapter="api", max_attempts=3),
     )
 
 

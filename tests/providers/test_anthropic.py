@@ -6,7 +6,6 @@ import gzip
 import json
 import socket
 import traceback
-from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import cast
@@ -21,12 +20,12 @@ from cmserver.providers.registry import load
 from cmserver.providers.wording.render import render
 from cmserver.providers.wording.schema import SCHEMAS
 from tests.providers.fake import anthropic as said
-from tests.providers.fake.server import FakeProvider, Reply, fake_provider, json_reply
+from tests.providers.fake.answers import ANSWER, SUMMARY
+from tests.providers.fake.server import FakeProvider, Reply, json_reply
 
 KEY = "sk-ant-api03-" + "q" * 40
 GATEWAYS_KEY = "looks/like*nothing"
 SECRET = "the-payload-nobody-may-quote"
-ANSWER = '{"observations": [], "skipped": [{"event": "e1", "reason": "routine"}]}'
 PROMPT = Prompt(
     kind="observations",
     project="orders",
@@ -35,13 +34,6 @@ PROMPT = Prompt(
         for n in range(1, 5)
     ],
 )
-SUMMARY = Prompt(kind="summary", project="orders", requests=["Add a discount"], last_message="Done.")
-
-
-@pytest.fixture
-async def fake() -> AsyncGenerator[FakeProvider]:
-    async with fake_provider() as fake:
-        yield fake
 
 
 def provider(fake: FakeProvider, **given: object) -> Provider:

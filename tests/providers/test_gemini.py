@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncGenerator
 
 import msgspec
 import pytest
 
 from cmserver.base.errors import Invalid
-from cmserver.providers.model import Completion, FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
+from cmserver.providers.model import Completion, FailureKind, Given, Prompt, Provider, ProviderError
 from cmserver.providers.registry import load
 from cmserver.providers.wording.render import render
 from cmserver.providers.wording.schema import SCHEMAS
 from tests.providers.fake import gemini as said
-from tests.providers.fake.server import FakeProvider, Reply, fake_provider, json_reply
+from tests.providers.fake.answers import ANSWER, PROMPT, SUMMARY, XML
+from tests.providers.fake.server import FakeProvider, Reply, json_reply
 
 KEY = "AIzaSy" + "q" * 33
-ANSWER = '{"observations": [], "skipped": [{"event": "e1", "reason": "routine"}]}'
-XML = '<skip event="e1" reason="routine"/>'
-PROMPT = Prompt(
-    kind="observations",
-    project="orders",
-    events=[PromptEvent(tag=f"e{n}", event_type="tool_use", occurred_at_epoch=n, tool_name="Bash") for n in range(1, 5)],
-)
-SUMMARY = Prompt(kind="summary", project="orders", requests=["Add a discount"], last_message="Done.")
 NO_LEVEL = "Thinking level is not supported for this model."
-
-
-@pytest.fixture
-async def fake() -> AsyncGenerator[FakeProvider]:
-    async with fake_provider() as fake:
-        yield fake
 
 
 def provider(fake: FakeProvider, **given: object) -> Provider:

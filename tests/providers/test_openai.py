@@ -6,38 +6,24 @@ import asyncio
 import gzip
 import json
 import socket
-from collections.abc import AsyncGenerator
 from decimal import Decimal
 
 import msgspec
 import pytest
 
 from cmserver.base.errors import Invalid
-from cmserver.providers.model import ANSWER_MOST_BYTES, Completion, FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
+from cmserver.providers.model import ANSWER_MOST_BYTES, Completion, FailureKind, Given, Prompt, Provider, ProviderError
 from cmserver.providers.openai import PRESETS
 from cmserver.providers.registry import load
 from cmserver.providers.wording.render import render
 from cmserver.providers.wording.schema import SCHEMAS
 from tests.providers.fake import openai as said
-from tests.providers.fake.server import FakeProvider, Reply, fake_provider, json_reply
+from tests.providers.fake.answers import ANSWER, PROMPT, SUMMARY, XML
+from tests.providers.fake.server import FakeProvider, Reply, json_reply
 
 KEY = "sk-proj-" + "q" * 40
-ANSWER = '{"observations": [], "skipped": [{"event": "e1", "reason": "routine"}]}'
-XML = '<skip event="e1" reason="routine"/>'
-PROMPT = Prompt(
-    kind="observations",
-    project="orders",
-    events=[PromptEvent(tag=f"e{n}", event_type="tool_use", occurred_at_epoch=n, tool_name="Bash") for n in range(1, 5)],
-)
-SUMMARY = Prompt(kind="summary", project="orders", requests=["Add a discount"], last_message="Done.")
 NO_SCHEMA = "This response_format type is unavailable now"
 NO_MAX_TOKENS = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-
-
-@pytest.fixture
-async def fake() -> AsyncGenerator[FakeProvider]:
-    async with fake_provider() as fake:
-        yield fake
 
 
 def provider(fake: FakeProvider, **given: object) -> Provider:
@@ -52,7 +38,7 @@ def provider(fake: FakeProvider, **given: object) -> Provider:
 
 
 def ok(content: object = ANSWER, **further: object) -> Reply:
-    return json_reply(said.completion(said.message(content, **further)))  # type: ignore[arg-type]
+    return json_reply(said.completion({**said.message(content), **further}))
 
 
 async def failure(one: Provider, prompt: Prompt = PROMPT) -> ProviderError:
@@ -196,7 +182,7 @@ async def test_tokens_do_not_overlap(fake: FakeProvider):
     ids=["paid", "free", "with-a-key-of-ones-own", "not-twice"],
 )
 async def test_openrouter_says_what_it_cost(fake: FakeProvider, further: dict[str, object], cost: Decimal):
-    fake.replies = [json_reply(said.completion(said.message(ANSWER), used=said.usage(**further)))]  # type: ignore[arg-type]
+    fake.replies = [json_reply(said.completion(said.message(ANSWER), used={**said.usage(), **further}))]
 
     completion = await provider(fake, name="openrouter").complete(PROMPT)
 

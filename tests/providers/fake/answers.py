@@ -7,7 +7,18 @@ import re
 from typing import Literal
 from xml.sax.saxutils import escape
 
-SUMMARY = {
+from cmserver.providers.model import Prompt, PromptEvent
+
+ANSWER = '{"observations": [], "skipped": [{"event": "e1", "reason": "routine"}]}'
+XML = '<skip event="e1" reason="routine"/>'
+PROMPT = Prompt(
+    kind="observations",
+    project="orders",
+    events=[PromptEvent(tag=f"e{n}", event_type="tool_use", occurred_at_epoch=n, tool_name="Bash") for n in range(1, 5)],
+)
+SUMMARY = Prompt(kind="summary", project="orders", requests=["Add a discount"], last_message="Done.")
+"""Two requests, and the shortest answers to the first."""
+_SUMMED_UP = {
     "request": "What the user asked for",
     "investigated": "What was looked at",
     "learned": "What was found",
@@ -38,7 +49,7 @@ def _is_kept(tag: str) -> bool:
 
 def _in_json(tags: list[str]) -> str:
     if not tags:
-        return json.dumps({"summary": SUMMARY})
+        return json.dumps({"summary": _SUMMED_UP})
     observations = [
         {
             "events": [tag],
@@ -60,7 +71,7 @@ def _in_json(tags: list[str]) -> str:
 
 def _in_xml(tags: list[str]) -> str:
     if not tags:
-        return f"<summary>{''.join(f'<{name}>{escape(words)}</{name}>' for name, words in SUMMARY.items())}</summary>"
+        return f"<summary>{''.join(f'<{name}>{escape(words)}</{name}>' for name, words in _SUMMED_UP.items())}</summary>"
     return "\n".join(
         f'<observation events="{tag}"><type>change</type><title>What {tag} did</title>'
         f"<narrative>The event {tag} changed something.</narrative><facts><fact>{tag} happened</fact></facts></observation>"

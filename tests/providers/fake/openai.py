@@ -48,9 +48,9 @@ def error(
     return {"error": {"message": words, "type": kind, "param": param, "code": code}}
 
 
-def refused(words: str, *, status: int = 400, **named: str | None) -> Reply:
+def refused(words: str, *, status: int = 400, code: str | None = None, param: str | None = None) -> Reply:
     """A request that is found wrong in itself."""
-    return json_reply(error(words, **named), status=status)  # type: ignore[arg-type]
+    return json_reply(error(words, code=code, param=param), status=status)
 
 
 def routed_error(code: int, words: str, **metadata: object) -> dict[str, object]:
