@@ -22,6 +22,7 @@ from anthropic.types import OutputConfigParam
 from cmserver.base.errors import Invalid
 from cmserver.providers import failures
 from cmserver.providers.model import ANSWER_MOST_BYTES, Completion, FailureKind, Given, Prompt, ProviderError
+from cmserver.providers.posting import checked_key
 from cmserver.providers.wording.render import render
 from cmserver.providers.wording.schema import SCHEMAS
 
@@ -157,10 +158,7 @@ class Anthropic:
                 FailureKind.CONTEXT_TOO_LONG, f"{_WHO}'s {self._model} ran out of its context window.", completion=completion
             )
         if not text.strip():
-            why = "it used up CMSERVER_ANSWER_MAX_TOKENS before" if completion.truncated else "it stopped without writing any"
-            raise ProviderError(
-                FailureKind.UNUSABLE_ANSWER, f"{_WHO}'s {self._model} answered no text: {why}.", completion=completion
-            )
+            raise failures.nothing_said(_WHO, completion)
         return completion
 
     def _by_status(self, error: APIStatusError) -> ProviderError:
@@ -215,11 +213,9 @@ def _by_connection(error: APIConnectionError) -> ProviderError:
 
 def make(given: Given) -> Anthropic:
     """It needs a key."""
-    key = (given.api_key or "").strip()
+    key = checked_key(given.api_key, "ANTHROPIC_API_KEY")
     if not key:
         raise Invalid("The provider anthropic needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_API_KEY_FILE to the file it is in.")
-    if not re.fullmatch(r"[!-~]+", key):
-        raise Invalid("ANTHROPIC_API_KEY has characters that no key has: was more copied than the key?")
     try:
         return Anthropic(given, key)
     except (httpx2.InvalidURL, ValueError) as error:
