@@ -225,7 +225,11 @@ async def test_a_refusal_is_kept_with_what_it_cost(fake: FakeProvider, body: dic
         pytest.param(said.message(), "answered with nothing", id="nothing"),
         pytest.param(said.message(said.thinking()), "answered with nothing", id="thinking only"),
         pytest.param(said.message(said.text(" \n")), "answered with nothing", id="white space"),
-        pytest.param(said.max_tokens(said.thinking()), "before it said anything: let CMSERVER_ANSWER_MAX_TOKENS be more", id="thinking to the end"),
+        pytest.param(
+            said.max_tokens(said.thinking()),
+            "before it said anything: let CMSERVER_ANSWER_MAX_TOKENS be more",
+            id="thinking to the end",
+        ),
     ],
 )
 async def test_an_answer_without_text_cannot_be_used_but_was_paid(fake: FakeProvider, body: dict[str, object], words: str):
