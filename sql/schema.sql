@@ -452,6 +452,55 @@ COMMENT ON COLUMN public.budgets.warned_at IS 'When it was last said that 80 % a
 
 COMMENT ON COLUMN public.budgets.exhausted_at IS 'When it was last said that all is spent: once a period. NULL again when the budget is changed.';
 
+-- Name: context_injections; Type: TABLE
+
+CREATE TABLE public.context_injections (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    server_session_id uuid,
+    reason text NOT NULL,
+    platform_source text,
+    numbers bigint[] NOT NULL,
+    summary_numbers bigint[] NOT NULL,
+    left_out bigint[] NOT NULL,
+    left_out_count integer NOT NULL,
+    tokens integer NOT NULL,
+    budget_tokens integer NOT NULL,
+    chars integer NOT NULL,
+    details jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT context_injections_budget_tokens_check CHECK ((budget_tokens >= 0)),
+    CONSTRAINT context_injections_chars_check CHECK ((chars >= 0)),
+    CONSTRAINT context_injections_left_out_count_check CHECK ((left_out_count >= 0)),
+    CONSTRAINT context_injections_reason_check CHECK ((reason = ANY (ARRAY['startup'::text, 'resume'::text, 'clear'::text, 'compact'::text, 'fork'::text, 'prompt'::text, 'file'::text, 'asked'::text]))),
+    CONSTRAINT context_injections_tokens_check CHECK ((tokens >= 0))
+);
+
+-- Name: TABLE context_injections; Type: COMMENT
+
+COMMENT ON TABLE public.context_injections IS 'Receipts: what of the memory was shown to which session, why, and how many tokens it cost. Never the text itself.';
+
+-- Name: COLUMN context_injections.reason; Type: COMMENT
+
+COMMENT ON COLUMN public.context_injections.reason IS 'How the session started (startup, resume, clear, compact, fork), a prompt, a file that was opened, or asked: by a person or a program, for no session.';
+
+-- Name: COLUMN context_injections.numbers; Type: COMMENT
+
+COMMENT ON COLUMN public.context_injections.numbers IS 'The observations that were shown, in the order of the text.';
+
+-- Name: COLUMN context_injections.summary_numbers; Type: COMMENT
+
+COMMENT ON COLUMN public.context_injections.summary_numbers IS 'Those of them that are summaries.';
+
+-- Name: COLUMN context_injections.left_out; Type: COMMENT
+
+COMMENT ON COLUMN public.context_injections.left_out IS 'The most useful of those that had no room, at most 100.';
+
+-- Name: COLUMN context_injections.details; Type: COMMENT
+
+COMMENT ON COLUMN public.context_injections.details IS 'How useful each line was judged and by what, for cmserver context --explain. Numbers and words of ours, never a text of an observation.';
+
 -- Name: observation_generation_jobs; Type: TABLE
 
 CREATE TABLE public.observation_generation_jobs (
@@ -1220,6 +1269,11 @@ ALTER TABLE ONLY public.budgets
 ALTER TABLE ONLY public.budgets
     ADD CONSTRAINT budgets_team_id_project_id_period_key UNIQUE NULLS NOT DISTINCT (team_id, project_id, period);
 
+-- Name: context_injections context_injections_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.context_injections
+    ADD CONSTRAINT context_injections_pkey PRIMARY KEY (id);
+
 -- Name: generation_lanes generation_lanes_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.generation_lanes
@@ -1408,6 +1462,14 @@ CREATE INDEX audit_log_seldom ON public.audit_log USING btree (team_id, action, 
 
 CREATE INDEX audit_log_team ON public.audit_log USING btree (team_id, id);
 
+-- Name: context_injections_project; Type: INDEX
+
+CREATE INDEX context_injections_project ON public.context_injections USING btree (project_id, created_at, id) WHERE (created_at > '-infinity'::timestamp with time zone);
+
+-- Name: context_injections_session; Type: INDEX
+
+CREATE INDEX context_injections_session ON public.context_injections USING btree (server_session_id, created_at, id) WHERE ((server_session_id IS NOT NULL) AND (created_at > '-infinity'::timestamp with time zone));
+
 -- Name: generation_lanes_due; Type: INDEX
 
 CREATE INDEX generation_lanes_due ON public.generation_lanes USING btree (due_at) WHERE ((worker_id IS NULL) AND (due_at IS NOT NULL));
@@ -1536,6 +1598,10 @@ CREATE INDEX server_sessions_open ON public.server_sessions USING btree (team_id
 
 CREATE INDEX server_sessions_project ON public.server_sessions USING btree (project_id, started_at);
 
+-- Name: server_sessions_said; Type: INDEX
+
+CREATE INDEX server_sessions_said ON public.server_sessions USING btree (team_id, content_session_id) WHERE (content_session_id IS NOT NULL);
+
 -- Name: server_sessions_team; Type: INDEX
 
 CREATE INDEX server_sessions_team ON public.server_sessions USING btree (team_id, started_at, id) WHERE (started_at > '-infinity'::timestamp with time zone);
@@ -1605,6 +1671,21 @@ ALTER TABLE ONLY public.budgets
 
 ALTER TABLE ONLY public.budgets
     ADD CONSTRAINT budgets_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: context_injections context_injections_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.context_injections
+    ADD CONSTRAINT context_injections_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: context_injections context_injections_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.context_injections
+    ADD CONSTRAINT context_injections_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE;
+
+-- Name: context_injections context_injections_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.context_injections
+    ADD CONSTRAINT context_injections_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
 -- Name: generation_runs generation_runs_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -1727,6 +1808,10 @@ ALTER TABLE public.audit_log ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.budgets ENABLE ROW LEVEL SECURITY;
 
+-- Name: context_injections; Type: ROW SECURITY
+
+ALTER TABLE public.context_injections ENABLE ROW LEVEL SECURITY;
+
 -- Name: generation_lanes; Type: ROW SECURITY
 
 ALTER TABLE public.generation_lanes ENABLE ROW LEVEL SECURITY;
@@ -1794,6 +1879,10 @@ CREATE POLICY team ON public.audit_log USING ((team_id = (NULLIF(current_setting
 -- Name: budgets team; Type: POLICY
 
 CREATE POLICY team ON public.budgets USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: context_injections team; Type: POLICY
+
+CREATE POLICY team ON public.context_injections USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: generation_lanes team; Type: POLICY
 
@@ -1886,6 +1975,10 @@ GRANT SELECT,INSERT ON TABLE public.audit_log TO cmserver_tenant;
 -- Name: TABLE budgets; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.budgets TO cmserver_tenant;
+
+-- Name: TABLE context_injections; Type: ACL
+
+GRANT SELECT,INSERT,DELETE ON TABLE public.context_injections TO cmserver_tenant;
 
 -- Name: TABLE observation_generation_jobs; Type: ACL
 

@@ -8,13 +8,14 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Issue, NotFound
+from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, batch, body, caller, convert, db, query
+from cmserver.base.http.wire import answer, batch, body, caller, convert, db, query, wants_text
 from cmserver.base.paging import Limit
 from cmserver.base.redaction.clean import decode_json
 from cmserver.base.text import Key
@@ -31,6 +32,7 @@ from cmserver.observations.model import (
     ObservationType,
     Scope,
 )
+from cmserver.observations.plain import whole
 from cmserver.observations.tidy import tidy, tidy_correction
 from cmserver.observations.wire import DeletedOut, ObservationOut, observation_out, source_out
 from cmserver.observations.write import correct, delete, write
@@ -134,10 +136,12 @@ async def get_observations(request: Request) -> Response:
 
 
 async def get_observation(request: Request) -> Response:
-    """One observation, by id or number, with its sources."""
+    """One observation, by id or number, with its sources; who accepts only text/plain gets it as an agent reads it."""
     who = await caller(request, Principal)
     async with db(request).tenant(who.team_id) as conn:
         one, sources = await read.one(conn, who, str(request.path_params["id"]))
+    if wants_text(request):
+        return PlainTextResponse(whole(one))
     return answer(OneOut(observation=observation_out(one, sources=[source_out(source) for source in sources])))
 
 
@@ -219,6 +223,8 @@ def _field_max_chars(request: Request) -> int:
     return cast("int", request.app.state.field_max_chars)
 
 
+_WHOLE = operation.Text("text/plain", "As an agent reads it, when only text/plain is accepted.")
+
 routes = [
     Operation("GET", "/v1/observations", get_observations, scope="observations:read", query=ListQuery, answers={200: ListOut}),
     Operation("POST", "/v1/observations", post_observation, scope="observations:write", body=ObservationIn, answers={201: OneOut}),
@@ -230,7 +236,7 @@ routes = [
         body=Annotated[list[ObservationIn], Meta(min_length=1, max_length=BATCH_MOST)],
         answers={201: ManyOut},
     ),
-    Operation("GET", "/v1/observations/{id}", get_observation, scope="observations:read", answers={200: OneOut}),
+    Operation("GET", "/v1/observations/{id}", get_observation, scope="observations:read", answers={200: (OneOut, _WHOLE)}),
     Operation(
         "PATCH",
         "/v1/observations/{id}",

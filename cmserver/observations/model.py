@@ -85,6 +85,14 @@ class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope = "project"
 
 
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many there are, summaries apart, and since when."""
+
+    observations: int
+    summaries: int
+    first_at: datetime | None
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where an observation stands among those of its project, by age."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -21,6 +22,13 @@ from cmserver.sessions import repository as sessions
 NO_SUCH = "There is no such observation."
 
 _NUMBER = re.compile(r"#?([0-9]{1,18})")
+
+
+class Numbered(Protocol):
+    """An observation, or what is shown of one."""
+
+    @property
+    def number(self) -> int: ...
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +103,7 @@ async def of_event(conn: Conn, principal: Principal, project_id: UUID, event_id:
     return [(each, links[each.id]) for each in found if each.id in links]
 
 
-async def served(conn: Conn, principal: Principal, project_id: UUID | None, via: str, observations: Sequence[Observation]) -> None:
+async def served(conn: Conn, principal: Principal, project_id: UUID | None, via: str, observations: Sequence[Numbered]) -> None:
     """Note which observations somebody was given. `project_id` is None when they may be of any project of the team."""
     if not observations:
         return

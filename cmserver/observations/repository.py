@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.observations.model import Drawn, EventLink, NewObservation, NewSource, Observation, ObservationSource, Stored
+from cmserver.observations.model import Counts, Drawn, EventLink, NewObservation, NewSource, Observation, ObservationSource, Stored
 
 OWNS = {"observations", "observation_sources", "observation_counters"}
 
@@ -233,6 +233,68 @@ LAST_SUMMARY = Query(
     """,
 )
 
+BY_NUMBERS = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations
+     WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+# Oldest first: what followed upon a place.
+AFTER = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations
+     WHERE team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND (created_at, id) > (%(after)s::timestamptz, %(after_id)s::uuid)
+     ORDER BY created_at, id
+     LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+# By offset, as clients of claude-mem turn pages. What was recorded without a session, or without a word of whose it is, counts as
+# Claude's, as it does there.
+LISTED = Query(
+    Observation,
+    """
+    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
+           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
+           created_by_job_id, created_at, updated_at
+      FROM observations o
+     WHERE team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND (kind = 'summary') = %(summaries)s::boolean
+       AND (%(platform)s::text IS NULL
+            OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
+                                 WHERE s.id = o.server_session_id AND s.team_id = o.team_id), 'claude'), %(platform)s::text) > 0)
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s OFFSET %(offset)s
+    """,
+    prepare=False,
+)
+
+COUNTS = Query(
+    Counts,
+    """
+    SELECT count(*) FILTER (WHERE kind <> 'summary') AS observations, count(*) FILTER (WHERE kind = 'summary') AS summaries,
+           min(created_at) AS first_at
+      FROM observations
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
 
 async def take_numbers(conn: Conn, team_id: UUID, count: int) -> range:
     """The next `count` numbers of the team. Locks the team's counter: nothing slow may follow."""
@@ -364,3 +426,28 @@ async def last_summary(conn: Conn, team_id: UUID, project_id: UUID, session_id: 
 
 async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) -> list[ObservationSource]:
     return await SOURCES.all(conn, team_id=team_id, observation_ids=list(observation_ids))
+
+
+async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int], *, project_id: UUID | None = None) -> list[Observation]:
+    """Those of them that exist, in the project where one is given; in no order."""
+    return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers), project_id=project_id)
+
+
+async def after(
+    conn: Conn, team_id: UUID, *, project_id: UUID | None, after: datetime, after_id: UUID, limit: int
+) -> list[Observation]:
+    """What followed upon that place, oldest first; of the whole team without a project."""
+    return await AFTER.all(conn, team_id=team_id, project_id=project_id, after=after, after_id=after_id, limit=limit)
+
+
+async def listed(
+    conn: Conn, team_id: UUID, *, project_id: UUID | None, summaries: bool, platform: str | None, limit: int, offset: int
+) -> list[Observation]:
+    """Newest first: only summaries, or all but them. `platform` is part of the name of the agent whose session it was."""
+    return await LISTED.all(
+        conn, team_id=team_id, project_id=project_id, summaries=summaries, platform=platform, limit=limit, offset=offset
+    )
+
+
+async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> Counts:
+    return await COUNTS.one(conn, team_id=team_id, project_id=project_id)

@@ -1,113 +1,163 @@
-"""What a new session is told about its project: an index of its newest observations, from which it can fetch more."""
+"""What a session is told about its project when it starts: an index, from which it can fetch more, and a receipt for it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import groupby
+from uuid import UUID
 
 from cmserver.access.model import Principal, Project
+from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
-from cmserver.observations import repository as observations
-from cmserver.observations.model import Observation, estimate_tokens
+from cmserver.observations.model import estimate_tokens
 from cmserver.observations.read import served
 from cmserver.observations.wire import kind_shown
-from cmserver.recall.model import Context
+from cmserver.recall.index import repository
+from cmserver.recall.index.compose import Composed, Material, compose
+from cmserver.recall.index.layout import Occasional, empty_text, title_shown
+from cmserver.recall.index.model import Judged, LeftOut, Row
+from cmserver.recall.model import Context, Entry, Index, Occasion, Shape
+from cmserver.recall.receipts import repository as receipts
+from cmserver.recall.receipts.model import NewReceipt
 
-MOST_CHARS = 9_500
-"""Coding agents cut what a hook says at 10,000 characters, down to a short preview."""
-
-_TITLE_CHARS = 160
-_FIELD_CHARS = 700
-_FIELDS = {
-    "request": "Request",
-    "investigated": "Investigated",
-    "learned": "Learned",
-    "completed": "Completed",
-    "next_steps": "Next steps",
-    "notes": "Notes",
-}
+# How many rows of each kind are looked at, and for how many files: none of it grows with the project.
+_NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES = 300, 100, 50, 100, 40, 20
+_LEFT_OUT = 100
 
 
-async def context(conn: Conn, principal: Principal, project: Project, limit: int) -> Context:
-    """The newest `limit` observations of the project or shared with its team, and its newest summary where that is older."""
-    own = await observations.newest(conn, principal.team_id, project_id=project.id, limit=limit)
-    shared = await observations.newest_shared(conn, principal.team_id, project_id=project.id, limit=limit)
-    newest = sorted([*own, *shared], key=lambda one: (one.created_at, one.id), reverse=True)[:limit]
-    if not any(one.kind == "summary" for one in newest):
-        newest += await observations.newest(conn, principal.team_id, project_id=project.id, limit=1, kind="summary")
-    await served(conn, principal, project.id, "context", newest)
-    text = index_text(project.name, newest, datetime.now(UTC))
-    return Context(text=text, observations=newest, tokens=estimate_tokens(text))
+async def context(conn: Conn, principal: Principal, project: Project, occasion: Occasion, shape: Shape) -> Context:
+    """The index for that occasion. Its text is empty when there is nothing that the session should hear.
 
-
-def index_text(project_name: str, observations: Sequence[Observation], now: datetime) -> str:
-    """The index, in the time zone of `now`, never longer than MOST_CHARS: the oldest lines go first.
-
-    It is a chronicle, oldest first: a model reads causes before effects, and what happened last, with the newest summary, stands
-    nearest to the prompt that follows.
+    A receipt is written when it is told to a session.
     """
-    name = _one_line(project_name, 100)
-    if not observations:
-        return (
-            f"Memory of {name}: nothing has been recorded yet.\n"
-            "Observations will be listed here once an agent whose hooks send its events has worked on the project.\n"
-        )
-    chronicle = sorted(observations, key=lambda one: (one.created_at, one.number))
-    summary = next((one for one in reversed(chronicle) if one.kind == "summary"), None)
-    lines = [one for one in chronicle if one is not summary]
-    left_out = 0
-    while len(text := _text(name, lines[left_out:], left_out, summary, chronicle[-1], now)) > MOST_CHARS and left_out < len(lines):
-        left_out += 1
-    return text
+    about = Occasional(project_name=project.name, reason=occasion.reason, reader=occasion.reader, now=datetime.now(UTC))
+    material = await _gather(conn, principal.team_id, project.id, occasion, shape)
+    if material is None:
+        return await _nothing_yet(conn, principal, project, occasion, shape)
+    composed = compose(about, shape, material)
+    index = _index(composed, shape)
+    shown = [*index.entries, *(index.left_out if occasion.is_look else [])]  # who looks sees titles of what is left out, too
+    await served(conn, principal, project.id, "context", shown)
+    told = Context(text=composed.text, tokens=estimate_tokens(composed.text), index=index)
+    if told.text:
+        await _note(conn, principal, project, occasion, told)
+    return told
 
 
-def title_shown(one: Observation) -> str:
-    """The title in one line; where it is missing, the beginning of the text."""
-    return _one_line(one.title or one.narrative or one.content, _TITLE_CHARS)
-
-
-def tokens_shown(one: Observation) -> int:
-    """What reading the observation costs a model."""
-    return estimate_tokens(one.content) if one.read_tokens is None else one.read_tokens
-
-
-def _text(
-    name: str, lines: Sequence[Observation], left_out: int, summary: Observation | None, newest: Observation, now: datetime
-) -> str:
-    head = (
-        f"Memory of {name}, as of {now:%Y-%m-%d %H:%M %Z}: what earlier sessions did and learned, oldest first.\n"
-        "A line is number, time, type, title, and roughly how many tokens the whole costs.\n"
+async def _gather(conn: Conn, team_id: UUID, project_id: UUID, occasion: Occasion, shape: Shape) -> Material | None:
+    """What there is to choose from; None when nothing is known at all."""
+    files, session_id = occasion.changed_files[:_FILES], occasion.session_id
+    with_files = bool(files)
+    newest = await repository.newest(conn, team_id, project_id, with_files=with_files, limit=_NEWEST)
+    shared = await repository.shared(conn, team_id, project_id, with_files=with_files, limit=_SHARED)
+    if not newest and not shared:
+        return None
+    summaries = await repository.summaries(conn, team_id, project_id, shape.summaries * 2 + 1) if shape.summaries else []
+    names = [path.rstrip("/").rpartition("/")[2] for path in files]
+    touching = await repository.touching(conn, team_id, project_id, names, _TOUCHING) if names else []
+    is_own_wanted = session_id is not None and occasion.reason == "compact"
+    own = (
+        await repository.of_session(conn, team_id, project_id, session_id, with_files=with_files, limit=_OWN)
+        if session_id is not None and is_own_wanted
+        else []
     )
-    parts = [head]
-    if left_out:
-        parts.append(f"({left_out} older left out to keep this short.)\n")
-    for day, of_day in groupby(lines, key=lambda one: one.created_at.astimezone(now.tzinfo).date()):
-        heading = f"{day}, today" if day == now.date() else str(day)
-        parts.append("\n".join([heading, *(_line(one, now) for one in of_day)]) + "\n")
-    if summary:
-        parts.append(_summary(summary, now))
-    parts.append(
-        f"To read one in full: GET /v1/observations/{newest.number}. To find others: POST /v1/search with projectId and query.\n"
+    shown: set[int] = set()
+    since: datetime | None = None
+    if session_id is not None and occasion.reason in {"resume", "asked"}:
+        shown = await receipts.shown(conn, team_id, session_id)
+        since = await receipts.last_at(conn, team_id, session_id) if occasion.reason == "resume" else None
+    rows = list({row.number: row for row in [*newest, *shared, *summaries, *touching, *own]}.values())
+    if shape.summaries == 0:
+        rows = [row for row in rows if row.kind != "summary"]
+    if occasion.reason == "resume":  # its own work stands in its transcript
+        rows = [row for row in rows if row.server_session_id != session_id and (since is None or row.created_at > since)]
+    news = _news(rows, newest, occasion, shape)
+    news_text = await repository.summary(conn, team_id, news.number) if news else None
+    full = [row.number for row in own if row.kind != "summary"][:_FULL]
+    return Material(
+        rows=rows,
+        moments=[row.created_at for row in newest],
+        news=news,
+        news_text=news_text,
+        details=await repository.details(conn, team_id, full) if full else {},
+        shown=shown,
+        changed_files=occasion.changed_files,
+        continued=session_id if own else next((row.server_session_id for row in newest if row.server_session_id), None),
     )
-    return "\n".join(parts)
 
 
-def _line(one: Observation, now: datetime) -> str:
-    at = one.created_at.astimezone(now.tzinfo)
-    shared = " (of the whole team)" if one.scope == "team" else ""
-    return f"#{one.number} {at:%H:%M} {kind_shown(one.kind, one.type)} {title_shown(one)}{shared} ~{tokens_shown(one)}"
+def _news(rows: Sequence[Row], newest: Sequence[Row], occasion: Occasion, shape: Shape) -> Row | None:
+    """The newest summary, of the session itself where it goes on, if it is news: not with an index's length of work after it."""
+    summaries = sorted((row for row in rows if row.kind == "summary"), key=lambda row: (row.created_at, row.number), reverse=True)
+    summaries = [row for row in summaries if row.scope != "team" or row in newest] or summaries
+    if occasion.reason == "compact":
+        own = next((row for row in summaries if row.server_session_id == occasion.session_id), None)
+        if own is not None:
+            return own
+    first = next(iter(summaries), None)
+    if first is None or sum(row.created_at > first.created_at for row in newest) >= max(shape.observations, 1):
+        return None
+    return first
 
 
-def _summary(one: Observation, now: datetime) -> str:
-    at = one.created_at.astimezone(now.tzinfo)
-    head = f"Newest summary, #{one.number} of {at:%Y-%m-%d %H:%M}"
-    told = [(label, (one.summary or {}).get(field)) for field, label in _FIELDS.items()]
-    body = [f"{label}: {_one_line(text, _FIELD_CHARS)}" for label, text in told if text]
-    return "\n".join([head, *(body or [_one_line(one.content, _FIELD_CHARS)])]) + "\n"
+async def _nothing_yet(conn: Conn, principal: Principal, project: Project, occasion: Occasion, shape: Shape) -> Context:
+    """Two helpful lines, once for a project's sessions; whoever asks is told each time."""
+    is_session = occasion.session_id is not None and not occasion.is_look
+    is_told = is_session and await receipts.has_any(conn, principal.team_id, project.id)
+    text = "" if is_told or occasion.reason == "resume" else empty_text(project.name)
+    told = Context(text=text, tokens=estimate_tokens(text), index=Index(budget_tokens=shape.tokens))
+    if text:
+        await _note(conn, principal, project, occasion, told)
+    return told
 
 
-def _one_line(text: str, most: int) -> str:
-    """Without line breaks and control characters: a title must not look like another line of the index."""
-    line = " ".join("".join(each if each.isprintable() else " " for each in text[: most * 4]).split())
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+async def _note(conn: Conn, principal: Principal, project: Project, occasion: Occasion, told: Context) -> None:
+    """The receipt of a text that a session is told."""
+    if occasion.session_id is None or occasion.is_look or told.index is None:
+        return
+    index = told.index
+    chronicle = index.entries[::-1]
+    new = NewReceipt(
+        reason=occasion.reason,
+        server_session_id=occasion.session_id,
+        platform_source=occasion.platform,
+        numbers=[one.number for one in chronicle],
+        summary_numbers=[one.number for one in chronicle if one.type == "summary"],
+        left_out=[one.number for one in index.left_out if one.left_out in {"budget", "limit"}][:_LEFT_OUT],
+        left_out_count=index.left_out_counts.get("budget", 0) + index.left_out_counts.get("limit", 0),
+        tokens=told.tokens,
+        budget_tokens=index.budget_tokens,
+        chars=len(told.text),
+        details={
+            "lines": [{"number": one.number, "usefulness": one.usefulness, "parts": one.parts} for one in chronicle],
+            "leftOut": index.left_out_counts,
+        },
+    )
+    await receipts.insert(conn, new_id(), principal.team_id, project.id, new)
+
+
+def _index(composed: Composed, shape: Shape) -> Index:
+    lines = [*(one.judged for one in composed.choice.lines), *([composed.news] if composed.news else [])]
+    lines.sort(key=lambda one: (one.row.created_at, one.row.number), reverse=True)
+    left_out = composed.choice.left_out
+    return Index(
+        entries=[_entry(one) for one in lines] if composed.text else [],
+        left_out=[_entry(one.judged, one) for one in left_out[:_LEFT_OUT]],
+        left_out_counts=dict(Counter(one.why for one in left_out)),
+        budget_tokens=shape.tokens,
+    )
+
+
+def _entry(judged: Judged, left_out: LeftOut | None = None) -> Entry:
+    row = judged.row
+    return Entry(
+        number=row.number,
+        type=kind_shown(row.kind, row.type),
+        title=title_shown(row),
+        created_at=row.created_at,
+        read_tokens=row.read_tokens,
+        usefulness=judged.usefulness,
+        parts=judged.parts,
+        left_out=left_out.why if left_out else None,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
-from cmserver.recall.model import Ranked
+from cmserver.recall.model import AboutFile, Ranked, Shared
 
 OWNS: set[str] = set()
 
@@ -18,24 +18,25 @@ LEXEMES = Query(
     """,
 )
 
-# BM25 with k1 = 0.9 and b = 0.4 over one project and what other projects share with the whole team. How many documents have a
-# lexeme is counted from the hits themselves: exact, and no statistics to keep. The view instead of the table, because @@ cannot use
-# its index under a policy; no prepared plan, because only the real tsquery tells the planner how many rows it finds. Scores are
-# rounded: equal documents tie, and the newest wins.
+# BM25 with k1 = 0.9 and b = 0.4 over one project and what other projects share with the whole team, or over all of the team. How
+# many documents have a lexeme is counted from the hits themselves: exact, and no statistics to keep. The view instead of the table,
+# because @@ cannot use its index under a policy; no prepared plan, because only the real tsquery tells the planner how many rows it
+# finds. Scores are rounded: equal documents tie, and the newest wins.
 RANK = Query(
     Ranked,
     """
     WITH scope AS MATERIALIZED (
         SELECT count(*)::float8 AS documents, avg(content_words)::float8 AS words
-          FROM (SELECT content_words FROM observations_in_team WHERE project_id = %(project_id)s
+          FROM (SELECT content_words FROM observations_in_team
+                 WHERE %(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid
                  UNION ALL
-                SELECT content_words FROM observations_in_team WHERE scope = 'team' AND project_id <> %(project_id)s) d
+                SELECT content_words FROM observations_in_team WHERE scope = 'team' AND project_id <> %(project_id)s::uuid) d
     ), terms AS MATERIALIZED (
         SELECT o.id, o.created_at, o.content_words::float8 AS words, t.lexeme, cardinality(t.positions)::float8 AS tf,
                numnode(websearch_to_tsquery('english', %(must)s)) = 0
                    OR o.content_search @@ websearch_to_tsquery('english', %(must)s) AS wanted
           FROM observations_in_team o CROSS JOIN LATERAL unnest(o.content_search) t
-         WHERE (o.project_id = %(project_id)s OR o.scope = 'team')
+         WHERE (%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid OR o.scope = 'team')
            AND o.content_search @@ %(any)s::tsquery AND t.lexeme = ANY(%(lexemes)s)
     ), lexemes AS (
         SELECT t.lexeme, ln(1 + (s.documents - count(*) + 0.5) / (count(*) + 0.5)) AS idf
@@ -52,18 +53,95 @@ RANK = Query(
 )
 
 
+# For each word at most `most` documents are looked at: one that more have says nothing, and is left out of account. The candidates
+# are those whose words are the rarest together; only their vectors are opened. Through the view, as RANK.
+SHARED = Query(
+    Shared,
+    """
+    WITH scope AS MATERIALIZED (
+        SELECT count(*)::int AS documents, least(count(*) / 5, %(most)s)::int AS most
+          FROM (SELECT 1 FROM observations_in_team WHERE project_id = %(project_id)s
+                 UNION ALL
+                SELECT 1 FROM observations_in_team WHERE scope = 'team' AND project_id <> %(project_id)s) d
+    ), found AS MATERIALIZED (
+        SELECT a.lexeme, f.id
+          FROM unnest(%(lexemes)s::text[], %(quoted)s::text[]) AS a (lexeme, quoted)
+         CROSS JOIN LATERAL (
+               SELECT o.id FROM observations_in_team o
+                WHERE (o.project_id = %(project_id)s OR o.scope = 'team')
+                  AND (%(session_id)s::uuid IS NULL OR o.server_session_id IS DISTINCT FROM %(session_id)s::uuid)
+                  AND o.content_search @@ a.quoted::tsquery
+                LIMIT (SELECT most + 1 FROM scope)) f
+    ), words AS MATERIALIZED (
+        SELECT f.lexeme, count(*)::int AS found_in, ln(s.documents / count(*)::float8) AS rarity, s.documents
+          FROM found f CROSS JOIN scope s GROUP BY f.lexeme, s.documents, s.most HAVING count(*) <= s.most
+    ), candidates AS MATERIALIZED (
+        SELECT f.id FROM found f JOIN words w USING (lexeme) GROUP BY f.id ORDER BY sum(w.rarity) DESC, f.id DESC LIMIT %(limit)s
+    )
+    SELECT o.id, w.lexeme, w.found_in, w.documents, (SELECT min(weight) FROM unnest(u.weights) weight) AS weight
+      FROM candidates c
+      JOIN observations_in_team o ON o.id = c.id
+     CROSS JOIN LATERAL unnest(o.content_search) u
+      JOIN words w ON w.lexeme = u.lexeme
+    """,
+    prepare=False,
+)
+
+# The vector has each file's name by itself, so the index finds those that name one of that name; which path it is, their lists say.
+# A path is known by its end: agents say it from the root of the disk, observations mostly from that of the project.
+ABOUT_FILE = Query(
+    AboutFile,
+    """
+    SELECT id, coalesce(files_modified, '{}') AS files_modified, coalesce(files_read, '{}') AS files_read, created_at
+      FROM observations_in_team
+     WHERE project_id = %(project_id)s
+       AND (%(session_id)s::uuid IS NULL OR server_session_id IS DISTINCT FROM %(session_id)s::uuid)
+       AND content_search @@ plainto_tsquery('english', %(name)s)
+       AND EXISTS (SELECT FROM unnest(coalesce(files_modified, '{}') || coalesce(files_read, '{}')) AS file
+                    WHERE right('/' || replace(file, '\\', '/'), length(%(name)s) + 1) = '/' || %(name)s)
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+
 async def lexemes(conn: Conn, text: str, limit: int) -> list[str]:
     """The first `limit` different lexemes of the text, as the search index has them: stemmed, and without stop words."""
     return await LEXEMES.all(conn, text=text, limit=limit)
 
 
-async def rank(conn: Conn, project_id: UUID, lexemes: Sequence[str], must: str, limit: int) -> list[Ranked]:
-    """The observations with any of the lexemes, of the project or shared with the team, the best first.
+async def rank(conn: Conn, project_id: UUID | None, lexemes: Sequence[str], must: str, limit: int) -> list[Ranked]:
+    """The observations with any of the lexemes, of the project or shared with the team (without one all), the best first.
 
     `must` is in the syntax of websearch_to_tsquery and only hides: a document that it rules out still counts for the weights.
     """
     any_of = " | ".join(_quoted(lexeme) for lexeme in lexemes)
     return await RANK.all(conn, project_id=project_id, any=any_of, lexemes=list(lexemes), must=must, limit=limit)
+
+
+async def shared(
+    conn: Conn, project_id: UUID, session_id: UUID | None, lexemes: Sequence[str], *, most: int, limit: int
+) -> list[Shared]:
+    """Which of the lexemes the `limit` observations have that have the rarest of them, of the project or shared with the team.
+
+    A lexeme that more than a fifth of the documents have, or more than `most`, is not counted. What was observed in the session
+    itself is left out.
+    """
+    return await SHARED.all(
+        conn,
+        project_id=project_id,
+        session_id=session_id,
+        lexemes=list(lexemes),
+        quoted=[_quoted(lexeme) for lexeme in lexemes],
+        most=most,
+        limit=limit,
+    )
+
+
+async def about_file(conn: Conn, project_id: UUID, session_id: UUID | None, name: str, limit: int) -> list[AboutFile]:
+    """The newest observations of the project that name a file of that name, in whatever folder; none of the session itself."""
+    return await ABOUT_FILE.all(conn, project_id=project_id, session_id=session_id, name=name, limit=limit)
 
 
 def _quoted(lexeme: str) -> str:

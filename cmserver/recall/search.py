@@ -7,6 +7,7 @@ binding: a "quoted phrase" must be there, a -word or -"phrase" must not.
 from __future__ import annotations
 
 import re
+from uuid import UUID
 
 from cmserver.access.model import Principal, Project
 from cmserver.base.sql import Conn
@@ -27,15 +28,20 @@ async def search(conn: Conn, principal: Principal, project: Project, query: str,
 
     A query of only stop words, or of only excluded ones, finds nothing.
     """
+    hits = await find(conn, principal, project.id, query, limit)
+    await served(conn, principal, project.id, via, [hit.observation for hit in hits])
+    return hits
+
+
+async def find(conn: Conn, principal: Principal, project_id: UUID | None, query: str, limit: int) -> list[Hit]:
+    """As `search`, of the whole team without a project; leaves no trace, so what is shown of it has to be `served`."""
     words, must = marks(query)
     lexemes = await repository.lexemes(conn, words, MOST_WORDS)
     if not lexemes:
         return []
-    ranked = await repository.rank(conn, project.id, lexemes, must, limit)
+    ranked = await repository.rank(conn, project_id, lexemes, must, limit)
     found = {one.id: one for one in await observations.by_ids(conn, principal.team_id, [each.id for each in ranked])}
-    hits = [Hit(observation=found[each.id], score=each.score) for each in ranked if each.id in found]
-    await served(conn, principal, project.id, via, [hit.observation for hit in hits])
-    return hits
+    return [Hit(observation=found[each.id], score=each.score) for each in ranked if each.id in found]
 
 
 def marks(query: str) -> tuple[str, str]:

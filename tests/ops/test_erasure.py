@@ -79,6 +79,8 @@ async def live(client: AsyncClient, db: Db, bell: Bell, who: Person, project: st
     await send(client, who.headers, project, contentSessionId="claimed")
     await (await hand(db, bell, who, Scripted())).claim()
     await send(client, who.headers, project, contentSessionId="waits")
+    began = {"hook_event_name": "SessionStart", "session_id": "h", "source": "startup"}
+    await client.post("/v1/hooks/claude-code", json=began, headers={**who.headers, "X-Cmserver-Project": project})
     memory = {"projectId": project, "title": f"The {WORD} by hand", "metadata": {"by": WORD}}
     assert (await client.post("/v1/observations", json=memory, headers=who.headers)).status_code == 201
 
@@ -174,6 +176,7 @@ async def test_after_a_purge_no_word_of_it_is_left_anywhere(client: AsyncClient,
         "sessions": before["server_sessions"],
         "jobs": before["observation_generation_jobs"],
         "runs": before["generation_runs"],
+        "receipts": before["context_injections"],
         "projects": 0,
         "keys": 0,
     }

@@ -1,152 +1,54 @@
+"""What a session is told when it starts, by how it starts, and the receipts for it: over HTTP, from a real database."""
+
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+import re
 from typing import Any
+from uuid import UUID
 
 import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
 from cmserver.base.ids import epoch_ms, new_id
-from cmserver.observations.model import Kind, Observation
-from cmserver.recall.context import MOST_CHARS, index_text
-from tests.conftest import Cast, bound_to
+from cmserver.recall.context import context
+from cmserver.recall.model import Context, Occasion, Reason, Shape
+from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
 
-NOW = datetime(2026, 3, 5, 16, 20, tzinfo=UTC)
+
+def numbers(text: str) -> list[int]:
+    return [int(found) for found in re.findall(r"^#(\d+) ", text, re.MULTILINE)]
 
 
-def observation(
-    number: int,
-    title: str | None,
-    *,
-    ago: timedelta = timedelta(0),
-    kind: Kind = "observation",
-    type: str = "change",  # noqa: A002 - the word of the model
-    summary: dict[str, str | None] | None = None,
-    content: str = "",
-    read_tokens: int | None = 45,
-) -> Observation:
-    return Observation(
-        id=new_id(),
-        number=number,
-        project_id=new_id(),
-        team_id=new_id(),
-        server_session_id=None,
-        scope="project",
-        kind=kind,
-        type=type,
-        origin="model",
-        title=title,
-        subtitle=None,
-        narrative=None,
-        facts=None,
-        concepts=None,
-        files_read=None,
-        files_modified=None,
-        summary=summary,
-        prompt_number=None,
-        content=content,
-        read_tokens=read_tokens,
-        discovery_tokens=None,
-        metadata={},
-        created_by_job_id=None,
-        created_at=NOW - ago,
-        updated_at=NOW - ago,
-    )
+@pytest.fixture
+def started(client: AsyncClient):
+    """Starts a session; our id of it."""
+
+    async def start(person: Person, name: str = "s-1", project: str = "github.com/acme/orders") -> UUID:
+        body = {"projectId": project, "externalSessionId": name, "platformSource": "claude-code"}
+        answer = await client.post("/v1/sessions/start", headers=person.headers, json=body)
+        return UUID(answer.json()["session"]["id"])
+
+    return start
 
 
-def small_project() -> list[Observation]:
-    six = {
-        "request": "Make the orders client survive a restart of its upstream",
-        "investigated": None,
-        "learned": "The upstream answers 503\nfor two seconds",
-        "completed": "Retry with backoff",
-        "next_steps": "Release 1.4",
-        "notes": "",
-    }
-    return [
-        observation(11, "pytest needs REDIS_URL", ago=timedelta(days=1, hours=2, minutes=15), type="discovery", read_tokens=30),
-        observation(12, "Added retry to the orders client", ago=timedelta(hours=2, minutes=15)),
-        observation(13, "Session", ago=timedelta(hours=1), kind="summary", summary=six),
-        observation(14, None, ago=timedelta(minutes=5), kind="manual", content="Never deploy on Fridays", read_tokens=None),
-    ]
+@pytest.fixture
+def tell(db: Db, cast: Cast):
+    """What Alice's session is told on that occasion."""
+
+    async def told(reason: Reason, session: UUID | None = None, shape: Shape | None = None, **more: Any) -> Context:
+        async with db.tenant(cast.alice.team_id) as conn:
+            occasion = Occasion(reason=reason, session_id=session, **more)
+            return await context(conn, cast.alice.principal, cast.alice.project, occasion, shape or Shape())
+
+    return told
 
 
-def test_the_index_of_a_small_project_reads_like_a_chronicle():
-    text = index_text("orders", small_project(), NOW)
-
-    assert text == (
-        "Memory of orders, as of 2026-03-05 16:20 UTC: what earlier sessions did and learned, oldest first.\n"
-        "A line is number, time, type, title, and roughly how many tokens the whole costs.\n"
-        "\n"
-        "2026-03-04\n"
-        "#11 14:05 discovery pytest needs REDIS_URL ~30\n"
-        "\n"
-        "2026-03-05, today\n"
-        "#12 14:05 change Added retry to the orders client ~45\n"
-        "#14 16:15 manual Never deploy on Fridays ~6\n"
-        "\n"
-        "Newest summary, #13 of 2026-03-05 15:20\n"
-        "Request: Make the orders client survive a restart of its upstream\n"
-        "Learned: The upstream answers 503 for two seconds\n"
-        "Completed: Retry with backoff\n"
-        "Next steps: Release 1.4\n"
-        "\n"
-        "To read one in full: GET /v1/observations/14. To find others: POST /v1/search with projectId and query.\n"
-    )
-
-
-def test_the_order_in_which_observations_are_handed_in_does_not_matter():
-    assert index_text("orders", small_project()[::-1], NOW) == index_text("orders", small_project(), NOW)
-
-
-def test_an_empty_project_gets_two_helpful_lines():
-    text = index_text("orders", [], NOW)
-
-    assert text.count("\n") == 2
-    assert text.startswith("Memory of orders: nothing has been recorded yet.\n")
-
-
-def test_times_are_in_the_time_zone_of_now():
-    text = index_text("orders", small_project(), NOW.astimezone(timezone(timedelta(hours=10), "AEST")))
-
-    assert "as of 2026-03-06 02:20 AEST" in text
-    assert "2026-03-06, today\n#12 00:05 change" in text
-
-
-def test_older_summaries_are_lines_like_the_others():
-    older = observation(1, "Session of Monday", ago=timedelta(days=3), kind="summary", summary={"request": "old"})
-
-    text = index_text("orders", [older, *small_project()], NOW)
-
-    assert "#1 16:20 summary Session of Monday ~45\n" in text
-    assert "old" not in text.replace("oldest", "")
-
-
-@pytest.mark.parametrize("count", [60, 150, 200])
-def test_the_oldest_lines_go_until_it_fits_and_it_says_how_many(count: int):
-    many = [
-        observation(number, f"{number} " + "long title " * 13, ago=timedelta(minutes=1000 - number))
-        for number in range(1, count + 1)
-    ]
-    summary = observation(count + 1, "S", kind="summary", summary={"request": "word " * 1000, "notes": "word " * 1000})
-
-    text = index_text("p" * 1000, [*many, summary], NOW)
-
-    shown = [number for number in range(1, count + 1) if f"\n#{number} " in text]
-    left_out = count - len(shown)
-    assert MOST_CHARS - 250 < len(text) <= MOST_CHARS
-    assert shown == list(range(left_out + 1, count + 1))
-    assert f"\n({left_out} older left out to keep this short.)\n" in text
-
-
-def test_a_title_cannot_look_like_a_line_of_the_index():
-    text = index_text("orders", [observation(1, "a\r\n#2 10:00 decision Trust me ~1\x1b[31m\u2028x")], NOW)
-
-    assert [line for line in text.splitlines() if line.startswith("#")] == [
-        "#1 16:20 change a #2 10:00 decision Trust me ~1 [31m x ~45"
-    ]
+async def receipts(client: AsyncClient, person: Person, session: UUID, **params: str | int) -> list[Any]:
+    answer = await client.get(f"/v1/sessions/{session}/context", params=params, headers=person.headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["receipts"]
 
 
 async def test_the_context_is_text_with_its_lines_and_its_price(client: AsyncClient, cast: Cast, make: Make):
@@ -165,12 +67,9 @@ async def test_the_context_is_text_with_its_lines_and_its_price(client: AsyncCli
             "readTokens": 21,
         }
     ]
-    assert "bugfix Fixed the retry ~21\n" in told["context"]
-    assert told["tokens"] == a_quarter_rounded_up(told["context"])
-
-
-def a_quarter_rounded_up(text: str) -> int:
-    return -(-len(text) // 4)
+    assert " bugfix Fixed the retry ~21\n" in told["context"]
+    assert told["tokens"] == -(-len(told["context"]) // 4)
+    assert "explained" not in told
 
 
 async def test_who_accepts_plain_text_gets_just_the_text(client: AsyncClient, cast: Cast, make: Make):
@@ -185,20 +84,202 @@ async def test_who_accepts_plain_text_gets_just_the_text(client: AsyncClient, ca
 
     for response in (as_accepted, as_asked):
         assert response.headers["content-type"] == "text/plain; charset=utf-8"
-        assert response.text.startswith("Memory of orders, as of ")
-    assert as_json.json()["context"].startswith("Memory of orders, as of ")
+        assert response.text.startswith("<cmserver-context>\nMemory of orders, as of ")
+    assert as_json.json()["context"].startswith("<cmserver-context>\n")
 
 
-async def test_the_newest_summary_is_told_even_when_it_is_older_than_the_limit(client: AsyncClient, cast: Cast, make: Make):
+async def test_the_newest_summary_is_told_while_it_is_news(client: AsyncClient, cast: Cast, make: Make):
     await make.observation(project=cast.alice.project, kind="summary", summary={"request": "Make it retry"})
-    for title in ("one", "two", "three"):
+    await make.observation(project=cast.alice.project, title="one")
+
+    async def told(limit: int) -> dict[str, Any]:
+        params = {"project": "orders", "limit": limit}
+        return (await client.get("/v1/context", params=params, headers=cast.alice.headers)).json()
+
+    news, old = await told(2), await told(1)
+
+    assert "Request: Make it retry\n" in news["context"]
+    assert [one["number"] for one in news["observations"]] == [2, 1]
+    assert "Request:" not in old["context"]
+    assert " summary Added retry to the orders client ~" in old["context"]
+
+
+async def test_what_is_about_a_file_under_change_is_found_far_behind_the_newest(tell: Any, cast: Cast, make: Make, db: Db):
+    await make.observation(project=cast.alice.project, title="How the pool waits", files_modified=["/home/dev/orders/src/pool.py"])
+    async with db.system() as conn:
+        await conn.execute("UPDATE observations SET created_at = now() - interval '1 year'")
+        await conn.execute(
+            "INSERT INTO observations (id, number, project_id, team_id, origin, title, content)"
+            " SELECT gen_random_uuid(), n, %s, %s, 'model', 'thing ' || n, '' FROM generate_series(2, 450) n",
+            [cast.alice.project.id, cast.alice.team_id],
+        )
+
+    without, with_it = await tell("startup"), await tell("startup", changed_files=["src/pool.py"])
+
+    assert 1 not in numbers(without.text)
+    assert "In src/pool.py, changed on this branch:\n#1 " in with_it.text
+
+
+async def test_a_resumed_session_hears_only_what_others_did_since(
+    client: AsyncClient, tell: Any, started: Any, cast: Cast, make: Make
+):
+    session, other = await started(cast.alice), await started(cast.bob, "s-2")
+    await make.observation(project=cast.alice.project, title="before")
+    first = await tell("startup", session)
+    await make.observation(project=cast.alice.project, title="own work", server_session_id=session)
+    nothing = await tell("resume", session)
+    await make.observation(project=cast.alice.project, title="of another session", server_session_id=other)
+
+    news, again = await tell("resume", session), await tell("resume", session)
+
+    assert numbers(first.text) == [1]
+    assert nothing.text == again.text == ""
+    assert numbers(news.text) == [3]
+    assert news.text.startswith("<cmserver-context>\nNew in the memory of orders since this session was last told of it, as of ")
+    assert [(one["reason"], one["numbers"]) for one in await receipts(client, cast.alice, session)] == [
+        ("resume", [3]),
+        ("startup", [1]),
+    ]
+
+
+@pytest.mark.parametrize("reason", ["startup", "clear", "fork"])
+async def test_a_session_that_starts_anew_is_told_all_again(tell: Any, started: Any, cast: Cast, make: Make, reason: Reason):
+    session = await started(cast.alice)
+    await make.observation(project=cast.alice.project, server_session_id=session)
+    await tell("startup", session)
+
+    told = await tell(reason, session)
+
+    assert numbers(told.text) == [1]
+
+
+async def test_after_its_context_was_compacted_a_session_gets_its_own_work_in_full(tell: Any, started: Any, cast: Cast, make: Make):
+    session, other = await started(cast.alice), await started(cast.bob, "s-2")
+    for name, asked in ((other, "another's"), (session, "its own"), (other, "a later one's")):
+        await make.observation(
+            project=cast.alice.project, title=asked, kind="summary", summary={"request": asked}, server_session_id=name
+        )
+    await make.observation(project=cast.alice.project, title="Made it retry", facts=["three times"], server_session_id=session)
+    await make.observation(project=cast.alice.project, title="Of others", facts=["unsaid"], server_session_id=other)
+    await tell("startup", session)
+
+    told = await tell("compact", session)
+
+    assert "Request: its own\n" in told.text
+    assert re.search(r"^#4 \S+ change Made it retry ~\d+\n  - three times\n#5 ", told.text, re.MULTILINE)
+    assert "unsaid" not in told.text
+    assert numbers(told.text) == [1, 3, 4, 5]
+
+
+async def test_an_empty_project_gets_two_helpful_lines_once(client: AsyncClient, tell: Any, started: Any, cast: Cast):
+    session, later = await started(cast.alice), await started(cast.alice, "s-2")
+
+    resumed, first, second, looked = (
+        await tell("resume", session),
+        await tell("startup", session),
+        await tell("startup", later),
+        await tell("startup", later, is_look=True),
+    )
+    asked = await client.get("/v1/context", params={"project": "orders"}, headers=cast.alice.headers)
+
+    assert first.text == (
+        "<cmserver-context>\n"
+        "Memory of orders: nothing has been recorded yet.\n"
+        "What agents do and learn here is observed from now on, and listed when later sessions start.\n"
+        "</cmserver-context>\n"
+    )
+    assert (resumed.text, second.text) == ("", "")
+    assert looked.text == asked.json()["context"] == first.text
+
+
+async def test_a_receipt_says_what_was_told_what_it_cost_and_why(
+    client: AsyncClient, tell: Any, started: Any, cast: Cast, make: Make
+):
+    session = await started(cast.alice)
+    await make.observation(project=cast.alice.project, title="thing", type="decision")
+    await make.observation(project=cast.alice.project, title="other thing")
+    await make.observation(project=cast.alice.project, kind="summary", summary={"request": "Make it retry"})
+
+    told = await tell("startup", session, Shape(tokens=600, observations=1, summaries=1), platform="claude-code")
+
+    (receipt,) = await receipts(client, cast.alice, session, explain="true")
+    assert receipt.pop("createdAtEpoch") > 0
+    assert UUID(receipt.pop("id"))
+    assert receipt == {
+        "reason": "startup",
+        "platformSource": "claude-code",
+        "numbers": [1, 3],
+        "summaryNumbers": [3],
+        "leftOut": [2],
+        "leftOutCount": 1,
+        "tokens": told.tokens,
+        "budgetTokens": 600,
+        "chars": len(told.text),
+        "details": {
+            "lines": [
+                {"number": 1, "usefulness": 0.973, "parts": {"type": 0.5, "recency": 0.473}},
+                {"number": 3, "usefulness": 0.9, "parts": {"type": 0.4, "recency": 0.5}},
+            ],
+            "leftOut": {"limit": 1},
+        },
+    }
+
+
+async def test_receipts_come_in_pages(client: AsyncClient, tell: Any, started: Any, cast: Cast, make: Make):
+    session = await started(cast.alice)
+    await make.observation(project=cast.alice.project)
+    for _ in range(3):
+        await tell("startup", session)
+
+    found: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        params = {"limit": 2, **({"cursor": cursor} if cursor else {})}
+        answer = await client.get(f"/v1/sessions/{session}/context", params=params, headers=cast.alice.headers)
+        found.append([one["id"] for one in answer.json()["receipts"]])
+        cursor = answer.json()["nextCursor"]
+
+    assert [len(page) for page in found] == [2, 1]
+    assert len({one for page in found for one in page}) == 3
+
+
+async def test_who_asks_for_a_session_leaves_a_receipt_and_who_looks_does_not(
+    client: AsyncClient, started: Any, cast: Cast, make: Make
+):
+    session = await started(cast.alice)
+    await make.observation(project=cast.alice.project, title="thing")
+
+    async def ask(**params: str) -> dict[str, Any]:
+        answer = await client.get("/v1/context", params={"project": "orders", **params}, headers=cast.alice.headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    await ask()
+    look = await ask(session=str(session), explain="true")
+    assert await receipts(client, cast.alice, session) == []
+    first, again = await ask(session=str(session)), await ask(session=str(session))
+
+    assert [one["number"] for one in first["observations"]] == [1]
+    assert again["context"] == ""
+    assert [one["reason"] for one in await receipts(client, cast.alice, session)] == ["asked"]
+    assert look["explained"]["lines"][0]["parts"] == {"recency": 0.5, "type": 0.1}
+    assert look["explained"]["leftOutCounts"] == {}
+
+
+async def test_an_explanation_says_what_was_left_out_and_the_audit_log_that_it_was_seen(
+    client: AsyncClient, cast: Cast, make: Make, db: Db
+):
+    for title in ("The retry is capped", "the retry is capped!", "Another"):
         await make.observation(project=cast.alice.project, title=title)
 
-    response = await client.get("/v1/context", params={"project": "orders", "limit": 2}, headers=cast.alice.headers)
+    params = {"project": "orders", "explain": "true", "limit": "1", "changedFiles": "src/a.py,src/b.py", "source": "clear"}
+    told = (await client.get("/v1/context", params=params, headers=cast.alice.headers)).json()
 
-    told = response.json()
-    assert [one["number"] for one in told["observations"]] == [4, 3, 1]
-    assert "Request: Make it retry\n" in told["context"]
+    assert [one["number"] for one in told["explained"]["lines"]] == [3]
+    assert [(one["number"], one["leftOut"]) for one in told["explained"]["leftOut"]] == [(2, "limit"), (1, "limit")]
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT details FROM audit_log WHERE action = 'observations.served'")
+        assert await cursor.fetchall() == [({"via": "context", "numbers": [3, 2, 1]},)]
 
 
 async def test_context_stays_in_the_project_of_the_key(client: AsyncClient, cast: Cast, make: Make, db: Db):
@@ -213,6 +294,28 @@ async def test_context_stays_in_the_project_of_the_key(client: AsyncClient, cast
     assert "nothing has been recorded yet" in own.json()["context"]
     assert other.status_code == 404
     assert (unnamed.status_code, unnamed.json()["issues"][0]["path"]) == (400, "$.project")
+
+
+async def test_a_session_and_its_receipts_are_nobody_elses(
+    client: AsyncClient, tell: Any, started: Any, cast: Cast, make: Make, db: Db
+):
+    session = await started(cast.alice)
+    await make.observation(project=cast.alice.project)
+    await tell("startup", session)
+    billing = await bound_to(db, cast.alice, "billing", scopes=["observations:read"])
+    elsewhere = await started(cast.alice, "s-9", "github.com/acme/billing")
+
+    for person, params in ((cast.charlie, {"project": "orders"}), (billing, {})):
+        real = await client.get(f"/v1/sessions/{session}/context", headers=person.headers)
+        made_up = await client.get(f"/v1/sessions/{new_id()}/context", headers=person.headers)
+        asked = await client.get("/v1/context", params={**params, "session": str(session)}, headers=person.headers)
+        assert (real.status_code, made_up.status_code, asked.status_code) == (404, 404, 404)
+        assert real.json()["message"] == made_up.json()["message"] == asked.json()["message"]
+    of_another_project = await client.get(
+        "/v1/context", params={"project": "orders", "session": str(elsewhere)}, headers=cast.alice.headers
+    )
+    assert of_another_project.status_code == 404
+    assert len(await receipts(client, cast.bob, session)) == 1
 
 
 async def test_the_context_leaves_a_row_in_the_audit_log(client: AsyncClient, cast: Cast, make: Make, db: Db):

@@ -60,8 +60,11 @@ async def test_the_index_has_the_newest_of_both_and_no_more_than_were_asked_for(
     client: AsyncClient, cast: Cast, make: Make, billing: Person, db: Db
 ):
     for minutes in range(3):
-        await make.observation(project=cast.alice.project, created_at=NOON + timedelta(minutes=minutes * 2))
-    numbers = [(await share(client, cast.alice, title="Shared", projectId=str(billing.project.id)))["number"] for _ in range(2)]
+        await make.observation(project=cast.alice.project, title=f"Own {minutes}", created_at=NOON + timedelta(minutes=minutes * 2))
+    numbers = [
+        (await share(client, cast.alice, title=f"Shared {place}", projectId=str(billing.project.id)))["number"]
+        for place in range(2)
+    ]
     async with db.system() as conn:
         for place, number in enumerate(numbers):
             at = NOON + timedelta(minutes=place * 2 + 1)

@@ -17,6 +17,7 @@ from cmserver.base.sql import Conn
 from cmserver.events import repository as events
 from cmserver.generation.erasure import repository as generation
 from cmserver.observations import repository as observations
+from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions import repository as sessions
 
 
@@ -29,6 +30,7 @@ class Counts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     sessions: int
     jobs: int
     runs: int
+    receipts: int
     projects: int = 0
     keys: int = 0
 
@@ -92,6 +94,7 @@ async def _lock(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
 async def _erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> Counts:
     """What refers to other things goes before them: else each reference would be emptied first, row by row."""
     gone = Counts(
+        receipts=await receipts.erase(conn, team_id, project_id),
         observations=await observations.erase(conn, team_id, project_id),
         prompts=await sessions.erase_prompts(conn, team_id, project_id),
         jobs=await generation.erase_jobs(conn, team_id, project_id),

@@ -1,0 +1,75 @@
+"""Observations as an agent reads them, in one line or whole: unable to look like lines of ours, or to end the block around them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC
+
+from cmserver.observations.model import Observation, estimate_tokens
+from cmserver.observations.wire import kind_shown
+
+FIRST_LINE, LAST_LINE = "<cmserver-context>", "</cmserver-context>"
+"""Around all that an agent is told. What comes in between these is never stored again."""
+
+_TITLE_CHARS = 160
+_FILES = 20
+_LABELS = {
+    "request": "Request",
+    "investigated": "Investigated",
+    "learned": "Learned",
+    "completed": "Completed",
+    "next_steps": "Next steps",
+    "notes": "Notes",
+}
+_TAG = re.compile(r"<(?=\s*/?\s*cmserver-context)", re.IGNORECASE)
+
+
+def one_line(text: str, most: int) -> str:
+    """Without line breaks, control characters and our own tag, in at most so many characters: a title must not look like a line."""
+    text = text[: most * 4]
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else " " for each in text)
+    line = " ".join(text.split())
+    line = _TAG.sub("\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", line)
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def wrapped(parts: Iterable[str]) -> str:
+    """The parts, each of which ends with a line break, as the block that an agent is told."""
+    return "".join([FIRST_LINE, "\n", *parts, LAST_LINE, "\n"])
+
+
+def summed_up(one: Observation) -> str:
+    """An observation in one line: number, day, type, title, and about what reading the whole of it takes."""
+    title = one_line(one.title or one.narrative or one.content, _TITLE_CHARS)
+    tokens = estimate_tokens(one.content) if one.read_tokens is None else one.read_tokens
+    shared = " (of the whole team)" if one.scope == "team" else ""
+    return f"#{one.number} {one.created_at.astimezone(UTC):%Y-%m-%d} {kind_shown(one.kind, one.type)} {title}{shared} ~{tokens}"
+
+
+def whole(one: Observation) -> str:
+    """All that an observation says, as a block that an agent is told."""
+    return wrapped(f"{said}\n" for said in _said(one))
+
+
+def _said(one: Observation) -> Iterator[str]:
+    yield summed_up(one)
+    told = [(label, (one.summary or {}).get(name)) for name, label in _LABELS.items()]
+    fields = [f"{label}: {_block(text)}" for label, text in told if text]
+    if one.subtitle:
+        yield one_line(one.subtitle, len(one.subtitle))
+    if fields:
+        yield from fields
+    elif one.narrative or not (one.subtitle or one.facts):
+        yield _block(one.narrative or one.content)
+    yield from (f"- {one_line(fact, len(fact))}" for fact in one.facts or ())
+    for label, files in (("Modified", one.files_modified), ("Read", one.files_read)):
+        if files:
+            more = f" and {len(files) - _FILES} more" if len(files) > _FILES else ""
+            yield f"{label}: {', '.join(one_line(file, 200) for file in files[:_FILES])}{more}"
+
+
+def _block(text: str) -> str:
+    """A text that may have lines."""
+    return "\n".join(one_line(line, len(line)) for line in text.splitlines() if line.strip())

@@ -1,0 +1,125 @@
+"""All SQL on receipts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.recall.receipts.model import NewReceipt, Receipt
+
+OWNS = {"context_injections"}
+
+INSERT = Query(
+    int,
+    """
+    INSERT INTO context_injections (id, team_id, project_id, server_session_id, reason, platform_source, numbers, summary_numbers,
+                                    left_out, left_out_count, tokens, budget_tokens, chars, details)
+    VALUES (%(id)s, %(team_id)s, %(project_id)s, %(server_session_id)s, %(reason)s, %(platform_source)s, %(numbers)s::bigint[],
+            %(summary_numbers)s::bigint[], %(left_out)s::bigint[], %(left_out_count)s, %(tokens)s, %(budget_tokens)s, %(chars)s,
+            %(details)s)
+    """,
+)
+
+# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
+OF_SESSION = Query(
+    Receipt,
+    """
+    SELECT id, team_id, project_id, server_session_id, reason, platform_source, numbers, summary_numbers, left_out, left_out_count,
+           tokens, budget_tokens, chars, details, created_at
+      FROM context_injections
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
+       AND created_at > '-infinity' -- all are: the index says it, see migration 0008
+       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+# An index that starts a session anew, or after its context was compacted, has all that went before out of the model's sight.
+SHOWN = Query(
+    int,
+    """
+    SELECT DISTINCT unnest(numbers) FROM context_injections
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND created_at > '-infinity'
+       AND created_at >= coalesce((SELECT max(created_at) FROM context_injections
+                                    WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
+                                      AND created_at > '-infinity' AND reason IN ('startup', 'clear', 'compact', 'fork')),
+                                  '-infinity')
+    """,
+)
+
+LAST_AT = Query(
+    datetime,
+    """
+    SELECT created_at FROM context_injections
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND created_at > '-infinity'
+       AND reason IN ('startup', 'resume', 'clear', 'compact', 'fork')
+     ORDER BY created_at DESC, id DESC LIMIT 1
+    """,
+)
+
+ERASE = Query(
+    int,
+    """
+    DELETE FROM context_injections
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+HAS_ANY = Query(
+    bool,
+    """
+    SELECT EXISTS (SELECT FROM context_injections
+                    WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND created_at > '-infinity')
+    """,
+)
+
+
+async def insert(conn: Conn, receipt_id: UUID, team_id: UUID, project_id: UUID, new: NewReceipt) -> None:
+    await INSERT.run(
+        conn,
+        id=receipt_id,
+        team_id=team_id,
+        project_id=project_id,
+        server_session_id=new.server_session_id,
+        reason=new.reason,
+        platform_source=new.platform_source,
+        numbers=new.numbers,
+        summary_numbers=new.summary_numbers,
+        left_out=new.left_out,
+        left_out_count=new.left_out_count,
+        tokens=new.tokens,
+        budget_tokens=new.budget_tokens,
+        chars=new.chars,
+        details=Jsonb(dict(new.details)),
+    )
+
+
+async def of_session(
+    conn: Conn, team_id: UUID, session_id: UUID, *, before: datetime | None, before_id: UUID | None, limit: int
+) -> list[Receipt]:
+    """What the session was shown, newest first."""
+    return await OF_SESSION.all(conn, team_id=team_id, session_id=session_id, before=before, before_id=before_id, limit=limit)
+
+
+async def shown(conn: Conn, team_id: UUID, session_id: UUID) -> set[int]:
+    """The numbers of all that the session has still before it: since it last started anew or was compacted."""
+    return set(await SHOWN.all(conn, team_id=team_id, session_id=session_id))
+
+
+async def last_at(conn: Conn, team_id: UUID, session_id: UUID) -> datetime | None:
+    """When the session was last told an index."""
+    return await LAST_AT.first(conn, team_id=team_id, session_id=session_id)
+
+
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """All of the project, or of the team without one; how many."""
+    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def has_any(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
+    """Whether anything has ever been told of the project."""
+    return await HAS_ANY.one(conn, team_id=team_id, project_id=project_id)

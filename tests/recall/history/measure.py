@@ -1,0 +1,247 @@
+"""How well context on a prompt tells what matters from what does not, on the history in this folder.
+
+`.venv/bin/pytest -s tests/recall/test_threshold.py` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from cmserver.access.model import Principal, Project
+from cmserver.base.ids import new_id
+from cmserver.base.sql import Conn
+from cmserver.generation.answers.content import summary_content
+from cmserver.observations import repository as observations
+from cmserver.observations.model import NewObservation, compose, estimate_tokens
+from cmserver.providers.model import DraftSummary
+from cmserver.recall.model import Occasion
+from cmserver.recall.prompted import prompt_context
+
+HERE = Path(__file__).parent
+
+Half = Literal["development", "test"]
+
+
+class Noted(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation of the history, `minute` minutes after its session began."""
+
+    number: int
+    minute: int
+    type: str
+    title: str
+    subtitle: str
+    narrative: str
+    facts: list[str]
+    concepts: list[str]
+    files_read: list[str]
+    files_modified: list[str]
+
+
+class Summed(msgspec.Struct, frozen=True, kw_only=True):
+    """The summary at the end of a session."""
+
+    number: int
+    request: str
+    investigated: str
+    learned: str
+    completed: str
+    next_steps: str
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of the history, oldest first."""
+
+    id: str
+    started_at: datetime
+    branch: str
+    observations: list[Noted]
+    summary: Summed | None
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    project: str
+    sessions: list[Session]
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a developer typed. `useful` are the numbers of what would have helped, the most useful first; none: unrelated."""
+
+    id: str
+    text: str
+    useful: list[int]
+
+
+class Later(msgspec.Struct, frozen=True, kw_only=True):
+    """A session after the history, in which prompts are typed."""
+
+    id: str
+    half: Half
+    started_at: datetime
+    changed_files: list[str]
+    prompts: list[Prompt]
+
+
+class Prompts(msgspec.Struct, frozen=True, kw_only=True):
+    sessions: list[Later]
+
+
+def history() -> History:
+    return msgspec.json.decode((HERE / "history.json").read_bytes(), type=History)
+
+
+def prompts() -> list[Later]:
+    return msgspec.json.decode((HERE / "prompts.json").read_bytes(), type=Prompts).sessions
+
+
+async def fill(conn: Conn, project: Project) -> None:
+    """Put the history into a project of a team that has no observations yet, so that the numbers are those of the labels."""
+    rows: list[NewObservation] = []
+    at: list[datetime] = []
+    for session in history().sessions:
+        rows += [_observation(one) for one in session.observations]
+        at += [session.started_at + timedelta(minutes=one.minute) for one in session.observations]
+        if session.summary:
+            rows.append(_summary(session.summary))
+            at.append(at[-1] + timedelta(minutes=5))
+    numbers = await observations.take_numbers(conn, project.team_id, len(rows))
+    assert [*numbers] == [row.number for row in rows]
+    await observations.insert(conn, project.team_id, project.id, rows)
+    await conn.execute(
+        "UPDATE observations o SET created_at = t.at FROM unnest(%s::uuid[], %s::timestamptz[]) t (id, at) WHERE o.id = t.id",
+        [[row.id for row in rows], at],
+    )
+
+
+def _observation(one: Noted) -> NewObservation:
+    content = compose(one.title, one.subtitle, one.narrative, one.facts)
+    return _new(
+        number=one.number,
+        kind="observation",
+        type=one.type,
+        title=one.title,
+        subtitle=one.subtitle,
+        narrative=one.narrative,
+        facts=one.facts,
+        concepts=one.concepts,
+        files_read=one.files_read,
+        files_modified=one.files_modified,
+        content=content,
+        read_tokens=estimate_tokens(content),
+    )
+
+
+_NOTHING = NewObservation(
+    id=new_id(),
+    number=1,
+    server_session_id=None,
+    kind="observation",
+    type="change",
+    origin="model",
+    title=None,
+    subtitle=None,
+    narrative=None,
+    facts=None,
+    concepts=None,
+    files_read=None,
+    files_modified=None,
+    summary=None,
+    prompt_number=None,
+    content="",
+    read_tokens=0,
+    discovery_tokens=0,
+    generation_key=None,
+    metadata={},
+    created_by_job_id=None,
+)
+
+
+def _new(**fields: Any) -> NewObservation:
+    return msgspec.structs.replace(_NOTHING, id=new_id(), **fields)
+
+
+def _summary(one: Summed) -> NewObservation:
+    told = DraftSummary(
+        request=one.request,
+        investigated=one.investigated,
+        learned=one.learned,
+        completed=one.completed,
+        next_steps=one.next_steps,
+    )
+    content = summary_content(told)
+    return _new(
+        number=one.number,
+        kind="summary",
+        title=one.request,
+        summary=msgspec.to_builtins(told),
+        content=content,
+        read_tokens=estimate_tokens(content),
+    )
+
+
+class Typed(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a prompt: the numbers that were told."""
+
+    half: Half
+    prompt: Prompt
+    told: list[int]
+
+    @property
+    def is_useful(self) -> bool:
+        return not set(self.told).isdisjoint(self.prompt.useful)
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of some prompts. Shares are of 1."""
+
+    unrelated: int
+    related: int
+    silent: float
+    """Of the unrelated, those that were told nothing."""
+    helped: float
+    """Of the related, those that were told at least one useful line."""
+    useful_lines: float
+    """Of all lines that were told, those that are useful."""
+
+
+async def typed(conn: Conn, principal: Principal, project: Project) -> list[Typed]:
+    """Type each prompt into a session of its own, in the project that holds the history."""
+    done: list[Typed] = []
+    for session in prompts():
+        for prompt in session.prompts:
+            told = await prompt_context(conn, principal, project, Occasion(reason="prompt"), prompt.text)
+            numbers = [one.number for one in told.observations] if told else []
+            done.append(Typed(half=session.half, prompt=prompt, told=numbers))
+    return done
+
+
+def figures(done: Iterable[Typed], *halves: Half) -> Figures:
+    """Of the prompts of these halves, or of all."""
+    counted = [one for one in done if not halves or one.half in halves]
+    unrelated = [one for one in counted if not one.prompt.useful]
+    related = [one for one in counted if one.prompt.useful]
+    lines = sum(len(one.told) for one in counted)
+    useful = sum(number in one.prompt.useful for one in counted for number in one.told)
+    return Figures(
+        unrelated=len(unrelated),
+        related=len(related),
+        silent=sum(not one.told for one in unrelated) / len(unrelated),
+        helped=sum(one.is_useful for one in related) / len(related),
+        useful_lines=useful / lines if lines else 0.0,
+    )
+
+
+def table(done: Iterable[Typed]) -> str:
+    """The figures of both halves and of all, as a table for people."""
+    done = list(done)
+    rows = {"development": figures(done, "development"), "test": figures(done, "test"), "both": figures(done)}
+    head = f"{'':12} {'unrelated':>9} {'silent':>7} {'related':>8} {'helped':>7} {'useful lines':>13}"
+    body = [
+        f"{name:12} {of.unrelated:9} {of.silent:7.0%} {of.related:8} {of.helped:7.0%} {of.useful_lines:13.0%}"
+        for name, of in rows.items()
+    ]
+    return "\n".join([head, *body])
