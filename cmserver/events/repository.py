@@ -30,11 +30,13 @@ BY_KEYS = Query(
     """,
 )
 
+# A sub-agent's report is not the session's last word, nor is the error that ended a turn.
 LAST_MESSAGE = Query(
     str,
     """
     SELECT payload ->> 'last_assistant_message' FROM agent_events
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
+       AND event_type NOT IN ('subagent_stop', 'turn_failed')
        AND payload ->> 'last_assistant_message' IS NOT NULL
      ORDER BY occurred_at DESC, id DESC LIMIT 1
     """,
@@ -67,6 +69,16 @@ LAST_RECEIVED = Query(
     """,
 )
 
+# Hooks that speak our API themselves, as claude-mem's do, say `hook` there; what comes through the hooks' door has another origin.
+ENDS_A_TURN = Query(
+    bool,
+    """
+    SELECT event_type = 'assistant_message' AND source_adapter = 'hook' AND origin = 'api' FROM agent_events
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
+     ORDER BY received_at DESC, id DESC LIMIT 1
+    """,
+)
+
 
 async def by_id(conn: Conn, team_id: UUID, event_id: UUID) -> Event | None:
     return await BY_ID.first(conn, id=event_id, team_id=team_id)
@@ -94,3 +106,8 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
 async def last_received(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> datetime | None:
     """When the newest event of the session came in. Looks at all of them."""
     return await LAST_RECEIVED.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+
+
+async def ends_a_turn(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> bool:
+    """Whether the event that came in last is an agent's last message of a turn, told over the API by the agent's own hook."""
+    return bool(await ENDS_A_TURN.first(conn, team_id=team_id, project_id=project_id, session_id=session_id))

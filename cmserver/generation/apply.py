@@ -18,6 +18,7 @@ from cmserver.generation.answers.model import SUMMARY_FIELDS, Parsed
 from cmserver.generation.calls import repository as calls
 from cmserver.generation.model import Claim, End, HeldJob
 from cmserver.generation.patience import LeaseLostError
+from cmserver.generation.prompt import agent_of
 from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, NewSource, estimate_tokens
 from cmserver.providers.model import DraftObservation
@@ -110,7 +111,9 @@ def _drafted(call: Answered) -> list[Drafted]:
         first = cited[0]
         place = places[first.id] = places.get(first.id, -1) + 1
         draft, content = worded.draft, content_of(worded.draft)
-        row = _row(first, place, fingerprint(draft), draft, content, share, said_by)
+        agents = [agent_of(job) for job in cited]
+        by_one = agents[0] if all(agent == agents[0] for agent in agents) else {}
+        row = _row(first, place, fingerprint(draft), draft, content, share, {**said_by, **by_one})
         drafted.append(Drafted(row=row, cited=cited))
     if parsed.summary is not None:
         job = call.jobs[-1]  # of a batch of events, which nobody asked for a summary, it came after the last

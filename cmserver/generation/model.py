@@ -38,6 +38,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session has done since its last summary was asked for."""
+
+    events: int
+    waits_for_end: bool
+    """Whether any of them waits for the session's end, by its project's policy."""
+    seconds: float
+
+
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
     """On whose behalf a job is made, and on what occasion."""
 

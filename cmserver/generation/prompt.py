@@ -20,6 +20,7 @@ RECORDED_LINES = 50
 REQUESTS = 20
 REQUEST_CHARS = 4_000
 """How many of the user's requests a prompt shows (the first and the newest), and how much of each."""
+_AGENT_CHARS = 128
 
 
 def tag(place: int) -> str:
@@ -88,7 +89,15 @@ def _event(place: int, job: HeldJob) -> PromptEvent:
         tool_response=payload.get("tool_response", payload.get("tool_output")) if is_tool else None,
         error=error if is_tool and isinstance(error, str) else None,
         payload=None if is_tool else job.payload,
+        agent=agent_of(job).get("agent_type"),
     )
+
+
+def agent_of(job: HeldJob) -> dict[str, str]:
+    """The sub-agent that did it, as its hook told: `agent_id` and `agent_type`. Empty for the session's own agent."""
+    payload = payload_of(job)
+    named = {name: payload.get(name, payload.get(older)) for name, older in (("agent_id", "agentId"), ("agent_type", "agentType"))}
+    return {name: text[:_AGENT_CHARS] for name, text in named.items() if isinstance(text, str) and text}
 
 
 def root_of(jobs: Sequence[HeldJob]) -> str | None:

@@ -6,10 +6,11 @@ Lock order, everywhere: sessions, events by idempotency key, jobs by id, budgets
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.generation.model import JOB_FOR_SUMMARY, Asker, Claim, End, HeldJob, Job
+from cmserver.generation.model import JOB_FOR_SUMMARY, Asker, Claim, End, HeldJob, Job, Work
 
 OWNS = {
     "observation_generation_jobs",
@@ -278,6 +279,26 @@ NEWS_SINCE = Query(
     """,
 )
 
+# Counted only as far as it matters. What waits for the end of its session does not get a summary before it.
+WORK_SINCE = Query(
+    Work,
+    """
+    WITH summary AS (
+        SELECT max(seq) AS seq, max(created_at) AS created_at FROM observation_generation_jobs
+         WHERE id = %(summary_job_id)s AND team_id = %(team_id)s
+    )
+    SELECT (SELECT count(*) FROM (SELECT FROM observation_generation_jobs j
+                                   WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s
+                                     AND j.source_type = 'agent_event' AND j.seq > coalesce(summary.seq, 0)
+                                   LIMIT %(most)s) one)::integer AS events,
+           EXISTS (SELECT FROM observation_generation_jobs j
+                    WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s AND j.source_type = 'agent_event'
+                      AND j.status = 'queued' AND j.waits_for_end) AS waits_for_end,
+           extract(epoch FROM now() - coalesce(summary.created_at, %(started_at)s))::float8 AS seconds
+      FROM summary
+    """,
+)
+
 INSERT_SUMMARY_JOB = Query(
     Job,
     """
@@ -405,6 +426,15 @@ async def last_summary_job(conn: Conn, team_id: UUID, project_id: UUID, session_
 async def news_since(conn: Conn, team_id: UUID, session_id: UUID, summary_job_id: UUID | None) -> bool:
     """Whether the session has got events to generate from, or prompts, since that summary was asked for; at all without one."""
     return await NEWS_SINCE.one(conn, team_id=team_id, session_id=session_id, summary_job_id=summary_job_id)
+
+
+async def work_since(
+    conn: Conn, team_id: UUID, session_id: UUID, summary_job_id: UUID | None, *, started_at: datetime, most: int
+) -> Work:
+    """What the session has done since that summary was asked for; without one, since it started. Events are counted to `most`."""
+    return await WORK_SINCE.one(
+        conn, team_id=team_id, session_id=session_id, summary_job_id=summary_job_id, started_at=started_at, most=most
+    )
 
 
 async def insert_summary_job(

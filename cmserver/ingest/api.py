@@ -28,11 +28,11 @@ from cmserver.generation.bell import Bell
 from cmserver.generation.model import Job
 from cmserver.generation.wire import GenerationJobOut, job_out
 from cmserver.ingest import session as sessions
-from cmserver.ingest.model import Incoming, Recorded
+from cmserver.ingest.model import Checkpoints, Incoming, Recorded
 from cmserver.ingest.record import SESSION_GONE, Recorder
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Drawn
-from cmserver.sessions.model import NewSession
+from cmserver.sessions.model import NewSession, Session
 from cmserver.sessions.read import NO_SUCH
 from cmserver.sessions.wire import SessionOut, session_out
 
@@ -109,7 +109,10 @@ class SessionAnswer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 async def post_session_start(request: Request) -> Response:
-    """Make a session, or find it by the agent's id; one that had ended goes on."""
+    """Make a session, or find it by the agent's id; one that had ended goes on.
+
+    A `prompt` in its metadata becomes one of its prompts.
+    """
     who = await caller(request, Principal)
     raw = await body(request)
     asked = convert(decode_json(raw or b"{}"), StartIn)
@@ -125,22 +128,48 @@ async def post_session_start(request: Request) -> Response:
         metadata=cast("dict[str, object]", metadata.value),
     )
     session, is_new = await db(request).in_tenant(who.team_id, lambda conn: sessions.start(conn, who, project, new))
+    prompt = asked.metadata.get("prompt")
+    if isinstance(prompt, str) and prompt and who.may("events:write"):
+        await _note_prompt(request, who, project, session, prompt)
     return answer(SessionAnswer(session=session_out(session)), 201 if is_new else 200)
 
 
+async def _note_prompt(request: Request, who: Principal, project: Project, session: Session, prompt: str) -> None:
+    """Agents that start their session at each prompt, as claude-mem's do, say it nowhere else."""
+    said = Incoming(
+        project=project,
+        event_type="user_prompt",
+        payload={"prompt": prompt},
+        occurred_at=datetime.now(UTC),
+        source_adapter="hook",
+        origin="api",
+        server_session_id=session.id,
+        platform_source=session.platform_source,
+        size_bytes=len(prompt),
+    )
+    await cast("Recorder", request.app.state.recorder).record(who, [said])
+
+
 async def post_session_end(request: Request) -> Response:
-    """End a session and ask for its summary."""
+    """End a session and ask for its summary.
+
+    Agents whose own hooks end it after each turn (their last event is an `assistant_message` with `sourceType: hook`) get a summary
+    only when enough has happened since the last one, and the session stays open.
+    """
     who = await caller(request, Principal)
     session_id = named_id(str(request.path_params["id"]))
     if session_id is None:
         raise NotFound(NO_SUCH)
     most = cast("int", request.app.state.job_max_attempts)
     session, job, is_new = await db(request).in_tenant(
-        who.team_id, lambda conn: sessions.end(conn, who, session_id, source_adapter="api", max_attempts=most)
+        who.team_id,
+        lambda conn: sessions.end_of_run_or_turn(
+            conn, who, session_id, source_adapter="api", max_attempts=most, after=cast("Checkpoints", request.app.state.checkpoints)
+        ),
     )
     if is_new:
         cast("Bell", request.app.state.bell).ring()
-    return answer(SessionAnswer(session=session_out(session), generation_job=job_out(job)))
+    return answer(SessionAnswer(session=session_out(session), generation_job=job_out(job) if job else UNSET))
 
 
 async def post_event(request: Request) -> Response:

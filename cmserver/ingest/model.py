@@ -15,6 +15,13 @@ PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
 """Event types that are a user's prompt: they become numbered rows and no job."""
 
 
+class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """When a turn's end is worth a summary: after so many new events, or so long after the last one."""
+
+    events: int
+    minutes: float
+
+
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """One event as a door hands it over. The session is named by our id, or by the agent's (then found or made)."""
 

@@ -33,6 +33,8 @@ class PromptEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What a failed tool use reported."""
     payload: object = None
     """The whole stored payload, for events that are not tool uses."""
+    agent: str | None = None
+    """Which kind of sub-agent it was; None is the session's own agent."""
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,7 +73,8 @@ ACTS = [
 ]
 """One rule draws from these, what happens most most often: as rules of their own most would be switched off in most examples."""
 EMPTY = """
-    TRUNCATE agent_events, server_sessions, session_prompts, observation_generation_jobs, observation_generation_job_events,
+    TRUNCATE context_injections, agent_events, server_sessions, session_prompts, observation_generation_jobs,
+             observation_generation_job_events,
              generation_lanes, generation_runs, generation_workers, provider_pauses, observations, observation_sources, audit_log
 """
 IN_THE_TABLE = """

@@ -10,6 +10,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.sessions.repository import NEWEST
 from tests.conftest import Cast, Person, mint
+from tests.generation.tools import Outbox
 from tests.house.test_plans import plan
 
 
@@ -176,3 +177,17 @@ async def test_a_page_is_read_from_an_index_in_its_order(db: Db, cast: Cast, fil
 
     assert f"Index Scan Backward using {index} " in told
     assert "Sort" not in told
+
+
+async def test_a_prompt_in_the_metadata_of_a_start_is_one_of_the_session_s_prompts(
+    client: httpx.AsyncClient, cast: Cast, outbox: Outbox
+):
+    for prompt in ("add a retry", "and now <private>the password is tulip</private> a test", "", 7):
+        await start(client, cast.alice, "s1", metadata={"prompt": prompt})
+    await start(client, cast.alice, "s1")
+
+    rows = await outbox.rows("SELECT prompt_number, text FROM session_prompts ORDER BY prompt_number")
+    assert [(row["prompt_number"], row["text"]) for row in rows] == [
+        (1, "add a retry"),
+        (2, "and now [redacted:private] a test"),
+    ]

@@ -178,6 +178,11 @@ INSERT_REINDEX = Query(
 
 # What has ended is counted from an index alone (one range a status: for all at once the planner reads the table); what waits is
 # looked at with its lane.
+WAITING_OF_SESSION = Query(
+    int,
+    "SELECT count(*) FROM observation_generation_jobs WHERE lane = %(session_id)s AND team_id = %(team_id)s AND status = 'queued'",
+)
+
 QUEUE_COUNTS = Query(
     QueueCounts,
     """
@@ -350,6 +355,11 @@ async def insert_reindex(
         actor_id=asker.actor_id,
         request_id=asker.request_id,
     )
+
+
+async def waiting_of_session(conn: Conn, team_id: UUID, session_id: UUID) -> int:
+    """How many jobs of the session nobody has begun with."""
+    return await WAITING_OF_SESSION.one(conn, team_id=team_id, session_id=session_id)
 
 
 async def queue_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> QueueCounts:

@@ -19,7 +19,7 @@ from cmserver.providers.rules.phrases.manner import counted, most_facts, words
 from cmserver.providers.rules.text import MAX_TITLE, listed, relative, shorten
 
 _MAX_READS = 8
-_COMMITTED = re.compile(r"^\[(\S+)(?: \([^)\n]*\))? ([0-9a-f]{6,40})\]", re.MULTILINE)
+_COMMITTED = re.compile(r"^(?:Output: )?\[(\S+)(?: \([^)\n]*\))? ([0-9a-f]{6,40})\]", re.MULTILINE)
 _COMMIT_SIZE = re.compile(r"(?<!\d)(\d{1,9}) files? changed(?:, (\d{1,9}) insertions?\(\+\))?(?:, (\d{1,9}) deletions?\(-\))?")
 _COMMIT_TYPES = (
     ("bugfix", re.compile(r"(?:fix|bugfix|hotfix|fixes|fixed|repair)\b", re.IGNORECASE)),

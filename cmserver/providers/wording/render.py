@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -29,6 +30,9 @@ _RECORDED_FOR_SUMMARY = 8_000
 _LAST_MESSAGE = 4_000
 _EARLIER_SUMMARY = 3_000
 _TAG = 12
+_AGENT = 40
+_UNUSUAL = re.compile(r"[^A-Za-z0-9 _.:-]")
+"""What is not shown of a sub-agent's name, which stands in quotation marks."""
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +108,9 @@ def _observed(prompt: Prompt) -> Iterator[str]:
 
 
 def _event(event: PromptEvent, body: str) -> str:
-    return f'<event id="{shown_line(event.tag, _TAG)}">\n{body}\n</event>'
+    agent = _UNUSUAL.sub("", event.agent or "")[:_AGENT]
+    of_agent = f' agent="{agent}"' if agent else ""
+    return f'<event id="{shown_line(event.tag, _TAG)}"{of_agent}>\n{body}\n</event>'
 
 
 def _summarised(prompt: Prompt) -> Iterator[str]:
