@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from cmserver.access import announce, audit, repository
 from cmserver.access.model import GenerationPolicy, Principal, Project
-from cmserver.access.projects import NO_SUCH, canonical_id, one
+from cmserver.access.projects import NO_SUCH, canonical_id, find, one
 from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
@@ -49,6 +49,36 @@ async def change(conn: Conn, principal: Principal, named: str, wanted: Change) -
     await audit.record(conn, principal, action, "project", project.id, project_id=project.id, canonical_id=canonical, fields=fields)
     await announce.changed(conn, principal.team_id)
     return await one(conn, principal, str(project.id))
+
+
+async def follow(conn: Conn, principal: Principal, before: str, now: str) -> None:
+    """The remote of a checkout has changed from one name to another: what was known under the old name goes on under both.
+
+    Nothing happens when the old name is no project's, or the new one is another's already.
+    """
+    canonical = canonical_id(now)
+    if await find(conn, principal, now) is not None:
+        return
+    await repository.lock_names(conn, principal.team_id)
+    project = await find(conn, principal, before)
+    if project is None or await repository.names_taken(conn, principal.team_id, [canonical]):
+        return
+    if not await repository.lock_project(conn, principal.team_id, project.id):
+        return
+    known = msgspec.structs.replace(project, aliases=sorted({*project.aliases, canonical}))
+    await repository.update_project(conn, known, archived=False)
+    await audit.record(
+        conn,
+        principal,
+        "project.updated",
+        "project",
+        project.id,
+        project_id=project.id,
+        canonical_id=project.canonical_id,
+        fields=["aliases"],
+        alias=canonical,
+    )
+    await announce.changed(conn, principal.team_id)
 
 
 def _names(project: Project, wanted: Change) -> tuple[str, list[str]]:

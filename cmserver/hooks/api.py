@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import cast
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import audit
+from cmserver.access.change_project import follow
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
@@ -16,23 +18,33 @@ from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import STATUS, answer, body, caller, db
 from cmserver.base.ids import from_epoch_ms
 from cmserver.base.redaction.clean import clean, decode_json
+from cmserver.base.settings import Settings
 from cmserver.base.text import storable
 from cmserver.generation.bell import Bell
-from cmserver.hooks import claude_code
-from cmserver.hooks.claude_code import HookCall, HookOutput
+from cmserver.hooks import claude_code, codex, gemini
+from cmserver.hooks.model import Adapter, HookCall, Told
+from cmserver.hooks.output import HookOutput
 from cmserver.ingest import session as sessions
-from cmserver.ingest.model import Incoming
+from cmserver.ingest.model import Checkpoints, Incoming
 from cmserver.ingest.record import Recorder
 from cmserver.recall.context import context
+from cmserver.recall.model import Occasion, Shape
+from cmserver.recall.on_file import file_context
+from cmserver.recall.prompted import prompt_context
 from cmserver.sessions.model import NewSession
+from cmserver.sessions.read import known
 from cmserver.sessions.start import find_or_make
 
-CONTEXT_LINES = 50
+ADAPTERS: dict[str, Adapter] = {one.platform: one for one in (claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER)}
+
 _LONGEST_DELAY = timedelta(days=30)
+_MOST_FILES = 200
+_PROMPT_CHARS = 20_000
+"""So much of a prompt is searched with."""
 
 
 async def post_hook(request: Request) -> Response:
-    """Take a hook's payload as the coding agent sends it; a session start is answered with the project's context."""
+    """Take a hook's payload as the agent sends it; the answer is the agent's hook output, with context where it belongs."""
     try:
         who = await caller(request, Principal)
     except (Unauthenticated, Forbidden) as error:
@@ -40,63 +52,84 @@ async def post_hook(request: Request) -> Response:
         status, name = STATUS[type(error)]
         told = {"error": name, "message": str(error), "systemMessage": f"cmserver: {error}", "requestId": audit.request_id()}
         return answer(told, status)
-    if request.path_params["client"] != claude_code.PLATFORM:
-        raise NotFound(f"There are no hooks for this client here; there are for: {claude_code.PLATFORM}.")
+    adapter = ADAPTERS.get(request.path_params["client"])
+    if adapter is None:
+        raise NotFound(f"There are no hooks for this agent here; there are for: {', '.join(sorted(ADAPTERS))}.")
     raw = await body(request)
     payload = decode_json(raw)
-    call = claude_code.understand(payload, request.headers.get("x-cmserver-delivery"))
+    call = adapter.understand(payload, request.headers.get("x-cmserver-delivery"))
     project = await _project(request, who, call)
-    if call.starts_session:
-        await _start(request, who, project, call, payload)
-    if call.event_type is not None:
-        await _store(request, who, project, call, payload, len(raw))
-    if call.ends_session:
-        await _end(request, who, project, call)
-    if call.starts_session and who.may("observations:read"):
-        async with db(request).tenant(who.team_id) as conn:
-            shown = await context(conn, who, project, CONTEXT_LINES)
-        return answer(claude_code.context_output(shown.text))
-    return answer(HookOutput())
+    session_id = await _start(request, who, adapter, project, call) if call.moment == "start" else None
+    session_id = await _store(request, who, adapter, project, call, len(raw)) or session_id
+    if call.moment == "turn_end" and session_id is not None:
+        await _checkpoint(request, who, session_id)
+    if call.moment == "end":
+        await _end(request, who, adapter, project, call)
+    told = Told() if _header(request, "late") else Told(context=await _context(request, who, adapter, project, call, session_id))
+    return answer(adapter.output(call, told))
 
 
 async def _project(request: Request, who: Principal, call: HookCall) -> Project:
-    """The key's project; else the one the hook client names; else the folder's git remote; else the folder itself."""
-    headers = request.headers
-    named = headers.get("x-cmserver-project") or headers.get("x-cmserver-git-remote") or call.cwd
-    return await cast("Projects", request.app.state.projects).named_or_own(
-        who, None if who.project_id or not named else storable(named), at="$.cwd", make=True
+    """The key's project; else the one that the hook client names; else the folder's git remote; else the folder."""
+    projects = cast("Projects", request.app.state.projects)
+    remote, before = _header(request, "git-remote"), _header(request, "git-remote-before")
+    named = _header(request, "project") or remote or _header(request, "root") or call.cwd
+    if remote and before and named == remote and who.project_id is None:
+        await db(request).in_tenant(who.team_id, lambda conn: follow(conn, who, before, remote))
+    return await projects.named_or_own(who, None if who.project_id else named, at="$.cwd", make=True)
+
+
+async def _start(request: Request, who: Principal, adapter: Adapter, project: Project, call: HookCall) -> UUID:
+    metadata = cast("dict[str, object]", clean(call.metadata, field_max_chars=1000).value)
+    new = _session(adapter, call, metadata)
+    session, _ = await db(request).in_tenant(who.team_id, lambda conn: sessions.start(conn, who, project, new))
+    return session.id
+
+
+async def _store(
+    request: Request, who: Principal, adapter: Adapter, project: Project, call: HookCall, size_bytes: int
+) -> UUID | None:
+    """The session that the events are of; None when there is nothing to store."""
+    if not call.events:
+        return None
+    branch = _header(request, "git-branch")
+    occurred_at = _occurred_at(request)
+    incoming = [
+        Incoming(
+            project=project,
+            event_type=one.event_type,
+            payload=one.payload,
+            occurred_at=occurred_at,
+            source_adapter="hook",
+            origin="hook",
+            generate=one.generate,
+            source_event_id=one.source_event_id,
+            content_session_id=call.session_id,
+            platform_source=adapter.platform,
+            metadata={**one.metadata, "git_branch": branch[:200]} if branch else one.metadata,
+            size_bytes=size_bytes,
+        )
+        for one in call.events
+    ]
+    recorded = await cast("Recorder", request.app.state.recorder).record(who, incoming)
+    return recorded[0].event.server_session_id
+
+
+async def _checkpoint(request: Request, who: Principal, session_id: UUID) -> None:
+    most = cast("int", request.app.state.job_max_attempts)
+    after = cast("Checkpoints", request.app.state.checkpoints)
+    job = await db(request).in_tenant(
+        who.team_id,
+        lambda conn: sessions.checkpoint(conn, who, session_id, source_adapter="hook", max_attempts=most, after=after),
     )
+    if job is not None:
+        cast("Bell", request.app.state.bell).ring()
 
 
-async def _start(request: Request, who: Principal, project: Project, call: HookCall, payload: object) -> None:
-    metadata = clean(claude_code.session_metadata(payload), field_max_chars=1000).value
-    new = _session(call, cast("dict[str, object]", metadata))
-    await db(request).in_tenant(who.team_id, lambda conn: sessions.start(conn, who, project, new))
-
-
-async def _store(request: Request, who: Principal, project: Project, call: HookCall, payload: object, size_bytes: int) -> None:
-    branch = request.headers.get("x-cmserver-git-branch")
-    incoming = Incoming(
-        project=project,
-        event_type=call.event_type or "unknown",
-        payload=payload,
-        occurred_at=_occurred_at(request),
-        source_adapter="hook",
-        origin="hook",
-        generate=call.generate,
-        source_event_id=call.source_event_id,
-        content_session_id=call.session_id,
-        platform_source=claude_code.PLATFORM,
-        metadata={**call.metadata, "git_branch": branch[:200]} if branch else call.metadata,
-        size_bytes=size_bytes,
-    )
-    await cast("Recorder", request.app.state.recorder).record(who, [incoming])
-
-
-async def _end(request: Request, who: Principal, project: Project, call: HookCall) -> None:
+async def _end(request: Request, who: Principal, adapter: Adapter, project: Project, call: HookCall) -> None:
     most = cast("int", request.app.state.job_max_attempts)
     session, _ = await db(request).in_tenant(
-        who.team_id, lambda conn: find_or_make(conn, who.team_id, project.id, _session(call, {}))
+        who.team_id, lambda conn: find_or_make(conn, who.team_id, project.id, _session(adapter, call, {}))
     )
     _, _, is_new = await db(request).in_tenant(
         who.team_id, lambda conn: sessions.end(conn, who, session.id, source_adapter="hook", max_attempts=most)
@@ -105,20 +138,57 @@ async def _end(request: Request, who: Principal, project: Project, call: HookCal
         cast("Bell", request.app.state.bell).ring()
 
 
-def _session(call: HookCall, metadata: dict[str, object]) -> NewSession:
+async def _context(
+    request: Request, who: Principal, adapter: Adapter, project: Project, call: HookCall, session_id: UUID | None
+) -> str | None:
+    """What the agent is told on this occasion, if anything."""
+    settings = cast("Settings", request.app.state.settings)
+    wanted = {
+        "start": True,
+        "prompt": settings.context_on_prompt == "on" and call.prompt,
+        "file": settings.context_on_file == "on" and call.file,
+    }
+    if not wanted.get(call.moment) or call.is_subagent or not who.may("observations:read"):
+        return None
+    reader = _header(request, "hook") or None
+    async with db(request).tenant(who.team_id) as conn:
+        if call.moment == "start":
+            files = [name for name in _header(request, "changed-files").split("\t") if name][:_MOST_FILES]
+            occasion = Occasion(
+                reason=call.source, session_id=session_id, platform=adapter.platform, changed_files=files, reader=reader
+            )
+            told = await context(conn, who, project, occasion, cast("Shape", request.app.state.context_shape))
+        elif call.moment == "prompt":
+            occasion = Occasion(reason="prompt", session_id=session_id, platform=adapter.platform, reader=reader)
+            prompt = clean((call.prompt or "")[:_PROMPT_CHARS], field_max_chars=_PROMPT_CHARS).value
+            told = await prompt_context(conn, who, project, occasion, cast("str", prompt))
+        else:
+            session = await known(conn, who.team_id, project.id, call.session_id, adapter.platform)
+            known_id = session.id if session else None
+            occasion = Occasion(reason="file", session_id=known_id, platform=adapter.platform, reader=reader)
+            told = await file_context(conn, who, project, occasion, call.file or "")
+    return told.text or None if told else None
+
+
+def _session(adapter: Adapter, call: HookCall, metadata: dict[str, object]) -> NewSession:
     return NewSession(
         external_session_id=call.session_id,
         content_session_id=call.session_id,
-        platform_source=claude_code.PLATFORM,
+        platform_source=adapter.platform,
         metadata=metadata,
     )
+
+
+def _header(request: Request, name: str) -> str:
+    """What the hook client says under `X-Cmserver-...`, which is UTF-8; the empty string when it says nothing."""
+    return storable(request.headers.get(f"x-cmserver-{name}", "").encode("latin-1").decode("utf-8", "replace")).strip()
 
 
 def _occurred_at(request: Request) -> datetime:
     """When the hook client says it was sent (a spool may deliver later), within reason; else now."""
     now = datetime.now(UTC)
-    sent = request.headers.get("x-cmserver-sent-at", "")
-    if not sent.isdigit() or len(sent) > 15:
+    sent = _header(request, "sent-at")
+    if not (sent.isascii() and sent.isdigit()) or len(sent) > 15:
         return now
     try:
         at = from_epoch_ms(int(sent))
@@ -128,5 +198,12 @@ def _occurred_at(request: Request) -> datetime:
 
 
 routes = [
-    Operation("POST", "/v1/hooks/{client}", post_hook, scope="events:write", body=dict[str, object], answers={200: HookOutput})
+    Operation(
+        "POST",
+        "/v1/hooks/{client}",
+        post_hook,
+        scope="events:write",
+        body=dict[str, object],
+        answers={200: HookOutput},
+    )
 ]

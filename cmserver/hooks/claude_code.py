@@ -10,114 +10,133 @@ from __future__ import annotations
 import re
 from typing import cast
 
-import msgspec
-
-from cmserver.base.errors import Invalid, Issue
-from cmserver.base.text import KEY_MOST, storable
+from cmserver.hooks.events import told, tool_use
+from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment, Told
+from cmserver.hooks.output import HookOutput, spoken
+from cmserver.hooks.payload import (
+    PATH_MOST,
+    Fields,
+    array,
+    delivery_event_id,
+    fields_of,
+    prompt_event_id,
+    record,
+    required,
+    session_source,
+    snake,
+    text,
+    texts,
+)
 
 PLATFORM = "claude-code"
 
-_TYPES = {
-    "UserPromptSubmit": "user_prompt",
-    "PostToolUse": "tool_use",
-    "PostToolUseFailure": "tool_use_failure",
-    "Stop": "assistant_message",
-}
-_GENERATES = {"PostToolUse", "PostToolUseFailure"}
+_TOOL_USES = {"PostToolUse": "tool_use", "PostToolUseFailure": "tool_use_failure"}
 _SAYS_NOTHING_NEW = {"PreToolUse", "MessageDisplay", "Notification"}
-_LONGEST_PATH = 4096
-_OURS = re.compile(r"^mcp__(?:plugin_)?cmserver_")
-_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
-
-
-class SpecificOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What belongs to one kind of hook."""
-
-    hook_event_name: str
-    additional_context: str
-
-
-class HookOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """What Claude Code reads from a hook; an empty object leaves everything as it is."""
-
-    hook_specific_output: SpecificOutput | None = None
-
-
-class HookCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a hook, understood. `event_type` is None when there is nothing to store."""
-
-    name: str
-    session_id: str
-    cwd: str | None
-    event_type: str | None
-    source_event_id: str | None
-    generate: bool
-    metadata: dict[str, object]
-
-    @property
-    def starts_session(self) -> bool:
-        return self.name == "SessionStart"
-
-    @property
-    def ends_session(self) -> bool:
-        return self.name == "SessionEnd"
+_TAKES_CONTEXT = {"SessionStart", "UserPromptSubmit", "PreToolUse"}
+# Whatever is said there makes the model go on.
+_TURN_ENDS = {"Stop", "SubagentStop"}
+_MOST_CALLS = 500
+_OF_THE_BATCH = (
+    "session_id",
+    "transcript_path",
+    "cwd",
+    "prompt_id",
+    "permission_mode",
+    "agent_id",
+    "agent_type",
+    "hook_event_name",
+)
+# What the program itself says to the model in the user's place.
+_SAID_BY_MACHINE = re.compile(
+    r"\s*+(?:<(task-notification|teammate-message|local-command-stdout|local-command-stderr|local-command-caveat|system-reminder|tick)"
+    r"(?:\s[^>]*+)?>.*?</\1>\s*+)++",
+    re.DOTALL,
+)
+# How a batch shows the model a tool use that failed.
+_FAILED = re.compile(r"<tool_use_error>|(?:Error: )?Exit code [1-9]\d*+(?:\n|$)")
 
 
 def understand(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook has sent. Unknown kinds of hooks are stored and never refused; Invalid only when it is no hook's payload."""
-    if not isinstance(payload, dict):
-        raise Invalid("A hook sends a JSON object.", [Issue("$", "Expected an object")])
-    fields = cast("dict[str, object]", payload)
-    name = _required(fields, "hook_event_name")
+    fields = fields_of(payload)
+    name, session_id = required(fields, "hook_event_name"), required(fields, "session_id")
+    # The type alone is also that of a whole session, started as such an agent.
+    is_subagent = text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
+    prompt = _prompt(fields) if name == "UserPromptSubmit" and not is_subagent else None
+    file = _file(fields) if name == "PreToolUse" else None
     return HookCall(
         name=name,
-        session_id=_required(fields, "session_id"),
-        cwd=_text(fields, "cwd", _LONGEST_PATH),
-        event_type=None if _is_noise(name, fields) else _TYPES.get(name) or _WORDS.sub("_", name).lower(),
-        source_event_id=_source_event_id(name, fields, delivery_id),
-        generate=name in _GENERATES,
-        metadata={key: value for key in ("agent_id", "agent_type") if (value := _text(fields, key))},
+        session_id=session_id,
+        cwd=text(fields, "cwd", PATH_MOST),
+        moment=_moment(name, prompt=prompt, file=file, is_subagent=is_subagent),
+        events=_events(name, fields, delivery_id, is_users=prompt is not None, is_subagent=is_subagent),
+        source=session_source(fields),
+        prompt=prompt,
+        file=file,
+        is_subagent=is_subagent,
+        metadata=texts(fields, "cwd", "source", "model", most=PATH_MOST) if name == "SessionStart" else {},
     )
 
 
-def session_metadata(payload: object) -> dict[str, object]:
-    """What is kept of a SessionStart with the session."""
-    fields = cast("dict[str, object]", payload)
-    return {key: value for key in ("cwd", "source", "model") if (value := _text(fields, key, _LONGEST_PATH))}
+def output(call: HookCall | None, what: Told) -> HookOutput:
+    """Never a word about permissions, and none at all at a turn's end."""
+    return spoken(call, what, context_at=_TAKES_CONTEXT, silent_at=_TURN_ENDS)
 
 
-def context_output(context: str) -> HookOutput:
-    """Claude Code puts the text before the session's first prompt."""
-    return HookOutput(hook_specific_output=SpecificOutput(hook_event_name="SessionStart", additional_context=context))
+def _moment(name: str, *, prompt: str | None, file: str | None, is_subagent: bool) -> Moment:
+    if name == "SessionStart":
+        return "start"
+    if name == "SessionEnd":
+        return "end"
+    if name == "Stop" and not is_subagent:
+        return "turn_end"
+    return "prompt" if prompt is not None else "file" if file is not None else "other"
 
 
-def _is_noise(name: str, fields: dict[str, object]) -> bool:
-    """Hooks that repeat what another one says, and calls of our own tools, which would come back as observations."""
-    tool = fields.get("tool_name")
-    return name in _SAYS_NOTHING_NEW or (isinstance(tool, str) and _OURS.match(tool) is not None)
+def _prompt(fields: Fields) -> str | None:
+    """What the user has said; None when it is only what the program says in their place."""
+    prompt = text(fields, "prompt", None) or ""
+    return None if _SAID_BY_MACHINE.fullmatch(prompt) else prompt
 
 
-def _source_event_id(name: str, fields: dict[str, object], delivery_id: str | None) -> str | None:
-    tool_use_id = _text(fields, "tool_use_id")
-    if tool_use_id:
-        return f"{name}:{tool_use_id}"
-    if delivery_id and len(delivery_id) <= KEY_MOST:
-        return f"delivery:{storable(delivery_id)}"
-    prompt_id = _text(fields, "prompt_id")
-    return f"{name}:{prompt_id}" if prompt_id and name == "UserPromptSubmit" else None
+def _file(fields: Fields) -> str | None:
+    """The file that is about to be read."""
+    return text(record(fields.get("tool_input")), "file_path", PATH_MOST) if fields.get("tool_name") == "Read" else None
 
 
-def _required(fields: dict[str, object], name: str) -> str:
-    text = _text(fields, name)
-    if text is None:
-        raise Invalid(
-            f"A hook's payload has a text {name} of 1 to {KEY_MOST} characters.",
-            [Issue(f"$.{name}", f"Expected a text of 1 to {KEY_MOST} characters")],
-        )
-    return text
+def _events(name: str, fields: Fields, delivery_id: str | None, *, is_users: bool, is_subagent: bool) -> list[HookEvent]:
+    if name in _SAYS_NOTHING_NEW:
+        return []
+    if name in _TOOL_USES:
+        return tool_use(_TOOL_USES[name], fields, delivery_id)
+    if name == "PostToolBatch":
+        return _batch(fields, delivery_id)
+    event_id = delivery_event_id(delivery_id)
+    match name:
+        case "UserPromptSubmit":
+            event_type, event_id = "user_prompt" if is_users else "machine_prompt", event_id or prompt_event_id(fields)
+        case "Stop":
+            event_type = "subagent_stop" if is_subagent else "assistant_message"
+        case "StopFailure":
+            event_type = "turn_failed"
+        case _:
+            event_type = snake(name)
+    return told(event_type, fields, event_id)
 
 
-def _text(fields: dict[str, object], name: str, most: int = KEY_MOST) -> str | None:
-    """No hook is refused for a character that cannot be stored; it is replaced."""
-    value = fields.get(name)
-    return storable(value) if isinstance(value, str) and 0 < len(value) <= most else None
+def _batch(fields: Fields, delivery_id: str | None) -> list[HookEvent]:
+    """Each call as if it had come by itself. Most have: their ids say that they are the same."""
+    common = texts(fields, *_OF_THE_BATCH, most=PATH_MOST)
+    events: list[HookEvent] = []
+    for nth, call in enumerate(array(fields.get("tool_calls"))[:_MOST_CALLS]):
+        if not isinstance(call, dict):
+            continue
+        use = {**common, **record(cast("object", call))}
+        event_type, response = "tool_use", use.get("tool_response")
+        if isinstance(response, str) and _FAILED.match(response):
+            event_type, use["error"] = "tool_use_failure", use.pop("tool_response")
+        events += tool_use(event_type, use, delivery_id, nth)
+    return events
+
+
+ADAPTER = Adapter(platform=PLATFORM, understand=understand, output=output)

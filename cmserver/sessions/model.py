@@ -66,3 +66,49 @@ class SessionPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     project_id: UUID
+
+
+class SessionBrief(msgspec.Struct, frozen=True, kw_only=True):
+    """A session by the name that its agent gave it."""
+
+    id: UUID
+    named: str | None
+    platform_source: str | None
+
+
+class PlatformOfProject(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of agent that has worked on a project."""
+
+    project_id: UUID
+    platform_source: str | None
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many sessions there are; those that have not ended are active."""
+
+    sessions: int
+    active: int
+
+
+class ListedPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's prompt with the session and the event that it came in."""
+
+    event_id: UUID
+    project_id: UUID
+    server_session_id: UUID
+    prompt_number: int
+    text: str
+    created_at: datetime
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that was found by what its agent calls it, and its newest prompt."""
+
+    id: UUID
+    project_id: UUID
+    prompts: int
+    """How many prompts it has had."""
+    is_private: bool
+    """Whether all of the newest prompt was private."""
+    is_repeated: bool
+    """Whether a prompt that is just asked about is the newest one, a moment ago."""

@@ -7,7 +7,18 @@ from datetime import datetime
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.sessions.model import NewSession, Session, SessionOfTeam, SessionPlace, SessionPrompt
+from cmserver.sessions.model import (
+    Conversation,
+    Counts,
+    ListedPrompt,
+    NewSession,
+    PlatformOfProject,
+    Session,
+    SessionBrief,
+    SessionOfTeam,
+    SessionPlace,
+    SessionPrompt,
+)
 
 OWNS = {"server_sessions", "session_prompts"}
 
@@ -200,6 +211,86 @@ PROMPTS = Query(
     """,
 )
 
+BRIEFS = Query(
+    SessionBrief,
+    """
+    SELECT id, coalesce(content_session_id, external_session_id) AS named, platform_source
+      FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
+    """,
+)
+
+PLATFORMS = Query(
+    PlatformOfProject,
+    """
+    SELECT DISTINCT project_id, platform_source FROM server_sessions
+     WHERE project_id = ANY(%(project_ids)s) AND team_id = %(team_id)s
+    """,
+)
+
+COUNTS = Query(
+    Counts,
+    """
+    SELECT count(*) AS sessions, count(*) FILTER (WHERE ended_at IS NULL) AS active FROM server_sessions
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+# Of each project as many as the page may need, each read from the end of its index, and the newest of them all.
+PROMPTS_LISTED = Query(
+    ListedPrompt,
+    """
+    SELECT p.agent_event_id AS event_id, p.project_id, p.server_session_id, p.prompt_number, left(p.text, %(max_chars)s) AS text,
+           p.created_at
+      FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
+     CROSS JOIN LATERAL (
+           SELECT q.* FROM session_prompts q
+            WHERE q.project_id = one.project_id AND q.team_id = %(team_id)s
+              AND (%(platform)s::text IS NULL
+                   OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
+                                        WHERE s.id = q.server_session_id AND s.team_id = q.team_id), 'claude'),
+                             %(platform)s::text) > 0)
+            ORDER BY q.created_at DESC, q.id DESC LIMIT %(limit)s::bigint + %(offset)s::bigint) p
+     ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint
+    """,
+    prepare=False,
+)
+
+# Only the newest of each project are looked through: under the policy no text index can be used.
+PROMPTS_FOUND = Query(
+    ListedPrompt,
+    """
+    SELECT p.agent_event_id AS event_id, p.project_id, p.server_session_id, p.prompt_number, left(p.text, %(max_chars)s) AS text,
+           p.created_at
+      FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
+     CROSS JOIN LATERAL (
+           SELECT q.* FROM session_prompts q
+            WHERE q.project_id = one.project_id AND q.team_id = %(team_id)s
+            ORDER BY q.created_at DESC, q.id DESC LIMIT %(newest)s) p
+     WHERE p.text_search @@ websearch_to_tsquery('english', %(text)s)
+     ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+# In whichever project; of several, where something happened last.
+CONVERSATION = Query(
+    Conversation,
+    """
+    SELECT s.id, s.project_id, coalesce(p.prompt_number, 0) AS prompts,
+           coalesce(p.text ~ '^(\\s|\\[redacted:private\\])*$', false) AS is_private,
+           coalesce(p.text = %(prompt)s::text AND p.created_at > now() - make_interval(secs => %(within_seconds)s), false)
+               AS is_repeated
+      FROM server_sessions s
+      LEFT JOIN LATERAL (SELECT prompt_number, text, created_at FROM session_prompts
+                          WHERE server_session_id = s.id AND team_id = %(team_id)s
+                          ORDER BY prompt_number DESC LIMIT 1) p ON true
+     WHERE s.team_id = %(team_id)s AND s.content_session_id = %(named)s AND s.platform_source = %(platform_source)s
+       AND (%(only)s::uuid IS NULL OR s.project_id = %(only)s::uuid)
+     ORDER BY greatest(s.started_at, s.idle_from, s.ended_at) DESC LIMIT 1
+    """,
+)
+
 
 async def insert(conn: Conn, session_id: UUID, team_id: UUID, project_id: UUID, new: NewSession) -> Session | None:
     """The new session, or None when the agent's id is taken."""
@@ -330,3 +421,59 @@ async def insert_prompt(
 async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, newest: int, max_chars: int) -> list[SessionPrompt]:
     """The first prompt and the newest ones, oldest first, each cut to so many characters."""
     return await PROMPTS.all(conn, session_id=session_id, team_id=team_id, newest=newest, max_chars=max_chars)
+
+
+async def briefs(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[SessionBrief]:
+    """Those of the sessions that exist."""
+    return await BRIEFS.all(conn, team_id=team_id, ids=list(session_ids))
+
+
+async def platforms(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> list[PlatformOfProject]:
+    """Which kinds of agents have worked on which of the projects."""
+    return await PLATFORMS.all(conn, team_id=team_id, project_ids=list(project_ids))
+
+
+async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> Counts:
+    return await COUNTS.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def prompts_listed(
+    conn: Conn, team_id: UUID, project_ids: Collection[UUID], *, platform: str | None, max_chars: int, limit: int, offset: int
+) -> list[ListedPrompt]:
+    """Newest first, each cut to so many characters. `platform` is part of the name of the agent."""
+    return await PROMPTS_LISTED.all(
+        conn,
+        team_id=team_id,
+        project_ids=list(project_ids),
+        platform=platform,
+        max_chars=max_chars,
+        limit=limit,
+        offset=offset,
+    )
+
+
+async def prompts_found(
+    conn: Conn, team_id: UUID, project_ids: Collection[UUID], text: str, *, newest: int, max_chars: int, limit: int
+) -> list[ListedPrompt]:
+    """Those of the newest of each project that have the words of the text, newest first."""
+    return await PROMPTS_FOUND.all(
+        conn, team_id=team_id, project_ids=list(project_ids), text=text, newest=newest, max_chars=max_chars, limit=limit
+    )
+
+
+async def conversation(
+    conn: Conn, team_id: UUID, named: str, platform_source: str, *, only: UUID | None, prompt: str | None, within_seconds: float
+) -> Conversation | None:
+    """The session that its agent calls so, in the project `only`, or else in any of the team's.
+
+    `prompt` is asked about: whether it is the newest one and came within so many seconds.
+    """
+    return await CONVERSATION.first(
+        conn,
+        team_id=team_id,
+        named=named,
+        platform_source=platform_source,
+        only=only,
+        prompt=prompt,
+        within_seconds=within_seconds,
+    )

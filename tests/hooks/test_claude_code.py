@@ -1,53 +1,300 @@
-"""Claude Code's hooks, from payload to event and back to its output."""
+"""Claude Code's hooks, from payload to event and back to its output: recorded ones exactly, others by their rules."""
 
 from __future__ import annotations
 
-import json
-
-import httpx
 import pytest
 
-from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
-from cmserver.generation.bell import Bell
-from cmserver.hooks.claude_code import understand
-from tests.conftest import Cast, mint
-from tests.generation.tools import Outbox, Scripted
-from tests.ingest.test_api import four_bytes_each
+from cmserver.hooks.claude_code import ADAPTER
+from cmserver.hooks.model import HookEvent, Told
+from tests.hooks.expect import (
+    BOTH,
+    DELIVERY,
+    ROOT,
+    Expected,
+    Kept,
+    answered,
+    expected_call,
+    expected_output,
+    names,
+    sample,
+)
 
-HOOK = "/v1/hooks/claude-code"
-COMMON = {"session_id": "fb927459", "cwd": "/home/alice/src/orders", "prompt_id": "p1"}
+COMMON = {"session_id": "fb927459", "cwd": ROOT, "prompt_id": "p1"}
+AGENT: dict[str, object] = {"agent_id": "acc07184075037b79", "agent_type": "general-purpose"}
+_NOISE = Expected(kept=None)
+
+
+def _before(file: str | None = None) -> Expected:
+    return Expected(kept=None, moment="file" if file else "other", file=file, context=True)
+
+
+def _used(tool_use_id: str, type_: str = "tool_use") -> Expected:
+    return Expected(kept=Kept(type=type_, id=f"tool:{tool_use_id}", generate=True))
+
+
+def _batched(session_id: str, prompt_id: str, tool_use_id: str, said: str, description: str, agent: dict[str, object]) -> Kept:
+    """A call of a batch, as an event of its own."""
+    use: dict[str, object] = {
+        "session_id": session_id,
+        "transcript_path": f"/home/alice/.claude/projects/-home-alice-src-orders/{session_id}.jsonl",
+        "cwd": ROOT,
+        "prompt_id": prompt_id,
+        "permission_mode": "default",
+        **agent,
+        "hook_event_name": "PostToolBatch",
+        "tool_name": "Bash",
+        "tool_input": {"command": f"echo {said}", "description": description},
+        "tool_use_id": tool_use_id,
+        "tool_response": said,
+    }
+    return Kept(type="tool_use", id=f"tool:{tool_use_id}", generate=True, metadata=agent, payload=use)
+
+
+RECORDED = {
+    "MessageDisplay": _NOISE,
+    "PostCompact": Expected(kept=Kept(type="post_compact")),
+    "PostToolBatch": Expected(
+        kept=_batched(
+            "fb927459-ad56-45c4-b02a-57879f789c4e",
+            "e7437e41-8d6d-40c1-9ce8-09a00b2f9f88",
+            "toolu_e53f63ceb6234eae85709e8e",
+            "hello-from-bash",
+            "Echo",
+            {},
+        )
+    ),
+    "PostToolBatch-subagent": Expected(
+        is_subagent=True,
+        kept=_batched(
+            "1c263dc7-b1be-4279-a814-a03ce888b236",
+            "3225025a-3c64-4a29-a840-618c088d88d1",
+            "toolu_db20e480ff3e427fbaaa2263",
+            "in-sub",
+            "x",
+            AGENT,
+        ),
+    ),
+    "PostToolUse-Agent": _used("toolu_15776c3b412240a89244f631"),
+    "PostToolUse-Bash": _used("toolu_e53f63ceb6234eae85709e8e"),
+    "PostToolUse-Bash-subagent": Expected(
+        is_subagent=True,
+        kept=Kept(type="tool_use", id="tool:toolu_db20e480ff3e427fbaaa2263", generate=True, metadata=AGENT),
+    ),
+    "PostToolUse-Edit": _used("toolu_07ac04c773764602a8500d2b"),
+    "PostToolUse-Read": _used("toolu_a713844b65854181beab106e"),
+    "PostToolUse-Write": _used("toolu_312748186f9542d7968d6e72"),
+    "PostToolUse-mcp__cm__search": _used("toolu_f97c28e50dda4fc096b5b972"),
+    "PostToolUseFailure-Bash": _used("toolu_3be94b678164408eab9b1134", "tool_use_failure"),
+    "PostToolUseFailure-Read": _used("toolu_5b16f992e15c464f86549118", "tool_use_failure"),
+    "PreCompact": Expected(kept=Kept(type="pre_compact")),
+    "PreToolUse-Agent": _before(),
+    "PreToolUse-Bash": _before(),
+    "PreToolUse-Bash-subagent": Expected(kept=None, is_subagent=True, context=True),
+    "PreToolUse-Edit": _before(),
+    "PreToolUse-Read": _before(f"{ROOT}/big.txt"),
+    "PreToolUse-Write": _before(),
+    "SessionEnd": Expected(kept=Kept(type="session_end"), moment="end"),
+    "SessionStart": Expected(
+        kept=Kept(type="session_start"), moment="start", metadata={"cwd": ROOT, "source": "startup"}, context=True
+    ),
+    "SessionStart-compact": Expected(
+        kept=Kept(type="session_start"),
+        moment="start",
+        source="compact",
+        metadata={"cwd": ROOT, "source": "compact", "model": "claude-opus-5-5"},
+        context=True,
+    ),
+    "SessionStart-fork": Expected(
+        kept=Kept(type="session_start"), moment="start", source="fork", metadata={"cwd": ROOT, "source": "fork"}, context=True
+    ),
+    "SessionStart-resume": Expected(
+        kept=Kept(type="session_start"), moment="start", source="resume", metadata={"cwd": ROOT, "source": "resume"}, context=True
+    ),
+    "Stop": Expected(kept=Kept(type="assistant_message"), moment="turn_end", message=False),
+    "StopFailure": Expected(kept=Kept(type="turn_failed")),
+    "SubagentStart": Expected(kept=Kept(type="subagent_start", metadata=AGENT), is_subagent=True),
+    "SubagentStop": Expected(kept=Kept(type="subagent_stop", metadata=AGENT), is_subagent=True, message=False),
+    "UserPromptSubmit": Expected(
+        kept=Kept(type="user_prompt"), moment="prompt", prompt="MARKER-ONE please echo and write", context=True
+    ),
+}
 
 
 def payload(name: str, **fields: object) -> dict[str, object]:
     return {**COMMON, "hook_event_name": name, **fields}
 
 
+def events(body: dict[str, object], delivery: str | None = None) -> list[HookEvent]:
+    return ADAPTER.understand(body, delivery).events
+
+
+def used(tool_name: str, **fields: object) -> dict[str, object]:
+    return payload("PostToolUse", tool_name=tool_name, tool_use_id="t1", **fields)
+
+
+@pytest.mark.parametrize("name", names("claude_code"))
+def test_a_recorded_payload_becomes_exactly_this(name: str):
+    body, expected = sample("claude_code", name), RECORDED[name]
+
+    call = ADAPTER.understand(body, DELIVERY)
+
+    assert call == expected_call(body, expected)
+    assert answered(ADAPTER, call, Told()) == {}
+    assert answered(ADAPTER, call, BOTH) == expected_output(body, expected)
+
+
+def test_every_recorded_payload_is_there():
+    assert names("claude_code") == sorted(RECORDED)
+    assert len(RECORDED) == 30
+
+
+def test_an_unknown_hook_is_kept_under_its_name():
+    assert [one.event_type for one in events(payload("WorktreeCreate"))] == ["worktree_create"]
+    assert [one.event_type for one in events(payload("New\x00 Kind\nof Hook"))] == ["new_kind_of_hook"]
+    assert [one.event_type for one in events(payload("!!"))] == ["unknown"]
+
+
+def test_an_unknown_source_is_an_ordinary_start():
+    assert ADAPTER.understand(payload("SessionStart", source=["moon"]), None).source == "startup"
+
+
+def test_what_could_not_be_understood_is_answered_with_the_message_alone():
+    assert answered(ADAPTER, None, BOTH) == {"systemMessage": BOTH.message}
+
+
+def test_a_prompt_without_a_delivery_is_known_by_its_own_id():
+    assert [one.source_event_id for one in events(payload("UserPromptSubmit", prompt="hi"))] == ["prompt:p1"]
+    assert [one.source_event_id for one in events(payload("Stop"))] == [None]
+
+
 @pytest.mark.parametrize(
-    ("name", "fields", "event_type", "generate", "source_event_id"),
+    "prompt",
     [
-        ("SessionStart", {"source": "startup"}, "session_start", False, None),
-        ("UserPromptSubmit", {"prompt": "hi"}, "user_prompt", False, "UserPromptSubmit:p1"),
-        ("PostToolUse", {"tool_name": "Bash", "tool_use_id": "t1"}, "tool_use", True, "PostToolUse:t1"),
-        ("PostToolUseFailure", {"tool_name": "Bash", "tool_use_id": "t1"}, "tool_use_failure", True, "PostToolUseFailure:t1"),
-        ("Stop", {"last_assistant_message": "done"}, "assistant_message", False, None),
-        ("SubagentStop", {"agent_id": "a1"}, "subagent_stop", False, None),
-        ("SessionEnd", {"reason": "other"}, "session_end", False, None),
-        ("SomethingNew", {}, "something_new", False, None),
-        ("PreToolUse", {"tool_name": "Bash", "tool_use_id": "t1"}, None, False, "PreToolUse:t1"),
-        ("PostToolUse", {"tool_name": "mcp__cmserver__observation_search", "tool_use_id": "t1"}, None, True, "PostToolUse:t1"),
+        "<task-notification>\n<task-id>b1</task-id>\n<summary>done</summary>\n</task-notification>",
+        " <task-notification>one</task-notification>\n<task-notification>two</task-notification>\n",
+        "<local-command-stdout></local-command-stdout>",
+        '<teammate-message from="lead">go on</teammate-message>',
     ],
 )
-def test_each_hook_becomes_the_event_it_is(
-    name: str, fields: dict[str, object], event_type: str | None, generate: bool, source_event_id: str | None
-):
-    call = understand(payload(name, **fields), None)
+def test_what_the_program_says_in_the_user_s_place_is_no_prompt(prompt: str):
+    call = ADAPTER.understand(payload("UserPromptSubmit", prompt=prompt), DELIVERY)
 
-    assert (call.event_type, call.generate, call.source_event_id) == (event_type, generate, source_event_id)
+    assert (call.moment, call.prompt) == ("other", None)
+    assert [one.event_type for one in call.events] == ["machine_prompt"]
 
 
-def test_a_delivery_id_tells_payloads_without_a_tool_use_apart():
-    assert understand(payload("Stop"), "d1").source_event_id == "delivery:d1"
+@pytest.mark.parametrize(
+    "prompt",
+    ["", "<task-notification>x</task-notification> and what is that?", "<task-notification>", "<b>bold</b>", "fix <tick></tick>"],
+)
+def test_anything_else_is_the_user_s(prompt: str):
+    call = ADAPTER.understand(payload("UserPromptSubmit", prompt=prompt), DELIVERY)
+
+    assert (call.moment, call.prompt) == ("prompt", prompt)
+    assert [one.event_type for one in call.events] == ["user_prompt"]
+
+
+def test_a_sub_agent_s_turn_is_none_of_the_session_s():
+    stop = ADAPTER.understand(payload("Stop", **AGENT, last_assistant_message="found it"), DELIVERY)
+    prompt = ADAPTER.understand(payload("UserPromptSubmit", **AGENT, prompt="look"), DELIVERY)
+
+    assert [(one.moment, one.is_subagent, one.events[0].event_type) for one in (stop, prompt)] == [
+        ("other", True, "subagent_stop"),
+        ("other", True, "machine_prompt"),
+    ]
+
+
+def test_a_session_that_is_an_agent_s_as_a_whole_has_turns():
+    call = ADAPTER.understand(payload("Stop", agent_type="reviewer"), DELIVERY)
+
+    assert (call.moment, call.is_subagent, call.events[0].metadata) == ("turn_end", False, {"agent_type": "reviewer"})
+
+
+def test_the_end_of_a_compaction_names_no_agent_type():
+    call = ADAPTER.understand(payload("SubagentStop", agent_id="a1", agent_type=""), DELIVERY)
+
+    assert (call.moment, call.is_subagent, call.events[0].metadata) == ("other", True, {"agent_id": "a1"})
+
+
+@pytest.mark.parametrize("response", ["Exit code 3\noops", "<tool_use_error>File does not exist.</tool_use_error>"])
+def test_a_call_of_a_batch_that_failed_is_a_failure(response: str):
+    call = {"tool_name": "Bash", "tool_input": {"command": "x"}, "tool_use_id": "t9", "tool_response": response}
+
+    (event,) = events(payload("PostToolBatch", tool_calls=[call]))
+
+    body = dict(COMMON, hook_event_name="PostToolBatch", tool_name="Bash", tool_input={"command": "x"}, tool_use_id="t9")
+    assert (event.event_type, event.source_event_id) == ("tool_use_failure", "tool:t9")
+    assert event.payload == {**body, "error": response}
+
+
+def test_calls_of_a_batch_without_an_id_are_told_apart_and_junk_is_passed_over():
+    told = events(payload("PostToolBatch", tool_calls=[{"tool_name": "A"}, "junk", {"tool_name": "B"}]), DELIVERY)
+
+    assert [one.source_event_id for one in told] == ["delivery:d1:0", "delivery:d1:2"]
+    assert events(payload("PostToolBatch", tool_calls={"tool_name": "A"})) == []
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "mcp__cmserver__observation_search",
+        "mcp__plugin_cmserver_cmserver__observation_search",
+        "mcp__plugin_claude-mem_mcp-search__timeline",
+    ],
+)
+def test_our_own_tools_are_not_kept(tool: str):
+    other = {"tool_name": "Read", "tool_use_id": "t2"}
+
+    assert events(used(tool)) == []
+    batch = payload("PostToolBatch", tool_calls=[{"tool_name": tool, "tool_use_id": "t1"}, other])
+    assert [one.source_event_id for one in events(batch)] == ["tool:t2"]
+
+
+@pytest.mark.parametrize("tool", ["mcp__cm__search", "mcp__my-cmserver__x", "cmserver", "mcp__github__cmserver_issue"])
+def test_others_tools_are(tool: str):
+    assert len(events(used(tool))) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "~/.config/cmserver/clients/claude-code/hook recall 12 13",
+        "\"$HOME/.config/cmserver/clients/claude-code/hook\" recall search 'the limit' | head -20",
+        "cmserver search limit 2>/dev/null | jq .",
+        "cd /home/alice && bin/cmserver context --project x",
+        "CMSERVER_URL=http://h:1 cmserver sessions list",
+        "curl -s -H @/home/alice/.config/cmserver/authorization http://h:1/v1/observations/12",
+        'curl -s "$CMSERVER_URL/v1/observations?ids=12,13" 2>&1 | jq -r .title',
+        'curl -s -X POST $CMSERVER_URL/v1/search -d \'{"query":"limit"}\'',
+    ],
+)
+def test_a_command_that_only_reads_our_memory_is_not_kept(command: str):
+    batch = payload("PostToolBatch", tool_calls=[{"tool_name": "Bash", "tool_input": {"command": command}}])
+
+    assert events(used("Bash", tool_input={"command": command})) == []
+    assert events(batch, DELIVERY) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "head -5 notes.txt",
+        "cmserver run",
+        "cmserver search limit && make test",
+        "cmserver search limit > notes.txt",
+        "cmserver search limit\nmake test",
+        "cmserver search 'limit",
+        "/home/alice/.config/cmserver/clients/claude-code/hook Stop",
+        "curl http://localhost:8080/v1/search?q=shoes",
+        "curl -X DELETE $CMSERVER_URL/v1/observations/12",
+        "git log --grep cmserver",
+        "grep -rn 'cmserver context' docs",
+    ],
+)
+def test_in_doubt_a_command_is_kept(command: str):
+    assert len(events(used("Bash", tool_input={"command": command}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -55,110 +302,4 @@ def test_a_delivery_id_tells_payloads_without_a_tool_use_apart():
 )
 def test_what_is_no_hook_s_payload_is_refused(wrong: object):
     with pytest.raises(Invalid):
-        understand(wrong, None)
-
-
-async def test_a_session_s_hooks_lead_to_observations_and_one_summary(client: httpx.AsyncClient, cast: Cast, db: Db, bell: Bell):
-    async def send(body: dict[str, object]) -> dict[str, object]:
-        response = await client.post(HOOK, json=body, headers=cast.alice.headers)
-        assert response.status_code == 200
-        return response.json()
-
-    started = await send(payload("SessionStart", source="startup"))
-    assert "nothing has been recorded" in str(started["hookSpecificOutput"])
-    for body in (
-        payload("UserPromptSubmit", prompt="please write a note"),
-        payload("PostToolUse", tool_name="Write", tool_input={"file_path": "/home/alice/src/orders/note.txt"}, tool_use_id="t1"),
-        payload("PostToolUse", tool_name="Write", tool_input={"file_path": "/home/alice/src/orders/note.txt"}, tool_use_id="t1"),
-        payload("Stop", last_assistant_message="All done."),
-        payload("SessionEnd", reason="other"),
-        payload("SessionEnd", reason="other"),
-    ):
-        assert await send(body) == {}
-
-    provider = Scripted()
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
-    await (await outbox.hand(provider)).work()
-
-    assert [prompt.kind for prompt in provider.prompts] == ["observations", "summary"]
-    assert provider.prompts[0].root == "/home/alice/src/orders"
-    assert provider.prompts[0].requests == ["please write a note"]
-    assert len(provider.prompts[0].events) == 1
-    assert provider.prompts[1].last_message == "All done."
-    assert await outbox.value("SELECT count(*) FROM observations WHERE kind = 'summary'") == 1
-    assert await outbox.value("SELECT min(prompt_number) FROM observations") == 1
-    project = await outbox.value("SELECT canonical_id FROM projects p JOIN observations o ON o.project_id = p.id LIMIT 1")
-    assert project == "/home/alice/src/orders"
-
-    resumed = await send(payload("SessionStart", source="resume"))
-    assert "saw e1" in str(resumed["hookSpecificOutput"])
-
-
-async def test_the_git_remote_names_the_project_and_the_key_s_own_project_comes_first(
-    client: httpx.AsyncClient, cast: Cast, db: Db
-):
-    _, bound = await mint(
-        db, cast.alice.team_id, "hook", scopes=["events:write", "sessions:write"], project_id=cast.alice.project.id
-    )
-    remote = {"X-Cmserver-Git-Remote": "git@github.com:acme/shop.git", "X-Cmserver-Delivery": "d1"}
-
-    await client.post(HOOK, json=payload("Stop"), headers={**cast.alice.headers, **remote})
-    await client.post(HOOK, json=payload("Stop"), headers={"X-Api-Key": bound, **remote, "X-Cmserver-Delivery": "d2"})
-
-    async with db.system() as conn:
-        cursor = await conn.execute(
-            "SELECT p.canonical_id FROM agent_events e JOIN projects p ON p.id = e.project_id ORDER BY e.received_at"
-        )
-        assert [row[0] for row in await cursor.fetchall()] == ["github.com/acme/shop", "github.com/acme/orders"]
-
-
-async def test_a_wrong_key_is_told_where_the_user_sees_it(client: httpx.AsyncClient, cast: Cast):
-    response = await client.post(HOOK, json=payload("Stop"), headers={"X-Api-Key": "cms_nothing"})
-
-    assert response.status_code == 403
-    assert response.json()["systemMessage"].startswith("cmserver: This API key is wrong")
-
-
-async def test_an_unknown_client_is_told_which_there_are(client: httpx.AsyncClient, cast: Cast):
-    response = await client.post("/v1/hooks/emacs", json=payload("Stop"), headers=cast.alice.headers)
-
-    assert response.status_code == 404
-    assert "claude-code" in response.json()["message"]
-
-
-@pytest.mark.parametrize("character", ["\x00", "\ud800"])
-async def test_no_hook_is_refused_for_a_character_that_cannot_be_stored(
-    client: httpx.AsyncClient, cast: Cast, db: Db, character: str
-):
-    names = ("session_id", "tool_use_id", "cwd", "prompt_id", "agent_id", "agent_type", "source", "model")
-    fields = {name: f"{name}{character}" for name in names}
-
-    for hook in ("SessionStart", "UserPromptSubmit", "PostToolUse", "SessionEnd", f"New{character}"):
-        body = json.dumps({**fields, "hook_event_name": hook})
-        assert (await client.post(HOOK, content=body, headers=cast.alice.headers)).status_code == 200
-
-    async with db.system() as conn:
-        cursor = await conn.execute(
-            "SELECT DISTINCT s.external_session_id, p.canonical_id, s.metadata ->> 'model' FROM agent_events e"
-            " JOIN server_sessions s ON s.id = e.server_session_id JOIN projects p ON p.id = e.project_id"
-        )
-        assert await cursor.fetchall() == [("session_id\ufffd", "cwd\ufffd", "model\ufffd")]
-        cursor = await conn.execute("SELECT source_event_id FROM agent_events WHERE event_type = 'tool_use'")
-        assert await cursor.fetchall() == [("PostToolUse:tool_use_id\ufffd",)]
-
-
-async def test_the_longest_session_id_is_stored_and_a_longer_one_refused(client: httpx.AsyncClient, cast: Cast):
-    longest = four_bytes_each(500)
-
-    taken = await client.post(HOOK, json=payload("SessionStart", session_id=longest), headers=cast.alice.headers)
-    refused = await client.post(HOOK, json=payload("SessionStart", session_id=longest + "a"), headers=cast.alice.headers)
-
-    assert [taken.status_code, refused.status_code] == [200, 400]
-    assert refused.json()["issues"] == [{"path": "$.session_id", "message": "Expected a text of 1 to 500 characters"}]
-
-
-async def test_a_hook_that_names_neither_project_nor_folder_is_told_so(client: httpx.AsyncClient, cast: Cast):
-    response = await client.post(HOOK, json=payload("Stop", cwd=None), headers=cast.alice.headers)
-
-    assert response.status_code == 400
-    assert response.json()["issues"] == [{"path": "$.cwd", "message": "required"}]
+        ADAPTER.understand(wrong, None)

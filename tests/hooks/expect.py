@@ -1,0 +1,88 @@
+"""What a recorded payload must become: every field of the call, its events, and the answer, written down short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment, Source, Told
+
+SAMPLES = Path(__file__).parent / "samples"
+ROOT = "/home/alice/src/orders"
+DELIVERY = "d1"
+BOTH = Told(context="what is known", message="a line")
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that comes of a sample; by default with its payload as it came, known by the delivery."""
+
+    type: str
+    id: str = f"delivery:{DELIVERY}"
+    generate: bool = False
+    metadata: dict[str, object] = {}
+    added: dict[str, object] = {}
+    """Fields that the event has and the sample has not."""
+    payload: dict[str, object] | None = None
+    """The whole of it, where it is another."""
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """The call that comes of a sample, and what the agent is answered when there is something to say."""
+
+    kept: Kept | None
+    moment: Moment = "other"
+    source: Source = "startup"
+    prompt: str | None = None
+    file: str | None = None
+    is_subagent: bool = False
+    metadata: dict[str, object] = {}
+    context: bool = False
+    message: bool = True
+
+
+def sample(folder: str, name: str) -> dict[str, object]:
+    return msgspec.json.decode((SAMPLES / folder / f"{name}.json").read_bytes(), type=dict[str, object])
+
+
+def names(folder: str) -> list[str]:
+    return sorted(path.stem for path in (SAMPLES / folder).glob("*.json"))
+
+
+def expected_call(payload: dict[str, object], expected: Expected) -> HookCall:
+    kept = expected.kept
+    events = [
+        HookEvent(
+            event_type=one.type,
+            payload=one.payload or {**payload, **one.added},
+            source_event_id=one.id,
+            generate=one.generate,
+            metadata=one.metadata,
+        )
+        for one in ([kept] if kept else [])
+    ]
+    return HookCall(
+        name=cast("str", payload["hook_event_name"]),
+        session_id=cast("str", payload["session_id"]),
+        cwd=ROOT,
+        moment=expected.moment,
+        events=events,
+        source=expected.source,
+        prompt=expected.prompt,
+        file=expected.file,
+        is_subagent=expected.is_subagent,
+        metadata=expected.metadata,
+    )
+
+
+def expected_output(payload: dict[str, object], expected: Expected) -> dict[str, object]:
+    """The answer to BOTH."""
+    specific = {"hookEventName": payload["hook_event_name"], "additionalContext": BOTH.context}
+    said: dict[str, object] = {"systemMessage": BOTH.message} if expected.message else {}
+    return {"hookSpecificOutput": specific, **said} if expected.context else said
+
+
+def answered(adapter: Adapter, call: HookCall | None, what: Told) -> dict[str, object]:
+    """As it goes over the wire."""
+    return msgspec.json.decode(msgspec.json.encode(adapter.output(call, what)), type=dict[str, object])

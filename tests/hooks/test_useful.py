@@ -1,0 +1,77 @@
+"""What the offline provider makes of what Codex and Gemini send: as much as of the same work in Claude Code."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cmserver.hooks import codex, gemini
+from cmserver.hooks.model import Adapter, HookEvent
+from cmserver.providers.model import Answer, Prompt, PromptEvent
+from cmserver.providers.offline import Offline
+from tests.hooks.expect import DELIVERY, ROOT, sample
+
+ADAPTERS = {"codex": codex.ADAPTER, "gemini": gemini.ADAPTER}
+
+
+def _event(adapter: Adapter, place: int, name: str) -> PromptEvent:
+    (event,) = adapter.understand(sample(adapter.platform, name), DELIVERY).events
+    return _shown(event, place)
+
+
+def _shown(event: HookEvent, place: int) -> PromptEvent:
+    fields = msgspec.convert(event.payload, dict[str, object])
+    error = fields.get("error")
+    return PromptEvent(
+        tag=f"e{place}",
+        event_type=event.event_type,
+        occurred_at_epoch=1_000 * place,
+        tool_name=str(fields["tool_name"]),
+        tool_input=fields.get("tool_input"),
+        tool_response=fields.get("tool_response"),
+        error=error if isinstance(error, str) else None,
+    )
+
+
+async def _told(agent: str, *names: str) -> Answer:
+    events = [_event(ADAPTERS[agent], place, name) for place, name in enumerate(names, 1)]
+    completion = await Offline().complete(Prompt(kind="observations", project="orders", root=ROOT, events=events))
+    return msgspec.json.decode(completion.text, type=Answer)
+
+
+@pytest.mark.parametrize(
+    ("agent", "names"),
+    [
+        ("codex", ["PostToolUse-Bash-failed", "PostToolUse-apply_patch", "PostToolUse-Bash"]),
+        (
+            "gemini",
+            [
+                "AfterTool-run_shell_command-failed",
+                "AfterTool-read_file",
+                "AfterTool-replace",
+                "AfterTool-write_file",
+                "AfterTool-run_shell_command",
+            ],
+        ),
+    ],
+    ids=["codex", "gemini"],
+)
+async def test_a_failed_test_an_edit_and_a_commit_are_seen_for_what_they_are(agent: str, names: list[str]):
+    told = await _told(agent, *names)
+
+    failure, fix = told.observations
+    assert (failure.type, failure.title) == ("discovery", "test_the_limit_itself_is_allowed fails: AssertionError: assert False")
+    assert (fix.type, fix.title) == ("change", "Allow an order of exactly the limit")
+    assert fix.files_modified == ["src/orders/limits.py", "tests/test_limits.py"]
+    assert fix.facts is not None
+    assert fix.facts[0] == "Commit 4be12c7 on main (2 files, +6/-1)"
+    assert any("`return amount < customer.limit` → `return amount <= customer.limit`" in fact for fact in fix.facts)
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"), [("codex", "PostToolUse-Bash-subagent"), ("gemini", "AfterTool-read_file-failed")], ids=["codex", "gemini"]
+)
+async def test_a_look_is_nothing_to_keep(agent: str, name: str):
+    told = await _told(agent, name)
+
+    assert told.observations == []
