@@ -1,0 +1,56 @@
+# shellcheck shell=sh
+# Reads what is remembered, for agents without MCP: part of `hook`, which reads this file for `recall`.
+
+complain() {
+    printf 'cmserver: %s\n' "$1" >&2
+    exit 1
+}
+
+# get METHOD PATH [BODY]: prints the answer.
+get() {
+    answer=$(ask 10 "$@")
+    ended=$?
+    [ "$ended" -ne 127 ] || complain 'this needs curl, or python3.'
+    line=${answer##*"$nl"}
+    answer=${answer%"$line"}
+    case $ended:${line%% *} in
+        0:2??) printf '%s\n' "${answer%"$nl"}" ;;
+        0:*) complain "the server says ${line%% *}: $answer" ;;
+        *) complain "no answer from $url." ;;
+    esac
+}
+
+# json TEXT: as a string of JSON, in `text`.
+json() {
+    rest=$1 text=''
+    while [ -n "$rest" ]; do
+        case $rest in
+            [\"\\]*) text=$text\\${rest%"${rest#?}"} ;;
+            [[:cntrl:]]*) text="$text " ;;
+            *) text=$text${rest%"${rest#?}"} ;;
+        esac
+        rest=${rest#?}
+    done
+    text=\"$text\"
+}
+
+recall() {
+    headers='' head="Accept: text/plain$nl"
+    [ -n "$url" ] || complain "this folder knows no server: cmserver connect $agent."
+    if [ "${1:-}" = search ] && [ $# -gt 1 ]; then
+        shift
+        find_project
+        json "$*"
+        query=$text
+        json "${named:-${remote:-$root}}"
+        printf '{"query":%s,"projectId":%s}' "$query" "$text" | get POST /v1/search - || exit 1
+        return
+    fi
+    [ $# -gt 0 ] || complain 'say which: recall NUMBER... or recall search WORDS...'
+    for text in "$@"; do
+        text=${text#\#}
+        number "$text" ''
+        [ -n "$n" ] || complain 'an observation is named by its number.'
+        get GET "/v1/observations/$n" || exit 1
+    done
+}

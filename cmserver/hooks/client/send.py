@@ -1,0 +1,70 @@
+"""What hook.sh sends with where there is no curl: Python's standard library, and nothing of cmserver.
+
+    send.py ask SECONDS METHOD URL HEADERS_FILE HEADERS BODY    prints the answer, and in a last line its status and content type
+    send.py drain SECONDS URL NAME...                           sends what waits until one fails; a line of the same kind for each
+
+BODY is a file, `-` for stdin, or empty. The key is read from `authorization` in the working folder, for arguments are seen by all.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+
+def headers_of(text: bytes) -> dict[bytes, bytes]:
+    pairs = (line.partition(b":") for line in text.splitlines() if b":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def exchange(method: str, url: str, headers: dict[bytes, bytes], body: bytes | None) -> tuple[bytes, str]:
+    """The answer, and its status and content type. It follows no redirect and asks no proxy."""
+    place = urlsplit(url)
+    kind = HTTPSConnection if place.scheme == "https" else HTTPConnection
+    connection = kind(place.hostname or "", place.port)
+    try:
+        connection.putrequest(method, place.path, skip_accept_encoding=True)
+        if body is not None:
+            headers = {**headers, b"Content-Type": b"application/json", b"Content-Length": b"%d" % len(body)}
+        for name, value in headers.items():
+            connection.putheader(name.decode("ascii"), value)
+        connection.endheaders(body)
+        response = connection.getresponse()
+        return response.read(), f"{response.status} {response.headers.get('content-type', '')}"
+    finally:
+        connection.close()
+
+
+def ask(seconds: str, method: str, url: str, headers_file: str, headers: str, body: str) -> None:
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))
+    text = Path(headers_file).read_bytes() if headers_file else headers.encode(errors="surrogateescape")
+    sent = sys.stdin.buffer.read() if body == "-" else Path(body).read_bytes() if body else None
+    answer, line = exchange(method, url, {**headers_of(text), **headers_of(Path("authorization").read_bytes())}, sent)
+    sys.stdout.buffer.write(answer + b"\n" + line.encode())
+
+
+def drain(seconds: str, url: str, *names: str) -> None:
+    key = headers_of(Path("authorization").read_bytes())
+    for name in names:
+        signal.setitimer(signal.ITIMER_REAL, float(seconds))
+        headers = {**headers_of(Path(f"spool/{name}.head").read_bytes()), **key, b"X-Cmserver-Late": b"1"}
+        _, line = exchange("POST", url, headers, Path(f"spool/{name}.body").read_bytes())
+        print(line, flush=True)  # noqa: T201
+        if not line.startswith("2"):
+            return
+
+
+def too_late(_signal: int, _frame: object) -> NoReturn:
+    raise TimeoutError
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGALRM, too_late)
+    try:
+        {"ask": ask, "drain": drain}[sys.argv[1]](*sys.argv[2:])
+    except (OSError, HTTPException, ValueError):
+        sys.exit(1)
