@@ -11,6 +11,9 @@ from cmserver.base.errors import CmserverError
 from cmserver.cli.audit import audit
 from cmserver.cli.budgets import budgets
 from cmserver.cli.config import config
+from cmserver.cli.connect import connect, disconnect
+from cmserver.cli.connections import list_connections
+from cmserver.cli.context import context
 from cmserver.cli.doctor import doctor
 from cmserver.cli.evaluate import evaluate
 from cmserver.cli.exits import exit_code
@@ -35,7 +38,9 @@ def cli() -> None:
 
 for command in (run, start, stop, restart, status, config, verify, doctor, evaluate):
     cli.add_command(command)
-for command in (teams, projects, keys, sessions, jobs, reindex, audit, usage, budgets, providers):  # these ask a server
+for command in (connect, disconnect, list_connections):  # these look after the agents of this user
+    cli.add_command(command)
+for command in (teams, projects, keys, sessions, context, jobs, reindex, audit, usage, budgets, providers):  # these ask a server
     cli.add_command(command)
 
 

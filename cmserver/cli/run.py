@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Mapping
 from pathlib import Path
 from typing import Literal, cast
 
@@ -46,6 +46,9 @@ from cmserver.worker import run_worker, watch
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 Role = Literal["all", "api", "worker"]
+_CONTAINER_FILES = (".dockerenv", "run/.containerenv")
+_CONTAINER_NAMES = ("KUBERNETES_SERVICE_HOST", "container")
+"""How Docker, Podman, Kubernetes, and systemd's convention for others, tell that one is in a container."""
 
 
 @click.command()
@@ -70,6 +73,7 @@ def _run(role: Role, config_file: Path | None, host: str | None, port: str | Non
         log.warning("setting.unknown", hint=warning)
     if role == "worker" and settings.database_url is None:
         raise BadSetting("A worker of its own needs CMSERVER_DATABASE_URL: nobody could send it anything otherwise.")
+    refuse_guests_in_container(settings, os.environ)
     providers = _providers(settings, role)
     listener = _listener(settings) if role != "worker" else None
     embedded = _embedded(settings)
@@ -91,6 +95,19 @@ def _providers(settings: Settings, role: Role) -> list[Provider]:
         return registry.chain(settings)
     except Invalid as error:
         raise BadSetting(f"CMSERVER_PROVIDER: {error}") from error
+
+
+def refuse_guests_in_container(settings: Settings, environ: Mapping[str, str], root: Path = Path("/")) -> None:
+    """In a container the loopback is not the machine's: what comes through a published port may look as if it came from here."""
+    if settings.trust_loopback is None:
+        return
+    found = [f"/{name}" for name in _CONTAINER_FILES if (root / name).exists()]
+    found += [name for name in _CONTAINER_NAMES if environ.get(name)]
+    if found:
+        raise BadSetting(
+            f"CMSERVER_TRUST_LOOPBACK is set, but this is a container ({found[0]}), where it cannot be told who calls from this "
+            "machine: let callers use keys instead."
+        )
 
 
 def _provider_line(settings: Settings) -> str:

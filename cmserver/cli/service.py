@@ -19,10 +19,12 @@ from cmserver.base.errors import CmserverError
 from cmserver.base.postgres import make_data_dir
 from cmserver.base.settings import Settings, load
 from cmserver.cli import state
+from cmserver.cli.connections import spooled
 from cmserver.cli.exits import Exit
 from cmserver.cli.run import first_key_lines
 from cmserver.cli.show import plain
 from cmserver.cli.state import ServerState
+from cmserver.hooks.attach.folder import clients_folder
 
 READY_SECONDS = 60.0
 STOPPED_SECONDS = 15.0
@@ -111,6 +113,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     info: Info | None = None
     exhausted: list[Budget] = []
     """The budgets of which nothing is left, as far as the key may know."""
+    hooks: list[str] = []
+    """A sentence for each agent of this user whose calls wait, or were lost."""
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -151,11 +155,11 @@ def restart(config_file: Path | None, host: str | None, port: str | None) -> Non
 @click.option("--json", "as_json", is_flag=True, help="The same for programs.")
 def status(config_file: Path | None, as_json: bool) -> None:
     """Say whether the server runs, and how its queue is. Exits 1 when it does not run or is not ready."""
-    found = _status(_settings(config_file))
+    found = msgspec.structs.replace(_status(_settings(config_file)), hooks=_hooks())
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
-        click.echo("\n".join(_lines(found)))
+        click.echo("\n".join([*_lines(found), *(f"hooks     {line}" for line in found.hooks)]))
     if not found.ready:
         sys.exit(Exit.NO)
 
@@ -326,6 +330,13 @@ def _info(settings: Settings, url: str) -> tuple[Info | None, str | None]:
         return None, f"The server does not answer ({type(error).__name__})."
     except msgspec.DecodeError:
         return None, "The server is of another version than this command."
+
+
+def _hooks() -> list[str]:
+    try:
+        return spooled(clients_folder(os.environ))
+    except CmserverError as error:
+        return [str(error)]  # the server is none the worse for it
 
 
 def _exhausted(settings: Settings, url: str) -> list[Budget]:

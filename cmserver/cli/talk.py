@@ -28,7 +28,7 @@ from cmserver.cli.operator import Operator, as_operator
 T = TypeVar("T")
 Act = Callable[..., Coroutine[None, None, None]]
 
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _NO_KEY = (
     "There is no key. Name one with CMSERVER_KEY_FILE, CMSERVER_KEY or --key, or act for a team as whoever holds the database: "
     "--operator --team NAME."
@@ -113,7 +113,7 @@ def _command(act: Act, *, team_needed: bool) -> Callable[..., None]:
         settings = load(os.environ, config_file=config_file).settings
 
         async def ask() -> None:
-            async with over_http(*_server(settings, url, key)) as client:
+            async with over_http(*server_of(settings, url, key)) as client:
                 await act(Talk(Api(client), settings.data_dir, as_json=as_json, operator=None), **values)
 
         async def ask_database(database: str) -> None:
@@ -141,7 +141,7 @@ async def over_http(url: str, key: str) -> AsyncGenerator[httpx.AsyncClient]:
     """A client of the server at that address."""
     headers = {"Authorization": f"Bearer {key}"}
     try:
-        here = httpx.URL(url).host in _LOOPBACK
+        here = httpx.URL(url).host in LOOPBACK
         client = httpx.AsyncClient(base_url=url, headers=headers, trust_env=not here)  # no proxy stands before this machine
     except (httpx.InvalidURL, UnicodeEncodeError) as error:
         raise BadSetting(f"The server's address or the key cannot be used: {error}.") from error
@@ -149,9 +149,9 @@ async def over_http(url: str, key: str) -> AsyncGenerator[httpx.AsyncClient]:
         yield client
 
 
-def _server(settings: Settings, url: str | None, key: str | None) -> tuple[str, str]:
+def server_of(settings: Settings, url: str | None, key: str | None) -> tuple[str, str]:
     """Its address and the key. The key of the credentials file is sent to the server of that file only."""
-    key = key or _key_of_file()
+    key = key or key_of_file()
     known = None if url and key else credentials.read(settings.data_dir)
     address = (url or (known.url if known else f"http://127.0.0.1:{settings.port}")).rstrip("/")
     if not address.startswith(("http://", "https://")):
@@ -163,7 +163,8 @@ def _server(settings: Settings, url: str | None, key: str | None) -> tuple[str, 
     return address, key
 
 
-def _key_of_file() -> str | None:
+def key_of_file() -> str | None:
+    """The key in the file that CMSERVER_KEY_FILE names."""
     path = os.environ.get("CMSERVER_KEY_FILE")
     if not path:
         return None

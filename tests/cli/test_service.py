@@ -32,7 +32,8 @@ def stranger() -> Generator[subprocess.Popen[bytes]]:
 
 
 def cmserver(data_dir: Path, *words: str) -> Result:
-    return CliRunner().invoke(cli, list(words), env={"CMSERVER_DATA_DIR": str(data_dir), "CMSERVER_CONFIG": ""})
+    environ = {"CMSERVER_DATA_DIR": str(data_dir), "CMSERVER_CONFIG": "", "CMSERVER_CLIENT_DIR": str(data_dir / "clients")}
+    return CliRunner().invoke(cli, list(words), env=environ)
 
 
 def write(data_dir: Path, found: ServerState) -> None:

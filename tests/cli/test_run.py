@@ -1,0 +1,35 @@
+"""What keeps the server from starting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cmserver.base.settings import BadSetting, Settings
+from cmserver.cli.run import refuse_guests_in_container
+
+
+@pytest.mark.parametrize(
+    ("file", "environ", "named"),
+    [
+        (".dockerenv", {}, "/.dockerenv"),
+        ("run/.containerenv", {}, "/run/.containerenv"),
+        (None, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "KUBERNETES_SERVICE_HOST"),
+        (None, {"container": "podman"}, "container"),
+    ],
+)
+def test_there_are_no_guests_in_a_container(tmp_path: Path, file: str | None, environ: dict[str, str], named: str):
+    if file:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+
+    refuse_guests_in_container(Settings(data_dir=tmp_path), environ, tmp_path)
+    with pytest.raises(BadSetting, match=r"CMSERVER_TRUST_LOOPBACK is set, but this is a container") as told:
+        refuse_guests_in_container(Settings(data_dir=tmp_path, trust_loopback="default"), environ, tmp_path)
+
+    assert f"({named})" in str(told.value)
+
+
+def test_elsewhere_there_may_be_guests(tmp_path: Path):
+    refuse_guests_in_container(Settings(data_dir=tmp_path, trust_loopback="default"), {"container": ""}, tmp_path)

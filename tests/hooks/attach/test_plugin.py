@@ -1,0 +1,151 @@
+"""The plugin's folder: complete, without the key, and to Claude Code's liking."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cmserver.hooks.attach import claude_code, plugin
+from cmserver.hooks.attach.folder import ClientFolder
+from tests.clients import install
+
+KEY = "cms_0123456789abcdef"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ClientFolder:
+    """A client folder with a key, and a hook that says how it was called."""
+    made = ClientFolder(tmp_path / "my clients", "claude-code")
+    made.make({"URL": "http://127.0.0.1:1"}, KEY)
+    made.hook.write_text('#!/bin/sh\necho "$1: $(cat)"\n')
+    return made
+
+
+def files(folder: ClientFolder, mcp_url: str | None = None) -> dict[str, str]:
+    return plugin.files(claude_code.HOOKS, folder.path, mcp_url=mcp_url)
+
+
+def test_every_hook_is_in_it_and_the_key_is_not(folder: ClientFolder):
+    made = files(folder, "http://127.0.0.1:1/mcp")
+
+    hooks = json.loads(made["cmserver/hooks/hooks.json"])["hooks"]
+    assert list(hooks) == [hook.event for hook in claude_code.HOOKS]
+    assert hooks["Stop"] == [{"hooks": [{"type": "command", "command": '"${CLAUDE_PLUGIN_ROOT}/hook" Stop', "timeout": 5}]}]
+    assert KEY not in "".join(made.values())
+
+
+def test_the_skill_says_how_to_fetch_with_what_there_is(folder: ClientFolder):
+    by_command = files(folder)
+    by_tools = files(folder, "http://127.0.0.1:1/mcp")
+
+    assert f'"{folder.hook}" recall search' in by_command["cmserver/skills/memory/SKILL.md"]
+    assert "`get_observations`" in by_tools["cmserver/skills/memory/SKILL.md"]
+    assert "@" not in by_command["cmserver/skills/memory/SKILL.md"] + by_tools["cmserver/skills/memory/SKILL.md"]
+    assert "cmserver/.mcp.json" not in by_command
+
+
+def test_its_script_calls_the_hook_client_and_is_silent_without_one(folder: ClientFolder, tmp_path: Path):
+    plugin.make(tmp_path / "market", files(folder))
+    script = tmp_path / "market" / "cmserver" / "hook"
+
+    def call() -> tuple[int, str, str]:
+        done = subprocess.run([script, "Stop"], input="{}", capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    assert call() == (0, "Stop: {}\n", "")
+    folder.hook.unlink()
+    assert call() == (0, "", "")
+
+
+def test_the_header_with_the_key_is_given_as_json(folder: ClientFolder):
+    said = subprocess.run([folder.headers], capture_output=True, text=True, check=True).stdout
+
+    assert json.loads(said) == {"Authorization": f"Bearer {KEY}"}
+
+
+def test_what_was_made_is_current_until_something_is_changed(folder: ClientFolder, tmp_path: Path):
+    market = tmp_path / "market"
+    plugin.make(market, files(folder, "http://127.0.0.1:1/mcp"))
+    assert not plugin.is_current(market, files(folder))
+
+    plugin.make(market, files(folder))
+    assert plugin.is_current(market, files(folder))
+
+    (market / "cmserver" / "hook").write_text("")
+    assert not plugin.is_current(market, files(folder))
+    plugin.remove(market)
+    assert not market.exists()
+
+
+# -- with the real client
+
+
+class _Mcp(BaseHTTPRequestHandler):
+    """Notes the header and refuses."""
+
+    def do_POST(self) -> None:
+        self.server.seen.append(self.headers.get("Authorization"))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        self.server.asked.set()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        self.send_response(500)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_POST  # noqa: N815 - its caller names it
+
+    def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - as its class calls it
+
+
+@pytest.fixture
+def mcp() -> Generator[tuple[str, list[str | None], threading.Event]]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Mcp)
+    seen: list[str | None] = []
+    asked = threading.Event()
+    server.seen, server.asked = seen, asked  # pyright: ignore[reportAttributeAccessIssue]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/mcp", seen, asked
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.slow
+def test_claude_code_validates_installs_and_uses_it(
+    folder: ClientFolder, tmp_path: Path, mcp: tuple[str, list[str | None], threading.Event]
+):
+    claude = install.claude()
+    url, seen, _ = mcp
+    market = tmp_path / "market"
+    plugin.make(market, files(folder, url))
+    environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    (tmp_path / "home").mkdir()
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [claude, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            cwd=tmp_path / "home",
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    assert "Validation passed" in run("plugin", "validate", str(market))
+    assert "Validation passed" in run("plugin", "validate", str(market / "cmserver"))
+    run("plugin", "marketplace", "add", str(market))
+    run("plugin", "install", plugin.FULL_NAME)
+    assert plugin.FULL_NAME in run("plugin", "list")
+    run("mcp", "list")
+    assert f"Bearer {KEY}" in seen
+    installed = [path for path in (tmp_path / "home").rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    assert installed == []
+    run("plugin", "uninstall", plugin.FULL_NAME)
+    assert plugin.FULL_NAME not in run("plugin", "list")
