@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -24,6 +24,16 @@ TEAM_BY_ID = Query(
     SELECT id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
            updated_at
       FROM teams WHERE id = %(id)s AND (%(archived)s OR archived_at IS NULL)
+    """,
+)
+
+TEAM_NAMED = Query(
+    Team,
+    """
+    SELECT id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
+           updated_at
+      FROM teams WHERE archived_at IS NULL AND (name = %(name)s OR id = %(id)s)
+     ORDER BY name = %(name)s DESC LIMIT 1
     """,
 )
 
@@ -192,6 +202,14 @@ NAMES_TAKEN = Query(
     """,
 )
 
+NAMES_OF = Query(
+    TakenName,
+    """
+    SELECT canonical_id AS name, id AS project_id, archived_at IS NOT NULL AS archived
+      FROM projects WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
+    """,
+)
+
 INSERT_PROJECT = Query(
     UUID,
     """
@@ -255,6 +273,11 @@ async def insert_team(conn: Conn, team_id: UUID, name: str, metadata: Mapping[st
 async def team(conn: Conn, team_id: UUID, *, archived: bool = False) -> Team | None:
     """The team; an archived one only when that is asked for."""
     return await TEAM_BY_ID.first(conn, id=team_id, archived=archived)
+
+
+async def team_named(conn: Conn, name: str, team_id: UUID | None) -> Team | None:
+    """The team of that name, or else of that id, unless it is archived: for the operator, who may name any."""
+    return await TEAM_NAMED.first(conn, name=name, id=team_id)
 
 
 async def lock_team(conn: Conn, team_id: UUID) -> Team:
@@ -345,6 +368,12 @@ async def lock_names(conn: Conn, team_id: UUID) -> None:
 async def names_taken(conn: Conn, team_id: UUID, names: Sequence[str]) -> list[TakenName]:
     """Which of the names are a project's canonical id or alias, archived ones included."""
     return await NAMES_TAKEN.all(conn, team_id=team_id, names=list(names))
+
+
+async def names_of(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> dict[UUID, str]:
+    """The canonical id of each of the projects that exist, archived ones too."""
+    found = await NAMES_OF.all(conn, team_id=team_id, ids=list(project_ids))
+    return {one.project_id: one.name for one in found}
 
 
 async def insert_project(

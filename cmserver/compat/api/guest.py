@@ -1,0 +1,90 @@
+"""Who sends a request to a path of another system: the owner of its key, or a guest on this machine.
+
+The hooks of claude-mem send no key in worker mode. Where the operator has named a team (CMSERVER_TRUST_LOOPBACK), a program on this
+machine may do for it what such hooks do. That a request comes from this machine is not enough: a proxy here hands on what others
+ask, and a browser here what any web page wants.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from typing import cast
+
+import structlog
+from starlette.requests import Request
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.access.guests import Guests
+from cmserver.access.model import Principal
+from cmserver.base.http.wire import caller
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+_HERE = re.compile(r"(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
+_HANDED_ON = frozenset(
+    {
+        "forwarded",
+        "via",
+        "client-ip",
+        "true-client-ip",
+        "fastly-client-ip",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-originating-ip",
+        "x-proxyuser-ip",
+        "x-real-ip",
+        "x-remote-addr",
+        "x-remote-ip",
+    }
+)
+_HANDED_ON_BEGINNINGS = (
+    "x-forwarded",
+    "x-forward-",
+    "x-original-",
+    "x-envoy-",
+    "x-amzn-",
+    "x-azure-",
+    "cf-",
+    "tailscale-",
+    "ngrok-",
+)
+_OWN_NAMES = frozenset({"authorization", "x-api-key"})
+_BY_PERSON = frozenset({"none", "same-origin"})
+
+
+async def guest(request: Request) -> Principal:
+    """Who sent the request, as `base.http.wire.caller` says, who also refuses; or a guest, with the operation's scope."""
+    guests = cast("Guests", request.app.state.guests)
+    if guests.are_welcome and not _OWN_NAMES.intersection(request.headers):
+        why_not = _why_no_guest(request)
+        if why_not is None:
+            return await guests.admit(cast("str | None", request.scope["needs"]) or "")
+        log.info("access.denied", reason=why_not)
+    return await caller(request, Principal)
+
+
+def _why_no_guest(request: Request) -> str | None:
+    """What says that the request may not be of a program on this machine; None when nothing does."""
+    headers = request.headers
+    if request.client is None or not _is_loopback(request.client.host):
+        return "guest_from_elsewhere"
+    hosts = headers.getlist("host")
+    if len(hosts) != 1 or not _HERE.fullmatch(hosts[0]):
+        return "guest_asks_for_other_host"
+    names = {name.lower().replace("_", "-") for name in headers}
+    if names & _HANDED_ON or any(name.startswith(_HANDED_ON_BEGINNINGS) for name in names):
+        return "guest_through_proxy"
+    if "origin" in names or not _BY_PERSON.issuperset(headers.getlist("sec-fetch-site")):
+        return "guest_is_web_page"
+    # Older browsers say nothing of themselves. A page can make them post texts and forms without asking, but no JSON.
+    if request.method == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return "guest_is_web_page"
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
