@@ -6,6 +6,7 @@ from starlette.applications import Starlette
 
 from cmserver.access.api import routes as access_routes
 from cmserver.access.authenticate import Authenticator
+from cmserver.access.guests import Guests
 from cmserver.access.limits.meter import Meter
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
@@ -21,6 +22,7 @@ from cmserver.generation.api import routes as generation_routes
 from cmserver.generation.bell import Bell
 from cmserver.hooks.api import routes as hook_routes
 from cmserver.ingest.api import routes as ingest_routes
+from cmserver.ingest.model import Checkpoints
 from cmserver.ingest.record import Recorder
 from cmserver.observations.api import routes as observation_routes
 from cmserver.ops.api import routes as ops_routes
@@ -33,6 +35,7 @@ from cmserver.ops.stream.api import routes as stream_routes
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.usage.api import routes as usage_routes
 from cmserver.recall.api import routes as recall_routes
+from cmserver.recall.model import Shape
 from cmserver.sessions.api import routes as session_routes
 
 ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
@@ -68,6 +71,7 @@ def create_app(
     app.state.bell = bell
     app.state.meter = meter
     app.state.authenticate = authenticate or Authenticator(db, hub, meter)
+    app.state.guests = Guests(db, hub, meter, settings.trust_loopback)
     app.state.projects = Projects(db, hub)
     app.state.audit_seal = Seal(secret, b"audit")
     app.state.reference = Reference(ROUTES)
@@ -82,6 +86,10 @@ def create_app(
     app.state.body_timeout_seconds = settings.body_timeout_seconds
     app.state.field_max_chars = settings.field_max_chars
     app.state.job_max_attempts = settings.job_max_attempts
+    app.state.checkpoints = Checkpoints(events=settings.checkpoint_events, minutes=settings.checkpoint_minutes)
+    app.state.context_shape = Shape(
+        tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries
+    )
     app.state.recorder = Recorder(
         db,
         bell,

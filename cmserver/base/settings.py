@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
@@ -22,8 +23,8 @@ from cmserver.base.errors import CmserverError
 PREFIX = "CMSERVER_"
 TEST_PREFIX = "CMSERVER_TEST_"
 """Names below it belong to the tests and are not warned about."""
-CLIENT_NAMES = {"CMSERVER_URL", "CMSERVER_KEY", "CMSERVER_KEY_FILE"}
-"""Where the commands that ask a server find it and their key: options of theirs, and no settings."""
+CLIENT_NAMES = {"CMSERVER_URL", "CMSERVER_KEY", "CMSERVER_KEY_FILE", "CMSERVER_CLIENT_DIR"}
+"""Where the commands that ask a server find it and their key, and where hooks keep theirs: options, and no settings."""
 CONFIG_FILE = "CMSERVER_CONFIG"
 OLDER_NAMES = {"CLAUDE_MEM_SERVER_DATABASE_URL": "database_url"}
 """Accepted where the setting has no value under its own name."""
@@ -134,6 +135,44 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ge=0, le=8760, description="A session without a sign of life for so long is ended, and gets its summary; 0 never does."
         ),
     ] = 4.0
+    checkpoint_events: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="At the end of a turn a session gets a new summary when it has so many new events since the last.",
+        ),
+    ] = 50
+    checkpoint_minutes: Annotated[
+        float, Meta(ge=0, le=10_080, description="Or when it has any, and the last summary, or its start, is so long ago.")
+    ] = 30.0
+    context_tokens: Annotated[
+        int,
+        Meta(
+            ge=200,
+            le=2_375,
+            description="The most that a session's index costs, at 4 characters a token; agents take no more than the highest.",
+        ),
+    ] = 2_000
+    context_observations: Annotated[
+        int, Meta(ge=0, le=500, description="The most observations in that index; those that are most use come first.")
+    ] = 50
+    context_summaries: Annotated[int, Meta(ge=0, le=50, description="The most summaries of earlier sessions in that index.")] = 10
+    context_on_prompt: Annotated[
+        Literal["on", "off"], Meta(description="Whether a prompt is answered with up to three lines that clearly belong to it.")
+    ] = "on"
+    context_on_file: Annotated[
+        Literal["on", "off"], Meta(description="Whether an agent that opens a file is told in a few lines what is known about it.")
+    ] = "off"
+    trust_loopback: Annotated[
+        str | None,
+        Meta(
+            description=(
+                "A team whose memory callers on this machine may use without a key, as the hooks of claude-mem do; "
+                "only where the server listens on loopback, and in no container."
+            )
+        ),
+    ] = None
     heartbeat_seconds: Annotated[float, Meta(ge=0.05, le=600, description="How often a worker says that it is alive.")] = 5.0
     lease_seconds: Annotated[
         float, Meta(ge=0.2, le=3600, description="How long a silent worker keeps its jobs before others take them.")
@@ -414,6 +453,18 @@ def _check_together(settings: Settings, written: Mapping[str, str]) -> None:
             f"{written['job_hard_limit_seconds']} ({settings.job_hard_limit_seconds:g}) is expected, "
             "or a job is given up while its provider may still answer."
         )
+    if settings.trust_loopback is not None and not _is_loopback(settings.host):
+        raise BadSetting(
+            f"{written['trust_loopback']} is set and {written['host']} is {_short(repr(settings.host))}: callers without a key are "
+            "only let in where nobody but this machine can call. Listen on 127.0.0.1, or let them use keys."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _field(info: msgspec.structs.FieldInfo) -> Field:

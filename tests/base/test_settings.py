@@ -223,6 +223,21 @@ def test_without_the_embedded_database_a_url_is_needed():
     assert load(HOME | {"CMSERVER_EMBEDDED": "never", "CMSERVER_DATABASE_URL": URL}).settings.embedded == "never"
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "memory.example", "localhost.evil", "127.0.0.1.evil"])
+def test_guests_are_refused_where_others_can_call(host: str):
+    assert refusal({"CMSERVER_TRUST_LOOPBACK": "default", "CMSERVER_HOST": host}) == (
+        f"CMSERVER_TRUST_LOOPBACK is set and CMSERVER_HOST is {host!r}: callers without a key are only let in where nobody but "
+        "this machine can call. Listen on 127.0.0.1, or let them use keys."
+    )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
+def test_guests_are_let_in_where_only_this_machine_can_call(host: str):
+    loaded = load(HOME | {"CMSERVER_TRUST_LOOPBACK": "default", "CMSERVER_HOST": host})
+
+    assert loaded.settings.trust_loopback == "default"
+
+
 def test_words_are_accepted_in_any_case():
     assert load(HOME | {"CMSERVER_LOG_LEVEL": "DEBUG"}).settings.log_level == "debug"
 
@@ -328,12 +343,16 @@ def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits(
         "job_max_attempts",
         "streams_per_key",
         "key_requests_per_minute",
+        "checkpoint_events",
+        "context_observations",
+        "context_summaries",
     }
 
+    times = ("_seconds", "_minutes", "_hours")
     for field in settings.fields():
         if field.type is int or field.type is float:
-            assert field.name in counts or field.name.endswith(("_seconds", "_hours", "_bytes", "_chars", "_tokens")), field.name
-            assert (field.type is float) == field.name.endswith(("_seconds", "_hours")), field.name
+            assert field.name in counts or field.name.endswith((*times, "_bytes", "_chars", "_tokens")), field.name
+            assert (field.type is float) == field.name.endswith(times), field.name
             assert field.at_least is not None, field.name
             assert field.at_most is not None, field.name
 

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cmserver.base import logs
-from tests.bench import against, claim, cost, drain, ingest, lists, page, start, wakeup
+from tests.bench import against, claim, context, cost, drain, hooks, ingest, lists, page, start, wakeup
 from tests.bench.measure import Figure, line
 from tests.bench.scale import FULL, QUICK, Scale
 from tests.bench.world import World, value, world
@@ -30,6 +30,8 @@ BENCHMARKS = {
     "claim": Benchmark(claim.run, claim.HOW),
     "lists": Benchmark(lists.run, lists.HOW),
     "cost": Benchmark(cost.run, cost.HOW),
+    "context": Benchmark(context.run, context.HOW),
+    "hooks": Benchmark(hooks.run, hooks.HOW),
     "start": Benchmark(start.run, start.HOW),
 }
 

@@ -68,6 +68,7 @@ async def run(self):
 OWNERS_DOOR = {
     "access.authenticate.Authenticator._looked_up": "a key's team is known only once the key is found",
     "access.bootstrap.bootstrap": "makes the first team and its key",
+    "access.guests.Guests._looked_up": "the team that the operator has named for guests, who have no key",
     "cli.operator.Operator.all_teams": "an operator's command: names any team",
     "cli.operator.as_operator": "an operator's command: the schema, and the installation's secret",
     "cli.run._Process._work": "reads the installation's secret at the start",

@@ -16,8 +16,11 @@ from cmserver.base.sql import Query
 from cmserver.generation.operate.model import STATUSES
 from cmserver.generation.operate.repository import COUNT, NEWEST_RUN, PAGE, QUEUE_COUNTS
 from cmserver.generation.spending.repository import STANDINGS
-from cmserver.observations.repository import NEWEST
+from cmserver.observations.repository import AFTER, BY_NUMBERS, LISTED, NEWEST
+from cmserver.recall.index import repository as index
+from cmserver.recall.receipts.repository import LAST_AT, SHOWN
 from cmserver.recall.repository import RANK
+from cmserver.sessions.repository import CONVERSATION, PROMPTS_FOUND, PROMPTS_LISTED
 from tests.conftest import Cast
 
 # Every 500th row has the word that is looked for; the others are of 400 words, like what agents write.
@@ -119,6 +122,157 @@ async def test_a_page_of_a_whole_team_is_read_from_the_index_in_its_order(db: Db
 
     assert "Index Scan Backward using observations_team" in told
     assert not WHOLE_SORT.search(told)
+
+
+@pytest.mark.parametrize("of_team", [False, True])
+async def test_what_followed_upon_a_place_is_read_from_the_index_in_its_order(db: Db, crowd: Cast, of_team: bool):
+    asked = {"team_id": crowd.alice.team_id, "project_id": None if of_team else crowd.alice.project.id, "limit": 50}
+
+    told = await plan(db, crowd.alice.team_id, AFTER.text, {**asked, "after": datetime.now(UTC), "after_id": uuid4()})
+
+    assert re.search("Index Scan using observations_(project|team) ", told), told
+    assert not WHOLE_SORT.search(told)
+
+
+async def test_a_page_by_offset_is_read_from_the_index_in_its_order(db: Db, crowd: Cast):
+    team_id, project_id = crowd.alice.team_id, crowd.alice.project.id
+    asked: dict[str, object] = {"team_id": team_id, "project_id": project_id, "platform": None, "limit": 21, "offset": 100}
+    own = await plan(db, team_id, LISTED.text, asked | {"summaries": False})
+    teams = await plan(db, team_id, LISTED.text, asked | {"summaries": False, "project_id": None})
+    summaries = await plan(db, team_id, LISTED.text, asked | {"summaries": True})
+
+    for told in (own, teams):
+        assert re.search("Index Scan Backward using observations_(project|team) ", told), told
+        assert not WHOLE_SORT.search(told)
+    assert "observations_summaries" in summaries
+
+
+async def test_observations_are_found_by_their_numbers_without_reading_the_others(db: Db, crowd: Cast):
+    asked: dict[str, object] = {"team_id": crowd.alice.team_id, "project_id": None, "numbers": [1, 2, 3]}
+
+    told = await plan(db, crowd.alice.team_id, BY_NUMBERS.text, asked)
+
+    assert "Seq Scan" not in told
+    assert "number = ANY" in told.partition("Index Cond")[2], told
+
+
+async def test_a_search_of_a_whole_team_finds_by_its_index_too(db: Db, crowd: Cast):
+    told = await plan(db, crowd.alice.team_id, RANK.text, searching(crowd) | {"project_id": None})
+
+    assert "Bitmap Index Scan on observations_content_search" in told
+
+
+PROMPTS = """
+WITH s AS (
+    INSERT INTO server_sessions (id, team_id, project_id) SELECT gen_random_uuid(), %(team_id)s, %(project_id)s
+    RETURNING id
+), e AS (
+    INSERT INTO agent_events (id, project_id, team_id, source_adapter, idempotency_key, event_type, origin, generate, size_chars,
+                              payload, occurred_at, server_session_id)
+    SELECT gen_random_uuid(), %(project_id)s, %(team_id)s, 'api', %(project_id)s || '-' || n, 'user_prompt', 'api', false, 2, '{}',
+           now(), s.id
+      FROM s, generate_series(1, 5000) n
+    RETURNING id, server_session_id
+)
+INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text, created_at)
+SELECT gen_random_uuid(), %(team_id)s, %(project_id)s, server_session_id, id, n, 'feed a wombat ' || n, now() - n * '1m'::interval
+  FROM (SELECT *, row_number() OVER () AS n FROM e) numbered
+"""
+
+
+async def test_prompts_are_read_from_the_end_of_the_index_of_each_project(db: Db, cast: Cast):
+    async with db.system() as conn:
+        for person in (cast.alice, cast.charlie):
+            await conn.execute(PROMPTS, {"team_id": person.team_id, "project_id": person.project.id})
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE session_prompts")
+    asked = {"team_id": cast.alice.team_id, "project_ids": [cast.alice.project.id], "max_chars": 100, "limit": 21}
+
+    page = await plan(db, cast.alice.team_id, PROMPTS_LISTED.text, {**asked, "platform": None, "offset": 0})
+    found = await plan(db, cast.alice.team_id, PROMPTS_FOUND.text, {**asked, "text": "wombat", "newest": 500})
+
+    for told in (page, found):
+        assert "Index Scan Backward using session_prompts_project" in told, told
+
+
+SESSIONS = """
+INSERT INTO server_sessions (id, project_id, team_id, external_session_id, content_session_id, platform_source)
+SELECT gen_random_uuid(), %(project_id)s, %(team_id)s, 's' || n, 's' || n, 'claude' FROM generate_series(1, 5000) n
+"""
+
+
+async def test_a_session_is_found_by_what_its_agent_calls_it_in_whichever_project(db: Db, cast: Cast):
+    async with db.system() as conn:
+        for person in (cast.alice, cast.charlie):
+            await conn.execute(SESSIONS, {"team_id": person.team_id, "project_id": person.project.id})
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE server_sessions")
+    asked = {"team_id": cast.alice.team_id, "named": "s4711", "platform_source": "claude", "only": None}
+
+    told = await plan(db, cast.alice.team_id, CONVERSATION.text, {**asked, "prompt": None, "within_seconds": 10.0})
+
+    assert "Index Scan using server_sessions_said" in told, told
+
+
+def indexing(cast: Cast) -> dict[str, object]:
+    return {
+        "team_id": cast.alice.team_id,
+        "project_id": cast.alice.project.id,
+        "session_id": uuid4(),
+        "with_files": True,
+        "names": ["wombat.py", "word7.py"],
+        "limit": 400,
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "by"),
+    [
+        pytest.param(index.NEWEST, "observations_(project|team) ", id="newest"),
+        pytest.param(index.SHARED, "observations_team_scope ", id="shared"),
+        pytest.param(index.SUMMARIES, "observations_summaries ", id="summaries"),
+    ],
+)
+async def test_what_an_index_may_show_is_read_from_an_index_in_its_order(db: Db, crowd: Cast, query: Query[object], by: str):
+    told = await plan(db, crowd.alice.team_id, query.text, indexing(crowd))
+
+    assert re.search(f"Index Scan Backward using {by}", told), told
+    assert not WHOLE_SORT.search(told)
+
+
+async def test_what_an_index_looks_for_is_found_without_reading_the_project(db: Db, crowd: Cast):
+    of_session = await plan(db, crowd.alice.team_id, index.OF_SESSION.text, indexing(crowd))
+    touching = await plan(db, crowd.alice.team_id, index.TOUCHING.text, indexing(crowd))
+
+    assert re.search(r"Index Scan Backward using observations_project_session ", of_session), of_session
+    assert "Bitmap Index Scan on observations_content_search" in touching, touching
+
+
+# One session with many, as a long one that prompts were answered in.
+RECEIPTS = """
+INSERT INTO context_injections (id, team_id, project_id, server_session_id, reason, numbers, summary_numbers, left_out,
+                                left_out_count, tokens, budget_tokens, chars, created_at)
+SELECT gen_random_uuid(), %(team_id)s, %(project_id)s, CASE WHEN n %% 100 = 0 THEN %(session_id)s::uuid END, 'prompt', '{1}', '{}',
+       '{}', 0, 1, 1, 4, now() - n * interval '1 minute'
+  FROM generate_series(1, 10000) n
+"""
+
+
+async def test_what_a_session_was_shown_is_read_from_its_receipts_alone(db: Db, cast: Cast):
+    whose: dict[str, object] = {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id, "session_id": uuid4()}
+    async with db.system() as conn:
+        await conn.execute(
+            "INSERT INTO server_sessions (id, team_id, project_id) VALUES (%(session_id)s, %(team_id)s, %(project_id)s)", whose
+        )
+        await conn.execute(RECEIPTS, whose)
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE context_injections")
+
+    for query in (SHOWN, LAST_AT):
+        told = await plan(db, cast.alice.team_id, query.text, whose)
+
+        assert "context_injections_session" in told, told
+        assert "Seq Scan" not in told, told
 
 
 # As after months: nearly all is done; every 20th job is a summary. Without the events that they are of.

@@ -61,6 +61,11 @@ ROWS: dict[str, LiteralString] = {
         INSERT INTO observations (id, number, project_id, team_id, origin, content, title)
         VALUES (%(id)s, 1, %(project)s, %(team)s, 'model', 'secret', %(name)s)
     """,
+    "context_injections": """
+        INSERT INTO context_injections (id, team_id, project_id, server_session_id, reason, numbers, summary_numbers, left_out,
+                                        left_out_count, tokens, budget_tokens, chars)
+        VALUES (%(id)s, %(team)s, %(project)s, %(server_sessions)s, 'startup', '{1}', '{}', '{}', 0, 10, 2000, 40)
+    """,
     "observation_sources": """
         INSERT INTO observation_sources (id, team_id, project_id, observation_id, source_type, source_id)
         VALUES (%(id)s, %(team)s, %(project)s, %(observations)s, 'manual', %(id)s)

@@ -42,6 +42,7 @@ GRANTS = {
     "api_keys": ALL,
     "audit_log": ADD,
     "budgets": ALL,
+    "context_injections": ADD | {"DELETE"},
     "generation_lanes": ALL,
     "generation_runs": READ | {"DELETE"},
     "generation_spending": READ,

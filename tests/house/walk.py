@@ -37,6 +37,7 @@ Kind = Literal["project", "team", "session", "event", "job", "observation", "key
 WHAT: dict[str, Kind] = {
     "project": "project",
     "projectId": "project",
+    "projects": "project",
     "team": "team",
     "teamId": "team",
     "session": "session",
@@ -59,6 +60,11 @@ WHAT: dict[str, Kind] = {
     "/jobs/{id}": "job",
     "/observations/{id}": "observation",
     "/memories/{id}": "observation",
+    "/observation/{id}": "observation",
+    "/session/{id}": "observation",
+    "/summary/{id}": "observation",
+    "ids": "observation",
+    "anchor": "observation",
     "/keys/{id}": "key",
 }
 """What a parameter or a field of that name names; `{id}` goes by the path before it."""
@@ -70,6 +76,10 @@ NAMES_NOTHING: dict[str, str] = {
     "sourceEventId": "the agent's own id, part of a key that begins with the team",
     "lastEventId": "a place in the stream; what is read from there on is the caller's",
     "agentId": "the agent's own id; nothing is looked up by it",
+    "tool_use_id": "the agent's own id, part of a key that begins with the team",
+    "toolUseId": "the agent's own id, part of a key that begins with the team",
+    "sessionDbId": "a number of the client's own; everybody here has a session of that number",
+    "userPrompt": "words",
     "canonicalId": "what a project of one's own shall be called",
     "aliases": "what a project of one's own shall be called",
     "eventType": "a word",
@@ -87,18 +97,31 @@ BODIES: dict[str, dict[str, object]] = {
     "PUT /v1/budgets": {"maxTokens": 5},
 }
 """What must be in a body besides what its schema requires."""
-QUERIES: dict[str, dict[str, str]] = {"DELETE /v1/budgets": {"period": "day"}}
+QUERIES: dict[str, dict[str, str]] = {
+    "DELETE /v1/budgets": {"period": "day"},
+    "GET /api/search": {"query": "fixed"},
+    "GET /api/timeline": {"query": "fixed"},
+    "GET /api/timeline/by-query": {"query": "fixed"},
+    "GET /api/observations/by-file": {"path": "src/book.py"},
+}
 """What must be in a query and names nothing of anybody's."""
 
 UNREAD: dict[str, str] = {
     "GET /v1/stream": "it does not end; tests/ops/test_stream.py listens to it",
+    "GET /stream": "it does not end; tests/compat/test_worker_stream.py listens to it",
+    "GET /api/stats": "it tells how long the server runs",
     "GET /v1/usage": "it counts the caller's own requests, this one too",
     "GET /v1/audit": "it tells of the caller's own requests",
     "GET /v1/keys": "it tells when the caller's own key was last used",
     "GET /readyz": "it tells of the workers",
+    "GET /health": "it tells how long the server runs",
+    "GET /api/health": "it tells how long the server runs",
     "GET /v1/info": "it tells how old the oldest job is, and of the workers",
 }
 """What does not stay the same while nobody does anything, and why. That it shows nothing of Alice's is looked at all the same."""
+
+ENDLESS = {"/v1/stream", "/stream"}
+"""Paths whose answer does not end."""
 
 CHANGES_BY_ITSELF = {"last_used_at"}
 """Columns that are written for the one whose row it is, some time after he asked."""
@@ -107,8 +130,8 @@ NOT_HERS = {"audit_log", "rate_limits", "usage_counters", "observation_counters"
 
 ONE_AT_A_TIME = {"POST /v1/reindex"}
 """Where a request may name one thing only."""
-FIXED = {"client": "claude-code", "provider": "offline"}
-"""Parameters of paths that name nothing of anybody's, and what goes in."""
+FIXED = {"client": "claude-code", "provider": "offline", "sessionDbId": "7"}
+"""Parameters of paths that name nothing of anybody's, and what goes in. Everybody has a session 7 of his own."""
 HEADERS: dict[str, dict[str, Kind]] = {"POST /v1/hooks/{client}": {"X-Cmserver-Project": "project"}}
 """Headers that name something, which the document does not tell."""
 
@@ -263,7 +286,11 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     )
     theirs = msgspec.structs.replace(who.project, id=project_id)
     observation = await make.observation(
-        project=theirs, title=f"{word} was fixed", from_event=UUID(recorded["event"]["id"]), server_session_id=UUID(session)
+        project=theirs,
+        title=f"{word} was fixed",
+        files_read=["src/book.py"],
+        from_event=UUID(recorded["event"]["id"]),
+        server_session_id=UUID(session),
     )
     await make.run(project=theirs, model=f"{word}-1", input_tokens=90, cost_usd="0.5")
     budget = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 100, "projectId": canonical}, headers=headers)
@@ -279,6 +306,9 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         )
         cursor = conn.cursor(row_factory=scalar_row)
         team = await (await cursor.execute("SELECT name FROM teams WHERE id = %s", [who.team_id])).fetchone()
+    numbered = f"/sessions/{FIXED['sessionDbId']}/init"
+    begun = await client.post(numbered, json={"project": canonical, "userPrompt": word}, headers={"X-Api-Key": key})
+    assert begun.status_code == 200, begun.text
     own: dict[Kind, str] = {
         "project": canonical,
         "team": str(who.team_id),
@@ -490,7 +520,7 @@ async def seen_in_lists(walker: Walker, every: Sequence[Stop]) -> dict[str, Answ
     """The answer of everything that can be read without naming anything."""
     seen: dict[str, Answered] = {}
     for stop in every:
-        if stop.method == "GET" and stop.path != "/v1/stream" and not any(slot.place == "path" for slot in stop.slots):
+        if stop.method == "GET" and stop.path not in ENDLESS and not any(slot.place == "path" for slot in stop.slots):
             answered = await walker.send(stop)
             for slot in stop.slots:
                 if answered.status == 400 and slot.kind == "project":

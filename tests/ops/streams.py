@@ -1,4 +1,4 @@
-"""Reads a live stream in a test: what the feed says, taken apart into events."""
+"""Reads a live stream in a test: what the feed says, taken apart into events; and asks for one as a server would."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from types import TracebackType
 from typing import Self, cast
 
 import msgspec
+from starlette.datastructures import Headers
+from starlette.types import Message, Scope
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Project
+from cmserver.base.http.frame import Frame
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import NAMES, Name
 
@@ -112,3 +115,48 @@ class Listener:
                 if heard and heard.name:
                     found.append(heard)
         return found
+
+
+class Browser:
+    """Asks the application for the stream as a server would, and goes when it is told to."""
+
+    def __init__(self, app: Frame, query: str, headers: dict[str, str], *, path: str = "/v1/stream") -> None:
+        self._gone = asyncio.Event()
+        self._sent: asyncio.Queue[Message] = asyncio.Queue()
+        scope: Scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "query_string": query.encode(),
+            "client": ("127.0.0.1", 50_000),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        }
+        self.task = asyncio.create_task(app(scope, self._receive, self._sent.put))
+
+    async def _receive(self) -> Message:
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def go(self) -> None:
+        self._gone.set()
+        await asyncio.wait_for(self.task, ENOUGH_SECONDS)
+
+    async def head(self) -> tuple[int, Headers]:
+        message = await asyncio.wait_for(self._sent.get(), ENOUGH_SECONDS)
+        return message["status"], Headers(raw=message["headers"])
+
+    async def until(self, text: object) -> str:
+        """What comes up to the text."""
+        came = ""
+        while str(text) not in came:
+            message = await asyncio.wait_for(self._sent.get(), ENOUGH_SECONDS)
+            came += message["body"].decode()
+            assert message["more_body"], came
+        return came
+
+    async def end(self) -> str:
+        """What comes until the answer is complete."""
+        came = ""
+        while (message := await asyncio.wait_for(self._sent.get(), ENOUGH_SECONDS))["more_body"]:
+            came += message["body"].decode()
+        return came

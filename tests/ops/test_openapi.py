@@ -338,7 +338,7 @@ async def test_a_path_that_does_not_take_a_method_says_which_it_takes(client: As
     told = openapi()
 
     for path, methods in told["paths"].items():
-        answered = await client.request("OPTIONS", re.sub(r"\{\w+\}", "x", path))
+        answered = await client.request("OPTIONS", re.sub(r"\{\w+\}", "1", path))
 
         allowed = set(answered.headers["allow"].lower().split(", "))
         assert answered.status_code == 405

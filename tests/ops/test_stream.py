@@ -12,8 +12,6 @@ import httpx
 import msgspec
 import psycopg
 import pytest
-from starlette.datastructures import Headers
-from starlette.types import Message, Scope
 
 from cmserver.access import announce, audit
 from cmserver.access.projects import make_project
@@ -36,7 +34,7 @@ from cmserver.ops.stream.wire import Tickets
 from tests.conftest import Cast, Person, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.make import Make
-from tests.ops.streams import ENOUGH_SECONDS, Heard, Listener
+from tests.ops.streams import ENOUGH_SECONDS, Browser, Heard, Listener
 
 
 @pytest.fixture
@@ -522,50 +520,6 @@ async def announce_news(db: Db) -> None:
 
 
 # -- the door
-
-
-class Browser:
-    """Asks the application for the stream as a server would, and goes when it is told to."""
-
-    def __init__(self, app: Frame, query: str, headers: dict[str, str]) -> None:
-        self._gone = asyncio.Event()
-        self._sent: asyncio.Queue[Message] = asyncio.Queue()
-        scope: Scope = {
-            "type": "http",
-            "method": "GET",
-            "path": "/v1/stream",
-            "query_string": query.encode(),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
-        }
-        self.task = asyncio.create_task(app(scope, self._receive, self._sent.put))
-
-    async def _receive(self) -> Message:
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def go(self) -> None:
-        self._gone.set()
-        await asyncio.wait_for(self.task, ENOUGH_SECONDS)
-
-    async def head(self) -> tuple[int, Headers]:
-        message = await asyncio.wait_for(self._sent.get(), ENOUGH_SECONDS)
-        return message["status"], Headers(raw=message["headers"])
-
-    async def until(self, text: object) -> str:
-        """What comes up to the text."""
-        came = ""
-        while str(text) not in came:
-            message = await asyncio.wait_for(self._sent.get(), ENOUGH_SECONDS)
-            came += message["body"].decode()
-            assert message["more_body"], came
-        return came
-
-    async def end(self) -> str:
-        """What comes until the answer is complete."""
-        came = ""
-        while (message := await asyncio.wait_for(self._sent.get(), ENOUGH_SECONDS))["more_body"]:
-            came += message["body"].decode()
-        return came
 
 
 @pytest.fixture

@@ -40,6 +40,10 @@ def test_a_bad_setting_is_one_sentence_that_names_it(folder: Path, name: str, va
     assert name in refusal(folder, 2, **{name: value})
 
 
+def test_there_are_no_guests_in_a_container(folder: Path):
+    assert "container" in refusal(folder, 2, CMSERVER_TRUST_LOOPBACK="default", container="podman")
+
+
 def test_a_worker_of_its_own_needs_a_database_that_others_reach_too(folder: Path):
     assert "CMSERVER_DATABASE_URL" in refusal(folder, 2, "--role", "worker")
 

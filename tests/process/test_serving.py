@@ -54,7 +54,7 @@ def assert_the_session_is_remembered(program: Program) -> None:
     for one in listed:
         assert f"#{one.number}" in shown
     context = told["hookSpecificOutput"]["additionalContext"]
-    assert context.startswith("Memory of orders")
+    assert context.startswith("<cmserver-context>\nMemory of orders, as of ")
     assert "note.txt" in context
 
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from cmserver.base.migrate import migrations, newest
+from cmserver.hooks.client import PROGRAMS
 from tests.process.program import PATIENCE_SECONDS, ROOT, environment, wait_for
 
 pytestmark = pytest.mark.slow
@@ -69,6 +70,7 @@ def test_the_wheel_holds_the_package_and_its_sql_and_nothing_else(wheel: Path):
         assert f"cmserver/_sql/migrations/{one.name}.sql" in names
     assert "cmserver/_sql/ops/retry_job.sql" in names
     assert "cmserver/providers/prices.toml" in names
+    assert {f"cmserver/hooks/client/{name}" for name in PROGRAMS.values()} <= set(names)
     assert "cmserver/generation/evaluate/sessions/01-cart-rounding.toml" in names
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
@@ -22,7 +22,7 @@ class Text(msgspec.Struct, frozen=True):
     description: str
 
 
-Answer = type[msgspec.Struct] | Text
+Answer = type[msgspec.Struct] | type[Sequence[msgspec.Struct]] | Text
 
 
 class Operation(Route):

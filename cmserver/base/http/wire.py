@@ -188,6 +188,12 @@ async def caller(request: Request, type_: type[C]) -> C:
     return who
 
 
+def wants_text(request: Request) -> bool:
+    """Whether whoever asks takes plain text, and not JSON, for an answer."""
+    accepted = request.headers.get("accept", "")
+    return "text/plain" in accepted and "application/json" not in accepted
+
+
 def db(request: Request) -> Db:
     """The app's `Db` (`app.state.db`)."""
     return cast("Db", request.app.state.db)

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import cast, get_args
 
 import msgspec
 
@@ -241,6 +241,8 @@ def _response(status: int, forms: tuple[Answer, ...], schemas: Schemas, next_act
 
 
 def _about(form: type) -> str:
+    """Of a list, what one of its items is."""
+    form = next(iter(get_args(form)), form)
     return " ".join((form.__doc__ or "").partition("\n\n")[0].split())  # not getdoc: that would give msgspec's own
 
 

@@ -156,6 +156,10 @@ class Feed:
             raise
         return reader, bool(last_event_id) and reader.since is None
 
+    def listeners(self, who: Principal) -> int:
+        """How many streams of the team are open here; for a key that is bound to a project, of that one."""
+        return sum(who.sees(reader.project_id) for reader in self._readers.get(who.team_id, ()))
+
     def leave(self, reader: Reader) -> None:
         reader.end()
         mates = self._readers.get(reader.team_id, set())
