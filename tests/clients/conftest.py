@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients import install
+from tests.process.conftest import folder
+
+__all__ = ["folder"]
 
 
 @pytest.fixture(scope="session")
