@@ -14,7 +14,7 @@ from cmserver.base.errors import Conflict
 from cmserver.base.settings import BadSetting, load
 from cmserver.cli import connecting
 from cmserver.cli.connecting import HookKey, Whom, is_here
-from cmserver.cli.talk import LOOPBACK, confirm, yes_option
+from cmserver.cli.talk import confirm, yes_option
 from cmserver.hooks.attach import claude_mem, jsontext
 from cmserver.hooks.attach.folder import ClientFolder, clients_folder, home
 from cmserver.hooks.attach.model import Connection
@@ -173,8 +173,7 @@ def _advise(address: str, file: Path) -> None:
 
 def _admits_guests(address: str) -> bool:
     try:
-        here = httpx.URL(address).host in LOOPBACK
-        return httpx.get(f"{address}/api/projects", timeout=3.0, trust_env=not here).is_success
+        return httpx.get(f"{address}/api/projects", timeout=3.0, trust_env=not is_here(address)).is_success
     except (httpx.HTTPError, httpx.InvalidURL):
         return False
 

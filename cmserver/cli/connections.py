@@ -10,8 +10,8 @@ import click
 import httpx
 import msgspec
 
+from cmserver.cli.connecting import is_here
 from cmserver.cli.show import plain, table
-from cmserver.cli.talk import LOOPBACK
 from cmserver.hooks.attach.folder import ClientFolder, clients_folder, connections
 from cmserver.hooks.attach.model import Connection
 from cmserver.hooks.client import spool
@@ -107,8 +107,7 @@ def _server(url: str, key: str | None) -> str:
     """What a hook would find there."""
     path, headers = ("/v1/info", {"Authorization": f"Bearer {key}"}) if key is not None else ("/healthz", {})
     try:
-        here = httpx.URL(url).host in LOOPBACK
-        answer = httpx.get(f"{url}{path}", headers=headers, timeout=_ASK_SECONDS, trust_env=not here)
+        answer = httpx.get(f"{url}{path}", headers=headers, timeout=_ASK_SECONDS, trust_env=not is_here(url))
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError):
         return "does not answer"
     if answer.status_code in {401, 403}:

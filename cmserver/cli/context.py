@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
+from typing import get_args
 
 import click
 import msgspec
 
+from cmserver.base.errors import Invalid
 from cmserver.cli.show import plain, table
 from cmserver.cli.talk import Talk, talks
+from cmserver.hooks.client import project_of
+from cmserver.recall.model import Start
 
-_SOURCES = ("startup", "resume", "clear", "compact", "fork")
 _PARTS = ("recency", "type", "files", "folders", "session", "team")
 _WHY = {"budget": "no room", "limit": "enough of them", "shown": "shown before", "duplicate": "said already"}
 _LINE = re.compile(r"(#\d+) (\d\d:\d\d) (\S+) (.*) (~\d+)")
@@ -50,7 +54,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("project", required=False)
-@click.option("--source", type=click.Choice(_SOURCES), help="How the session starts. [default: startup]")
+@click.option("--source", type=click.Choice(get_args(Start)), help="How the session starts. [default: startup]")
 @click.option("--session", "session_id", metavar="ID", help="What this session would be told, as it is now.")
 @click.option("--changed-files", metavar="PATHS", help="Files that the branch changes, from the root, between commas.")
 @click.option("--explain", is_flag=True, help="Show how useful each line is and by what, and what was left out.")
@@ -68,7 +72,7 @@ async def context(
 ) -> None:
     """What a session is told of PROJECT when it starts. Looking leaves no receipt.
 
-    A key of one project need not name it, nor need who names a session.
+    Without PROJECT it is that of the key, of the session, or of the folder in which the command is run.
     """
     asked = {
         "project": project,
@@ -78,7 +82,12 @@ async def context(
         "format": "json",
         "explain": True,
     }
-    answer = await talk.api.get("/v1/context", asked)
+    try:
+        answer = await talk.api.get("/v1/context", asked)
+    except Invalid:
+        if project or session_id or (here := project_of(Path.cwd())) is None:
+            raise
+        answer = await talk.api.get("/v1/context", {**asked, "project": here})
     coloured = sys.stdout.isatty() if is_coloured is None else is_coloured
     click.get_current_context().color = coloured  # else click takes colours away again where it sees no terminal
     talk.tell(answer, Told, _explanation if explain else lambda told: _text(told, coloured=coloured))

@@ -149,15 +149,14 @@ def _in_use(settings: Settings, error: OSError) -> InUse:
     )
 
 
-def first_key_lines(settings: Settings, url: str, key: str, kept: Path | None) -> str:
+def first_key_lines(settings: Settings, key: str, kept: Path | None) -> str:
     """What is said once, at the very first start. `kept` is the file that holds the key as well."""
     if settings.bootstrap_key:
         return f"First start: made the team {settings.bootstrap_team!r}; its key is the one in CMSERVER_BOOTSTRAP_KEY."
     lines = [f"First start: made the team {settings.bootstrap_team!r} and its key, shown only now:", f"  {key}"]
     if kept:
         lines.append(f"The key is also in {kept} (only you can read it), so that commands on this machine just work.")
-    lines.append(f"Next: curl -H 'Authorization: Bearer {key}' {url}/v1/info")
-    lines.append("      then send an event or attach a hook, as the README shows.")
+    lines.append("Next: cmserver connect claude-code (or codex, gemini, claude-mem), here or with --server on another machine.")
     return "\n".join(lines)
 
 
@@ -321,7 +320,7 @@ class _Process:
         click.echo(f"Data: {settings.data_dir if self._embedded else where}{f' ({where})' if self._embedded else ''}")
         click.echo(_provider_line(settings))
         if key is not None and not (self._background and kept):  # `cmserver start` shows it; a log is no place for it
-            click.echo(first_key_lines(settings, url, key.text, kept))
+            click.echo(first_key_lines(settings, key.text, kept))
 
     def _keep_files(self, url: str, key: MintedKey | None) -> Path | None:
         """Write down, for commands on this machine, where the server is, and the first key; the file that holds that."""

@@ -232,7 +232,7 @@ def _tell(settings: Settings, server: ServerState, had: Credentials | None, log_
     click.echo(f"Data: {settings.data_dir}; log: {log_file}")
     has = credentials.read(settings.data_dir)
     if has is not None and (had is None or had.key != has.key):
-        click.echo(first_key_lines(settings, server.url, has.key, settings.data_dir / credentials.FILE_NAME))
+        click.echo(first_key_lines(settings, has.key, settings.data_dir / credentials.FILE_NAME))
     click.echo("`cmserver status` says how it is, `cmserver stop` stops it.")
 
 

@@ -28,19 +28,17 @@ from cmserver.ingest import session as sessions
 from cmserver.ingest.model import Checkpoints, Incoming
 from cmserver.ingest.record import Recorder
 from cmserver.recall.context import context
-from cmserver.recall.model import Occasion, Shape
+from cmserver.recall.model import MOST_CHANGED_FILES, Occasion, Shape
 from cmserver.recall.on_file import file_context
 from cmserver.recall.prompted import prompt_context
+from cmserver.sessions import repository
 from cmserver.sessions.model import NewSession
-from cmserver.sessions.read import known
-from cmserver.sessions.start import find_or_make
 
 ADAPTERS: dict[str, Adapter] = {one.platform: one for one in (claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER)}
 
 _LONGEST_DELAY = timedelta(days=30)
-_MOST_FILES = 200
 _PROMPT_CHARS = 20_000
-"""So much of a prompt is searched with."""
+"""So much of a prompt is cleaned; search takes the beginning of what that leaves."""
 
 
 async def post_hook(request: Request) -> Response:
@@ -63,8 +61,8 @@ async def post_hook(request: Request) -> Response:
     session_id = await _store(request, who, adapter, project, call, len(raw)) or session_id
     if call.moment == "turn_end" and session_id is not None:
         await _checkpoint(request, who, session_id)
-    if call.moment == "end":
-        await _end(request, who, adapter, project, call)
+    if call.moment == "end" and session_id is not None:
+        await _end(request, who, session_id)
     told = Told() if _header(request, "late") else Told(context=await _context(request, who, adapter, project, call, session_id))
     return answer(adapter.output(call, told))
 
@@ -80,8 +78,12 @@ async def _project(request: Request, who: Principal, call: HookCall) -> Project:
 
 
 async def _start(request: Request, who: Principal, adapter: Adapter, project: Project, call: HookCall) -> UUID:
-    metadata = cast("dict[str, object]", clean(call.metadata, field_max_chars=1000).value)
-    new = _session(adapter, call, metadata)
+    new = NewSession(
+        external_session_id=call.session_id,
+        content_session_id=call.session_id,
+        platform_source=adapter.platform,
+        metadata=cast("dict[str, object]", clean(call.metadata, field_max_chars=1000).value),
+    )
     session, _ = await db(request).in_tenant(who.team_id, lambda conn: sessions.start(conn, who, project, new))
     return session.id
 
@@ -126,13 +128,10 @@ async def _checkpoint(request: Request, who: Principal, session_id: UUID) -> Non
         cast("Bell", request.app.state.bell).ring()
 
 
-async def _end(request: Request, who: Principal, adapter: Adapter, project: Project, call: HookCall) -> None:
+async def _end(request: Request, who: Principal, session_id: UUID) -> None:
     most = cast("int", request.app.state.job_max_attempts)
-    session, _ = await db(request).in_tenant(
-        who.team_id, lambda conn: find_or_make(conn, who.team_id, project.id, _session(adapter, call, {}))
-    )
     _, _, is_new = await db(request).in_tenant(
-        who.team_id, lambda conn: sessions.end(conn, who, session.id, source_adapter="hook", max_attempts=most)
+        who.team_id, lambda conn: sessions.end(conn, who, session_id, source_adapter="hook", max_attempts=most)
     )
     if is_new:
         cast("Bell", request.app.state.bell).ring()
@@ -153,7 +152,7 @@ async def _context(
     reader = _header(request, "hook") or None
     async with db(request).tenant(who.team_id) as conn:
         if call.moment == "start":
-            files = [name for name in _header(request, "changed-files").split("\t") if name][:_MOST_FILES]
+            files = [name for name in _header(request, "changed-files").split("\t") if name][:MOST_CHANGED_FILES]
             occasion = Occasion(
                 reason=call.source, session_id=session_id, platform=adapter.platform, changed_files=files, reader=reader
             )
@@ -163,20 +162,11 @@ async def _context(
             prompt = clean((call.prompt or "")[:_PROMPT_CHARS], field_max_chars=_PROMPT_CHARS).value
             told = await prompt_context(conn, who, project, occasion, cast("str", prompt))
         else:
-            session = await known(conn, who.team_id, project.id, call.session_id, adapter.platform)
-            known_id = session.id if session else None
+            known = await repository.by_external_id(conn, who.team_id, project.id, call.session_id, adapter.platform)
+            known_id = known.id if known else None
             occasion = Occasion(reason="file", session_id=known_id, platform=adapter.platform, reader=reader)
             told = await file_context(conn, who, project, occasion, call.file or "")
     return told.text or None if told else None
-
-
-def _session(adapter: Adapter, call: HookCall, metadata: dict[str, object]) -> NewSession:
-    return NewSession(
-        external_session_id=call.session_id,
-        content_session_id=call.session_id,
-        platform_source=adapter.platform,
-        metadata=metadata,
-    )
 
 
 def _header(request: Request, name: str) -> str:

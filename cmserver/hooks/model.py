@@ -7,11 +7,10 @@ from typing import Literal
 
 import msgspec
 
-Moment = Literal["start", "prompt", "file", "turn_end", "end", "other"]
-"""When in a session it is called: at its start, at a prompt, before a file is read, at a turn's end, at the session's, or else."""
+from cmserver.recall.model import Start
 
-Source = Literal["startup", "resume", "clear", "compact", "fork"]
-"""How a session starts."""
+Moment = Literal["start", "prompt", "file", "turn_end", "end", "other"]
+"""When in a session it is called: at its start, at a prompt, when a file is read, at a turn's end, at the session's, or else."""
 
 
 class HookEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,12 +32,12 @@ class HookCall(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None
     moment: Moment
     events: list[HookEvent] = []
-    source: Source = "startup"
+    source: Start = "startup"
     """At the start."""
     prompt: str | None = None
     """At a prompt."""
     file: str | None = None
-    """Before a file is read: its path as the agent names it."""
+    """When a file is read: its path as the agent names it."""
     is_subagent: bool = False
     """Whether an agent within the session calls, whose turns are not the session's."""
     metadata: dict[str, object] = {}

@@ -7,13 +7,13 @@ from typing import cast, get_args
 
 from cmserver.base.errors import Invalid, Issue
 from cmserver.base.text import KEY_MOST, storable
-from cmserver.hooks.model import Source
+from cmserver.recall.model import Start
 
 Fields = dict[str, object]
 
 PATH_MOST = 4096
 _TYPE_MOST = 200
-_SOURCES: tuple[object, ...] = get_args(Source)
+_STARTS: tuple[object, ...] = get_args(Start)
 ID_MOST = KEY_MOST - 20  # with the word before it, and the number of a call within its batch
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NO_WORD = re.compile(r"\W+")
@@ -63,10 +63,10 @@ def snake(name: str) -> str:
     return _NO_WORD.sub("_", _WORDS.sub("_", name)).strip("_").lower()[:_TYPE_MOST] or "unknown"
 
 
-def session_source(fields: Fields) -> Source:
+def session_source(fields: Fields) -> Start:
     """How the session starts; what is not known is an ordinary start."""
     source = fields.get("source")
-    return cast("Source", source) if source in _SOURCES else "startup"
+    return cast("Start", source) if source in _STARTS else "startup"
 
 
 def prompt_event_id(fields: Fields) -> str | None:

@@ -12,9 +12,7 @@ from cmserver.observations.wire import kind_shown
 FIRST_LINE, LAST_LINE = "<cmserver-context>", "</cmserver-context>"
 """Around all that an agent is told. What comes in between these is never stored again."""
 
-_TITLE_CHARS = 160
-_FILES = 20
-_LABELS = {
+SUMMARY_LABELS = {
     "request": "Request",
     "investigated": "Investigated",
     "learned": "Learned",
@@ -22,6 +20,10 @@ _LABELS = {
     "next_steps": "Next steps",
     "notes": "Notes",
 }
+"""What a summary says, in this order, and how each part is called."""
+
+_TITLE_CHARS = 160
+_FILES = 20
 _TAG = re.compile(r"<(?=\s*/?\s*cmserver-context)", re.IGNORECASE)
 
 
@@ -55,7 +57,7 @@ def whole(one: Observation) -> str:
 
 def _said(one: Observation) -> Iterator[str]:
     yield summed_up(one)
-    told = [(label, (one.summary or {}).get(name)) for name, label in _LABELS.items()]
+    told = [(label, (one.summary or {}).get(name)) for name, label in SUMMARY_LABELS.items()]
     fields = [f"{label}: {_block(text)}" for label, text in told if text]
     if one.subtitle:
         yield one_line(one.subtitle, len(one.subtitle))

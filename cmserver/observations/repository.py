@@ -100,20 +100,6 @@ NEWEST = Query(
     prepare=False,
 )
 
-# What other projects share with the whole team.
-NEWEST_SHARED = Query(
-    Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
-      FROM observations
-     WHERE team_id = %(team_id)s AND scope = 'team' AND project_id <> %(project_id)s
-     ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s
-    """,
-)
-
 LOCK = Query(
     Observation,
     """
@@ -349,11 +335,6 @@ async def newest(
         before_id=before_id,
         limit=limit,
     )
-
-
-async def newest_shared(conn: Conn, team_id: UUID, *, project_id: UUID, limit: int) -> list[Observation]:
-    """The newest of scope `team` in the team's other projects."""
-    return await NEWEST_SHARED.all(conn, team_id=team_id, project_id=project_id, limit=limit)
 
 
 async def lock(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation | None:

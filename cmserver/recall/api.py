@@ -23,14 +23,12 @@ from cmserver.base.text import Key, Text
 from cmserver.observations.plain import summed_up, wrapped
 from cmserver.observations.wire import ObservationOut, observation_out
 from cmserver.recall.context import context
-from cmserver.recall.model import Entry, Hit, Index, Occasion, Shape
+from cmserver.recall.model import MOST_CHANGED_FILES, Entry, Hit, Index, Occasion, Shape, Start, Why
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.receipts.model import Receipt
 from cmserver.recall.search import search
 from cmserver.sessions import read as sessions
 from cmserver.sessions.model import Session
-
-_MOST_FILES = 200
 
 Query = Annotated[Text, msgspec.Meta(min_length=1)]
 
@@ -61,7 +59,7 @@ class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     """
 
     project: Key | None = None
-    source: Literal["startup", "resume", "clear", "compact", "fork"] | None = None
+    source: Start | None = None
     session: Text | None = None
     changed_files: Text | None = None
     explain: bool = False
@@ -107,7 +105,7 @@ class JudgedOut(LineOut, rename="camel", frozen=True, kw_only=True):
 
     usefulness: float
     parts: dict[str, float]
-    left_out: Literal["budget", "limit", "shown", "duplicate"] | None
+    left_out: Why | None
 
 
 class ExplainedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -191,7 +189,7 @@ async def get_context(request: Request) -> Response:
             reason=asked.source or "asked",
             session_id=session.id if session else None,
             platform=session.platform_source if session else None,
-            changed_files=[path for path in (asked.changed_files or "").split(",") if path][:_MOST_FILES],
+            changed_files=[path for path in (asked.changed_files or "").split(",") if path][:MOST_CHANGED_FILES],
             is_look=asked.explain,
         )
         told = await context(conn, who, project, occasion, shape)

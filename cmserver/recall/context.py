@@ -72,7 +72,7 @@ async def _gather(conn: Conn, team_id: UUID, project_id: UUID, occasion: Occasio
         rows = [row for row in rows if row.kind != "summary"]
     if occasion.reason == "resume":  # its own work stands in its transcript
         rows = [row for row in rows if row.server_session_id != session_id and (since is None or row.created_at > since)]
-    news = _news(rows, newest, occasion, shape)
+    news = _news(rows, newest, project_id, occasion, shape)
     news_text = await repository.summary(conn, team_id, news.number) if news else None
     full = [row.number for row in own if row.kind != "summary"][:_FULL]
     return Material(
@@ -87,10 +87,13 @@ async def _gather(conn: Conn, team_id: UUID, project_id: UUID, occasion: Occasio
     )
 
 
-def _news(rows: Sequence[Row], newest: Sequence[Row], occasion: Occasion, shape: Shape) -> Row | None:
-    """The newest summary, of the session itself where it goes on, if it is news: not with an index's length of work after it."""
+def _news(rows: Sequence[Row], newest: Sequence[Row], project_id: UUID, occasion: Occasion, shape: Shape) -> Row | None:
+    """The newest summary, of the session itself where it goes on, if it is news: not with an index's length of work after it.
+
+    One of another project is told only where this one has none.
+    """
     summaries = sorted((row for row in rows if row.kind == "summary"), key=lambda row: (row.created_at, row.number), reverse=True)
-    summaries = [row for row in summaries if row.scope != "team" or row in newest] or summaries
+    summaries = [row for row in summaries if row.project_id == project_id] or summaries
     if occasion.reason == "compact":
         own = next((row for row in summaries if row.server_session_id == occasion.session_id), None)
         if own is not None:

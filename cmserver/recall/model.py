@@ -11,8 +11,17 @@ import msgspec
 
 from cmserver.observations.model import Observation
 
-Reason = Literal["startup", "resume", "clear", "compact", "fork", "prompt", "file", "asked"]
+Start = Literal["startup", "resume", "clear", "compact", "fork"]
+"""How a session starts."""
+
+Reason = Literal[Start, "prompt", "file", "asked"]
 """Why somebody is told something: how the session starts, a prompt, a file that is opened, or because a person or program asks."""
+
+Why = Literal["budget", "limit", "shown", "duplicate"]
+"""Why something has no line: no room is left, there are as many as may be, the session has it already, or another line says it."""
+
+MOST_CHANGED_FILES = 200
+"""As many of a branch's files are taken into account."""
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +93,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     read_tokens: int
     usefulness: float
     parts: Mapping[str, float]
-    left_out: Literal["budget", "limit", "shown", "duplicate"] | None = None
+    left_out: Why | None = None
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):

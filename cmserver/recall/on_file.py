@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from uuid import UUID
 
 import msgspec
 
 from cmserver.access.model import Principal, Project
 from cmserver.base.sql import Conn
+from cmserver.base.text import UNSTORABLE
 from cmserver.observations.plain import one_line
 from cmserver.recall import repository
 from cmserver.recall.aside import tell
@@ -33,17 +35,13 @@ async def file_context(conn: Conn, principal: Principal, project: Project, occas
 
     Of the project only: the same path in another one is another file.
     """
-    path = _slashes(path)
-    name = path.rsplit("/", 1)[-1]
-    if not name or len(path) > MOST_CHARS or "\x00" in path:
-        return None
-    about = about_file(await repository.about_file(conn, project.id, occasion.session_id, name, _CANDIDATES), path)
+    about = await about_file(conn, project.id, occasion.session_id, path)
     return await tell(
         conn,
         principal,
         project,
         occasion,
-        f"Known of {one_line(name, _SHOWN_CHARS)}:",
+        f"Known of {one_line(_name(_slashes(path)), _SHOWN_CHARS)}:",
         [one.found.id for one in about],
         MOST_LINES,
         {one.found.id: {"modified": one.is_modified, "files": one.files} for one in about},
@@ -51,7 +49,16 @@ async def file_context(conn: Conn, principal: Principal, project: Project, occas
     )
 
 
-def about_file(found: Iterable[AboutFile], path: str) -> list[About]:
+async def about_file(conn: Conn, project_id: UUID, session_id: UUID | None, path: str) -> list[About]:
+    """The newest observations of the project that are about this very file, the most telling first; none of the session itself."""
+    path = _slashes(path)
+    name = _name(path)
+    if not name or len(path) > MOST_CHARS or UNSTORABLE.search(path):
+        return []
+    return meant(await repository.about_file(conn, project_id, session_id, name, _CANDIDATES), path)
+
+
+def meant(found: Iterable[AboutFile], path: str) -> list[About]:
     """Those that are about this very file, the most telling first: what changed it, what speaks of few other files, what is newest.
 
     Which file a stored path means is known by its end. Of several that fit (`README.md`, `docs/README.md`) it is the longest.
@@ -60,18 +67,22 @@ def about_file(found: Iterable[AboutFile], path: str) -> list[About]:
     stored = {_slashes(each) for one in found for each in [*one.files_modified, *one.files_read]}
     fitting = {each for each in stored if f"/{path}".endswith(f"/{each}")}
     longest = max((each.count("/") for each in fitting if not _is_absolute(each)), default=0)
-    meant = {each for each in fitting if _is_absolute(each) or each.count("/") == longest}
+    same = {each for each in fitting if _is_absolute(each) or each.count("/") == longest}
     about = [
-        About(found=one, is_modified=_names(one.files_modified, meant), files=len({*one.files_modified, *one.files_read}))
+        About(found=one, is_modified=_names(one.files_modified, same), files=len({*one.files_modified, *one.files_read}))
         for one in found
-        if _names([*one.files_modified, *one.files_read], meant)
+        if _names([*one.files_modified, *one.files_read], same)
     ]
     about.sort(key=lambda one: (one.found.created_at, one.found.id), reverse=True)
     return sorted(about, key=lambda one: (not one.is_modified, one.files))
 
 
-def _names(stored: Sequence[str], meant: set[str]) -> bool:
-    return not meant.isdisjoint(map(_slashes, stored))
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _names(stored: Sequence[str], same: set[str]) -> bool:
+    return not same.isdisjoint(map(_slashes, stored))
 
 
 def _is_absolute(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The SQL of search. Recall owns no table yet: it reads observations through the view that keeps the index usable."""
+"""The SQL of search, of prompts and of files: it reads observations through the view that keeps the index usable."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SHARED = Query(
     Shared,
     """
     WITH scope AS MATERIALIZED (
-        SELECT count(*)::int AS documents, least(count(*) / 5, %(most)s)::int AS most
+        SELECT count(*)::int AS documents, least(greatest(count(*) / 5, 4), %(most)s)::int AS most
           FROM (SELECT 1 FROM observations_in_team WHERE project_id = %(project_id)s
                  UNION ALL
                 SELECT 1 FROM observations_in_team WHERE scope = 'team' AND project_id <> %(project_id)s) d
@@ -125,8 +125,8 @@ async def shared(
 ) -> list[Shared]:
     """Which of the lexemes the `limit` observations have that have the rarest of them, of the project or shared with the team.
 
-    A lexeme that more than a fifth of the documents have, or more than `most`, is not counted. What was observed in the session
-    itself is left out.
+    A lexeme that more than a fifth of the documents have (and more than 4), or more than `most`, is not counted. What was observed
+    in the session itself is left out.
     """
     return await SHARED.all(
         conn,

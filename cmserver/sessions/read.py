@@ -57,8 +57,3 @@ async def one(conn: Conn, principal: Principal, named: str) -> Session:
     if session is None or not principal.sees(session.project_id):
         raise NotFound(NO_SUCH)
     return session
-
-
-async def known(conn: Conn, team_id: UUID, project_id: UUID, named: str, platform: str) -> Session | None:
-    """The session that the agent calls so; None when it has not been heard of."""
-    return await repository.by_external_id(conn, team_id, project_id, named, platform)

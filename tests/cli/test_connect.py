@@ -15,6 +15,7 @@ from cmserver.base import credentials
 from cmserver.base.credentials import Credentials
 from cmserver.base.db import Db
 from cmserver.cli import claude_plugin, connect, connecting, talk, with_machine
+from cmserver.cli.connecting import CALLS_PER_MINUTE
 from cmserver.cli.connections import AllAttached
 from cmserver.cli.exits import Exit
 from cmserver.cli.keys import Key, Keys
@@ -92,6 +93,7 @@ async def test_an_agent_gets_hooks_and_a_key_with_the_least_scopes(run: Run, cms
     connection = there.connection()
     assert connection is not None
     assert (sorted(key.scopes), key.project_id) == (sorted(SCOPES), None)
+    assert key.requests_per_minute == CALLS_PER_MINUTE
     assert connection.key_id == key.id
     assert connection.key_is_ours
     hooks = json.loads((home / FILES[agent]).read_text())["hooks"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 
@@ -28,6 +30,21 @@ async def test_people_see_what_agents_are_told(cms: Cms, client: httpx.AsyncClie
 
     assert said.out == told.text
     assert "\x1b" not in said.out
+
+
+async def test_in_a_checkout_the_project_need_not_be_named(
+    cms: Cms, cast: Cast, filled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text('[remote "origin"]\n\turl = git@github.com:acme/orders.git\n')
+    (tmp_path / "src").mkdir()
+    monkeypatch.chdir(tmp_path / "src")
+
+    here = await cms("context", key=cast.alice.key)
+    named = await cms("context", ORDERS, key=cast.alice.key)
+
+    assert here.code == 0, here
+    assert here.out == named.out
 
 
 async def test_colours_are_there_when_they_are_asked_for(cms: Cms, cast: Cast, filled: None):

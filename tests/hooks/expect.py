@@ -7,7 +7,8 @@ from typing import cast
 
 import msgspec
 
-from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment, Source, Told
+from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment, Told
+from cmserver.recall.model import Start
 
 SAMPLES = Path(__file__).parent / "samples"
 ROOT = "/home/alice/src/orders"
@@ -33,7 +34,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
     kept: Kept | None
     moment: Moment = "other"
-    source: Source = "startup"
+    source: Start = "startup"
     prompt: str | None = None
     file: str | None = None
     is_subagent: bool = False

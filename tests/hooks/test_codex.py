@@ -7,7 +7,8 @@ from typing import cast
 import pytest
 
 from cmserver.hooks.codex import ADAPTER
-from cmserver.hooks.model import Source, Told
+from cmserver.hooks.model import Told
+from cmserver.recall.model import Start
 from tests.hooks.expect import (
     BOTH,
     DELIVERY,
@@ -25,7 +26,7 @@ MODEL = "gpt-6-codex"
 AGENT: dict[str, object] = {"agent_id": "019a5f10-02aa-7c3e-8d11-b0c9e7f65a21", "agent_type": "explorer"}
 
 
-def _started(source: Source) -> Expected:
+def _started(source: Start) -> Expected:
     metadata: dict[str, object] = {"cwd": ROOT, "source": source, "model": MODEL}
     return Expected(kept=Kept(type="session_start"), moment="start", source=source, metadata=metadata, context=True)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cmserver.hooks.gemini import ADAPTER
-from cmserver.hooks.model import Source, Told
+from cmserver.hooks.model import Told
+from cmserver.recall.model import Start
 from tests.hooks.expect import (
     BOTH,
     DELIVERY,
@@ -23,7 +24,7 @@ _NOISE = Expected(kept=None)
 _USED = Expected(kept=Kept(type="tool_use", generate=True), context=True)
 
 
-def _started(source: Source) -> Expected:
+def _started(source: Start) -> Expected:
     metadata: dict[str, object] = {"cwd": ROOT, "source": source}
     return Expected(kept=Kept(type="session_start"), moment="start", source=source, metadata=metadata, context=True)
 

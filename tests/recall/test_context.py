@@ -89,7 +89,9 @@ async def test_who_accepts_plain_text_gets_just_the_text(client: AsyncClient, ca
 
 
 async def test_the_newest_summary_is_told_while_it_is_news(client: AsyncClient, cast: Cast, make: Make):
-    await make.observation(project=cast.alice.project, kind="summary", summary={"request": "Make it retry"})
+    await make.observation(
+        project=cast.alice.project, kind="summary", summary={"request": "Make it retry", "completed": "It retries"}
+    )
     await make.observation(project=cast.alice.project, title="one")
 
     async def told(limit: int) -> dict[str, Any]:
@@ -102,6 +104,17 @@ async def test_the_newest_summary_is_told_while_it_is_news(client: AsyncClient, 
     assert [one["number"] for one in news["observations"]] == [2, 1]
     assert "Request:" not in old["context"]
     assert " summary Added retry to the orders client ~" in old["context"]
+
+
+async def test_a_summary_that_says_only_that_nothing_happened_is_no_news(tell: Any, cast: Cast, make: Make):
+    nothing = {"request": "What is the limit?", "learned": None, "notes": "4 events, none of them worth recording."}
+    await make.observation(project=cast.alice.project, kind="summary", title="What is the limit?", summary=nothing)
+    await make.observation(project=cast.alice.project, title="one")
+
+    told: Context = await tell("startup")
+
+    assert numbers(told.text) == [2]
+    assert "the limit" not in told.text
 
 
 async def test_what_is_about_a_file_under_change_is_found_far_behind_the_newest(tell: Any, cast: Cast, make: Make, db: Db):
@@ -157,7 +170,11 @@ async def test_after_its_context_was_compacted_a_session_gets_its_own_work_in_fu
     session, other = await started(cast.alice), await started(cast.bob, "s-2")
     for name, asked in ((other, "another's"), (session, "its own"), (other, "a later one's")):
         await make.observation(
-            project=cast.alice.project, title=asked, kind="summary", summary={"request": asked}, server_session_id=name
+            project=cast.alice.project,
+            title=asked,
+            kind="summary",
+            summary={"request": asked, "learned": "How"},
+            server_session_id=name,
         )
     await make.observation(project=cast.alice.project, title="Made it retry", facts=["three times"], server_session_id=session)
     await make.observation(project=cast.alice.project, title="Of others", facts=["unsaid"], server_session_id=other)
@@ -198,7 +215,9 @@ async def test_a_receipt_says_what_was_told_what_it_cost_and_why(
     session = await started(cast.alice)
     await make.observation(project=cast.alice.project, title="thing", type="decision")
     await make.observation(project=cast.alice.project, title="other thing")
-    await make.observation(project=cast.alice.project, kind="summary", summary={"request": "Make it retry"})
+    await make.observation(
+        project=cast.alice.project, kind="summary", summary={"request": "Make it retry", "completed": "It retries"}
+    )
 
     told = await tell("startup", session, Shape(tokens=600, observations=1, summaries=1), platform="claude-code")
 

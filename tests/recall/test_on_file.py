@@ -9,7 +9,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.recall.model import AboutFile, Context, Occasion
-from cmserver.recall.on_file import about_file, file_context
+from cmserver.recall.on_file import file_context, meant
 from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.start import find_or_make
@@ -172,7 +172,7 @@ def test_of_several_stored_paths_that_fit_the_longest_is_the_file():
     found = [at_the_root, in_docs, absolute]
 
     def about(path: str) -> set[UUID]:
-        return {one.found.id for one in about_file(found, path)}
+        return {one.found.id for one in meant(found, path)}
 
     assert about("/home/alice/orders/docs/README.md") == {in_docs.id, absolute.id}
     assert about("/home/alice/orders/README.md") == {at_the_root.id}

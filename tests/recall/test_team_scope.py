@@ -152,7 +152,7 @@ async def test_what_another_project_shares_may_be_read_and_not_changed(
 
 
 async def test_the_summary_of_a_session_stays_in_its_project(client: AsyncClient, cast: Cast, make: Make):
-    await make.observation(project=cast.alice.project, kind="summary", summary={"request": "Retry"})
+    await make.observation(project=cast.alice.project, kind="summary", summary={"request": "Retry", "completed": "It retries"})
 
     response = await client.patch("/v1/observations/1", json={"scope": "team"}, headers=cast.alice.headers)
 

@@ -176,13 +176,13 @@ INSERT_REINDEX = Query(
     """,
 )
 
-# What has ended is counted from an index alone (one range a status: for all at once the planner reads the table); what waits is
-# looked at with its lane.
 WAITING_OF_SESSION = Query(
     int,
     "SELECT count(*) FROM observation_generation_jobs WHERE lane = %(session_id)s AND team_id = %(team_id)s AND status = 'queued'",
 )
 
+# What has ended is counted from an index alone (one range a status: for all at once the planner reads the table); what waits is
+# looked at with its lane.
 QUEUE_COUNTS = Query(
     QueueCounts,
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).parent
@@ -9,3 +10,9 @@ SOURCE = Path(__file__).parent
 
 PROGRAMS = {name: f"{name}.sh" if name == "hook" else name for name in ("hook", "project.sh", "drain.sh", "recall.sh", "send.py")}
 """Name in an agent's client folder -> name here."""
+
+
+def project_of(folder: Path) -> str | None:
+    """What hooks call the project of a folder; None where nothing can be found out."""
+    asked = subprocess.run(["/bin/sh", SOURCE / "hook.sh", "project"], cwd=folder, capture_output=True, check=False)  # noqa: S603
+    return asked.stdout.decode(errors="replace").removesuffix("\n") or None

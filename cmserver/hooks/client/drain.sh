@@ -75,6 +75,7 @@ drain_batch() {
         case $verdict in
             taken) delivered="$delivered $name" ;;
             refused) refuse "$name" ;;
+            busy) left_over=" $name" ;;
             *)
                 if [ ! -e "spool/$name.body" ]; then
                     verdict=gone # another drain had it, or it made room
@@ -89,6 +90,10 @@ drain_batch() {
     [ -z "$delivered" ] || { forget $delivered && succeeded; }
     case $verdict in
         key | down) failed "$verdict" && return 1 ;;
+        busy)
+            rests=$((rests + 1))
+            [ "$rests" -le "$MOST_RESTS" ] && sleep "$REST_SECONDS" || return 1
+            ;;
     esac
 }
 
@@ -133,6 +138,7 @@ drain_all() {
 
 drain() {
     mkdir -p state spool
+    rests=0
     read_clock
     read_breaker
     while lock; do

@@ -4,6 +4,7 @@
 #   hook EVENT                      the payload on stdin; answers the agent's hook output, and always exits 0
 #   hook recall NUMBER...           observations in full
 #   hook recall search WORDS...     what is known about them
+#   hook project                    what the project of this folder is called
 #   hook drain                      sends what waits (hooks start this in the background)
 #
 # Beside it lie project.sh (which project a folder is), drain.sh, recall.sh, and send.py, which sends where there is no curl.
@@ -35,6 +36,8 @@ FAILURES_BEFORE_PAUSE=3
 IN_FLIGHT_SECONDS=30   # no hook lives longer: a pid that is alive then is somebody else's
 LOCK_SECONDS=120       # a drain says more often that it lives
 BATCH=100              # payloads for one curl
+REST_SECONDS=5         # of a drain, when the server takes no more in this minute
+MOST_RESTS=60
 MOST_ATTEMPTS=10       # of a payload that the server fails at (500), before the ones behind it get their turn
 HEADER_BYTES=4096
 
@@ -182,6 +185,7 @@ judge() {
     case $1:$2:$3 in
         0:2??:application/json*) verdict=taken ;;
         *:40[13]:*) verdict=key ;;
+        *:429:application/json*) verdict=busy ;; # it is there, and takes no more in this minute
         *:400:application/json* | *:404:application/json* | *:409:application/json* | *:410:application/json*) verdict=refused ;;
         *:413:application/json* | *:415:application/json* | *:422:application/json* | *:431:application/json*) verdict=refused ;;
         *) verdict=down ;;
@@ -306,6 +310,7 @@ tell() {
     case $1 in
         key) text="$url refuses the key of this agent. What happens here is kept until it has one: cmserver connect $agent." ;;
         refused) text="$url refuses what the hooks of this agent send (HTTP $status): cmserver status." ;;
+        busy) text="$url takes no more calls of this key in this minute (HTTP 429). What happens here is kept, and sent later." ;;
         lost) text="$folder cannot be written, and $url does not take it: what happens here is lost." ;;
         tools) text="the hooks need curl, or python3. What happens here is kept until there is one." ;;
         unset) text="these hooks know no server: cmserver connect $agent." ;;
@@ -437,6 +442,11 @@ hook() {
             refuse "$current"
             tell refused
             ;;
+        busy)
+            keep
+            settled=yes
+            [ "$event" != SessionStart ] || tell busy
+            ;;
         *)
             keep
             settled=yes
@@ -476,6 +486,11 @@ case ${1:-} in
         . ./recall.sh
         shift
         recall "$@"
+        ;;
+    project)
+        . ./project.sh
+        find_project
+        say "${named:-${remote:-$root}}"
         ;;
     drain | trim)
         . ./drain.sh

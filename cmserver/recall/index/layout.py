@@ -12,7 +12,7 @@ from itertools import groupby
 
 import msgspec
 
-from cmserver.observations.plain import one_line, wrapped
+from cmserver.observations.plain import SUMMARY_LABELS, one_line, wrapped
 from cmserver.observations.wire import kind_shown
 from cmserver.recall.index.model import Details, Judged, Line, Row, SummaryText
 from cmserver.recall.model import Reason
@@ -26,14 +26,6 @@ _FILE_CHARS = 120
 _FIELD_CHARS = 400
 _FIELD_LEAST = 60
 _FACT_CHARS = 160
-_FIELDS = {
-    "request": "Request",
-    "investigated": "Investigated",
-    "learned": "Learned",
-    "completed": "Completed",
-    "next_steps": "Next steps",
-    "notes": "Notes",
-}
 _READER_CHARS = 400
 _MANY = 999_999_999_999
 
@@ -90,7 +82,7 @@ def file_line(path: str) -> str:
 def summary_block(row: Row, told: SummaryText, most: int) -> str:
     """A summary in full, in at most so many characters; empty when it would not say much in them."""
     head = f"\nNewest summary, #{row.number} of {row.created_at.astimezone(UTC):%Y-%m-%d %H:%M}\n"
-    fields = [(label, text) for name, label in _FIELDS.items() if (text := (told.summary or {}).get(name))]
+    fields = [(label, text) for name, label in SUMMARY_LABELS.items() if (text := (told.summary or {}).get(name))]
     if not fields:
         room = min(most - len(head) - len("Told: \n"), _FIELD_CHARS)
         return f"{head}Told: {one_line(told.content or row.title, room)}\n" if room >= _FIELD_LEAST else ""
@@ -133,10 +125,11 @@ def head(about: Occasional, count: int, read_tokens: int, discovery_tokens: int)
     else:
         what = f"Memory of {name}, {as_of}: what earlier sessions did and learned, oldest first."
     learned = f"took {discovery_tokens:,} tokens to learn and " if discovery_tokens else ""
+    who, takes = ("Together they", "take") if count > 1 else ("The one here", "takes")
     return (
         f"{what}\n"
         "A line is #number, time, type, title, and ~tokens that reading the whole of it takes. "
-        f"All {count} together {learned}take {read_tokens:,} to read whole.\n"
+        f"{who} {learned}{takes} {read_tokens:,} to read whole.\n"
     )
 
 

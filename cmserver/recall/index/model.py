@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
 from uuid import UUID
 
 import msgspec
 
-Why = Literal["budget", "limit", "shown", "duplicate"]
-"""Why something has no line: no room is left, there are as many as may be, the session has it already, or another line says it."""
+from cmserver.recall.model import Why
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from cmserver.recall.index.model import Details, Row, SummaryText
 
 OWNS: set[str] = set()
 
+# A summary of a session in which nothing worth it happened says so, and no more: it is no news, here and below.
 NEWEST = Query(
     Row,
     """
@@ -21,6 +22,8 @@ NEWEST = Query(
            created_at
       FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s
+       AND (kind <> 'summary' OR summary IS NULL
+            OR jsonb_strip_nulls(summary) ?| ARRAY['investigated', 'learned', 'completed', 'next_steps'])
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,
@@ -38,6 +41,8 @@ SHARED = Query(
            created_at
       FROM observations
      WHERE team_id = %(team_id)s AND scope = 'team' AND project_id <> %(project_id)s
+       AND (kind <> 'summary' OR summary IS NULL
+            OR jsonb_strip_nulls(summary) ?| ARRAY['investigated', 'learned', 'completed', 'next_steps'])
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,
@@ -52,6 +57,8 @@ SUMMARIES = Query(
            created_at
       FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind = 'summary'
+       AND (kind <> 'summary' OR summary IS NULL
+            OR jsonb_strip_nulls(summary) ?| ARRAY['investigated', 'learned', 'completed', 'next_steps'])
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,
@@ -68,6 +75,8 @@ OF_SESSION = Query(
            created_at
       FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND server_session_id = %(session_id)s
+       AND (kind <> 'summary' OR summary IS NULL
+            OR jsonb_strip_nulls(summary) ?| ARRAY['investigated', 'learned', 'completed', 'next_steps'])
      ORDER BY created_at DESC
      LIMIT %(limit)s
     """,

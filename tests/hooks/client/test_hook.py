@@ -14,7 +14,7 @@ import pytest
 
 from cmserver.hooks.client import SOURCE
 from tests.hooks.client.agent import KEY, Agent, command_lines
-from tests.hooks.client.recorder import Recorder, Reply
+from tests.hooks.client.recorder import Recorder, Reply, Sent
 
 GATEWAY = Reply(status=404, body=b"<html>", content_type="text/html")
 
@@ -126,11 +126,10 @@ def test_what_the_server_will_never_take_is_dropped_and_counted(agent: Agent, se
         GATEWAY,
         Reply(body=b"<html>", content_type="text/html"),
         Reply(status=302, headers={"location": "/elsewhere"}),
-        Reply(status=429),
         Reply(status=503),
         Reply(status=402),
     ],
-    ids=["404 of another server", "200 of another server", "302", "429", "503", "402"],
+    ids=["404 of another server", "200 of another server", "302", "503", "402"],
 )
 def test_what_no_cmserver_has_refused_for_good_is_kept(agent: Agent, server: Recorder, reply: Reply):
     server.reply = lambda _: reply
@@ -139,6 +138,40 @@ def test_what_no_cmserver_has_refused_for_good_is_kept(agent: Agent, server: Rec
 
     assert "systemMessage" in said
     assert (agent.left.waiting, agent.left.refused, len(server.sent)) == (1, 0, 1)
+
+
+def test_a_server_that_takes_no_more_in_this_minute_is_not_away(agent: Agent, server: Recorder):
+    server.reply = lambda _: Reply(status=429)
+
+    (use,) = agent.use(1)
+    start = agent.hook("SessionStart")
+
+    assert use == {}
+    assert "takes no more calls of this key in this minute" in str(start["systemMessage"])
+    assert (agent.left.trouble, agent.left.breaker_open_until) == (None, None)
+
+
+@pytest.mark.slow  # a drain rests for five seconds
+def test_a_drain_goes_on_when_the_server_takes_more_again(agent: Agent, server: Recorder):
+    refused: list[int] = []
+
+    def reply(_: Sent) -> Reply:
+        if 2 <= len(server.sent) <= 4:
+            refused.append(len(server.sent))
+            return Reply(status=429)
+        return Reply()
+
+    server.stop()
+    agent.use(1, 2, 3)
+    server.reply = reply
+    server.start()
+    agent.end_pause()
+    agent.use(4)
+    agent.until_drained()
+
+    assert refused != []
+    assert list(dict.fromkeys(server.numbers())) == [1, 2, 3, 4]
+    assert agent.left.dropped == 0
 
 
 def test_the_key_is_in_no_process_list(agent: Agent, server: Recorder):

@@ -114,7 +114,7 @@ def test_the_index_of_a_small_project_reads_like_a_chronicle():
         "<cmserver-context>\n"
         "Memory of orders, as of 2026-03-05 16:20 UTC: what earlier sessions did and learned, oldest first.\n"
         "A line is #number, time, type, title, and ~tokens that reading the whole of it takes. "
-        "All 4 together took 2,100 tokens to learn and take 141 to read whole.\n"
+        "Together they took 2,100 tokens to learn and take 141 to read whole.\n"
         "\n"
         "2026-03-04\n"
         "#11 14:05 discovery pytest needs REDIS_URL ~30\n"

@@ -17,10 +17,10 @@ from cmserver.compat.api.guest import guest
 from cmserver.compat.api.worker import talk
 from cmserver.compat.platform import platform
 from cmserver.recall.context import context
+from cmserver.recall.index.layout import MOST_CHARS
 from cmserver.recall.model import Occasion, Shape
 from cmserver.recall.prompted import prompt_context
 
-_MOST_CHARS = 9_500
 _MOST_PROJECTS = 5
 _LEAST_TOKENS = 200
 _SHORTEST_QUESTION = 20
@@ -66,14 +66,14 @@ async def get_inject(request: Request) -> Response:
     asked_for = [await talk.project_named(request, who, name) for name in named]
     found = list({project.id: project for project in asked_for if project is not None}.values())
     shape = cast("Shape", request.app.state.context_shape)
-    occasion = Occasion(reason="startup", platform=platform(asked.platform_camel), is_look=asked.colors in {"true", "1"})
+    occasion = Occasion(reason="startup", platform=platform(asked.platform_camel))
     if len(found) > 1:
         shape = msgspec.structs.replace(shape, tokens=max(_LEAST_TOKENS, shape.tokens // len(found)))
     texts: list[str] = []
     async with db(request).tenant(who.team_id) as conn:
         for project in found:
             told = await context(conn, who, project, occasion, shape)
-            if len("\n".join([*texts, told.text])) <= _MOST_CHARS:
+            if len("\n".join([*texts, told.text])) <= MOST_CHARS:
                 texts.append(told.text)
     return Response("\n".join(texts) or _NOTHING_YET, media_type="text/plain")
 

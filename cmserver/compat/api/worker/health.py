@@ -85,9 +85,13 @@ class PlainHealthOut(msgspec.Struct, frozen=True, kw_only=True):
     port: int
 
 
+def uptime_seconds() -> float:
+    return time.monotonic() - _STARTED
+
+
 async def get_health(_request: Request) -> Response:
     """Whether the server is alive, for clients of claude-mem. Never with a `version`."""
-    return answer(HealthOut(uptime=int((time.monotonic() - _STARTED) * 1000)))
+    return answer(HealthOut(uptime=int(uptime_seconds() * 1000)))
 
 
 async def get_readiness(_request: Request) -> Response:
@@ -103,7 +107,7 @@ async def get_version(_request: Request) -> Response:
 async def get_plain_health(request: Request) -> Response:
     """Whether the server is alive, for older clients of claude-mem."""
     port = cast("Settings", request.app.state.settings).port
-    return answer(PlainHealthOut(timestamp=epoch_ms(datetime.now(UTC)), uptime=round(time.monotonic() - _STARTED, 3), port=port))
+    return answer(PlainHealthOut(timestamp=epoch_ms(datetime.now(UTC)), uptime=round(uptime_seconds(), 3), port=port))
 
 
 routes = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import cast
 
 import msgspec
@@ -18,6 +17,7 @@ from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text
 from cmserver.compat.api.guest import guest
+from cmserver.compat.api.worker.health import uptime_seconds
 from cmserver.compat.api.worker.rows import (
     PAGE_MOST,
     PROMPT_MOST_CHARS,
@@ -41,8 +41,6 @@ from cmserver.observations import repository as observations
 from cmserver.observations.read import served
 from cmserver.ops.stream.feed import Feed
 from cmserver.sessions import repository as sessions
-
-_BEGAN = time.monotonic()
 
 
 class PageQuery(msgspec.Struct, kw_only=True):
@@ -217,7 +215,7 @@ async def get_stats(request: Request) -> Response:
         kept = await observations.counts(conn, who.team_id, who.project_id)
         agents = await sessions.counts(conn, who.team_id, who.project_id)
     worker = WorkerOut(
-        uptime=int(time.monotonic() - _BEGAN),
+        uptime=int(uptime_seconds()),
         active_sessions=agents.active,
         sse_clients=cast("Feed", request.app.state.feed).listeners(who),
         port=settings.port,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
-from uuid import UUID
 
 import msgspec
 from msgspec import Meta, field
@@ -17,7 +16,7 @@ from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, db, query, read
 from cmserver.base.sql import Conn
-from cmserver.base.text import UNSTORABLE, Key, Text
+from cmserver.base.text import Key, Text
 from cmserver.compat.api.guest import guest
 from cmserver.compat.api.worker.rows import (
     PAGE_MOST,
@@ -35,11 +34,11 @@ from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
 from cmserver.observations.read import NO_SUCH, find, served
 from cmserver.observations.write import delete
-from cmserver.recall import repository as recall
-from cmserver.recall.on_file import MOST_CHARS, about_file
+from cmserver.recall.on_file import about_file
 
 _BATCH_MOST = 500
-_CANDIDATES = 200
+_LOOKED_AT = 400
+"""As many of those that name a file are read, the newest: some are summaries, and are left out."""
 _PATHS_MOST = 4
 _PROJECTS_MOST = 20
 _NUMBER = re.compile(r"#?[Ss]?([0-9]{1,18})")
@@ -111,11 +110,13 @@ async def get_by_file(request: Request) -> Response:
     """What is known of a file: the newest observations that name it."""
     who = await guest(request)
     asked = query(request, FileQuery)
-    paths = [path for path in request.query_params.getlist("path") if not UNSTORABLE.search(path)][:_PATHS_MOST]
+    paths = request.query_params.getlist("path")[:_PATHS_MOST]
     reached = await _reached(request, who, asked.projects)
     async with db(request).tenant(who.team_id) as conn:
         projects = [project_id for where in reached for project_id in await projects_in(conn, who, where)][:_PROJECTS_MOST]
-        ids = {one for project_id in projects for path in paths for one in await _about(conn, project_id, path)}
+        about = [one.found for project_id in projects for path in paths for one in await about_file(conn, project_id, None, path)]
+        about.sort(key=lambda one: (one.created_at, one.id), reverse=True)
+        ids = dict.fromkeys(one.id for one in about[:_LOOKED_AT])
         known = [one for one in await observations.by_ids(conn, who.team_id, list(ids)) if one.kind != "summary"]
         known.sort(key=lambda one: (one.created_at, one.id), reverse=True)
         found = known[: min(asked.limit, PAGE_MOST)]
@@ -185,15 +186,6 @@ def _numbers(ids: Sequence[int | str] | int) -> list[int]:
     if len(found) > _BATCH_MOST or not all(found):
         raise Invalid.at("$.ids", _NO_NUMBER)
     return list(dict.fromkeys(int(one[1]) for one in found if one))
-
-
-async def _about(conn: Conn, project_id: UUID, path: str) -> list[UUID]:
-    """The observations of the project that are about that very file."""
-    name = path.replace("\\", "/").rsplit("/", 1)[-1]
-    if not name or len(path) > MOST_CHARS:
-        return []
-    found = await recall.about_file(conn, project_id, None, name, _CANDIDATES)
-    return [one.found.id for one in about_file(found, path)]
 
 
 async def _reached(request: Request, who: Principal, projects: str | None) -> list[Where]:

@@ -49,6 +49,8 @@ from cmserver.sessions.model import ListedPrompt
 _CANDIDATES = 300
 """The best of them, or without a query the newest, are what the filters choose from."""
 _PROMPTS_LOOKED_AT = 2_000
+"""Of each project, the newest; fewer where there are so many projects that it would be more than ten times as many in all."""
+_LEAST_PROMPTS = 20
 _LAST_ID = UUID(int=2**128 - 1)
 _FOOT = "The whole text of any of them: get_observations with its number. What happened around one: timeline with it as the anchor."
 
@@ -209,7 +211,7 @@ async def _prompts(conn: Conn, who: Principal, where: Where, asked: SearchQuery,
             who.team_id,
             projects,
             asked.query,
-            newest=_PROMPTS_LOOKED_AT,
+            newest=max(_LEAST_PROMPTS, min(_PROMPTS_LOOKED_AT, 10 * _PROMPTS_LOOKED_AT // max(len(projects), 1))),
             max_chars=PROMPT_MOST_CHARS,
             limit=PAGE_MOST,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal, TypeVar
 from uuid import UUID
 
@@ -19,14 +18,15 @@ from cmserver.base.text import KEY_MOST, storable
 from cmserver.compat import prompts
 from cmserver.compat.api.guest import guest
 from cmserver.compat.api.worker import talk
+from cmserver.compat.api.worker.rows import platform_asked
 from cmserver.compat.api.worker.talk import Speaker
 from cmserver.compat.platform import platform
+from cmserver.ingest.ours import is_look
 
 T = TypeVar("T")
 AgentsId = Annotated[str, Meta(min_length=1, max_length=KEY_MOST)]
 
 _SKIPPED_TOOLS = frozenset({"ListMcpResourcesTool", "SlashCommand", "Skill", "TodoWrite", "AskUserQuestion"})
-_MEMORY_TOOLS = re.compile(r"mcp__(?:plugin_)?(?:cmserver|claude-mem)_")
 _NOTES_OF_SESSIONS = "session-memory"
 _PATHS = ("file_path", "notebook_path", "path")
 
@@ -139,7 +139,7 @@ async def post_observation(request: Request) -> Response:
     """
     who = await guest(request)
     said, size_bytes = await _read(request, ObservationIn)
-    if said.tool_name in _SKIPPED_TOOLS or _MEMORY_TOOLS.match(said.tool_name):
+    if said.tool_name in _SKIPPED_TOOLS or is_look(said.tool_name, said.tool_input):
         return answer(SkippedOut(reason="tool_excluded"))
     if _is_about_notes(said.tool_input):
         return answer(SkippedOut(reason="session_memory_meta"))
@@ -222,16 +222,9 @@ async def _read(request: Request, type_: type[T]) -> tuple[T, int]:
 
 
 def _speaker(request: Request, who: Principal, said: _Said) -> Speaker:
-    headers, query = request.headers, request.query_params
-    word = (
-        said.platform_camel
-        or said.platform_snake
-        or query.get("platformSource")
-        or query.get("platform_source")
-        or headers.get("x-platform-source")
-        or headers.get("x-claude-mem-platform-source")
-    )
-    return Speaker(who=who, session=storable(said.session), platform=platform(word))
+    named = request.query_params.get("platformSource"), request.query_params.get("platform_source")
+    asked = platform_asked(request, said.platform_camel, said.platform_snake, *named)
+    return Speaker(who=who, session=storable(said.session), platform=asked or platform(None))
 
 
 def _agent(said: _Said) -> dict[str, object]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-
-from cmserver.hooks.payload import array, record
+from typing import cast
 
 # Claude Code and Codex write mcp__server__tool, Gemini mcp_server_tool; a plugin's server has the plugin's name before its own.
 _TOOL = re.compile(r"mcp__?(?:plugin_)?(?:cmserver|claude-mem)_")
 _SERVERS = ("cmserver", "claude-mem")
+_SHELLS = {"Bash", "shell", "local_shell", "shell_command", "exec_command", "run_shell_command"}
+"""What the agents call the tool that runs commands."""
 _LONGEST = 4_000
 _SILENCED = re.compile(r"\s2>(?:&1|\s?/dev/null)(?=\s|$|[|;&])")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
@@ -22,16 +23,21 @@ _TRIMS = {"cat", "head", "tail", "grep", "jq", "less", "wc", "sort", "cd", "echo
 _OPERATORS = {"|", "&&", "||", ";"}
 
 
-def is_our_tool(name: str | None, server: object = None) -> bool:
-    """A tool of our MCP server, or of the memory that ours takes the place of."""
-    return server in _SERVERS or (name is not None and _TOOL.match(name) is not None)
+def is_look(tool: str | None, tool_input: object, server: object = None) -> bool:
+    """Whether a tool use only looks into our memory: by a tool of ours (`server` is its MCP server, if told), or by a command.
+
+    So do the tools of the memory that ours takes the place of.
+    """
+    if server in _SERVERS or (tool is not None and _TOOL.match(tool) is not None):
+        return True
+    return tool in _SHELLS and _only_reads(tool_input)
 
 
-def reads_our_memory(tool_input: object) -> bool:
+def _only_reads(tool_input: object) -> bool:
     """Whether a shell's command does nothing else than to read here, perhaps through `head` or `jq`. In doubt it does not."""
-    given = record(tool_input)
+    given = cast("dict[str, object]", tool_input) if isinstance(tool_input, dict) else {}
     command = given.get("command", given.get("cmd", tool_input))
-    words = [word for word in array(command) if isinstance(word, str)]
+    words = [word for word in cast("list[object]", command) if isinstance(word, str)] if isinstance(command, list) else []
     if words:
         command = words[2] if len(words) == 3 and words[1] in {"-c", "-lc"} else shlex.join(words)
     if not isinstance(command, str) or len(command) > _LONGEST:
