@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import uuid4
 
@@ -32,6 +32,7 @@ HOW = (
     "characters. Yardstick of the shares is the same index, filled with the newest; on the half that no weight was chosen by, the "
     "figures stand in the notes."
 )
+Ask = Callable[[], httpx.Response]
 _NEWEST_FIRST = Weights(files=0, folders=0, session=0, team=0, type={})
 # As if four more projects of the team, and five of another, had each lived through the same; every 1,000th is shared.
 _OTHERS = """
@@ -84,34 +85,47 @@ def _asked(crowd: Crowd, port: int, scale: Scale) -> list[Figure]:
     base = f"/v1/context?project={crowd.place.project_id}&session={crowd.place.sessions[0]}"
     compacted = f"/v1/context?project={crowd.place.project_id}&session={crowd.session_id}"
     files = ",".join(f"src/orders/file{number}.py" for number in range(20))
-    paths = {
-        "GET /v1/context, a session starts": f"{base}&source=startup",
-        "GET /v1/context, with 20 files under change": f"{base}&source=startup&changedFiles={files}",
-        "GET /v1/context, after a compaction": f"{compacted}&source=compact",
-    }
-    beside = f"/v1/observations/{crowd.number}"
     headers = {"Authorization": f"Bearer {crowd.place.key}"}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
-        return [_figure(client, name, path, beside, scale) for name, path in paths.items()]
+
+        def got(path: str) -> Ask:
+            return lambda: client.get(path)
+
+        asks = {
+            "GET /v1/context, a session starts": (30, got(f"{base}&source=startup")),
+            "GET /v1/context, with 20 files under change": (30, got(f"{base}&source=startup&changedFiles={files}")),
+            "GET /v1/context, after a compaction": (30, got(f"{compacted}&source=compact")),
+            "POST /v1/hooks/claude-code, a prompt": (50, lambda: _prompted(client, crowd)),
+        }
+        beside = got(f"/v1/observations/{crowd.number}")
+        return [_figure(name, bound, ask, beside, scale) for name, (bound, ask) in asks.items()]
 
 
-def _figure(client: httpx.Client, name: str, path: str, beside: str, scale: Scale) -> Figure:
+def _prompted(client: httpx.Client, crowd: Crowd) -> httpx.Response:
+    """A prompt with names that some observations have and words that all of them have, each in a session of its own."""
+    session = str(uuid4())
+    prompt = f"Why is the pause between two attempts of the orders client doubled in file{int(session[:6], 16) % 997}.py?"
+    body = {"hook_event_name": "UserPromptSubmit", "session_id": session, "cwd": "/src", "prompt": prompt}
+    return client.post("/v1/hooks/claude-code", json=body, headers={"X-Cmserver-Project": str(crowd.place.project_id)})
+
+
+def _figure(name: str, bound: float, ask: Ask, beside: Ask, scale: Scale) -> Figure:
     pairs: list[tuple[float, float]] = []
     all_ms: list[float] = []
-    _milliseconds(client, path, 3)  # what it needs of the database is in memory now
+    _milliseconds(ask, 3)  # what it needs of the database is in memory now
     for _ in range(scale.rounds):
-        mine, other = _milliseconds(client, path, scale.asked), _milliseconds(client, beside, scale.asked)
+        mine, other = _milliseconds(ask, scale.asked), _milliseconds(beside, scale.asked)
         pairs.append((percentile(mine, 99), percentile(other, 99)))
         all_ms += mine
-    aim = Aim(of="median", at_least=False, bound=30)
+    aim = Aim(of="median", at_least=False, bound=bound)
     return Figure(name=name, unit="ms", yardstick="one observation", pairs=pairs, aim=aim, note=spread(all_ms))
 
 
-def _milliseconds(client: httpx.Client, path: str, times: int) -> list[float]:
+def _milliseconds(ask: Ask, times: int) -> list[float]:
     taken: list[float] = []
     for _ in range(times):
         began = time.perf_counter()
-        client.get(path).raise_for_status()
+        ask().raise_for_status()
         taken.append((time.perf_counter() - began) * 1000)
     return taken
 
@@ -171,7 +185,9 @@ def _composed(session: Later, rows: Sequence[Row], texts: dict[int, SummaryText]
         changed_files=session.changed_files,
         continued=rows[0].server_session_id,
     )
-    about = Occasional(project_name="shop", reason="startup", platform="claude-code", now=session.started_at)
+    about = Occasional(
+        project_name="shop", reason="startup", reader="~/.config/cmserver/clients/claude-code/hook", now=session.started_at
+    )
     return compose(about, Shape(), material, weights)
 
 

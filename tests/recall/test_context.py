@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -104,6 +105,25 @@ async def test_the_newest_summary_is_told_while_it_is_news(client: AsyncClient, 
     assert [one["number"] for one in news["observations"]] == [2, 1]
     assert "Request:" not in old["context"]
     assert " summary Added retry to the orders client ~" in old["context"]
+
+
+async def test_the_news_of_another_project_is_told_only_where_this_one_has_none(tell: Any, db: Db, cast: Cast, make: Make):
+    billing = await bound_to(db, cast.alice, "billing")
+    await make.observation(project=cast.alice.project, title="one")
+    await make.observation(project=billing.project, kind="summary", scope="team", summary={"completed": "Billing is done"})
+
+    without_own = await tell("startup")
+    await make.observation(
+        project=cast.alice.project,
+        kind="summary",
+        summary={"completed": "Orders are done"},
+        created_at=datetime(2026, 11, 1, tzinfo=UTC),
+    )
+    with_own = await tell("startup")
+
+    assert "Completed: Billing is done" in without_own.text
+    assert "Completed: Orders are done" in with_own.text
+    assert "Completed: Billing is done" not in with_own.text
 
 
 async def test_a_summary_that_says_only_that_nothing_happened_is_no_news(tell: Any, cast: Cast, make: Make):

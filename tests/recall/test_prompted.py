@@ -8,7 +8,9 @@ import pytest
 from cmserver.access.model import Project
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
-from cmserver.base.sql import Conn
+from cmserver.base.sql import Conn, Query
+from cmserver.observations import repository as observations
+from cmserver.recall import repository
 from cmserver.recall.model import Context, Occasion, Reason, Shared
 from cmserver.recall.prompted import NEAR, THRESHOLD, Fit, clear, judge, names_among, prompt_context
 from cmserver.recall.receipts import repository as receipts
@@ -83,6 +85,21 @@ async def test_nothing_is_told_and_nothing_noted_when_nothing_belongs_to_it(db: 
     assert await told(db, shop, prompt) is None
 
     assert await traces(db) == []
+
+
+async def test_a_search_that_takes_too_long_is_given_up_and_the_transaction_goes_on(
+    db: Db, shop: Person, monkeypatch: pytest.MonkeyPatch
+):
+    slow = "SELECT NULL::uuid AS id, '' AS lexeme, 0 AS found_in, 0 AS documents, 'A' AS weight FROM pg_sleep(60)"
+    monkeypatch.setattr(repository, "SHARED", Query(Shared, slow))
+    monkeypatch.setattr(repository, "IN_TIME", Query(str, "SELECT set_config('statement_timeout', '20', true)"))
+
+    async with db.tenant(shop.team_id) as conn:
+        told = await prompt_context(conn, shop.principal, shop.project, Occasion(reason="prompt"), REFUND)
+        still = await observations.newest(conn, shop.team_id, project_id=shop.project.id, limit=1)
+
+    assert told is None
+    assert len(still) == 1
 
 
 async def test_a_file_s_name_is_enough(db: Db, shop: Person):
