@@ -483,7 +483,7 @@ COMMENT ON TABLE public.context_injections IS 'Receipts: what of the memory was 
 
 -- Name: COLUMN context_injections.reason; Type: COMMENT
 
-COMMENT ON COLUMN public.context_injections.reason IS 'How the session started (startup, resume, clear, compact, fork), a prompt, a file that was opened, or asked: by a person or a program, for no session.';
+COMMENT ON COLUMN public.context_injections.reason IS 'How the session started (startup, resume, clear, compact, fork), a prompt, a file that was opened, or asked: somebody asked for what the session would be told.';
 
 -- Name: COLUMN context_injections.numbers; Type: COMMENT
 

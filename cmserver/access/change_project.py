@@ -57,7 +57,7 @@ async def follow(conn: Conn, principal: Principal, before: str, now: str) -> Non
     Nothing happens when the old name is no project's, or the new one is another's already.
     """
     canonical = canonical_id(now)
-    if await find(conn, principal, now) is not None:
+    if named_id(now) or await find(conn, principal, now) is not None:
         return
     await repository.lock_names(conn, principal.team_id)
     project = await find(conn, principal, before)

@@ -144,25 +144,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 50
     checkpoint_minutes: Annotated[
-        float, Meta(ge=0, le=10_080, description="Or when it has any, and the last summary, or its start, is so long ago.")
+        float,
+        Meta(
+            ge=0,
+            le=10_080,
+            description="Or when it has any, and so many minutes have passed since the last summary, or since its start.",
+        ),
     ] = 30.0
     context_tokens: Annotated[
         int,
         Meta(
             ge=200,
             le=2_375,
-            description="The most that a session's index costs, at 4 characters a token; agents take no more than the highest.",
+            description="The most that a session's index costs, at 4 characters a token; agents cut what is longer than the most.",
         ),
     ] = 2_000
     context_observations: Annotated[
-        int, Meta(ge=0, le=500, description="The most observations in that index; those that are most use come first.")
+        int, Meta(ge=0, le=500, description="The most observations in that index; the most useful ones are taken.")
     ] = 50
     context_summaries: Annotated[int, Meta(ge=0, le=50, description="The most summaries of earlier sessions in that index.")] = 10
     context_on_prompt: Annotated[
         Literal["on", "off"], Meta(description="Whether a prompt is answered with up to three lines that clearly belong to it.")
     ] = "on"
     context_on_file: Annotated[
-        Literal["on", "off"], Meta(description="Whether an agent that opens a file is told in a few lines what is known about it.")
+        Literal["on", "off"],
+        Meta(
+            description="Whether an agent that opens a file is told in a few lines what is known about it; "
+            "Claude Code also needs `cmserver connect claude-code --on-file`."
+        ),
     ] = "off"
     trust_loopback: Annotated[
         str | None,

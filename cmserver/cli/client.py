@@ -107,8 +107,7 @@ class Api:
         except httpx.HTTPError as error:
             raise Unreachable(
                 f"The server at {self._client.base_url} does not answer ({type(error).__name__}). "
-                "Is it running (`cmserver status`), and is CMSERVER_URL right? Whoever holds the database can do without it: "
-                "--operator --team NAME."
+                "Is it running (`cmserver status`), and is its address right?"
             ) from error
         if not answer.is_success:
             raise refusal(answer)

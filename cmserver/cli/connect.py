@@ -181,11 +181,14 @@ def _connect(attachment: Attachment, wanted: Wanted) -> None:
     plugin_changes = plan.marketplace is not None and not plugin.is_current(plan.marketplace, plan.plugin_files)
     plugin_goes = plan.marketplace is None and old is not None and old.plugin is not None
     folder_changes = not folder.is_current() or not folder.says(config, key.text)
+    warnings = [*_doubled(found, folder, file), *_in_clear(whom.url)]
     if not (hooks_change or plugin_changes or plugin_goes or folder_changes or old != plan.connection):
         click.echo(f"{attachment.title} is connected to {whom.url} (team {team}); nothing is to be changed.")
+        for line in warnings:
+            click.echo(line)
     else:
         click.echo(f"Server: {whom.url}, team {team}")
-        for line in _outline(attachment, folder, key, plan, plugin_goes=plugin_goes, folder_changes=folder_changes):
+        for line in warnings + _outline(attachment, folder, key, plan, plugin_goes=plugin_goes, folder_changes=folder_changes):
             click.echo(line)
         if hooks_change:
             click.echo(jsontext.diff(file, before, plan.after or ""))
@@ -195,7 +198,7 @@ def _connect(attachment: Attachment, wanted: Wanted) -> None:
         confirm(f"Connect {attachment.title}?", yes=wanted.yes)
         _do(attachment, folder, old, whom, key, plan, install=plugin_changes or (plan.marketplace is not None and old is None))
         click.echo(f"{attachment.title} is connected to {whom.url}. Sessions that begin now are recorded.")
-    for note in [*attachment.notes(found, file), *_doubled(found, folder, file), *_in_clear(whom.url)]:
+    for note in attachment.notes(found, file):
         click.echo(note)
     if is_here(whom.url) and not wanted.dry_run:
         with_machine.offer(settings, os.environ, home(), wanted=wanted.start_with_machine)
@@ -281,11 +284,11 @@ def _outline(
     said: list[str] = []
     if key.text is None:
         scopes = ", ".join(SCOPES)
-        said.append(f"A key is made for the whole team: {connecting.label(attachment.agent)} ({scopes})")
+        said.append(f"A key is made, for every project of the team: {connecting.label(attachment.agent)} ({scopes})")
     elif not key.is_ours:
         said.append("The hooks use the key that was given: it may not make another one.")
     if folder_changes:
-        said.append(f"Written into {folder.path}: the hook client, its configuration, and the key (only you can read it)")
+        said.append(f"Into {folder.path} go the hook client, its configuration, and the key (only you can read it)")
     if plan.marketplace is not None:
         said.append(f"The plugin is written into {plan.marketplace} and installed with `claude plugin`")
     if plugin_goes:

@@ -14,6 +14,7 @@ from cmserver.base.errors import Conflict
 from cmserver.base.settings import BadSetting, load
 from cmserver.cli import connecting
 from cmserver.cli.connecting import HookKey, Whom, is_here
+from cmserver.cli.connections import GUESTS_ASK, LET_IN
 from cmserver.cli.talk import confirm, yes_option
 from cmserver.hooks.attach import claude_mem, jsontext
 from cmserver.hooks.attach.folder import ClientFolder, clients_folder, home
@@ -79,8 +80,9 @@ def connect_claude_mem(
     edit = claude_mem.put(file, before, values)
     if old is not None and edit.text == before and old.url == address:
         click.echo(f"claude-mem is connected to {address}; nothing is to be changed.")
-        _advise(address, file)
+        _advise(address, file, server_mode=server_mode)
         return
+    click.echo(f"Server: {address}")
     if hook_key is not None and hook_key.text is None:
         click.echo(f"A key is made: {connecting.label('claude-mem')}")
     click.echo(jsontext.diff(file, before, edit.text, secrets=_secrets(before, file, values)))
@@ -107,7 +109,8 @@ def connect_claude_mem(
     )
     backup = replace(file, before, edit.text, secret=claude_mem.check_mode(values))
     click.echo(f"Written: {file}{f' (before: {backup})' if backup else ''}")
-    _advise(address, file)
+    click.echo(f"claude-mem is connected to {address}.")
+    _advise(address, file, server_mode=server_mode)
 
 
 @click.command("claude-mem")
@@ -155,13 +158,11 @@ def _values(address: str, whom: Whom | None, key: HookKey | None, project: str |
     return {**worker, **claude_mem.server(address, key.text or "(a new key)", named)}
 
 
-def _advise(address: str, file: Path) -> None:
+def _advise(address: str, file: Path, *, server_mode: bool) -> None:
     """What else it takes."""
     if is_here(address) and not _admits_guests(address):
-        click.echo(
-            "claude-mem sends no key to its worker: start the server with CMSERVER_TRUST_LOOPBACK=TEAM. "
-            "Until then its calls are refused."
-        )
+        what = "asks for the index at a session's start without a key" if server_mode else "sends no key to its worker"
+        click.echo(f"claude-mem {what}, and such calls are refused. {LET_IN}.")
     stale = claude_mem.stale_pid(file.parent)
     if stale is not None:
         click.echo(f"{stale} names a worker that is gone. Remove the file, or the plugin takes the port for dead.")
@@ -173,7 +174,7 @@ def _advise(address: str, file: Path) -> None:
 
 def _admits_guests(address: str) -> bool:
     try:
-        return httpx.get(f"{address}/api/projects", timeout=3.0, trust_env=not is_here(address)).is_success
+        return httpx.get(f"{address}{GUESTS_ASK}", timeout=3.0, trust_env=not is_here(address)).is_success
     except (httpx.HTTPError, httpx.InvalidURL):
         return False
 

@@ -21,6 +21,12 @@ CALLS_PER_MINUTE = 6_000
 """What the hooks' key may do: several agents at work, and what waited while the server was away."""
 
 
+_NO_SERVER = (
+    "No server has been started here yet: `cmserver start` does. For one on another machine say --server URL, and name a file "
+    "with its key in CMSERVER_KEY_FILE."
+)
+
+
 class Whom(msgspec.Struct, frozen=True, kw_only=True):
     """The server, the key of whoever runs the command, and the key that the hooks have already, if it may go to that server."""
 
@@ -79,8 +85,10 @@ def whom(settings: Settings, url: str | None, key: str | None, folder: ClientFol
     kept = folder.key() if connection is not None else None
     try:
         address, asking = talk.server_of(settings, url, key)
-    except BadSetting:
+    except BadSetting as error:
         if kept is None or connection is None or (url is not None and url.rstrip("/") != connection.url):
+            if isinstance(error, talk.NoKey) and url is None:
+                raise talk.NoKey(_NO_SERVER) from None
             raise
         address, asking = connection.url, kept
     check_key(asking)
@@ -181,11 +189,11 @@ async def _team(api: Api) -> str:
 
 
 async def _missing(api: Api) -> list[str]:
-    """The scopes that hooks need and the key has not. Asked by requests that do nothing: what is empty is refused later."""
+    """The scopes that hooks need and the key has not. Asked by requests that do nothing: what is in them is wrong."""
     found: list[str] = []
     for scope, ask in (
-        (SCOPES[0], lambda: api.post("/v1/events", {})),
-        (SCOPES[1], lambda: api.post("/v1/sessions/start", {})),
+        (SCOPES[0], lambda: api.post("/v1/events", {"metadata": None})),
+        (SCOPES[1], lambda: api.post("/v1/sessions/start", {"metadata": None})),
         (SCOPES[2], lambda: api.get("/v1/observations", {"limit": 1})),
     ):
         try:

@@ -17,6 +17,12 @@ from cmserver.hooks.attach.model import Connection
 from cmserver.hooks.client import spool
 
 _ASK_SECONDS = 3.0
+_NO_KEY = "lacks its key"
+
+GUESTS_ASK = "/api/projects"
+"""Read by claude-mem without a key, which tells whether its calls are admitted."""
+
+LET_IN = "Start the server with CMSERVER_TRUST_LOOPBACK=TEAM, on this machine and in no container"
 
 
 class Attached(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -83,14 +89,14 @@ def spooled(clients: Path) -> list[str]:
 
 
 def _look(folder: ClientFolder, one: Connection) -> Attached:
-    there = spool.look(folder.path)
+    there, key = spool.look(folder.path), folder.key()
     return Attached(
         agent=one.agent,
         settings=one.settings,
         plugin=one.plugin,
         url=one.url,
         key_id=one.key_id,
-        server=_server(one.url, folder.key()),
+        server=_NO_KEY if key is None and one.agent != "claude-mem" else _server(one.url, key),
         folder=str(folder.path),
         waiting=there.waiting,
         waiting_bytes=there.waiting_bytes,
@@ -105,13 +111,13 @@ def _look(folder: ClientFolder, one: Connection) -> Attached:
 
 def _server(url: str, key: str | None) -> str:
     """What a hook would find there."""
-    path, headers = ("/v1/info", {"Authorization": f"Bearer {key}"}) if key is not None else ("/healthz", {})
+    path, headers = ("/v1/info", {"Authorization": f"Bearer {key}"}) if key is not None else (GUESTS_ASK, {})
     try:
         answer = httpx.get(f"{url}{path}", headers=headers, timeout=_ASK_SECONDS, trust_env=not is_here(url))
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError):
         return "does not answer"
     if answer.status_code in {401, 403}:
-        return "refuses the key"
+        return "refuses the key" if key is not None else "refuses guests"
     return "answers" if answer.is_success else f"answers {answer.status_code}"
 
 
@@ -120,8 +126,10 @@ def _advice(one: Attached) -> list[str]:
     again = f"cmserver connect {one.agent}{'' if one.plugin is None else ' --plugin'}"
     if not one.current:
         said.append(f"{one.agent}: its hook client is not this version's. {again} renews it.")
-    if one.server == "refuses the key":
+    if one.server in {"refuses the key", _NO_KEY}:
         said.append(f"{one.agent}: its key opens nothing any more. {again} makes a new one.")
+    if one.server == "refuses guests":
+        said.append(f"{one.agent}: it sends no key, and the server takes no call without one. {LET_IN}.")
     if one.trouble == "tools":
         said.append(f"{one.agent}: its hooks have found neither curl nor python3, so that nothing can be sent.")
     if one.pausing:
@@ -143,4 +151,6 @@ def _since(epoch_ms: int | None) -> str:
     if epoch_ms is None:
         return ""
     minutes = max(0, round((time.time() - epoch_ms / 1000) / 60))
-    return f", the oldest for {minutes // 60} h {minutes % 60} min" if minutes >= 60 else f", the oldest for {minutes} min"
+    if minutes >= 60:
+        return f", the oldest for {minutes // 60} h {minutes % 60} min"
+    return f", the oldest for {minutes or 'less than 1'} min"

@@ -10,7 +10,7 @@ from typing import get_args
 import click
 import msgspec
 
-from cmserver.base.errors import Invalid
+from cmserver.base.errors import Invalid, NotFound
 from cmserver.cli.show import plain, table
 from cmserver.cli.talk import Talk, talks
 from cmserver.hooks.client import project_of
@@ -87,7 +87,10 @@ async def context(
     except Invalid:
         if project or session_id or (here := project_of(Path.cwd())) is None:
             raise
-        answer = await talk.api.get("/v1/context", {**asked, "project": here})
+        try:
+            answer = await talk.api.get("/v1/context", {**asked, "project": here})
+        except NotFound:
+            raise NotFound(f"Nothing has been recorded of {plain(here)} yet.") from None
     coloured = sys.stdout.isatty() if is_coloured is None else is_coloured
     click.get_current_context().color = coloured  # else click takes colours away again where it sees no terminal
     talk.tell(answer, Told, _explanation if explain else lambda told: _text(told, coloured=coloured))
@@ -113,7 +116,7 @@ def _coloured(line: str) -> str:
 def _explanation(told: Told) -> str:
     explained = told.explained
     lines = table(
-        ("number", "useful", *_PARTS, "left out", "type", "title"),
+        ("number", "useful", *("by type" if name == "type" else name for name in _PARTS), "left out", "type", "title"),
         [_row(one) for one in [*sorted(explained.lines, key=lambda one: -one.usefulness), *explained.left_out]],
         nothing="There is nothing to tell.",
         wide=("title",),

@@ -47,7 +47,7 @@ for command in (teams, projects, keys, sessions, context, jobs, reindex, audit, 
 def main() -> None:
     """Run the command; a refusal is one sentence on standard error and an exit code."""
     try:
-        cli()
+        cli(prog_name="cmserver")  # also as `python -m cmserver`
     except CmserverError as error:
         click.echo(f"cmserver: {error}", err=True)
         sys.exit(exit_code(error))

@@ -23,17 +23,20 @@ from cmserver.base import credentials, logs
 from cmserver.base.settings import BadSetting, Settings, load
 from cmserver.cli.client import Answer, Api
 from cmserver.cli.database import database_url
+from cmserver.cli.exits import Unreachable
 from cmserver.cli.operator import Operator, as_operator
 
 T = TypeVar("T")
 Act = Callable[..., Coroutine[None, None, None]]
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-_NO_KEY = (
-    "There is no key. Name one with CMSERVER_KEY_FILE, CMSERVER_KEY or --key, or act for a team as whoever holds the database: "
-    "--operator --team NAME."
-)
+_NO_KEY = "There is no key. Name one with CMSERVER_KEY_FILE, CMSERVER_KEY or --key."
+_WITHOUT_KEY = "Whoever holds the database needs neither server nor key: --operator --team NAME."
 _NO_TEAM = "Say for which team: --operator --team NAME. `cmserver teams list --operator` shows all."
+
+
+class NoKey(BadSetting):
+    """Nothing says with which key the server is asked."""
 
 
 class Talk:
@@ -113,8 +116,11 @@ def _command(act: Act, *, team_needed: bool) -> Callable[..., None]:
         settings = load(os.environ, config_file=config_file).settings
 
         async def ask() -> None:
-            async with over_http(*server_of(settings, url, key)) as client:
-                await act(Talk(Api(client), settings.data_dir, as_json=as_json, operator=None), **values)
+            try:
+                async with over_http(*server_of(settings, url, key)) as client:
+                    await act(Talk(Api(client), settings.data_dir, as_json=as_json, operator=None), **values)
+            except (NoKey, Unreachable) as error:
+                raise type(error)(f"{error} {_WITHOUT_KEY}") from error
 
         async def ask_database(database: str) -> None:
             async with as_operator(settings, database) as (client, who):
@@ -155,11 +161,11 @@ def server_of(settings: Settings, url: str | None, key: str | None) -> tuple[str
     known = None if url and key else credentials.read(settings.data_dir)
     address = (url or (known.url if known else f"http://127.0.0.1:{settings.port}")).rstrip("/")
     if not address.startswith(("http://", "https://")):
-        raise BadSetting(f"CMSERVER_URL or --url is {address!r}: a URL that begins with http:// or https:// is expected.")
+        raise BadSetting(f"The server's address is {address!r}: a URL that begins with http:// or https:// is expected.")
     if key is None and known is not None and known.url.rstrip("/") == address:
         key = known.key
     if key is None:
-        raise BadSetting(_NO_KEY)
+        raise NoKey(_NO_KEY)
     return address, key
 
 

@@ -292,8 +292,8 @@ WORK_SINCE = Query(
                                      AND j.source_type = 'agent_event' AND j.seq > coalesce(summary.seq, 0)
                                    LIMIT %(most)s) one)::integer AS events,
            EXISTS (SELECT FROM observation_generation_jobs j
-                    WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s AND j.source_type = 'agent_event'
-                      AND j.status = 'queued' AND j.waits_for_end) AS waits_for_end,
+                    WHERE j.lane = %(session_id)s AND j.team_id = %(team_id)s AND j.status = 'queued'
+                      AND j.source_type = 'agent_event' AND j.waits_for_end) AS waits_for_end,
            extract(epoch FROM now() - coalesce(summary.created_at, %(started_at)s))::float8 AS seconds
       FROM summary
     """,

@@ -36,7 +36,7 @@ def is_look(tool: str | None, tool_input: object, server: object = None) -> bool
 def _only_reads(tool_input: object) -> bool:
     """Whether a shell's command does nothing else than to read here, perhaps through `head` or `jq`. In doubt it does not."""
     given = cast("dict[str, object]", tool_input) if isinstance(tool_input, dict) else {}
-    command = given.get("command", given.get("cmd", tool_input))
+    command = given.get("command", given["cmd"] if "cmd" in given else cast("object", tool_input))
     words = [word for word in cast("list[object]", command) if isinstance(word, str)] if isinstance(command, list) else []
     if words:
         command = words[2] if len(words) == 3 and words[1] in {"-c", "-lc"} else shlex.join(words)

@@ -24,11 +24,15 @@ SUMMARY_LABELS = {
 
 _TITLE_CHARS = 160
 _FILES = 20
-_TAG = re.compile(r"<(?=\s*/?\s*cmserver-context)", re.IGNORECASE)
+# Coding agents put what a hook says into elements of their own.
+_TAG = re.compile(r"<(?=\s*/?\s*(?:cmserver-context|system-reminder))", re.IGNORECASE)
 
 
 def one_line(text: str, most: int) -> str:
-    """Without line breaks, control characters and our own tag, in at most so many characters: a title must not look like a line."""
+    """In at most so many characters, and without line breaks, control characters and the tags around what agents are told.
+
+    A title must not look like a line.
+    """
     text = text[: most * 4]
     if not text.isprintable():
         text = "".join(each if each.isprintable() else " " for each in text)

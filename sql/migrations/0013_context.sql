@@ -30,7 +30,7 @@ CREATE INDEX context_injections_session ON context_injections (server_session_id
     WHERE server_session_id IS NOT NULL AND created_at > '-infinity';
 CREATE INDEX context_injections_project ON context_injections (project_id, created_at, id) WHERE created_at > '-infinity';
 COMMENT ON TABLE context_injections IS 'Receipts: what of the memory was shown to which session, why, and how many tokens it cost. Never the text itself.';
-COMMENT ON COLUMN context_injections.reason IS 'How the session started (startup, resume, clear, compact, fork), a prompt, a file that was opened, or asked: by a person or a program, for no session.';
+COMMENT ON COLUMN context_injections.reason IS 'How the session started (startup, resume, clear, compact, fork), a prompt, a file that was opened, or asked: somebody asked for what the session would be told.';
 COMMENT ON COLUMN context_injections.numbers IS 'The observations that were shown, in the order of the text.';
 COMMENT ON COLUMN context_injections.summary_numbers IS 'Those of them that are summaries.';
 COMMENT ON COLUMN context_injections.left_out IS 'The most useful of those that had no room, at most 100.';

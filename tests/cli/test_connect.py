@@ -24,6 +24,7 @@ from cmserver.hooks.attach.model import SCOPES, Agent
 from cmserver.hooks.client import SOURCE
 from tests.cli.conftest import URL, Cms, Said
 from tests.conftest import Cast, mint
+from tests.rows import rows
 
 AGENTS: list[Agent] = ["claude-code", "codex", "gemini"]
 FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "gemini": ".gemini/settings.json"}
@@ -143,7 +144,7 @@ async def test_a_dry_run_shows_the_change_and_makes_nothing(run: Run, cms: Cms, 
 
     assert (said.code, said_of_hooks.code) == (0, 0)
     assert '+    "SessionStart": [' in said_of_hooks.out
-    assert "A key is made for the whole team: Hooks of claude-code on " in said_of_hooks.out
+    assert "A key is made, for every project of the team: Hooks of claude-code on " in said_of_hooks.out
     assert everything(home) == before
     assert await hook_keys(cms, cast) == []
 
@@ -305,6 +306,14 @@ async def test_a_key_that_may_do_too_little_is_refused_with_what_it_lacks(run: R
     assert everything(home) == {}
 
 
+async def test_to_look_what_a_key_may_do_does_nothing(run: Run, cast: Cast, home: Path, db: Db):
+    _, text = await mint(db, cast.alice.team_id, "alice", scopes=list(SCOPES), project_id=cast.alice.project.id)
+
+    assert (await run("connect", "claude-code", "--yes", key=text)).code == 0
+
+    assert await rows(db, "SELECT id FROM server_sessions UNION ALL SELECT id FROM agent_events") == []
+
+
 async def test_a_key_that_opens_nothing_is_refused(run: Run, home: Path):
     said = await run("connect", "claude-code", "--yes", key="cms_nothing")
 
@@ -325,6 +334,13 @@ async def test_a_key_that_was_revoked_is_replaced(run: Run, cms: Cms, cast: Cast
     assert {one.state for one in await hook_keys(cms, cast)} == {"active", "revoked"}
 
 
+async def test_where_no_server_was_started_it_says_how_one_is(cms: Cms, home: Path):
+    said = await cms("connect", "claude-code", "--yes", CMSERVER_URL=None)
+
+    assert (said.code, "`cmserver start`" in said.err, "--operator" in said.err) == (Exit.USAGE, True, False)
+    assert everything(home) == {}
+
+
 async def test_a_server_that_does_not_answer_is_a_sentence_and_nothing_is_written(
     home: Path, monkeypatch: pytest.MonkeyPatch, cms: Cms
 ):
@@ -335,6 +351,12 @@ async def test_a_server_that_does_not_answer_is_a_sentence_and_nothing_is_writte
 
     assert said.code == Exit.DATABASE
     assert everything(home) == {}
+
+
+async def test_what_can_be_read_on_the_way_is_said_before_anything_is_done(run: Run):
+    said = await run("connect", "claude-code", "--dry-run")
+
+    assert "without encryption" in said.out
 
 
 async def test_a_server_elsewhere_stays_the_one_until_another_is_said(run: Run, home: Path, tmp_path: Path, cast: Cast):
@@ -441,6 +463,32 @@ async def test_connections_says_who_is_attached_and_what_waits(run: Run, home: P
     assert one.settings == [str(home / ".claude" / "settings.json")]
     assert "hooks     claude-code: 1 call waiting (4 bytes, the oldest for " in status.out
     assert "2 calls dropped" in status.out
+
+
+async def test_a_key_that_is_gone_is_told_and_made_anew(run: Run, home: Path):
+    await run("connect", "claude-code", "--yes")
+    (folder(home).path / "authorization").unlink()
+
+    gone = await run("connections")
+    await run("connect", "claude-code", "--yes")
+
+    assert "lacks its key" in gone.out
+    assert "cmserver connect claude-code makes a new one" in gone.err
+    assert folder(home).key() is not None
+
+
+async def test_connections_says_when_claude_mem_is_not_admitted(run: Run, monkeypatch: pytest.MonkeyPatch):
+    await run("connect", "claude-mem", "--yes", "--server", "http://localhost:37877")
+
+    def refuse(*_: object, **__: object) -> httpx.Response:
+        return httpx.Response(401)
+
+    monkeypatch.setattr(httpx, "get", refuse)
+
+    said = await run("connections")
+
+    assert "refuses guests" in said.out
+    assert "CMSERVER_TRUST_LOOPBACK" in said.err
 
 
 async def test_status_says_nothing_of_hooks_when_all_is_sent(run: Run, home: Path):
@@ -605,6 +653,7 @@ async def test_claude_mem_is_pointed_here_and_put_back(run: Run, home: Path):
         "CLAUDE_MEM_WORKER_PORT": "37877",
         "CLAUDE_MEM_WORKER_HOST": "127.0.0.1",
     }
+    assert "claude-mem is connected to http://localhost:37877." in said.out
     assert "CMSERVER_TRUST_LOOPBACK" in said.out
     assert "worker.pid" in said.out
     assert "nothing is to be changed" in (await run("connect", "claude-mem", "--server", here)).out

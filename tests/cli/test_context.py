@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from cmserver.cli.context import Told
+from cmserver.cli.exits import Exit
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
 from tests.make import Make
@@ -45,6 +46,14 @@ async def test_in_a_checkout_the_project_need_not_be_named(
 
     assert here.code == 0, here
     assert here.out == named.out
+
+
+async def test_a_folder_of_which_nothing_is_known_is_named(cms: Cms, cast: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    said = await cms("context", key=cast.alice.key)
+
+    assert (said.code, said.err) == (Exit.NO, f"cmserver: Nothing has been recorded of {tmp_path} yet.\n")
 
 
 async def test_colours_are_there_when_they_are_asked_for(cms: Cms, cast: Cast, filled: None):

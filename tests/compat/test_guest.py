@@ -132,6 +132,9 @@ async def test_two_hosts_are_one_too_many_and_none_is_one_too_few(app: Frame, ca
         "CF-Connecting-IP",
         "CF-Ray",
         "Tailscale-User-Login",
+        "CDN-Loop",
+        "Fly-Client-IP",
+        "X-Nginx-Proxy",
     ],
 )
 @pytest.mark.parametrize("value", ["127.0.0.1", ""])
@@ -148,6 +151,7 @@ async def test_what_a_proxy_hands_on_needs_a_key(guest: httpx.AsyncClient, name:
         {"Origin": "http://127.0.0.1:37877"},
         {"Origin": "null"},
         {"Origin": ""},
+        {"Referer": "https://evil.example/"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
         {"Sec-Fetch-Site": "something-new"},
@@ -163,6 +167,11 @@ async def test_a_web_page_must_not_write_into_anybody_s_memory(guest: httpx.Asyn
 
     assert response.status_code == 401
     assert await rows(db, "SELECT 1 FROM agent_events") == []
+
+
+async def test_a_proxy_that_says_nothing_of_itself_is_known_by_its_old_protocol(app: Frame, cast: Cast):
+    """As nginx with nothing but a proxy_pass: it asks for the address that it was told."""
+    assert await _raw(app, [(b"host", b"127.0.0.1:37877")], version="1.0") == 401
 
 
 async def test_a_person_may_look_at_an_address_by_hand(guest: httpx.AsyncClient):
@@ -257,7 +266,7 @@ async def test_the_team_s_limits_hold_for_its_guests(guest: httpx.AsyncClient, d
     assert (first.status_code, second.status_code) == (200, 402)
 
 
-async def _raw(app: Frame, hosts: list[tuple[bytes, bytes]]) -> int:
+async def _raw(app: Frame, hosts: list[tuple[bytes, bytes]], *, version: str = "1.1") -> int:
     """The status for a request with exactly these Host headers, which no client would send."""
     body = msgspec.json.encode(PROMPT)
     statuses: list[int] = []
@@ -271,7 +280,7 @@ async def _raw(app: Frame, hosts: list[tuple[bytes, bytes]]) -> int:
 
     scope: dict[str, object] = {
         "type": "http",
-        "http_version": "1.1",
+        "http_version": version,
         "method": "POST",
         "scheme": "http",
         "path": INIT,

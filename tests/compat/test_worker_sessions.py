@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -121,6 +122,12 @@ async def test_the_same_prompt_a_moment_later_is_a_duplicate(guest: httpx.AsyncC
         "reason": "duplicate",
         "contextInjected": True,
     }
+    assert await texts(db) == ["Add a retry to the client"]
+
+
+async def test_the_same_prompt_twice_at_once_is_one(guest: httpx.AsyncClient, db: Db):
+    await asyncio.gather(*(init(guest) for _ in range(4)))
+
     assert await texts(db) == ["Add a retry to the client"]
 
 
@@ -278,6 +285,13 @@ async def test_tools_that_do_nothing_to_the_project_are_left_out(guest: httpx.As
 )
 async def test_what_the_memory_has_given_is_not_remembered_again(guest: httpx.AsyncClient, tool: str):
     assert await use(guest, tool_name=tool) == {"status": "skipped", "reason": "tool_excluded"}
+
+
+@pytest.mark.parametrize(("command", "is_kept"), [("cmserver context orders | head", False), ("cmserver run", True)])
+async def test_nor_is_what_a_command_has_read_there(guest: httpx.AsyncClient, db: Db, command: str, is_kept: bool):
+    await use(guest, tool_name="Bash", tool_input={"command": command})
+
+    assert len(await stored(db)) == int(is_kept)
 
 
 @pytest.mark.parametrize("field", ["file_path", "notebook_path"])

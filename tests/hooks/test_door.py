@@ -13,6 +13,7 @@ from tests.conftest import Cast, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.hooks.expect import sample
 from tests.ingest.test_api import four_bytes_each
+from tests.rows import rows
 
 HOOK = "/v1/hooks/claude-code"
 COMMON = {"session_id": "fb927459", "cwd": "/home/alice/src/orders", "prompt_id": "p1"}
@@ -57,6 +58,17 @@ async def test_a_session_s_hooks_lead_to_observations_and_one_summary(client: ht
     assert await send(payload("SessionStart", source="resume")) == {}  # it knows all that it did itself
     cleared = await send(payload("SessionStart", source="clear", session_id="another"))
     assert "saw e1" in str(cleared["hookSpecificOutput"])
+
+
+async def test_what_comes_late_is_stored_and_told_nothing(client: httpx.AsyncClient, cast: Cast, db: Db):
+    start = payload("SessionStart", source="startup")
+
+    late = await client.post(HOOK, json=start, headers={**cast.alice.headers, "X-Cmserver-Late": "1"})
+
+    assert late.json() == {}
+    assert await rows(db, "SELECT event_type FROM agent_events") == [{"event_type": "session_start"}]
+    assert await rows(db, "SELECT external_session_id FROM server_sessions") == [{"external_session_id": COMMON["session_id"]}]
+    assert await rows(db, "SELECT reason FROM context_injections") == []
 
 
 async def test_the_git_remote_names_the_project_and_the_key_s_own_project_comes_first(

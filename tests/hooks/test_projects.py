@@ -106,3 +106,15 @@ async def test_a_key_that_is_bound_to_a_project_follows_no_remote(client: httpx.
     await send(client, bound, Git_Remote="https://github.com/b/b", Git_Remote_Before="https://github.com/acme/orders")
 
     assert await projects(db) == [("github.com/acme/orders", [])]
+
+
+async def test_an_id_never_becomes_another_name_of_a_project(client: httpx.AsyncClient, cast: Cast, db: Db):
+    body = {"hook_event_name": "Stop", "session_id": "s1"}
+    headers = {REMOTE: str(cast.charlie.project.id), BEFORE: cast.alice.project.canonical_id}
+
+    response = await client.post(HOOK, json=body, headers={**cast.alice.headers, **headers})
+
+    assert response.status_code == 404
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT alias FROM project_aliases")
+        assert await cursor.fetchall() == []

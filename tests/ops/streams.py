@@ -125,6 +125,7 @@ class Browser:
         self._sent: asyncio.Queue[Message] = asyncio.Queue()
         scope: Scope = {
             "type": "http",
+            "http_version": "1.1",
             "method": "GET",
             "path": path,
             "query_string": query.encode(),

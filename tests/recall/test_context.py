@@ -153,6 +153,18 @@ async def test_what_is_about_a_file_under_change_is_found_far_behind_the_newest(
     assert "In src/pool.py, changed on this branch:\n#1 " in with_it.text
 
 
+async def test_what_had_no_room_at_its_start_is_no_news_to_a_resumed_session(tell: Any, started: Any, cast: Cast, make: Make):
+    session = await started(cast.alice)
+    for title in ("one", "another"):
+        await make.observation(project=cast.alice.project, title=title)
+
+    first = await tell("startup", session, Shape(observations=1))
+    resumed = await tell("resume", session)
+
+    assert numbers(first.text) == [2]
+    assert resumed.text == ""
+
+
 async def test_a_resumed_session_hears_only_what_others_did_since(
     client: AsyncClient, tell: Any, started: Any, cast: Cast, make: Make
 ):

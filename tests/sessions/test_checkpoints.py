@@ -51,6 +51,9 @@ async def test_a_turn_costs_a_summary_only_after_enough_new_events(client: httpx
     await (await outbox.hand(Scripted())).work()
     second = await turn(db, cast.alice, session["id"])
     nothing_new = await turn(db, cast.alice, session["id"])
+    await (await outbox.hand(Scripted())).work()
+    await work(client, cast.alice, 2, first=6)
+    too_early_again = await turn(db, cast.alice, session["id"])
 
     assert too_early is None
     assert first is not None
@@ -58,6 +61,7 @@ async def test_a_turn_costs_a_summary_only_after_enough_new_events(client: httpx
     assert second is not None
     assert (first.source_run, second.source_run) == (1, 2)
     assert nothing_new is None
+    assert too_early_again is None  # only what is new since the last one counts
     assert await outbox.value("SELECT ended_at FROM server_sessions") is None
     assert await outbox.value("SELECT count(*) FROM audit_log WHERE action = 'session.checkpoint'") == 2
 
@@ -145,6 +149,19 @@ async def test_a_hook_s_turn_ends_are_checkpoints(client: httpx.AsyncClient, cas
             assert asked == (1 if n == 49 else 0)
 
     assert await outbox.value("SELECT ended_at FROM server_sessions") is None
+
+
+async def test_whoever_ends_a_session_whose_hooks_speak_for_themselves_means_it(
+    client: httpx.AsyncClient, cast: Cast, outbox: Outbox
+):
+    stop = {"session_id": "s9", "cwd": "/home/alice/src/orders", "hook_event_name": "Stop", "last_assistant_message": "Done."}
+    await client.post("/v1/hooks/claude-code", json=stop, headers=cast.alice.headers)
+    session_id = await outbox.value("SELECT id FROM server_sessions")
+
+    ended = await client.post(f"/v1/sessions/{session_id}/end", json={}, headers=cast.alice.headers)
+
+    assert ended.json()["session"]["endedAtEpoch"] is not None
+    assert await summaries(outbox) == 1
 
 
 @pytest.mark.parametrize("of_another", ["team", "project"])

@@ -36,6 +36,9 @@ _HANDED_ON = frozenset(
         "x-real-ip",
         "x-remote-addr",
         "x-remote-ip",
+        "cdn-loop",
+        "x-scheme",
+        "x-host",
     }
 )
 _HANDED_ON_BEGINNINGS = (
@@ -45,6 +48,13 @@ _HANDED_ON_BEGINNINGS = (
     "x-envoy-",
     "x-amzn-",
     "x-azure-",
+    "x-appengine-",
+    "x-arr-",
+    "x-cloud-",
+    "x-nginx-",
+    "x-rewrite-",
+    "x-vercel-",
+    "fly-",
     "cf-",
     "tailscale-",
     "ngrok-",
@@ -73,9 +83,11 @@ def _why_no_guest(request: Request) -> str | None:
     if len(hosts) != 1 or not _HERE.fullmatch(hosts[0]):
         return "guest_asks_for_other_host"
     names = {name.lower().replace("_", "-") for name in headers}
-    if names & _HANDED_ON or any(name.startswith(_HANDED_ON_BEGINNINGS) for name in names):
+    # In HTTP/1.0 nginx asks where nobody has told it more: under the address that it was told, and without a word of who asks it.
+    is_old = request.scope["http_version"] == "1.0"
+    if is_old or names & _HANDED_ON or any(name.startswith(_HANDED_ON_BEGINNINGS) for name in names):
         return "guest_through_proxy"
-    if "origin" in names or not _BY_PERSON.issuperset(headers.getlist("sec-fetch-site")):
+    if not names.isdisjoint({"origin", "referer"}) or not _BY_PERSON.issuperset(headers.getlist("sec-fetch-site")):
         return "guest_is_web_page"
     # Older browsers say nothing of themselves. A page can make them post texts and forms without asking, but no JSON.
     if request.method == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":

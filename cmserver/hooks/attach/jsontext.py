@@ -1,4 +1,4 @@
-"""A settings file as text: one member of its outermost object is changed, and every other byte of it stays as it was."""
+"""A settings file as text: one member of its outermost object is changed, and what stays the same stays as it is written."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from cmserver.base.errors import CmserverError
 
 _GAP = re.compile(r"[ \t\n\r]*")
 _USUAL_INDENT = "  "
+_LEVELS = 2
+"""How deep what is new is written with a line for each part."""
 
 Json = dict[str, object]
 
@@ -74,9 +76,9 @@ def put(path: Path, text: str | None, name: str, value: object) -> str:
     members = _members(text)
     for one in members:
         if one.name == name:
-            return text[: one.value] + _dumped(text, value, indent) + text[one.end :]
+            return text[: one.value] + _written(text, value, text[one.value : one.end], indent) + text[one.end :]
     end = _line_end(text)
-    added = f"{end}{indent}{json.dumps(name)}: {_dumped(text, value, indent)}"
+    added = f"{end}{indent}{json.dumps(name)}: {_written(text, value, None, indent)}"
     if members:
         return f"{text[: members[-1].end]},{added}{text[members[-1].end :]}"
     open_at = text.index("{")
@@ -140,6 +142,20 @@ def _members(text: str) -> list[Member]:
     return found
 
 
+def _items(text: str) -> list[str]:
+    """The items of a list, as they are written."""
+    decoder = json.JSONDecoder()
+    found: list[str] = []
+    at = _skip(text, 1)
+    while text[at] != "]":
+        _, end = cast("tuple[object, int]", decoder.raw_decode(text, at))
+        found.append(text[at:end])
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+    return found
+
+
 def _skip(text: str, at: int) -> int:
     match = _GAP.match(text, at)
     return match.end() if match else at
@@ -151,13 +167,36 @@ def _indent(text: str) -> str:
     return match[1] if match else _USUAL_INDENT
 
 
-def _dumped(text: str, value: object, indent: str) -> str:
-    """The value as it is written one level deep in that text, with its kind of line ends."""
+def _written(text: str, value: object, old: str | None, indent: str, level: int = 1) -> str:
+    """The value as it is written so deep in that text: what is in `old` stays as it stands there, what is new below is one line."""
+    dumped = _dumped(text, value)
+    if old is not None and _dumped(text, json.loads(old)) == dumped:
+        return old
+    if not isinstance(value, (dict, list)) or not value or level > _LEVELS:
+        return dumped
+    parts: list[str] = []
+    if isinstance(value, dict):
+        there = {one.name: old[one.value : one.end] for one in _members(old)} if old and old.startswith("{") else {}
+        for name, one in cast("Json", value).items():
+            parts.append(f"{_dumped(text, name)}: {_written(text, one, there.get(name), indent, level + 1)}")
+    else:
+        known = {_dumped(text, json.loads(one)): one for one in _items(old)} if old and old.startswith("[") else {}
+        parts += [
+            known.get(_dumped(text, one)) or _written(text, one, None, indent, level + 1) for one in cast("list[object]", value)
+        ]
+    before = _line_end(text) + indent * level
+    within = before + indent
+    inner = f",{within}".join(parts)
+    return f"{{{within}{inner}{before}}}" if isinstance(value, dict) else f"[{within}{inner}{before}]"
+
+
+def _dumped(text: str, value: object) -> str:
+    """The value in one line, with the characters that this text escapes."""
     escaped = text.isascii() and "\\u" in text
-    dumped = json.dumps(value, indent=indent, ensure_ascii=escaped)
+    dumped = json.dumps(value, ensure_ascii=escaped)
     if not escaped and re.search("[\ud800-\udfff]", dumped):  # half a character, which no file can hold but escaped
-        dumped = json.dumps(value, indent=indent)
-    return dumped.replace("\n", _line_end(text) + indent)
+        dumped = json.dumps(value)
+    return dumped
 
 
 def _line_end(text: str) -> str:

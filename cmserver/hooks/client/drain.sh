@@ -41,11 +41,11 @@ drop() {
         names="$names $name" lost=$((lost + 1)) group=$((group + 1))
         [ "$group" -eq "$BATCH" ] || continue
         # shellcheck disable=SC2086
-        forget $names
+        forget $names || return 1
         group=0 names=''
     done
     # shellcheck disable=SC2086
-    [ -z "$names" ] || forget $names
+    [ -z "$names" ] || forget $names || return 1
     [ "$lost" -eq 0 ] || count dropped "$lost"
 }
 
@@ -74,20 +74,22 @@ drain_batch() {
         judge 0 "${line%% *}" "${line#* }"
         case $verdict in
             taken) delivered="$delivered $name" ;;
-            refused) refuse "$name" ;;
+            refused) refuse "$name" || return 1 ;;
             busy) left_over=" $name" ;;
             *)
                 if [ ! -e "spool/$name.body" ]; then
                     verdict=gone # another drain had it, or it made room
-                elif [ "${line%% *}" = 500 ] && is_hopeless "$name"; then
-                    verdict=refused
-                    refuse "$name"
+                else
+                    case ${line%% *} in
+                        404 | 500) is_hopeless "$name" && verdict=refused && refuse "$name" ;;
+                    esac
                 fi
                 ;;
         esac
     done
     # shellcheck disable=SC2086
-    [ -z "$delivered" ] || { forget $delivered && succeeded; }
+    [ -z "$delivered" ] || forget $delivered || return 1
+    [ -z "$delivered" ] || succeeded
     case $verdict in
         key | down) failed "$verdict" && return 1 ;;
         busy)
@@ -99,7 +101,7 @@ drain_batch() {
 
 # Sends `batch`, around those that cannot be sent, and drops `expired`.
 drain_group() {
-    drop "$expired"
+    drop "$expired" || return 1
     while [ -n "$batch" ]; do
         drain_batch || return 1
         batch=$left_over
@@ -146,11 +148,11 @@ drain() {
         ended=$?
         if [ "$ended" -eq 0 ] && [ "$1" != trim ]; then
             printf '0\n' >state/bytes
-            find spool -type f ! -name '*.body' -mtime +0 -exec rm -f {} +
+            find spool -type f \( ! -name '*.body' -o -size 0 \) -mtime +0 -exec rm -f {} +
         else
             true >state/waiting
         fi
-        find state -name 'told-*' -mtime +7 -exec rm -f {} +
+        find state \( -name 'told-*' -mtime +7 -o -name 'changed-*' -mtime +0 -o -name 'remote-*' -mtime +365 \) -exec rm -f {} +
         still_mine && rm -f state/lock
         # Whoever came while the lock was held has left it to this process.
         if [ "$ended" -ne 0 ] || [ "$1" = trim ] || ! something_waits; then break; fi

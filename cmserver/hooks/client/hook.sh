@@ -38,8 +38,9 @@ LOCK_SECONDS=120       # a drain says more often that it lives
 BATCH=100              # payloads for one curl
 REST_SECONDS=5         # of a drain, when the server takes no more in this minute
 MOST_RESTS=60
-MOST_ATTEMPTS=10       # of a payload that the server fails at (500), before the ones behind it get their turn
+MOST_ATTEMPTS=10       # of a payload that the server fails at (500, 404), before the ones behind it get their turn
 HEADER_BYTES=4096
+ANSWER_BYTES=1000000
 
 # --- What the folder says ---------------------------------------------------------------------------------------------------------
 
@@ -87,7 +88,7 @@ read_config() {
     esac
     proxy='' # of a server on this machine no proxy should know
     case ${url#*://} in
-    host | localhost[:/]* | 127.* | '[::1]'*) proxy=none ;;
+    localhost | localhost[:/]* | 127.* | '[::1]'*) proxy=none ;;
     esac
 }
 
@@ -169,8 +170,9 @@ ask() {
         fi
         [ -z "$proxy" ] || set -- "$@" --noproxy '*'
         [ -z "$body" ] || set -- "$@" -H 'Content-Type: application/json' -H 'Expect:' -T "$body"
-        exec curl -q -s -g -X "$method" -m "$limit" --connect-timeout "$limit" -H @authorization "$@" \
-            -w '\n%{http_code} %{content_type}' "$address"
+        # What answers without end must not fill the memory; not every curl counts what comes without a length.
+        exec curl -q -s -g -X "$method" -m "$limit" --connect-timeout "$limit" --max-filesize "$ANSWER_BYTES" \
+            --limit-rate 20M -H @authorization "$@" -w '\n%{http_code} %{content_type}' "$address"
     elif command -v python3 >/dev/null; then
         [ -z "$headers" ] || head=''
         exec python3 -I -S send.py ask "$1" "$2" "$url$3" "$headers" "$head" "${4:-}"
@@ -180,13 +182,13 @@ ask() {
 }
 
 # judge EXIT STATUS TYPE: what became of it, as `verdict`. Only a server that speaks JSON is ours: what else answers there has not
-# taken anything, and has no say in what is to be thrown away.
+# taken anything, and has no say in what is to be thrown away. Nor has who does not know the path: many speak JSON.
 judge() {
     case $1:$2:$3 in
         0:2??:application/json*) verdict=taken ;;
         *:40[13]:*) verdict=key ;;
         *:429:application/json*) verdict=busy ;; # it is there, and takes no more in this minute
-        *:400:application/json* | *:404:application/json* | *:409:application/json* | *:410:application/json*) verdict=refused ;;
+        *:400:application/json* | *:409:application/json* | *:410:application/json*) verdict=refused ;;
         *:413:application/json* | *:415:application/json* | *:422:application/json* | *:431:application/json*) verdict=refused ;;
         *) verdict=down ;;
     esac
@@ -217,7 +219,7 @@ is_waiting() {
         [0-9]???????????????-*-*) ;;
         *) return 1 ;;
     esac
-    [ -e "spool/$1.body" ] || return 1
+    [ -f "spool/$1.body" ] && [ -s "spool/$1.body" ] || return 1 # of an empty one the hook was killed at once
     [ ! -s "spool/$1.mark" ] || return 0
     text=${1%%-*}
     text=${text%??????}
@@ -259,6 +261,7 @@ in_background() {
     fi
 }
 
+# forget NAME...: false when something of them cannot be removed, and would be sent again and again.
 forget() {
     set -- "$@" end
     while [ "$1" != end ]; do
@@ -271,7 +274,7 @@ forget() {
 }
 
 refuse() {
-    forget "$1"
+    forget "$1" || return 1
     count refused 1
 }
 
@@ -349,7 +352,7 @@ store() {
         current=$name
         true >"spool/$name.mark"
     else # nothing came, or the disk is full: what was read is lost
-        [ ! -s "spool/$name.body" ] || count dropped 1
+        [ ! -s "spool/$name.body" ] || { count dropped 1 && tell lost; }
         forget "$name"
         exit 0
     fi
@@ -365,6 +368,9 @@ send() {
     [ -n "$answer" ] || answer='{}'
     status=${line%% *}
     judge "$ended" "$status" "${line#* }"
+    case $verdict$answer in
+        taken*"$nl"* | taken[!'{']* | taken*[!'}']) verdict=down ;; # it says that it speaks JSON, and does not
+    esac
     [ "$ended" -ne 127 ] || verdict=tools
 }
 

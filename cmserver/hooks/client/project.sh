@@ -10,6 +10,11 @@ right() {
     text=${1%"${1##*[![:space:]]}"}
 }
 
+# is_file PATH: a folder may hold links to devices and pipes, which have no end, or take what the agent says.
+is_file() {
+    [ -f "$1" ] && [ -r "$1" ]
+}
+
 # The first project and the first word on `enabled` on the way up count.
 read_toml() {
     said_enabled=''
@@ -93,7 +98,7 @@ git_value() {
 
 # The url of origin, as `remote`. What includes and insteadOf say is not asked.
 git_remote() {
-    [ -r "$1" ] || return 0
+    is_file "$1" || return 0
     is_origin=''
     while IFS= read -r line || [ -n "$line" ]; do
         left "$line"
@@ -126,7 +131,7 @@ git_remote() {
 
 # The default path of Mercurial, as `remote`.
 hg_remote() {
-    [ -r "$1" ] || return 0
+    is_file "$1" || return 0
     section=''
     while IFS= read -r line || [ -n "$line" ]; do
         right "$line"
@@ -181,7 +186,7 @@ git_folders() {
         *) git=$top/$text ;;
     esac
     common=$git
-    if [ -r "$git/commondir" ]; then
+    if is_file "$git/commondir"; then
         IFS= read -r line <"$git/commondir" || [ -n "$line" ] || return 0
         right "$line"
         case $text in
@@ -207,7 +212,7 @@ walk() {
     root='' named='' kind='' enabled='' remote='' branch='' top='' main=''
     here=${1%/}
     while :; do
-        [ ! -r "$here/.cmserver.toml" ] || read_toml
+        ! is_file "$here/.cmserver.toml" || read_toml
         if [ -n "$kind" ]; then
             :
         elif [ -f "$here/.git" ] || [ -f "$here/.git/HEAD" ] || [ -f "$here/.git/config" ]; then
@@ -227,12 +232,12 @@ walk() {
     if [ "$kind" = git ]; then
         git_remote "$common/config"
         line=''
-        [ ! -r "$git/HEAD" ] || IFS= read -r line <"$git/HEAD"
+        ! is_file "$git/HEAD" || IFS= read -r line <"$git/HEAD"
         case $line in
             'ref: refs/heads/.invalid') ;; # HEAD is in a reftable
             'ref: refs/heads/'*) right "${line#ref: refs/heads/}" && branch=$text ;;
         esac
-        if [ -z "$named$enabled" ] && [ "$main" != "${top:-$main}" ] && [ -r "$main/.cmserver.toml" ]; then
+        if [ -z "$named$enabled" ] && [ "$main" != "${top:-$main}" ] && is_file "$main/.cmserver.toml"; then
             here=${main%/} kind=''
             read_toml
             kind=git
@@ -315,16 +320,19 @@ header() {
     head=$head$1': '$value$nl
 }
 
-# The remote that this folder had when a session began here last, as `before`, if it was another.
+# The remote that this folder had when a session began here last, as `before`, if it was another. A repository that was put in the
+# place of another one since then was never called that: the file that tells is one that is written once, when it is made.
 remote_before() {
     before=''
     [ -n "$remote" ] || return 0
     sum=$(printf '%s' "$root" | cksum)
     sum=state/remote-${sum%% *}
-    if [ -r "$sum" ]; then
+    made=${common:-}/description
+    [ "$kind" != hg ] || made=$main/.hg/requires
+    # shellcheck disable=SC3013  # older than its place in the standard
+    if [ -r "$sum" ] && [ -e "$made" ] && [ ! "$made" -nt "$sum" ]; then
         { IFS= read -r known && IFS= read -r before; } <"$sum"
-        [ "$known" = "$root" ] || before=''
-        [ "$before" != "$remote" ] || { before='' && return 0; }
+        [ "$known" = "$root" ] && [ "$before" != "$remote" ] || before=''
     fi
     case $root$remote in
         *"$nl"*) before='' ;;
@@ -332,7 +340,9 @@ remote_before() {
     esac
 }
 
-# What the branch has changed, and what is not committed, as `changed`: git gets a moment to tell it.
+# What the branch has changed, and what is not committed, as `changed`: git gets a moment to tell it. A repository's own config can
+# name programs that git runs when it opens changed files, or fetches what is missing. So it goes by what it has noted of the files,
+# and by all of that, and fetches nothing.
 changed_files() {
     changed=''
     [ -n "$top" ] && command -v git >/dev/null || return 0
@@ -342,8 +352,9 @@ changed_files() {
     done
     list=state/changed-$$
     # shellcheck disable=SC2086  # two words
-    git --no-optional-locks -c core.fsmonitor=false -c core.quotepath=off -C "$top" \
-        diff --no-ext-diff --name-only $base -- </dev/null >"$list" &
+    GIT_ALLOW_PROTOCOL=none git --no-optional-locks -c core.fsmonitor=false -c core.quotepath=off -c core.trustctime=true \
+        -c core.checkStat=default -C "$top" \
+        diff-index --no-ext-diff --ignore-submodules --name-only $base -- </dev/null >"$list" &
     asked=$!
     (sleep 0.3 && kill "$asked") </dev/null >/dev/null &
     watch=$!

@@ -15,7 +15,12 @@ get() {
     answer=${answer%"$line"}
     case $ended:${line%% *} in
         0:2??) printf '%s\n' "${answer%"$nl"}" ;;
-        0:*) complain "the server says ${line%% *}: $answer" ;;
+        0:*)
+            case $answer in
+                *'"message":"'*) answer=${answer#*'"message":"'} && complain "${answer%%'","'*}" ;;
+            esac
+            complain "the server says ${line%% *}."
+            ;;
         *) complain "no answer from $url." ;;
     esac
 }
@@ -34,6 +39,8 @@ json() {
     text=\"$text\"
 }
 
+usage='say what: recall NUMBER... or recall search WORDS...'
+
 recall() {
     headers='' head="Accept: text/plain$nl"
     [ -n "$url" ] || complain "this folder knows no server: cmserver connect $agent."
@@ -46,11 +53,11 @@ recall() {
         printf '{"query":%s,"projectId":%s}' "$query" "$text" | get POST /v1/search - || exit 1
         return
     fi
-    [ $# -gt 0 ] || complain 'say which: recall NUMBER... or recall search WORDS...'
+    [ $# -gt 0 ] || complain "$usage"
     for text in "$@"; do
         text=${text#\#}
         number "$text" ''
-        [ -n "$n" ] || complain 'an observation is named by its number.'
+        [ -n "$n" ] || complain "$usage"
         get GET "/v1/observations/$n" || exit 1
     done
 }

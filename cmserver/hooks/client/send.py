@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
+ANSWER_BYTES = 1_000_000
+
 
 def headers_of(text: bytes) -> dict[bytes, bytes]:
     pairs = (line.partition(b":") for line in text.splitlines() if b":" in line)
@@ -34,7 +36,10 @@ def exchange(method: str, url: str, headers: dict[bytes, bytes], body: bytes | N
             connection.putheader(name.decode("ascii"), value)
         connection.endheaders(body)
         response = connection.getresponse()
-        return response.read(), f"{response.status} {response.headers.get('content-type', '')}"
+        answer = response.read(ANSWER_BYTES + 1)
+        if len(answer) > ANSWER_BYTES:
+            raise HTTPException
+        return answer, f"{response.status} {response.headers.get('content-type', '')}"
     finally:
         connection.close()
 

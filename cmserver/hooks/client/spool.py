@@ -58,6 +58,8 @@ def _waiting(spool: Path, now: float) -> list[tuple[int, int]]:
             size = body.stat().st_size
         except OSError:  # delivered meanwhile
             continue
+        if size == 0:  # nothing had come when its hook was killed
+            continue
         if _is_marked(body.with_suffix(".mark")) or now - came_at_ms / 1000 >= _IN_FLIGHT_SECONDS or not _lives(name[2]):
             found.append((came_at_ms, size))
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from itertools import groupby
+from shlex import quote
 
 import msgspec
 
@@ -136,7 +137,7 @@ def head(about: Occasional, count: int, read_tokens: int, discovery_tokens: int)
 def how_to_fetch(reader: str | None) -> str:
     """By what means this agent gets at the rest: the program on its machine that reads here, or else the API."""
     if reader:
-        program = one_line(reader, _READER_CHARS)
+        program = quote(one_line(reader, _READER_CHARS))
         return f"One is read whole with `{program} recall NUMBER`, others are found with `{program} recall search WORDS`.\n"
     return "One is read whole with GET /v1/observations/NUMBER, others are found with POST /v1/search (projectId and query).\n"
 

@@ -71,9 +71,27 @@ def test_everything_beside_the_hooks_stays_to_the_byte():
 
 
 def test_a_file_keeps_its_indent_and_its_line_ends():
-    assert '\n\t\t\t\t\t\t"type": "command",' not in connected(SMALL)
-    assert '\n\t\t\t\t\t\t"type": "command",' in connected(WITH_TABS)
+    assert '\n\t\t\t{"hooks": [{"type": "command",' not in connected(SMALL)
+    assert '\n\t\t\t{"hooks": [{"type": "command",' in connected(WITH_TABS)
     assert "\n" not in connected(WINDOWS).replace("\r\n", "")
+
+
+def test_what_others_have_written_stays_as_it_stands_there():
+    strange = '{"hooks": [\n        {"type":"command",   "command": "say done", "timeout": 1.50}\n      ]}'
+    alone = '"Notification": [ {"hooks": [{"type": "http", "url": "http://127.0.0.1:1/x"}]} ]'
+
+    after = connected(f'{{\n  "hooks": {{\n    "Stop": [\n      {strange}\n    ],\n    {alone}\n  }}\n}}\n')
+
+    assert f"[\n      {strange},\n" in after
+    assert alone in after
+    assert strange in disconnected(after)
+    assert alone in disconnected(after)
+
+
+def test_each_hook_is_three_lines_of_what_is_shown():
+    shown = jsontext.diff(FILE, None, connected(None)).splitlines()
+
+    assert len(shown) == 3 * len(claude_code.ATTACHMENT.hooks) + 7
 
 
 def test_a_file_that_had_no_hooks_comes_back_to_the_byte():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -300,11 +301,41 @@ def test_folders_and_remotes_can_be_excluded(agent: Agent, server: Recorder, pat
 
 def test_a_remote_that_was_another_is_told_once_at_a_session_s_start(agent: Agent, server: Recorder):
     place = agent.home / "repo"
+    build(agent.home, {"repo/.git/description": ""})
+    os.utime(place / ".git" / "description", (1, 1))
     for event, url in [("SessionStart", "x:old"), ("Stop", "x:new"), ("SessionStart", "x:new"), ("SessionStart", "x:new")]:
         build(agent.home, repo(url=url))
         agent.hook(event, cwd=place)
 
     assert [sent.headers.get("x-cmserver-git-remote-before") for sent in server.sent] == [None, None, "x:old", None]
+
+
+def test_another_repository_in_the_same_place_was_never_called_like_the_one_before(agent: Agent, server: Recorder):
+    build(agent.home, {**repo(url="x:one"), "repo/.git/description": ""})
+    agent.hook("SessionStart", cwd=agent.home / "repo")
+    (note,) = (agent.folder / "state").glob("remote-*")
+    os.utime(note, (1, 1))
+    build(agent.home, {**repo(url="x:other"), "repo/.git/description": ""})
+
+    agent.hook("SessionStart", cwd=agent.home / "repo")
+
+    assert [sent.headers["x-cmserver-git-remote"] for sent in server.sent] == ["x:one", "x:other"]
+    assert "x-cmserver-git-remote-before" not in server.sent[1].headers
+
+
+@pytest.mark.parametrize("name", [".cmserver.toml", ".git/HEAD", ".git/commondir", ".hg/hgrc"])
+@pytest.mark.parametrize("target", ["/dev/stdin", "/dev/zero", "pipe"])
+def test_what_is_no_file_is_not_read(agent: Agent, server: Recorder, name: str, target: str):
+    files = {"repo/.hg/": ""} if name.startswith(".hg") else repo()
+    build(agent.home, {path: text for path, text in files.items() if path != f"repo/{name}"})
+    place = agent.home / "repo" / name
+    if target == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(target)
+
+    assert agent.hook("Stop", {"number": 1}, cwd=agent.home / "repo") == {"answer": True}
+    assert server.numbers() == [1]
 
 
 def test_a_session_s_start_tells_what_the_branch_has_changed(agent: Agent, server: Recorder):
@@ -331,6 +362,32 @@ def test_a_session_s_start_tells_what_the_branch_has_changed(agent: Agent, serve
     assert told
     assert told.encode("latin-1").decode().split("\t") == ["committed.py", "ümlaut und leer.py"]
     assert "x-cmserver-changed-files" not in server.sent[0].headers
+
+
+def test_programs_that_a_repository_brings_along_are_not_run(agent: Agent, server: Recorder):
+    made, place = agent.home / "made", agent.home / "repo"
+    made.mkdir()
+    _git(made, "init", "-q")
+    (made / ".gitattributes").write_text("* filter=evil\n")
+    (made / "file").write_text("1")
+    _git(made, "add", ".")
+    _git(made, "commit", "-qm", "1")
+    for name, value in [
+        ("filter.evil.clean", f"touch '{agent.home}/evil'; cat"),
+        ("core.fsmonitor", f"touch '{agent.home}/evil'"),
+        ("core.trustctime", "false"),
+        ("core.checkStat", "minimal"),
+    ]:
+        _git(made, "config", name, value)
+    shutil.copytree(made, place)  # as an archive is unpacked: with the times that it says
+
+    told = None
+    while not told and len(server.sent) < 30:  # git does not get long, and the machine may be busy
+        agent.hook("SessionStart", cwd=place)
+        told = server.sent[-1].headers.get("x-cmserver-changed-files")
+
+    assert told == ".gitattributes\tfile"
+    assert not (agent.home / "evil").exists()
 
 
 def test_a_git_that_never_ends_is_not_waited_for(agent: Agent, server: Recorder):

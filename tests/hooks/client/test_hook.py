@@ -110,7 +110,7 @@ def test_a_wrong_key_is_told_and_the_payload_waits_for_the_right_one(agent: Agen
     assert agent.left.trouble is None
 
 
-@pytest.mark.parametrize("status", [400, 404, 413])
+@pytest.mark.parametrize("status", [400, 409, 413])
 def test_what_the_server_will_never_take_is_dropped_and_counted(agent: Agent, server: Recorder, status: int):
     server.reply = lambda _: Reply(status=status)
 
@@ -125,11 +125,27 @@ def test_what_the_server_will_never_take_is_dropped_and_counted(agent: Agent, se
     [
         GATEWAY,
         Reply(body=b"<html>", content_type="text/html"),
+        Reply(status=404, body=b'{"detail":"Not Found"}'),
         Reply(status=302, headers={"location": "/elsewhere"}),
         Reply(status=503),
         Reply(status=402),
+        Reply(body=b"hello\nworld"),
+        Reply(body=b"[]"),
+        Reply(body=b"{}\n{}"),
+        Reply(body=b'{"a":"' + b"x" * 2_000_000 + b'"}'),
     ],
-    ids=["404 of another server", "200 of another server", "302", "503", "402"],
+    ids=[
+        "404 of another server",
+        "404 in JSON",
+        "200 of another server",
+        "302",
+        "503",
+        "402",
+        "no JSON",
+        "a list",
+        "two objects",
+        "endless",
+    ],
 )
 def test_what_no_cmserver_has_refused_for_good_is_kept(agent: Agent, server: Recorder, reply: Reply):
     server.reply = lambda _: reply
@@ -212,6 +228,14 @@ def test_proxies_and_the_settings_of_curl_have_no_say(agent: Agent, server: Reco
     assert "x-mine" not in server.sent[0].headers
 
 
+def test_no_proxy_hears_of_a_server_on_this_machine(agent: Agent, server: Recorder):
+    agent.configure(URL="http://localhost")
+
+    agent.hook("PostToolUse", env={"http_proxy": server.url, "no_proxy": ""})
+
+    assert server.sent == []
+
+
 def test_a_payload_of_six_megabytes(agent: Agent, server: Recorder):
     payload = b'{"number":1,"text":"' + b"x" * 6_500_000 + b'"}'
 
@@ -275,7 +299,26 @@ def test_observations_are_recalled_by_number(agent: Agent, server: Recorder):
     assert (found.returncode, out, err) == (0, b'{"observation":{}}\n' * 2, b"")
     assert [sent.method + sent.path for sent in server.sent[:2]] == ["GET/v1/observations/12"] * 2
     assert (missing.returncode, no_out) == (1, b"")
-    assert why.startswith(b"cmserver: the server says 404")
+    assert why == b"cmserver: the server says 404.\n"
+
+
+def test_a_refusal_is_told_in_the_server_s_sentence(agent: Agent, server: Recorder):
+    server.reply = lambda _: Reply(
+        status=404, body=b'{"error":"NotFound","message":"There is no such observation.","requestId":"1"}'
+    )
+
+    process = agent.start("recall", "13")
+    out, why = process.communicate()
+
+    assert (process.returncode, out, why) == (1, b"", b"cmserver: There is no such observation.\n")
+
+
+@pytest.mark.parametrize("words", [[], ["search"], ["--help"]], ids=" ".join)
+def test_what_can_be_recalled_is_said_when_nothing_was_named(agent: Agent, words: list[str]):
+    process = agent.start("recall", *words)
+    _, why = process.communicate()
+
+    assert (process.returncode, why) == (1, b"cmserver: say what: recall NUMBER... or recall search WORDS...\n")
 
 
 def test_what_is_known_is_searched_by_words(agent: Agent, server: Recorder):

@@ -137,6 +137,35 @@ def test_one_that_the_server_fails_at_again_and_again_does_not_hold_the_others_f
     assert (agent.left.refused, agent.left.dropped) == (1, 0)
 
 
+def test_a_hook_that_was_killed_before_anything_came_leaves_nothing_to_send(agent: Agent, server: Recorder):
+    agent.use(1)
+    name = "1600000000000000-0099999-abcdef01"
+    for kind in ("head", "body"):
+        (agent.folder / "spool" / f"{name}.{kind}").touch()
+
+    agent.use(2)
+    agent.until_idle()
+
+    assert server.numbers() == [1, 2]
+    assert (agent.left.waiting, agent.left.refused, agent.left.dropped) == (0, 0, 0)
+
+
+def test_what_cannot_be_removed_is_not_sent_for_ever(agent: Agent, server: Recorder):
+    server.stop()
+    agent.use(1, 2)
+    (agent.bin / "rm").write_text("#!/bin/sh\nexit 1\n")
+    (agent.bin / "rm").chmod(0o755)
+    server.start()
+    agent.end_pause()
+
+    agent.use(3)
+    agent.until_idle()
+
+    numbers = [sent.payload["number"] for sent in server.sent]
+    assert numbers[:2] == [1, 2]
+    assert len(numbers) == len(set(numbers))
+
+
 def test_after_three_failures_nothing_is_asked_until_one_call_tries_again(agent: Agent, server: Recorder):
     server.reply = lambda _: Reply(status=503)
     for number in (1, 2, 3):

@@ -144,6 +144,12 @@ def test_an_agent_with_our_hooks_is_told_the_means_it_has():
     )
 
 
+def test_a_folder_with_spaces_is_quoted_for_the_shell():
+    told = composed(SMALL, reader="/Users/Al B/.config/cmserver/clients/codex/hook")
+
+    assert "`'/Users/Al B/.config/cmserver/clients/codex/hook' recall NUMBER`" in told.text
+
+
 def test_what_is_about_files_under_change_stands_together_below_their_names():
     rows = [*SMALL, row(15, "Measured the pool", ago=timedelta(hours=2), files=["src/pool.py", "src/client.py"])]
 

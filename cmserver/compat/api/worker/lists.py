@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec import field
@@ -38,9 +39,13 @@ from cmserver.compat.api.worker.search import prompts_served
 from cmserver.compat.platform import platform
 from cmserver.generation.operate import repository as queue
 from cmserver.observations import repository as observations
+from cmserver.observations.model import Observation
 from cmserver.observations.read import served
 from cmserver.ops.stream.feed import Feed
 from cmserver.sessions import repository as sessions
+
+R = TypeVar("R")
+_Shown = Callable[[Conn, Principal, Sequence[Observation]], Awaitable[list[R]]]
 
 
 class PageQuery(msgspec.Struct, kw_only=True):
@@ -51,6 +56,10 @@ class PageQuery(msgspec.Struct, kw_only=True):
     platform: Text | None = field(default=None, name="platform_source")
     limit: Many = 20
     offset: Offset = 0
+
+    @property
+    def most(self) -> int:
+        return min(self.limit, PAGE_MOST)
 
 
 class ObservationsPage(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -126,51 +135,44 @@ async def get_observations(request: Request) -> Response:
     """A page of observations for claude-mem's viewer."""
     who = await guest(request)
     asked = query(request, PageQuery)
-    where, limit = await reach(request, who, asked.project), min(asked.limit, PAGE_MOST)
-    rows: list[ObservationRow] = []
-    if where is not None:
-        async with db(request).tenant(who.team_id) as conn:
-            found = await observations.listed(
-                conn,
-                who.team_id,
-                project_id=where.project_id,
-                summaries=False,
-                platform=platform_asked(request, asked.platform_source, asked.platform),
-                limit=limit + 1,
-                offset=asked.offset,
-            )
-            await served(conn, who, where.project_id, "list", found[:limit])
-            rows = await observation_rows(conn, who, found)
-    return answer(ObservationsPage(items=rows[:limit], has_more=len(rows) > limit, offset=asked.offset, limit=limit))
+    rows = await _listed(request, who, asked, observation_rows, summaries=False)
+    return answer(
+        ObservationsPage(items=rows[: asked.most], has_more=len(rows) > asked.most, offset=asked.offset, limit=asked.most)
+    )
 
 
 async def get_summaries(request: Request) -> Response:
     """A page of summaries for claude-mem's viewer."""
     who = await guest(request)
     asked = query(request, PageQuery)
-    where, limit = await reach(request, who, asked.project), min(asked.limit, PAGE_MOST)
-    rows: list[SummaryRow] = []
-    if where is not None:
-        async with db(request).tenant(who.team_id) as conn:
-            found = await observations.listed(
-                conn,
-                who.team_id,
-                project_id=where.project_id,
-                summaries=True,
-                platform=platform_asked(request, asked.platform_source, asked.platform),
-                limit=limit + 1,
-                offset=asked.offset,
-            )
-            await served(conn, who, where.project_id, "list", found[:limit])
-            rows = await summary_rows(conn, who, found)
-    return answer(SummariesPage(items=rows[:limit], has_more=len(rows) > limit, offset=asked.offset, limit=limit))
+    rows = await _listed(request, who, asked, summary_rows, summaries=True)
+    return answer(SummariesPage(items=rows[: asked.most], has_more=len(rows) > asked.most, offset=asked.offset, limit=asked.most))
+
+
+async def _listed(request: Request, who: Principal, asked: PageQuery, shown: _Shown[R], *, summaries: bool) -> list[R]:
+    """The rows of a page, and one more where there is one."""
+    where = await reach(request, who, asked.project)
+    if where is None:
+        return []
+    async with db(request).tenant(who.team_id) as conn:
+        found = await observations.listed(
+            conn,
+            who.team_id,
+            project_id=where.project_id,
+            summaries=summaries,
+            platform=platform_asked(request, asked.platform_source, asked.platform),
+            limit=asked.most + 1,
+            offset=asked.offset,
+        )
+        await served(conn, who, where.project_id, "list", found[: asked.most])
+        return await shown(conn, who, found)
 
 
 async def get_prompts(request: Request) -> Response:
     """A page of what users have asked for, for claude-mem's viewer."""
     who = await guest(request)
     asked = query(request, PageQuery)
-    where, limit = await reach(request, who, asked.project), min(asked.limit, PAGE_MOST)
+    where = await reach(request, who, asked.project)
     rows: list[PromptRow] = []
     if where is not None:
         async with db(request).tenant(who.team_id) as conn:
@@ -180,12 +182,12 @@ async def get_prompts(request: Request) -> Response:
                 list(await projects_in(conn, who, where)),
                 platform=platform_asked(request, asked.platform_source, asked.platform),
                 max_chars=PROMPT_MOST_CHARS,
-                limit=limit + 1,
+                limit=asked.most + 1,
                 offset=asked.offset,
             )
-            await prompts_served(conn, who, where.project_id, found[:limit])
+            await prompts_served(conn, who, where.project_id, found[: asked.most])
             rows = await prompt_rows(conn, who, found)
-    return answer(PromptsPage(items=rows[:limit], has_more=len(rows) > limit, offset=asked.offset, limit=limit))
+    return answer(PromptsPage(items=rows[: asked.most], has_more=len(rows) > asked.most, offset=asked.offset, limit=asked.most))
 
 
 async def get_projects(request: Request) -> Response:

@@ -1,0 +1,66 @@
+"""What an agent is told on a prompt and on a file: as the settings say, and only who may read."""
+
+from __future__ import annotations
+
+import httpx
+import msgspec
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.base.settings import Settings
+from tests.conftest import Cast, mint
+from tests.make import Make
+from tests.rows import rows
+
+PROMPT = {"hook_event_name": "UserPromptSubmit", "prompt": "Why does src/pool.py wait for so long?"}
+FILE = {"hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": {"file_path": "/home/alice/src/orders/src/pool.py"}}
+
+
+@pytest.fixture
+def settings(settings: Settings, request: pytest.FixtureRequest) -> Settings:
+    """With what the test changes."""
+    return msgspec.structs.replace(settings, **getattr(request, "param", {}))
+
+
+@pytest.fixture(autouse=True)
+async def known(cast: Cast, make: Make) -> None:
+    """Something about the pool, among much else."""
+    for number in range(10):
+        await make.observation(project=cast.alice.project, title=f"Thing {number} of the checkout")
+    await make.observation(project=cast.alice.project, title="src/pool.py waits for a lock", files_modified=["src/pool.py"])
+
+
+async def told(client: httpx.AsyncClient, key: str, **body: object) -> str:
+    headers = {"X-Api-Key": key, "X-Cmserver-Project": "github.com/acme/orders"}
+    response = await client.post("/v1/hooks/claude-code", json={"session_id": "s1", **body}, headers=headers)
+    assert response.status_code == 200, response.text
+    return str(response.json().get("hookSpecificOutput", {}).get("additionalContext", ""))
+
+
+@pytest.mark.parametrize(
+    ("settings", "on_prompt", "on_file"),
+    [({}, True, False), ({"context_on_prompt": "off"}, False, False), ({"context_on_file": "on"}, True, True)],
+    indirect=["settings"],
+    ids=["usual", "nothing", "both"],
+)
+async def test_a_prompt_and_a_file_are_answered_as_the_settings_say(
+    client: httpx.AsyncClient, cast: Cast, on_prompt: bool, on_file: bool
+):
+    of_prompt = await told(client, cast.alice.key, **PROMPT)
+    of_file = await told(client, cast.alice.key, **{**FILE, "session_id": "s2"})
+
+    assert ("src/pool.py waits for a lock" in of_prompt) == on_prompt
+    assert ("src/pool.py waits for a lock" in of_file) == on_file
+
+
+@pytest.mark.parametrize("settings", [{"context_on_file": "on"}], indirect=True, ids=["both"])
+async def test_a_sub_agent_is_told_nothing(client: httpx.AsyncClient, cast: Cast):
+    assert await told(client, cast.alice.key, **FILE, agent_id="a1") == ""
+
+
+async def test_a_key_that_may_not_read_is_told_nothing_and_records_all_the_same(client: httpx.AsyncClient, cast: Cast, db: Db):
+    _, key = await mint(db, cast.alice.team_id, "hook", scopes=["events:write", "sessions:write"])
+
+    assert await told(client, key, **PROMPT) == ""
+    assert await told(client, key, hook_event_name="SessionStart", source="startup") == ""
+    assert len(await rows(db, "SELECT id FROM agent_events")) == 2
