@@ -16,7 +16,7 @@ from cmserver.cli.talk import Talk, talks
 from cmserver.hooks.client import project_of
 from cmserver.recall.model import Start
 
-_PARTS = ("recency", "type", "files", "folders", "session", "team")
+_PARTS = ("recency", "type", "files", "folders", "session", "team", "by hand")
 _WHY = {"budget": "no room", "limit": "enough of them", "shown": "shown before", "duplicate": "said already"}
 _LINE = re.compile(r"(#\d+) (\d\d:\d\d) (\S+) (.*) (~\d+)")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d(, today)?")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC
 
 from cmserver.observations.model import Observation, estimate_tokens
-from cmserver.observations.wire import kind_shown
+from cmserver.observations.wire import type_shown
 
 FIRST_LINE, LAST_LINE = "<cmserver-context>", "</cmserver-context>"
 """Around all that an agent is told. What comes in between these is never stored again."""
@@ -51,7 +51,7 @@ def summed_up(one: Observation) -> str:
     title = one_line(one.title or one.narrative or one.content, _TITLE_CHARS)
     tokens = estimate_tokens(one.content) if one.read_tokens is None else one.read_tokens
     shared = " (of the whole team)" if one.scope == "team" else ""
-    return f"#{one.number} {one.created_at.astimezone(UTC):%Y-%m-%d} {kind_shown(one.kind, one.type)} {title}{shared} ~{tokens}"
+    return f"#{one.number} {one.created_at.astimezone(UTC):%Y-%m-%d} {type_shown(one.kind, one.type)} {title}{shared} ~{tokens}"
 
 
 def whole(one: Observation) -> str:

@@ -83,6 +83,11 @@ def kind_shown(kind: str, type_: str) -> str:
     return type_ if kind == "observation" else kind
 
 
+def type_shown(kind: str, type_: str) -> str:
+    """What a line calls it: `summary`, or its type, whether a model or a person has said it."""
+    return kind if kind == "summary" else type_
+
+
 def source_out(source: ObservationSource | EventLink) -> SourceOut:
     """The link as it is shown."""
     return SourceOut(

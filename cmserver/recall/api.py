@@ -89,7 +89,7 @@ class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One line of the index. `type` is `summary` or `manual` where the line says so."""
+    """One line of the index. `type` is `summary` for a summary."""
 
     number: int
     type: str

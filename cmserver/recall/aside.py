@@ -40,7 +40,10 @@ async def tell(
     told, left_out = new[:most], [one.number for one in new[most:]]
     if not told:
         return None
-    text = wrapped([f"{head}\n", *(f"{summed_up(one)}\n" for one in told), how_to_fetch(occasion.reader)])
+    # The index has said how to read more; said again at each prompt it would cost more than the lines.
+    has_index = occasion.session_id is not None and await receipts.last_at(conn, team_id, occasion.session_id) is not None
+    means = [] if has_index else [how_to_fetch(occasion.reader)]
+    text = wrapped([f"{head}\n", *(f"{summed_up(one)}\n" for one in told), *means])
     await served(conn, principal, project.id, occasion.reason, told)
     receipt = NewReceipt(
         reason=occasion.reason,

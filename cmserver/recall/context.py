@@ -12,7 +12,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.read import served
-from cmserver.observations.wire import kind_shown
+from cmserver.observations.wire import type_shown
 from cmserver.recall.index import repository
 from cmserver.recall.index.compose import Composed, Material, compose
 from cmserver.recall.index.layout import Occasional, empty_text, title_shown
@@ -156,7 +156,7 @@ def _entry(judged: Judged, left_out: LeftOut | None = None) -> Entry:
     row = judged.row
     return Entry(
         number=row.number,
-        type=kind_shown(row.kind, row.type),
+        type=type_shown(row.kind, row.type),
         title=title_shown(row),
         created_at=row.created_at,
         read_tokens=row.read_tokens,

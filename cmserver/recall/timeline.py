@@ -51,7 +51,7 @@ async def around(
 ) -> Timeline:
     """What was recorded around an observation that the key may see."""
     if project_id is None:
-        project_id = anchor.project_id if principal.sees(anchor.project_id) else principal.project_id
+        project_id = principal.project_id or anchor.project_id
     return await _around(conn, principal, project_id, anchor.created_at, anchor.id, anchor, before, after)
 
 

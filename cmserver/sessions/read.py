@@ -51,9 +51,11 @@ async def page(
 
 
 async def one(conn: Conn, principal: Principal, named: str) -> Session:
-    """The session of that id; NotFound also when it belongs to a project that the key may not see."""
+    """The session of that id, or the newest that its agent calls so; NotFound also when the key may not see its project."""
     session_id = named_id(named)
     session = await repository.by_id(conn, principal.team_id, session_id) if session_id else None
+    if session is None:
+        session = await repository.said(conn, principal.team_id, named, only=principal.project_id)
     if session is None or not principal.sees(session.project_id):
         raise NotFound(NO_SUCH)
     return session

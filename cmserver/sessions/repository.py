@@ -274,6 +274,19 @@ PROMPTS_FOUND = Query(
 )
 
 # In whichever project; of several, where something happened last.
+# By the agent's word for it, in whatever project; the index has the agent's word behind the team.
+SAID = Query(
+    Session,
+    """
+    SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
+           generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+      FROM server_sessions
+     WHERE team_id = %(team_id)s AND content_session_id = %(named)s
+       AND (%(only)s::uuid IS NULL OR project_id = %(only)s::uuid)
+     ORDER BY started_at DESC, id DESC LIMIT 1
+    """,
+)
+
 CONVERSATION = Query(
     Conversation,
     """
@@ -310,6 +323,11 @@ async def insert(conn: Conn, session_id: UUID, team_id: UUID, project_id: UUID, 
 
 async def by_id(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
     return await BY_ID.first(conn, id=session_id, team_id=team_id)
+
+
+async def said(conn: Conn, team_id: UUID, named: str, *, only: UUID | None) -> Session | None:
+    """The newest that its agent calls so; `only` in that project, if one is given."""
+    return await SAID.first(conn, team_id=team_id, named=named, only=only)
 
 
 async def by_external_id(conn: Conn, team_id: UUID, project_id: UUID, named: str, platform_source: str | None) -> Session | None:

@@ -34,7 +34,7 @@ async def test_one_is_read_whole_as_text(client: httpx.AsyncClient, cast: Cast):
     lines = response.text.splitlines()
     assert lines[0] == "<cmserver-context>"
     assert lines[1].startswith("#1 ")
-    assert lines[1].partition(" manual ")[2].startswith("Login gives up after 3 tries ~")
+    assert lines[1].partition(" bugfix ")[2].startswith("Login gives up after 3 tries ~")
     assert lines[2:-2] == [
         "It went on for ever",
         "The loop had no end.",

@@ -191,3 +191,20 @@ async def test_a_prompt_in_the_metadata_of_a_start_is_one_of_the_session_s_promp
         (1, "add a retry"),
         (2, "and now [redacted:private] a test"),
     ]
+
+
+async def test_a_session_is_found_by_its_agent_s_word_for_it_and_by_nobody_else(client: httpx.AsyncClient, cast: Cast, db: Db):
+    mine = await start(client, cast.alice, "s1")
+    await start(client, cast.charlie, "s1")
+    other = await start(client, cast.alice, "s2", projectId="github.com/acme/other")
+    _, bound = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=cast.alice.project.id)
+
+    by_word = await client.get("/v1/sessions/s1", headers=cast.alice.headers)
+    receipts = await client.get("/v1/sessions/s1/context", headers=cast.alice.headers)
+    strangers = await client.get("/v1/sessions/s2", headers=cast.charlie.headers)
+    of_another_project = await client.get("/v1/sessions/s2", headers={"X-Api-Key": bound})
+
+    assert by_word.json()["session"]["id"] == mine["id"]
+    assert receipts.json()["receipts"] == []
+    assert [one.status_code for one in (strangers, of_another_project)] == [404, 404]
+    assert other["externalSessionId"] == "s2"

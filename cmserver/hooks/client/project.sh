@@ -347,8 +347,12 @@ changed_files() {
     changed=''
     [ -n "$top" ] && command -v git >/dev/null || return 0
     base=HEAD
-    for text in origin/HEAD origin/main origin/master; do
-        [ -e "$common/refs/remotes/$text" ] && base="--merge-base $text" && break
+    for text in remotes/origin/HEAD remotes/origin/main remotes/origin/master heads/main heads/master; do
+        # a ref that is no file may be packed
+        if [ -e "$common/refs/$text" ] || git -C "$top" rev-parse -q --verify "refs/$text" >/dev/null </dev/null; then
+            base="--merge-base refs/$text"
+            break
+        fi
     done
     list=state/changed-$$
     # shellcheck disable=SC2086  # two words

@@ -14,7 +14,7 @@ from shlex import quote
 import msgspec
 
 from cmserver.observations.plain import SUMMARY_LABELS, one_line, wrapped
-from cmserver.observations.wire import kind_shown
+from cmserver.observations.wire import type_shown
 from cmserver.recall.index.model import Details, Judged, Line, Row, SummaryText
 from cmserver.recall.model import Reason
 
@@ -53,7 +53,7 @@ def line(judged: Judged) -> str:
     row = judged.row
     shared = " (of the whole team)" if row.scope == "team" else ""
     at = f"{row.created_at.astimezone(UTC):%H:%M}"
-    return f"#{row.number} {at} {kind_shown(row.kind, row.type)} {title_shown(row)}{shared} ~{row.read_tokens}"
+    return f"#{row.number} {at} {type_shown(row.kind, row.type)} {title_shown(row)}{shared} ~{row.read_tokens}"
 
 
 def full_line(judged: Judged, details: Details | None) -> str:

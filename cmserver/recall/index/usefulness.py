@@ -12,10 +12,10 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.observations.wire import type_shown
 from cmserver.recall.index.model import Judged, Row
 
 _BY_TYPE: Mapping[str, float] = {
-    "manual": 0.8,
     "decision": 0.5,
     "security_alert": 0.5,
     "bugfix": 0.4,
@@ -38,6 +38,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     folders: float = 0.3
     session: float = 0.3
     team: float = 0.2
+    by_hand: float = 0.3
     type: Mapping[str, float] = msgspec.field(default_factory=lambda: _BY_TYPE)
 
 
@@ -79,7 +80,8 @@ def judge(row: Row, situation: Situation, weights: Weights = WEIGHTS) -> Judged:
     file = situation.file(row)
     told = {
         "recency": weights.recency * 0.5 ** (situation.younger(row) / weights.half),
-        "type": weights.type.get(row.type if row.kind == "observation" else row.kind, 0.0),
+        "type": weights.type.get(type_shown(row.kind, row.type), 0.0),
+        "by hand": weights.by_hand if row.kind == "manual" else 0.0,
         "files": weights.files if file else 0.0,
         "folders": weights.folders if file is None and situation.is_near(row) else 0.0,
         "session": weights.session if situation.continued and row.server_session_id == situation.continued else 0.0,

@@ -121,7 +121,7 @@ def test_the_index_of_a_small_project_reads_like_a_chronicle():
         "\n"
         "2026-03-05, today\n"
         "#12 14:05 change Added retry to the orders client ~45\n"
-        "#14 16:15 manual Never deploy on Fridays (of the whole team) ~6\n"
+        "#14 16:15 change Never deploy on Fridays (of the whole team) ~6\n"
         "\n"
         "Newest summary, #13 of 2026-03-05 15:20\n"
         "Request: Make the orders client survive a restart of its upstream\n"
@@ -158,7 +158,7 @@ def test_what_is_about_files_under_change_stands_together_below_their_names():
     assert (
         "2026-03-05, today\n"
         "#13 15:20 summary Session ~60\n"
-        "#14 16:15 manual Never deploy on Fridays (of the whole team) ~6\n"
+        "#14 16:15 change Never deploy on Fridays (of the whole team) ~6\n"
         "In src/client.py, changed on this branch:\n"
         "#12 14:05 change Added retry to the orders client ~45\n"
         "#15 14:20 change Measured the pool ~45\n"

@@ -87,4 +87,5 @@ def test_the_sum_is_that_of_the_parts():
 
 
 def test_what_a_person_wrote_down_counts_by_that_and_not_by_its_type():
-    assert judge(row(kind="manual", type_="change"), situation()).parts["type"] == WEIGHTS.type["manual"]
+    by_hand = judge(row(kind="manual", type_="change"), situation()).parts
+    assert (by_hand["type"], by_hand["by hand"]) == (WEIGHTS.type["change"], WEIGHTS.by_hand)

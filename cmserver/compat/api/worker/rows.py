@@ -23,7 +23,7 @@ from cmserver.base.ids import epoch_ms, from_epoch_ms
 from cmserver.base.sql import Conn
 from cmserver.compat.platform import platform
 from cmserver.observations.model import Observation
-from cmserver.observations.wire import kind_shown
+from cmserver.observations.wire import type_shown
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import ListedPrompt, SessionBrief
 
@@ -209,7 +209,7 @@ def _observation_row(one: Observation, named: Named) -> ObservationRow:
         session_id=session,
         project=named.project(one.project_id),
         platform_source=named.platform(one.server_session_id),
-        type=kind_shown(one.kind, one.type) if one.kind == "summary" else one.type,
+        type=type_shown(one.kind, one.type),
         title=one.title,
         subtitle=one.subtitle,
         facts=_json(one.facts or []),

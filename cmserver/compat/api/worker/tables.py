@@ -10,7 +10,7 @@ import msgspec
 from cmserver.compat.api.worker.rows import Named
 from cmserver.observations.model import Observation, estimate_tokens
 from cmserver.observations.plain import one_line, wrapped
-from cmserver.observations.wire import kind_shown
+from cmserver.observations.wire import type_shown
 from cmserver.sessions.model import ListedPrompt
 
 _TITLE_CHARS = 160
@@ -56,7 +56,7 @@ def _observed(one: Observation) -> list[str]:
     sign = f"#S{one.number}" if one.kind == "summary" else f"#{one.number}"
     tokens = estimate_tokens(one.content) if one.read_tokens is None else one.read_tokens
     title = one.title or one.narrative or one.content
-    return [sign, _time(one.created_at), kind_shown(one.kind, one.type), cell(title), f"{tokens:,}"]
+    return [sign, _time(one.created_at), type_shown(one.kind, one.type), cell(title), f"{tokens:,}"]
 
 
 def _asked(one: ListedPrompt) -> list[str]:
