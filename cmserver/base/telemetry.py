@@ -13,6 +13,7 @@ EVENTS: dict[str, str] = {
     "budget.warned": "80 % of a budget are spent. Said once a day or month, and again of a new cap.",
     "calls.lost": "Provider calls of dead workers: nobody heard their end. What they are thought to have cost counts.",
     "credentials.not_written": "The data folder does not take the credentials file; commands on this machine need the key given.",
+    "hook.told_nothing": "A hook's event is stored, but what its agent should be told could not be read; it is told nothing.",
     "jobs.failed": "Jobs have failed for good; `cmserver jobs failed` lists them with the reason.",
     "key.created": "An API key was made.",
     "lanes.recovered": "Lanes of a worker that fell silent were given back to be claimed by others.",

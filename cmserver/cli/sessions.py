@@ -37,6 +37,24 @@ class Sessions(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
+class Receipt(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What a session was told once."""
+
+    reason: str
+    numbers: list[int]
+    left_out_count: int
+    tokens: int
+    budget_tokens: int
+    created_at_epoch: int
+
+
+class Receipts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An answer with receipts."""
+
+    receipts: list[Receipt]
+    next_cursor: str | None
+
+
 @click.group()
 def sessions() -> None:
     """Sessions of coding agents."""
@@ -84,10 +102,39 @@ async def show(talk: Talk, session_id: str) -> None:
 
 @sessions.command()
 @click.argument("session_id")
+@limit_option
+@talks
+async def context(talk: Talk, session_id: str, limit: int) -> None:
+    """What a session has been told of the memory, newest first; with --json also how useful each line was judged, and by what."""
+    answer = await talk.api.pages(f"{_path(session_id)}/context", "receipts", {"explain": True}, limit=limit)
+    talk.tell(answer, Receipts, _receipts)
+
+
+@sessions.command()
+@click.argument("session_id")
 @talks
 async def end(talk: Talk, session_id: str) -> None:
     """End a session: a summary is made of it. Ending it again changes nothing."""
     talk.tell(await talk.api.post(f"{_path(session_id)}/end", {}), OneSession, _lines)
+
+
+def _receipts(found: Receipts) -> str:
+    more(found.next_cursor)
+    return table(
+        ("at", "because of", "tokens", "left out", "observations"),
+        [
+            (
+                moment(one.created_at_epoch),
+                one.reason,
+                f"{one.tokens} of {one.budget_tokens}" if one.budget_tokens else one.tokens,
+                one.left_out_count,
+                " ".join(f"#{number}" for number in one.numbers),
+            )
+            for one in found.receipts
+        ],
+        nothing="The session has not been told anything.",
+        wide=("observations",),
+    )
 
 
 def _lines(one: OneSession) -> str:

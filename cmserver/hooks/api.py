@@ -6,8 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import cast
 from uuid import UUID
 
+import msgspec
+import psycopg
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
+from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import audit
 from cmserver.access.change_project import follow
@@ -34,6 +38,8 @@ from cmserver.recall.prompted import prompt_context
 from cmserver.sessions import repository
 from cmserver.sessions.model import NewSession
 
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
 ADAPTERS: dict[str, Adapter] = {one.platform: one for one in (claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER)}
 
 _LONGEST_DELAY = timedelta(days=30)
@@ -43,14 +49,15 @@ _PROMPT_CHARS = 20_000
 
 async def post_hook(request: Request) -> Response:
     """Take a hook's payload as the agent sends it; the answer is the agent's hook output, with context where it belongs."""
+    adapter = ADAPTERS.get(request.path_params["client"])
     try:
         who = await caller(request, Principal)
     except (Unauthenticated, Forbidden) as error:
         # Hooks that call curl do not see the status: the body makes a wrong key visible to the user.
         status, name = STATUS[type(error)]
-        told = {"error": name, "message": str(error), "systemMessage": f"cmserver: {error}", "requestId": audit.request_id()}
-        return answer(told, status)
-    adapter = ADAPTERS.get(request.path_params["client"])
+        told = {"error": name, "message": str(error), "requestId": audit.request_id()}
+        seen = adapter.output(None, Told(message=f"cmserver: {error}")) if adapter else None
+        return answer({**told, **msgspec.to_builtins(seen)} if seen else told, status)
     if adapter is None:
         raise NotFound(f"There are no hooks for this agent here; there are for: {', '.join(sorted(ADAPTERS))}.")
     raw = await body(request)
@@ -63,7 +70,12 @@ async def post_hook(request: Request) -> Response:
         await _checkpoint(request, who, session_id)
     if call.moment == "end" and session_id is not None:
         await _end(request, who, session_id)
-    told = Told() if _header(request, "late") else Told(context=await _context(request, who, adapter, project, call, session_id))
+    told = Told()
+    if not _header(request, "late"):
+        try:
+            told = Told(context=await _context(request, who, adapter, project, call, session_id))
+        except psycopg.Error:  # its session may just have been erased; what it has sent is stored, and must not be sent again
+            log.warning("hook.told_nothing", agent=adapter.platform, exc_info=True)
     return answer(adapter.output(call, told))
 
 

@@ -27,13 +27,16 @@ _FILES = 20
 # Coding agents put what a hook says into elements of their own.
 _TAG = re.compile(r"<(?=\s*/?\s*(?:cmserver-context|system-reminder))", re.IGNORECASE)
 
+# Selectors of variants print nothing, and can carry a text that only a model sees.
+_UNSEEN = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+
 
 def one_line(text: str, most: int) -> str:
     """In at most so many characters, and without line breaks, control characters and the tags around what agents are told.
 
     A title must not look like a line.
     """
-    text = text[: most * 4]
+    text = _UNSEEN.sub("", text[: most * 4])
     if not text.isprintable():
         text = "".join(each if each.isprintable() else " " for each in text)
     line = " ".join(text.split())
@@ -77,5 +80,5 @@ def _said(one: Observation) -> Iterator[str]:
 
 
 def _block(text: str) -> str:
-    """A text that may have lines."""
-    return "\n".join(one_line(line, len(line)) for line in text.splitlines() if line.strip())
+    """A text that may have lines: those after the first are indented, as none of ours is."""
+    return "\n  ".join(one_line(line, len(line)) for line in text.splitlines() if line.strip())

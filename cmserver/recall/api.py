@@ -21,6 +21,7 @@ from cmserver.base.ids import epoch_ms
 from cmserver.base.paging import Limit
 from cmserver.base.text import Key, Text
 from cmserver.observations.plain import summed_up, wrapped
+from cmserver.observations.read import served
 from cmserver.observations.wire import ObservationOut, observation_out
 from cmserver.recall.context import context
 from cmserver.recall.model import MOST_CHANGED_FILES, Entry, Hit, Index, Occasion, Shape, Start, Why
@@ -190,9 +191,11 @@ async def get_context(request: Request) -> Response:
             session_id=session.id if session else None,
             platform=session.platform_source if session else None,
             changed_files=[path for path in (asked.changed_files or "").split(",") if path][:MOST_CHANGED_FILES],
-            is_look=asked.explain,
+            is_look=asked.explain or session is None,
         )
         told = await context(conn, who, project, occasion, shape)
+        if asked.explain and told.index:  # whoever has it explained sees the titles of what is left out, too
+            await served(conn, who, project.id, "context", told.index.left_out)
     if asked.format == "text" or (asked.format is None and wants_text(request)):
         return PlainTextResponse(told.text)
     index = told.index or Index()

@@ -29,7 +29,7 @@ _LEFT_OUT = 100
 async def context(conn: Conn, principal: Principal, project: Project, occasion: Occasion, shape: Shape) -> Context:
     """The index for that occasion. Its text is empty when there is nothing that the session should hear.
 
-    A receipt is written when it is told to a session.
+    A receipt is written, unless somebody only looks.
     """
     about = Occasional(project_name=project.name, reason=occasion.reason, reader=occasion.reader, now=datetime.now(UTC))
     material = await _gather(conn, principal.team_id, project.id, occasion, shape)
@@ -37,8 +37,7 @@ async def context(conn: Conn, principal: Principal, project: Project, occasion: 
         return await _nothing_yet(conn, principal, project, occasion, shape)
     composed = compose(about, shape, material)
     index = _index(composed, shape)
-    shown = [*index.entries, *(index.left_out if occasion.is_look else [])]  # who looks sees titles of what is left out, too
-    await served(conn, principal, project.id, "context", shown)
+    await served(conn, principal, project.id, "context", index.entries)
     told = Context(text=composed.text, tokens=estimate_tokens(composed.text), index=index)
     if told.text:
         await _note(conn, principal, project, occasion, told)
@@ -106,8 +105,7 @@ def _news(rows: Sequence[Row], newest: Sequence[Row], project_id: UUID, occasion
 
 async def _nothing_yet(conn: Conn, principal: Principal, project: Project, occasion: Occasion, shape: Shape) -> Context:
     """Two helpful lines, once for a project's sessions; whoever asks is told each time."""
-    is_session = occasion.session_id is not None and not occasion.is_look
-    is_told = is_session and await receipts.has_any(conn, principal.team_id, project.id)
+    is_told = not occasion.is_look and await receipts.has_any(conn, principal.team_id, project.id)
     text = "" if is_told or occasion.reason == "resume" else empty_text(project.name)
     told = Context(text=text, tokens=estimate_tokens(text), index=Index(budget_tokens=shape.tokens))
     if text:
@@ -116,8 +114,8 @@ async def _nothing_yet(conn: Conn, principal: Principal, project: Project, occas
 
 
 async def _note(conn: Conn, principal: Principal, project: Project, occasion: Occasion, told: Context) -> None:
-    """The receipt of a text that a session is told."""
-    if occasion.session_id is None or occasion.is_look or told.index is None:
+    """The receipt of a text that an agent is told."""
+    if occasion.is_look or told.index is None:
         return
     index = told.index
     chronicle = index.entries[::-1]

@@ -9,12 +9,13 @@ import pytest
 from cmserver.cli.sessions import OneSession
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
+from tests.make import Make
 
 
 @pytest.fixture
 async def session(client: httpx.AsyncClient, cast: Cast) -> str:
     """A session of Alice's that has not ended."""
-    body = {"projectId": "github.com/acme/orders", "externalSessionId": "s-1", "platformSource": "claude"}
+    body = {"projectId": "github.com/acme/orders", "contentSessionId": "s-1", "platformSource": "claude"}
     answer = await client.post("/v1/sessions/start", headers=cast.alice.headers, json=body)
     assert answer.status_code == 201, answer.text
     return msgspec.json.decode(answer.content, type=OneSession).session.id
@@ -41,8 +42,20 @@ async def test_a_session_is_ended_and_no_longer_active(cms: Cms, cast: Cast, ses
     assert "agent's id         s-1\n" in shown.out
 
 
+async def test_what_a_session_was_told_is_listed(cms: Cms, cast: Cast, client: httpx.AsyncClient, make: Make, session: str):
+    nothing = await cms("sessions", "context", session, key=cast.alice.key)
+    await make.observation(project=cast.alice.project, title="The pool waits", type="decision")
+    await client.get("/v1/context", params={"session": session, "source": "startup"}, headers=cast.alice.headers)
+
+    said = await cms("sessions", "context", "s-1", key=cast.alice.key)
+
+    assert nothing.out == "The session has not been told anything.\n"
+    assert said.column("because of") == ["startup"]
+    assert said.column("observations") == ["#1"]
+
+
 async def test_a_session_of_strangers_does_not_exist(cms: Cms, cast: Cast, session: str):
-    for verb in ("show", "end"):
+    for verb in ("show", "end", "context"):
         real = await cms("sessions", verb, session, key=cast.charlie.key)
         invented = await cms("sessions", verb, str(cast.alice.team_id), key=cast.charlie.key)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import httpx
+import psycopg
 import pytest
 
 from cmserver.base.db import Db
@@ -168,3 +169,19 @@ async def test_context_that_was_given_does_not_come_in_again(client: httpx.Async
         assert await cursor.fetchone() == (3, False)
         cursor = await conn.execute("SELECT count(*) FROM session_prompts WHERE text ~ 'limit'")
         assert await cursor.fetchone() == (0,)
+
+
+async def test_what_is_stored_is_not_sent_again_because_nothing_could_be_told(
+    client: httpx.AsyncClient, cast: Cast, db: Db, monkeypatch: pytest.MonkeyPatch
+):
+    async def failing(*_: object) -> None:
+        raise psycopg.errors.ForeignKeyViolation
+
+    monkeypatch.setattr("cmserver.hooks.api.context", failing)
+
+    response = await client.post(HOOK, json=payload("SessionStart", source="startup"), headers=cast.alice.headers)
+
+    assert (response.status_code, response.json()) == (200, {})
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT event_type FROM agent_events")
+        assert await cursor.fetchall() == [("session_start",)]

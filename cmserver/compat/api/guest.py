@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from cmserver.access.guests import Guests
 from cmserver.access.model import Principal
+from cmserver.base.errors import Unauthenticated
 from cmserver.base.http.wire import caller
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -71,7 +72,14 @@ async def guest(request: Request) -> Principal:
         if why_not is None:
             return await guests.admit(cast("str | None", request.scope["needs"]) or "")
         log.info("access.denied", reason=why_not)
-    return await caller(request, Principal)
+    try:
+        return await caller(request, Principal)
+    except Unauthenticated as error:
+        if _OWN_NAMES.intersection(request.headers):
+            raise
+        raise Unauthenticated(
+            f"{error} Callers on the server's own machine need none where CMSERVER_TRUST_LOOPBACK names a team."
+        ) from error
 
 
 def _why_no_guest(request: Request) -> str | None:

@@ -16,7 +16,8 @@
 #   .mark   when the payload is complete: empty while its hook sends it, not empty once it waits for the next call
 # In `state` are `breaker` (failures in a row, end and length of the pause, what is wrong), `waiting` (something is in the spool),
 # `bytes` (of what waits, or more), `dropped`, `refused`, `stuck` (a payload that the server fails at, and how often),
-# `told-SESSION` (its user has seen the line), `remote-SUM` (a folder and its remote) and `lock` (who drains).
+# `told-SESSION` (its user has seen the line), `remote-SUM` (a folder and its remote), `place` (those of the last call) and `lock`
+# (who drains).
 # Any POSIX shell runs it. Programs are started only where a built-in cannot do it, since each costs a millisecond.
 
 set -u
@@ -407,8 +408,14 @@ hook() {
     if [ "$event" = SessionStart ]; then
         seconds=2.8
         [ "$now" -ge "$until" ] || seconds=0.9 # it is tried nevertheless: somebody waits for its answer, and it costs little
+    fi
+    # The first call after a remote has changed says so, whatever it is: what comes next is stored under the new name.
+    known='' text=''
+    [ ! -r state/place ] || { IFS= read -r known && IFS= read -r text; } <state/place
+    if [ "$event" = SessionStart ] || [ "$known" != "$root" ] || [ "$text" != "$remote" ]; then
         remote_before
         header X-Cmserver-Git-Remote-Before "$before"
+        printf '%s\n%s\n' "$root" "$remote" >state/place
     fi
 
     if ! store; then

@@ -320,7 +320,7 @@ header() {
     head=$head$1': '$value$nl
 }
 
-# The remote that this folder had when a session began here last, as `before`, if it was another. A repository that was put in the
+# The remote that this folder had when it was last seen, as `before`, if it was another. A repository that was put in the
 # place of another one since then was never called that: the file that tells is one that is written once, when it is made.
 remote_before() {
     before=''

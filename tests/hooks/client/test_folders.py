@@ -299,7 +299,7 @@ def test_folders_and_remotes_can_be_excluded(agent: Agent, server: Recorder, pat
     assert agent.left.waiting == 0
 
 
-def test_a_remote_that_was_another_is_told_once_at_a_session_s_start(agent: Agent, server: Recorder):
+def test_a_remote_that_was_another_is_told_once_by_the_next_call(agent: Agent, server: Recorder):
     place = agent.home / "repo"
     build(agent.home, {"repo/.git/description": ""})
     os.utime(place / ".git" / "description", (1, 1))
@@ -307,7 +307,7 @@ def test_a_remote_that_was_another_is_told_once_at_a_session_s_start(agent: Agen
         build(agent.home, repo(url=url))
         agent.hook(event, cwd=place)
 
-    assert [sent.headers.get("x-cmserver-git-remote-before") for sent in server.sent] == [None, None, "x:old", None]
+    assert [sent.headers.get("x-cmserver-git-remote-before") for sent in server.sent] == [None, "x:old", None, None]
 
 
 def test_another_repository_in_the_same_place_was_never_called_like_the_one_before(agent: Agent, server: Recorder):

@@ -66,7 +66,8 @@ async def get_inject(request: Request) -> Response:
     asked_for = [await talk.project_named(request, who, name) for name in named]
     found = list({project.id: project for project in asked_for if project is not None}.values())
     shape = cast("Shape", request.app.state.context_shape)
-    occasion = Occasion(reason="startup", platform=platform(asked.platform_camel))
+    # The hook asks once for its agent, and once more, with colours, for its user.
+    occasion = Occasion(reason="startup", platform=platform(asked.platform_camel), is_look=asked.colors is not None)
     if len(found) > 1:
         shape = msgspec.structs.replace(shape, tokens=max(_LEAST_TOKENS, shape.tokens // len(found)))
     texts: list[str] = []
