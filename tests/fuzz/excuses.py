@@ -12,6 +12,7 @@ from schemathesis.core.transport import Response
 
 REJECTED = "RejectedPositiveData"
 ACCEPTED = "AcceptedNegativeData"
+OTHER_METHOD = "UnsupportedMethodResponse"
 
 VALIDATOR = re.compile(
     r"^(Expected `|Missing field|Unknown field|Invalid |Object |A character that cannot be stored|The body is not JSON)",
@@ -24,6 +25,10 @@ FRACTION = re.compile(r"^Expected `int.*got `float`")
 """15.0 is an integer to JSON Schema only."""
 
 
+LIKE_A_PROJECT = re.compile(r"/v1/projects/.+/(?:jobs|memory)$")
+"""A project's name may have slashes, and so end like that: what these paths do not take is asked of the project of that name."""
+
+
 @schemathesis.hook  # pyright: ignore[reportUnknownMemberType]
 def filter_failure(context: object, failure: Failure, case: object, response: Response) -> bool:
     """Whether it is a failure."""
@@ -31,6 +36,8 @@ def filter_failure(context: object, failure: Failure, case: object, response: Re
     kind = type(failure).__name__
     if kind == ACCEPTED and null_in_query(response.request.url or ""):
         return False  # `null` in a query is read as not said: what a client's template makes of a missing value
+    if kind == OTHER_METHOD and LIKE_A_PROJECT.match(urlsplit(response.request.url or "").path):
+        return response.status_code >= 500
     if kind == REJECTED and response.status_code == 400:
         message = said(response)
         return bool(VALIDATOR.search(message)) and not FRACTION.search(message)

@@ -346,19 +346,22 @@ remote_before() {
 changed_files() {
     changed=''
     [ -n "$top" ] && command -v git >/dev/null || return 0
-    base=HEAD
-    for text in remotes/origin/HEAD remotes/origin/main remotes/origin/master heads/main heads/master; do
-        # a ref that is no file may be packed
-        if [ -e "$common/refs/$text" ] || git -C "$top" rev-parse -q --verify "refs/$text" >/dev/null </dev/null; then
-            base="--merge-base refs/$text"
-            break
-        fi
-    done
     list=state/changed-$$
-    # shellcheck disable=SC2086  # two words
-    GIT_ALLOW_PROTOCOL=none git --no-optional-locks -c core.fsmonitor=false -c core.quotepath=off -c core.trustctime=true \
-        -c core.checkStat=default -C "$top" \
-        diff-index --no-ext-diff --ignore-submodules --name-only $base -- </dev/null >"$list" &
+    (
+        base=HEAD
+        for text in remotes/origin/HEAD remotes/origin/main remotes/origin/master heads/main heads/master; do
+            # a ref that is no file may be packed
+            if [ -e "$common/refs/$text" ] || git -C "$top" rev-parse -q --verify "refs/$text" >/dev/null; then
+                base="--merge-base refs/$text"
+                break
+            fi
+        done
+        export GIT_ALLOW_PROTOCOL=none
+        # shellcheck disable=SC2086  # two words
+        exec git --no-optional-locks -c core.fsmonitor=false -c core.quotepath=off -c core.trustctime=true \
+            -c core.checkStat=default -C "$top" \
+            diff-index --no-ext-diff --ignore-submodules --name-only $base --
+    ) </dev/null >"$list" &
     asked=$!
     (sleep 0.3 && kill "$asked") </dev/null >/dev/null &
     watch=$!

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -338,7 +340,8 @@ def test_what_is_no_file_is_not_read(agent: Agent, server: Recorder, name: str, 
     assert server.numbers() == [1]
 
 
-def test_a_session_s_start_tells_what_the_branch_has_changed(agent: Agent, server: Recorder):
+@pytest.mark.parametrize("packed", [False, True], ids=["loose", "packed"])
+def test_a_session_s_start_tells_what_the_branch_has_changed(agent: Agent, server: Recorder, packed: bool):
     place = agent.home / "repo"
     place.mkdir()
     names = ["committed.py", "ümlaut und leer.py", "same.py", 'quote".py']
@@ -348,6 +351,8 @@ def test_a_session_s_start_tells_what_the_branch_has_changed(agent: Agent, serve
     _git(place, "add", ".")
     _git(place, "commit", "-qm", "1")
     _git(place, "update-ref", "refs/remotes/origin/main", "HEAD")
+    if packed:
+        _git(place, "pack-refs", "--all")
     (place / "committed.py").write_text("2")
     _git(place, "commit", "-qam", "2")
     for name in names[1:2] + names[3:]:
@@ -392,10 +397,14 @@ def test_programs_that_a_repository_brings_along_are_not_run(agent: Agent, serve
 
 def test_a_git_that_never_ends_is_not_waited_for(agent: Agent, server: Recorder):
     build(agent.home, repo())
-    (agent.bin / "git").write_text("#!/bin/sh\nexec sleep 20\n")
+    pids = agent.home / "pids"
+    (agent.bin / "git").write_text(f"#!/bin/sh\necho $$ >> '{pids}'\nexec sleep 600\n")
     (agent.bin / "git").chmod(0o755)
 
     agent.hook("SessionStart", cwd=agent.home / "repo")
+    for pid in pids.read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
 
     assert "x-cmserver-changed-files" not in server.sent[0].headers
 
