@@ -57,8 +57,7 @@ SUMMARIES = Query(
            created_at
       FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind = 'summary'
-       AND (kind <> 'summary' OR summary IS NULL
-            OR jsonb_strip_nulls(summary) ?| ARRAY['investigated', 'learned', 'completed', 'next_steps'])
+       AND (summary IS NULL OR jsonb_strip_nulls(summary) ?| ARRAY['investigated', 'learned', 'completed', 'next_steps'])
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,

@@ -16,7 +16,10 @@ SHELLS = [name for name in ("dash", "bash", "busybox", "sh") if shutil.which(nam
 """Those of this machine; the quick tests take the first."""
 
 
-@pytest.fixture(params=[SHELLS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in SHELLS[1:] if name != "sh")])
+_LATER = [pytest.mark.slow, pytest.mark.shells]
+
+
+@pytest.fixture(params=[SHELLS[0], *(pytest.param(name, marks=_LATER) for name in SHELLS[1:] if name != "sh")])
 def shell(request: pytest.FixtureRequest) -> Path:
     return Path(cast("str", shutil.which(cast("str", request.param))))
 
