@@ -22,6 +22,7 @@ from cmserver.generation.api import routes as generation_routes
 from cmserver.generation.bell import Bell
 from cmserver.hooks.api import routes as hook_routes
 from cmserver.ingest.api import routes as ingest_routes
+from cmserver.ingest.ends import Ends
 from cmserver.ingest.model import Checkpoints
 from cmserver.ingest.record import Recorder
 from cmserver.observations.api import routes as observation_routes
@@ -86,7 +87,12 @@ def create_app(
     app.state.body_timeout_seconds = settings.body_timeout_seconds
     app.state.field_max_chars = settings.field_max_chars
     app.state.job_max_attempts = settings.job_max_attempts
-    app.state.checkpoints = Checkpoints(events=settings.checkpoint_events, minutes=settings.checkpoint_minutes)
+    app.state.ends = Ends(
+        db,
+        bell,
+        max_attempts=settings.job_max_attempts,
+        after=Checkpoints(events=settings.checkpoint_events, minutes=settings.checkpoint_minutes),
+    )
     app.state.context_shape = Shape(
         tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries
     )

@@ -60,7 +60,7 @@ class Experience:
     def rests(self, provider: str) -> float:
         """How many seconds more it wants no request; a little longer for each who asks, or all would come back at once."""
         left = self._not_before.get(provider, 0) - time.monotonic()
-        return left * random.uniform(1, 1.1) if left > 0 else 0.0  # noqa: S311
+        return left * random.uniform(1, 1.1) if left > 0 else 0.0  # noqa: S311 - no secret
 
     def is_tried(self, provider: str) -> bool:
         """Whether somebody is just finding out if it answers again."""

@@ -24,12 +24,12 @@ from cmserver.base.ids import from_epoch_ms
 from cmserver.base.redaction.clean import clean, decode_json
 from cmserver.base.settings import Settings
 from cmserver.base.text import storable
-from cmserver.generation.bell import Bell
 from cmserver.hooks import claude_code, codex, gemini
 from cmserver.hooks.model import Adapter, HookCall, Told
 from cmserver.hooks.output import HookOutput
 from cmserver.ingest import session as sessions
-from cmserver.ingest.model import Checkpoints, Incoming
+from cmserver.ingest.ends import Ends
+from cmserver.ingest.model import Incoming
 from cmserver.ingest.record import Recorder
 from cmserver.recall.context import context
 from cmserver.recall.model import MOST_CHANGED_FILES, Occasion, Shape
@@ -67,15 +67,15 @@ async def post_hook(request: Request) -> Response:
     session_id = await _start(request, who, adapter, project, call) if call.moment == "start" else None
     session_id = await _store(request, who, adapter, project, call, len(raw)) or session_id
     if call.moment == "turn_end" and session_id is not None:
-        await _checkpoint(request, who, session_id)
+        await cast("Ends", request.app.state.ends).turn(who, session_id)
     if call.moment == "end" and session_id is not None:
-        await _end(request, who, session_id)
+        await cast("Ends", request.app.state.ends).session(who, session_id)
     told = Told()
     if not _header(request, "late"):
         try:
             told = Told(context=await _context(request, who, adapter, project, call, session_id))
-        except psycopg.Error:  # its session may just have been erased; what it has sent is stored, and must not be sent again
-            log.warning("hook.told_nothing", agent=adapter.platform, exc_info=True)
+        except psycopg.Error as error:  # its session may just have been erased; what it sent is stored, and must not be sent again
+            log.warning("hook.told_nothing", agent=adapter.platform, error=type(error).__name__)  # its text may quote values
     return answer(adapter.output(call, told))
 
 
@@ -127,26 +127,6 @@ async def _store(
     ]
     recorded = await cast("Recorder", request.app.state.recorder).record(who, incoming)
     return recorded[0].event.server_session_id
-
-
-async def _checkpoint(request: Request, who: Principal, session_id: UUID) -> None:
-    most = cast("int", request.app.state.job_max_attempts)
-    after = cast("Checkpoints", request.app.state.checkpoints)
-    job = await db(request).in_tenant(
-        who.team_id,
-        lambda conn: sessions.checkpoint(conn, who, session_id, source_adapter="hook", max_attempts=most, after=after),
-    )
-    if job is not None:
-        cast("Bell", request.app.state.bell).ring()
-
-
-async def _end(request: Request, who: Principal, session_id: UUID) -> None:
-    most = cast("int", request.app.state.job_max_attempts)
-    _, _, is_new = await db(request).in_tenant(
-        who.team_id, lambda conn: sessions.end(conn, who, session_id, source_adapter="hook", max_attempts=most)
-    )
-    if is_new:
-        cast("Bell", request.app.state.bell).ring()
 
 
 async def _context(

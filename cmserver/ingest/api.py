@@ -24,11 +24,11 @@ from cmserver.base.redaction.clean import LARGE_BYTES, clean_aside, decode_json
 from cmserver.base.text import Key, Label, Text
 from cmserver.events.wire import EventOut, event_out
 from cmserver.generation import wait
-from cmserver.generation.bell import Bell
 from cmserver.generation.model import Job
 from cmserver.generation.wire import GenerationJobOut, job_out
 from cmserver.ingest import session as sessions
-from cmserver.ingest.model import Checkpoints, Incoming, Recorded
+from cmserver.ingest.ends import Ends
+from cmserver.ingest.model import Incoming, Recorded
 from cmserver.ingest.record import SESSION_GONE, Recorder
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Drawn
@@ -160,15 +160,7 @@ async def post_session_end(request: Request) -> Response:
     session_id = named_id(str(request.path_params["id"]))
     if session_id is None:
         raise NotFound(NO_SUCH)
-    most = cast("int", request.app.state.job_max_attempts)
-    session, job, is_new = await db(request).in_tenant(
-        who.team_id,
-        lambda conn: sessions.end_of_run_or_turn(
-            conn, who, session_id, source_adapter="api", max_attempts=most, after=cast("Checkpoints", request.app.state.checkpoints)
-        ),
-    )
-    if is_new:
-        cast("Bell", request.app.state.bell).ring()
+    session, job = await cast("Ends", request.app.state.ends).session_or_turn(who, session_id)
     return answer(SessionAnswer(session=session_out(session), generation_job=job_out(job) if job else UNSET))
 
 

@@ -15,7 +15,7 @@ _LONGEST = 4_000
 _SILENCED = re.compile(r"\s2>(?:&1|\s?/dev/null)(?=\s|$|[|;&])")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _CLIENT = re.compile(r"(?:^|/)(?:claude-code|codex|gemini)/hook$")
-_READING = {"context", "search", "sessions", "observations"}
+_READING = {"context", "sessions"}
 _ROUTE = re.compile(r"/v1/(?:observations(?:/[\w-]+)?|search|context)/?(?:[?#].*)?$", re.DOTALL)
 _MARK = re.compile(r"cmserver|\bcms_", re.IGNORECASE)
 _WRITES = re.compile(r"-X\s*(?:PUT|PATCH|DELETE)|--request[ =](?:PUT|PATCH|DELETE)", re.IGNORECASE)

@@ -212,7 +212,7 @@ def _rows() -> tuple[list[Row], dict[int, SummaryText]]:
                 files=files[:12],
                 read_tokens=estimate_tokens(content),
                 discovery_tokens=0,
-                created_at=at,  # noqa: B023
+                created_at=at,  # noqa: B023 - called at once
             )
 
         for one in session.observations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -26,6 +26,7 @@ from cmserver.cli import talk
 from cmserver.cli.exits import exit_code
 from cmserver.cli.main import cli
 from cmserver.generation.bell import Bell
+from tests.conftest import Cast
 
 T = TypeVar("T")
 URL = "http://cmserver"
@@ -107,3 +108,37 @@ def every_command() -> dict[str, click.Command]:
         }
 
     return walk("", cli)
+
+
+Run = Callable[..., Coroutine[None, None, Said]]
+"""A command of Alice's."""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder in which no agent is installed, and no server."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "bin").mkdir()
+    for name in (
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "GEMINI_CLI_HOME",
+        "CLAUDE_MEM_DATA_DIR",
+        "XDG_CONFIG_HOME",
+        "CMSERVER_CLIENT_DIR",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")
+    return folder
+
+
+@pytest.fixture
+def run(cms: Cms, cast: Cast, home: Path) -> Run:
+    """A command as Alice, who may do everything."""
+
+    async def call(*words: str, key: str | None = None, **environ: str | None) -> Said:
+        return await cms(*words, key=cast.alice.key if key is None else key, **environ)
+
+    return call

@@ -87,3 +87,14 @@ def expected_output(payload: dict[str, object], expected: Expected) -> dict[str,
 def answered(adapter: Adapter, call: HookCall | None, what: Told) -> dict[str, object]:
     """As it goes over the wire."""
     return msgspec.json.decode(msgspec.json.encode(adapter.output(call, what)), type=dict[str, object])
+
+
+def check(adapter: Adapter, folder: str, name: str, expected: Expected) -> None:
+    """The sample becomes exactly the call that is expected, and is answered so with and without something to say."""
+    body = sample(folder, name)
+
+    call = adapter.understand(body, DELIVERY)
+
+    assert call == expected_call(body, expected)
+    assert answered(adapter, call, Told()) == {}
+    assert answered(adapter, call, BOTH) == expected_output(body, expected)

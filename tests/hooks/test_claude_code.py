@@ -6,7 +6,7 @@ import pytest
 
 from cmserver.base.errors import Invalid
 from cmserver.hooks.claude_code import ADAPTER
-from cmserver.hooks.model import HookEvent, Told
+from cmserver.hooks.model import HookEvent
 from tests.hooks.expect import (
     BOTH,
     DELIVERY,
@@ -14,10 +14,8 @@ from tests.hooks.expect import (
     Expected,
     Kept,
     answered,
-    expected_call,
-    expected_output,
+    check,
     names,
-    sample,
 )
 
 COMMON = {"session_id": "fb927459", "cwd": ROOT, "prompt_id": "p1"}
@@ -135,13 +133,7 @@ def used(tool_name: str, **fields: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", names("claude_code"))
 def test_a_recorded_payload_becomes_exactly_this(name: str):
-    body, expected = sample("claude_code", name), RECORDED[name]
-
-    call = ADAPTER.understand(body, DELIVERY)
-
-    assert call == expected_call(body, expected)
-    assert answered(ADAPTER, call, Told()) == {}
-    assert answered(ADAPTER, call, BOTH) == expected_output(body, expected)
+    check(ADAPTER, "claude_code", name, RECORDED[name])
 
 
 def test_every_recorded_payload_is_there():
@@ -261,7 +253,7 @@ def test_others_tools_are(tool: str):
     [
         "~/.config/cmserver/clients/claude-code/hook recall 12 13",
         "\"$HOME/.config/cmserver/clients/claude-code/hook\" recall search 'the limit' | head -20",
-        "cmserver search limit 2>/dev/null | jq .",
+        "cmserver context limit 2>/dev/null | jq .",
         "cd /home/alice && bin/cmserver context --project x",
         "CMSERVER_URL=http://h:1 cmserver sessions list",
         "curl -s -H @/home/alice/.config/cmserver/authorization http://h:1/v1/observations/12",
@@ -282,10 +274,10 @@ def test_a_command_that_only_reads_our_memory_is_not_kept(command: str):
         "",
         "head -5 notes.txt",
         "cmserver run",
-        "cmserver search limit && make test",
-        "cmserver search limit > notes.txt",
-        "cmserver search limit\nmake test",
-        "cmserver search 'limit",
+        "cmserver context limit && make test",
+        "cmserver context limit > notes.txt",
+        "cmserver context limit\nmake test",
+        "cmserver context 'limit",
         "/home/alice/.config/cmserver/clients/claude-code/hook Stop",
         "curl http://localhost:8080/v1/search?q=shoes",
         "curl -X DELETE $CMSERVER_URL/v1/observations/12",

@@ -16,8 +16,7 @@ from tests.hooks.expect import (
     Expected,
     Kept,
     answered,
-    expected_call,
-    expected_output,
+    check,
     names,
     sample,
 )
@@ -90,13 +89,7 @@ SPECIFIC_KEYS = {"SessionStart": {"hookEventName", "additionalContext"}, "UserPr
 
 @pytest.mark.parametrize("name", names("codex"))
 def test_a_payload_becomes_exactly_this(name: str):
-    body, expected = sample("codex", name), BY_SCHEMA[name]
-
-    call = ADAPTER.understand(body, DELIVERY)
-
-    assert call == expected_call(body, expected)
-    assert answered(ADAPTER, call, Told()) == {}
-    assert answered(ADAPTER, call, BOTH) == expected_output(body, expected)
+    check(ADAPTER, "codex", name, BY_SCHEMA[name])
 
 
 def test_every_hook_of_the_schemas_is_there():
@@ -126,8 +119,8 @@ def test_a_wrong_key_is_told_in_the_one_field_that_all_schemas_have():
 def test_a_command_as_a_list_of_words_that_reads_our_memory_is_not_kept():
     body = sample("codex", "PostToolUse-Bash")
 
-    ours = {**body, "tool_name": "shell", "tool_input": {"command": ["bash", "-lc", "cmserver search limit | head"]}}
+    ours = {**body, "tool_name": "shell", "tool_input": {"command": ["bash", "-lc", "cmserver context limit | head"]}}
     words = {**body, "tool_name": "exec_command", "tool_input": {"cmd": ["cmserver", "search", "limit"]}}
-    other = {**body, "tool_name": "shell", "tool_input": {"command": ["bash", "-lc", "cmserver search limit; make"]}}
+    other = {**body, "tool_name": "shell", "tool_input": {"command": ["bash", "-lc", "cmserver context limit; make"]}}
 
     assert [len(ADAPTER.understand(one, DELIVERY).events) for one in (ours, words, other)] == [0, 0, 1]

@@ -5,17 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cmserver.hooks.gemini import ADAPTER
-from cmserver.hooks.model import Told
 from cmserver.recall.model import Start
 from tests.hooks.expect import (
-    BOTH,
     DELIVERY,
     ROOT,
     Expected,
     Kept,
-    answered,
-    expected_call,
-    expected_output,
+    check,
     names,
     sample,
 )
@@ -73,13 +69,7 @@ BY_SCHEMA = {
 
 @pytest.mark.parametrize("name", names("gemini"))
 def test_a_payload_becomes_exactly_this(name: str):
-    body, expected = sample("gemini", name), BY_SCHEMA[name]
-
-    call = ADAPTER.understand(body, DELIVERY)
-
-    assert call == expected_call(body, expected)
-    assert answered(ADAPTER, call, Told()) == {}
-    assert answered(ADAPTER, call, BOTH) == expected_output(body, expected)
+    check(ADAPTER, "gemini", name, BY_SCHEMA[name])
 
 
 def test_every_hook_of_the_reference_is_there():
@@ -95,6 +85,6 @@ def test_a_tool_is_ours_by_its_server_and_by_either_form_of_its_name():
 
 
 def test_a_command_that_only_reads_our_memory_is_not_kept():
-    body = {**sample("gemini", "AfterTool-run_shell_command"), "tool_input": {"command": "cmserver search limit"}}
+    body = {**sample("gemini", "AfterTool-run_shell_command"), "tool_input": {"command": "cmserver context limit"}}
 
     assert ADAPTER.understand(body, DELIVERY).events == []

@@ -58,7 +58,7 @@ def drain(seconds: str, url: str, *names: str) -> None:
         signal.setitimer(signal.ITIMER_REAL, float(seconds))
         headers = {**headers_of(Path(f"spool/{name}.head").read_bytes()), **key, b"X-Cmserver-Late": b"1"}
         _, line = exchange("POST", url, headers, Path(f"spool/{name}.body").read_bytes())
-        print(line, flush=True)  # noqa: T201
+        print(line, flush=True)  # noqa: T201 - hook.sh reads it
         if not line.startswith("2"):
             return
 

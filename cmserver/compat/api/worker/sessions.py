@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -21,6 +21,7 @@ from cmserver.compat.api.worker import talk
 from cmserver.compat.api.worker.rows import platform_asked
 from cmserver.compat.api.worker.talk import Speaker
 from cmserver.compat.platform import platform
+from cmserver.ingest.ends import Ends
 from cmserver.ingest.ours import is_look
 
 T = TypeVar("T")
@@ -204,7 +205,7 @@ async def post_summarize(request: Request) -> Response:
         size_bytes=size_bytes,
     )
     session_id = recorded.event.server_session_id
-    job = await talk.turn_ended(request, who, session_id) if session_id else None
+    job = await cast("Ends", request.app.state.ends).turn(who, session_id) if session_id else None
     return answer(
         QueuedOut(
             session_id=speaker.session,

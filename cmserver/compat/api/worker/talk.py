@@ -19,10 +19,8 @@ from cmserver.base.ids import named_id, new_id
 from cmserver.base.redaction.clean import clean, clean_aside
 from cmserver.base.text import KEY_MOST, storable
 from cmserver.compat import prompts
-from cmserver.generation.bell import Bell
-from cmserver.generation.model import Job
 from cmserver.ingest import session as sessions
-from cmserver.ingest.model import Checkpoints, Incoming, Recorded
+from cmserver.ingest.model import Incoming, Recorded
 from cmserver.ingest.record import Recorder
 from cmserver.sessions import repository
 from cmserver.sessions.model import Conversation, NewSession
@@ -210,19 +208,6 @@ async def stored(
     )
     (recorded,) = await cast("Recorder", request.app.state.recorder).record(speaker.who, [incoming])
     return recorded
-
-
-async def turn_ended(request: Request, who: Principal, session_id: UUID) -> Job | None:
-    """A checkpoint: the new summary job, if enough has happened for one."""
-    most = cast("int", request.app.state.job_max_attempts)
-    after = cast("Checkpoints", request.app.state.checkpoints)
-    job = await db(request).in_tenant(
-        who.team_id,
-        lambda conn: sessions.checkpoint(conn, who, session_id, source_adapter="hook", max_attempts=most, after=after),
-    )
-    if job is not None:
-        cast("Bell", request.app.state.bell).ring()
-    return job
 
 
 def name(text: str | None) -> str:

@@ -21,9 +21,8 @@ from cmserver.base.settings import Settings
 from cmserver.compat.api.guest import guest
 from cmserver.compat.api.worker import talk
 from cmserver.compat.api.worker.talk import Speaker
-from cmserver.generation.bell import Bell
 from cmserver.generation.operate import repository as queue
-from cmserver.ingest import session as sessions
+from cmserver.ingest.ends import Ends
 from cmserver.sessions.read import NO_SUCH
 
 _ARCHIVED = "The project of this session is archived. An admin key brings it back."
@@ -149,12 +148,7 @@ async def delete_session(request: Request) -> Response:
     who, known = speaker.who, await talk.conversation(request, speaker)
     if known is None:
         raise NotFound(NO_SUCH)
-    most = cast("int", request.app.state.job_max_attempts)
-    _, _, is_new = await db(request).in_tenant(
-        who.team_id, lambda conn: sessions.end(conn, who, known.id, source_adapter="hook", max_attempts=most)
-    )
-    if is_new:
-        cast("Bell", request.app.state.bell).ring()
+    await cast("Ends", request.app.state.ends).session(who, known.id)
     return answer(EndedOut(session_db_id=_number(request)))
 
 
@@ -186,7 +180,7 @@ async def _taken(
     if session_id is None:
         raise NotFound(NO_SUCH)
     if event_type != "tool_use":
-        await talk.turn_ended(request, who, session_id)
+        await cast("Ends", request.app.state.ends).turn(who, session_id)
     async with db(request).tenant(who.team_id) as conn:
         waiting = await queue.waiting_of_session(conn, who.team_id, session_id)
     return answer(TakenOut(queue_length=waiting))

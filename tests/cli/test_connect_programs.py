@@ -1,0 +1,196 @@
+"""What `cmserver connect` asks of other programs: systemd and launchd, `claude plugin`, and the stock claude-mem."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cmserver.cli import claude_plugin, connect, connecting, with_machine
+from cmserver.cli.exits import Exit
+from tests.cli.attaching import Noted, everything, folder, hook_keys, mode
+from tests.cli.conftest import URL, Cms, Run
+from tests.conftest import Cast
+
+
+@pytest.fixture
+def systemctl(home: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
+    """A systemctl that only notes what it is told."""
+    noted = home / "systemctl.txt"
+    program = home / "bin" / "systemctl"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {noted}\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(with_machine.sys, "platform", "linux")
+    monkeypatch.setattr(with_machine.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(with_machine, "is_a_person", lambda: False)
+
+    def is_here(_url: str) -> bool:
+        return True
+
+    monkeypatch.setattr(connect, "is_here", is_here)
+    return Noted(noted)
+
+
+async def test_a_user_unit_is_written_and_enabled_when_it_is_wanted(run: Run, home: Path, systemctl: Noted, tmp_path: Path):
+    await run("connect", "claude-code", "--yes")
+    assert systemctl.lines == []
+
+    said = await run("connect", "claude-code", "--yes", "--start-with-machine")
+
+    unit = home / ".config" / "systemd" / "user" / "cmserver.service"
+    assert f'Environment="CMSERVER_DATA_DIR={tmp_path}"' in unit.read_text()
+    assert systemctl.lines == ["--user enable --now cmserver.service"]
+    assert "loginctl enable-linger" in said.out
+
+
+async def test_on_a_mac_it_is_an_agent_of_launchd(run: Run, home: Path, systemctl: Noted, monkeypatch: pytest.MonkeyPatch):
+    program = home / "bin" / "launchctl"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {systemctl.file}\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(with_machine.sys, "platform", "darwin")
+
+    await run("connect", "claude-code", "--yes", "--start-with-machine")
+
+    agent = home / "Library" / "LaunchAgents" / "cmserver.plist"
+    assert b"<key>RunAtLoad</key>" in agent.read_bytes()
+    assert [line.split()[0] for line in systemctl.lines] == ["bootstrap"]
+
+
+async def test_as_root_no_unit_is_written(run: Run, home: Path, systemctl: Noted, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(with_machine.os, "geteuid", lambda: 0)
+
+    said = await run("connect", "claude-code", "--yes", "--start-with-machine")
+
+    assert "As root no unit is written" in said.out
+    assert not (home / ".config" / "systemd").exists()
+    assert systemctl.lines == []
+
+
+# -- the plugin
+
+
+@pytest.fixture
+def claude(home: Path) -> Noted:
+    """A claude that only notes what it is told."""
+    noted = home / "claude.txt"
+    program = home / "bin" / "claude"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {noted}\n')
+    program.chmod(0o755)
+    return Noted(noted)
+
+
+async def test_the_plugin_takes_the_place_of_the_hooks_in_the_settings_and_gives_it_back(run: Run, home: Path, claude: Noted):
+    await run("connect", "claude-code", "--yes")
+    marketplace = home / ".config" / "cmserver" / "marketplace"
+
+    await run("connect", "claude-code", "--yes", "--plugin")
+
+    assert json.loads((home / ".claude" / "settings.json").read_text()) == {}
+    assert (marketplace / "cmserver" / "hooks" / "hooks.json").exists()
+    assert not (marketplace / "cmserver" / ".mcp.json").exists()  # this server has no such door
+    assert claude.lines[-2:] == [f"plugin marketplace add {marketplace}", "plugin install cmserver@cmserver"]
+    assert "nothing is to be changed" in (await run("connect", "claude-code", "--plugin")).out
+
+    await run("connect", "claude-code", "--yes")
+
+    assert "SessionStart" in (home / ".claude" / "settings.json").read_text()
+    assert not marketplace.exists()
+    assert claude.lines[-2:] == ["plugin uninstall cmserver@cmserver", "plugin marketplace remove cmserver"]
+
+
+async def test_the_plugin_brings_the_mcp_server_once_there_is_one(
+    run: Run, home: Path, claude: Noted, monkeypatch: pytest.MonkeyPatch
+):
+    await run("connect", "claude-code", "--yes", "--plugin")
+
+    async def has_mcp(_client: httpx.AsyncClient) -> bool:
+        return True
+
+    monkeypatch.setattr(connecting, "_has_mcp", has_mcp)
+    await run("connect", "claude-code", "--yes", "--plugin")
+
+    entry = json.loads((home / ".config" / "cmserver" / "marketplace" / "cmserver" / ".mcp.json").read_text())
+    there = {"type": "http", "url": f"{URL}/mcp", "headersHelper": f'"{folder(home).headers}"'}
+    assert entry == {"mcpServers": {"cmserver": there}}
+
+
+async def test_without_claude_it_says_what_to_type(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(claude_plugin, "_claude", lambda: None)
+
+    said = await run("connect", "claude-code", "--yes", "--plugin", str(home / "market place"))
+
+    assert f"claude plugin marketplace add '{home / 'market place'}'" in said.out
+    assert "claude plugin install cmserver@cmserver" in said.out
+    said = await run("disconnect", "claude-code", "--yes")
+    assert "claude plugin uninstall cmserver@cmserver" in said.out
+    assert not (home / "market place").exists()
+
+
+async def test_a_folder_of_others_is_no_marketplace(run: Run, cms: Cms, cast: Cast, home: Path, claude: Noted):
+    (home / "mine").mkdir()
+    (home / "mine" / "novel.txt").write_text("Chapter 1")
+
+    said = await run("connect", "claude-code", "--yes", "--plugin", str(home / "mine"))
+
+    assert said.code == Exit.NO
+    assert (home / "mine" / "novel.txt").exists()
+    assert [one.state for one in await hook_keys(cms, cast)] in ([], ["revoked"])
+
+
+# -- claude-mem
+
+
+async def test_claude_mem_is_pointed_here_and_put_back(run: Run, home: Path):
+    file = home / ".claude-mem" / "settings.json"
+    file.parent.mkdir()
+    text = '{\n  "CLAUDE_MEM_MODEL": "haiku",\n  "CLAUDE_MEM_WORKER_PORT": "37777"\n}\n'
+    file.write_text(text)
+    (file.parent / "worker.pid").write_text('{"pid": 999999999}')
+    here = "http://localhost:37877"
+
+    said = await run("connect", "claude-mem", "--yes", "--server", here)
+
+    assert json.loads(file.read_text()) == {
+        "CLAUDE_MEM_MODEL": "haiku",
+        "CLAUDE_MEM_WORKER_PORT": "37877",
+        "CLAUDE_MEM_WORKER_HOST": "127.0.0.1",
+    }
+    assert "claude-mem is connected to http://localhost:37877." in said.out
+    assert "CMSERVER_TRUST_LOOPBACK" in said.out
+    assert "worker.pid" in said.out
+    assert "nothing is to be changed" in (await run("connect", "claude-mem", "--server", here)).out
+    await run("disconnect", "claude-mem", "--yes")
+    assert file.read_text() == text
+
+
+async def test_claude_mem_elsewhere_needs_a_key(run: Run, home: Path):
+    assert (await run("connect", "claude-mem", "--yes")).code == Exit.USAGE
+    assert (await run("connect", "claude-mem", "--yes", "--server-mode")).code == Exit.USAGE
+    assert everything(home) == {}
+
+
+@pytest.mark.parametrize("text", ["{}", '{"env": {"A": "1"}}'], ids=["flat", "below-env"])
+async def test_claude_mem_in_server_mode_gets_a_key_of_its_own(run: Run, cms: Cms, cast: Cast, home: Path, text: str):
+    file = home / ".claude-mem" / "settings.json"
+    file.parent.mkdir()
+    file.write_text(text)
+    file.chmod(0o644)
+
+    said = await run("connect", "claude-mem", "--yes", "--server-mode", "--project", "github.com/acme/orders")
+    again = await run("connect", "claude-mem", "--server-mode", "--project", "github.com/acme/orders")
+
+    found = json.loads(file.read_text())
+    table = found.get("env", found)
+    key = folder(home, "claude-mem").key()
+    assert (table["CLAUDE_MEM_RUNTIME"], table["CLAUDE_MEM_SERVER_URL"], table["CLAUDE_MEM_SERVER_API_KEY"]) == ("server", URL, key)
+    assert len(table["CLAUDE_MEM_SERVER_PROJECT_ID"]) == 36
+    assert mode(file) == 0o600
+    assert key is not None
+    assert key not in said.out + said.err
+    assert "nothing is to be changed" in again.out
+    assert "Let it go first" in (await run("connect", "claude-mem", "--yes", "--server", "http://127.0.0.1:37877")).err
+    await run("disconnect", "claude-mem", "--yes")
+    assert json.loads(file.read_text()) == json.loads(text)
+    assert [one.state for one in await hook_keys(cms, cast)] == ["revoked"]
