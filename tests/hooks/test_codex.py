@@ -120,7 +120,7 @@ def test_a_command_as_a_list_of_words_that_reads_our_memory_is_not_kept():
     body = sample("codex", "PostToolUse-Bash")
 
     ours = {**body, "tool_name": "shell", "tool_input": {"command": ["bash", "-lc", "cmserver context limit | head"]}}
-    words = {**body, "tool_name": "exec_command", "tool_input": {"cmd": ["cmserver", "search", "limit"]}}
+    words = {**body, "tool_name": "exec_command", "tool_input": {"cmd": ["cmserver", "context", "limit"]}}
     other = {**body, "tool_name": "shell", "tool_input": {"command": ["bash", "-lc", "cmserver context limit; make"]}}
 
     assert [len(ADAPTER.understand(one, DELIVERY).events) for one in (ours, words, other)] == [0, 0, 1]
