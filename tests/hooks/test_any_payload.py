@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from cmserver.base.errors import Invalid
 from cmserver.base.redaction.clean import clean
 from cmserver.base.text import KEY_MOST, storable
-from cmserver.hooks import claude_code, codex, gemini
+from cmserver.hooks import api
 from cmserver.hooks.model import Adapter, HookCall
-from tests.hooks.expect import BOTH, answered, names, sample
+from tests.hooks.expect import BOTH, SAMPLES, answered, names, sample
 
-ADAPTERS = [claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER]
-HOOKS = sorted({name.partition("-")[0] for folder in ("claude_code", "codex", "gemini") for name in names(folder)})
-FIELDS = sorted(
-    {field for folder in ("claude_code", "codex", "gemini") for name in names(folder) for field in sample(folder, name)}
-)
+ADAPTERS = list(api.ADAPTERS.values())
+FOLDERS = sorted(folder.name for folder in SAMPLES.iterdir())
+HOOKS = sorted({name.partition("-")[0] for folder in FOLDERS for name in names(folder)})
+FIELDS = sorted({field for folder in FOLDERS for name in names(folder) for field in sample(folder, name)})
 TOOLS = ["Bash", "Read", "read_file", "run_shell_command", "apply_patch", "mcp__cmserver__search"]
 _texts = st.one_of(
     st.text(st.characters(), max_size=30),
