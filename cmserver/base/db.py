@@ -36,7 +36,10 @@ class Db:
         self.url = url
         self._owner = _pool("owner", url, size, f"-c idle_in_transaction_session_timeout={int(idle_in_transaction_seconds * 1000)}")
         # The role as a start-up option survives RESET ROLE and RESET ALL.
-        self._tenant = _pool("tenant", url, size, f"-c role={TENANT_ROLE} -c idle_in_transaction_session_timeout=10000")
+        # Somebody waits for what a tenant asks: several processes for one statement, and code that is compiled for it, take longer
+        # to come than most statements take, and longer than they save in the others.
+        quick = "-c max_parallel_workers_per_gather=0 -c jit=off"
+        self._tenant = _pool("tenant", url, size, f"-c role={TENANT_ROLE} -c idle_in_transaction_session_timeout=10000 {quick}")
 
     async def __aenter__(self) -> Self:
         await self._owner.open()

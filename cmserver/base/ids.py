@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 from uuid import UUID
+
+from msgspec import Meta
+
+EpochMs = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+"""A moment of the years 1970 to 9999, as it comes over the wire."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from cmserver.base.settings import CONFIG_FILE, OLDER_NAMES, Field, fields
+from cmserver.base.configuration import CONFIG_FILE, OLDER_NAMES
+from cmserver.base.settings import Field, fields
 
 
 def settings_page() -> str:

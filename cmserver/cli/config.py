@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from cmserver.base import settings
-from cmserver.base.settings import Shown
+from cmserver.base import configuration
+from cmserver.base.configuration import Shown
 
 
 @click.command("config")
@@ -25,8 +25,8 @@ def config(config_file: Path | None, *, as_json: bool) -> None:
 
     The output is TOML and can be the beginning of a config file; masked lines are comments in it.
     """
-    loaded = settings.load(os.environ, config_file=config_file)
-    shown = settings.effective(loaded)
+    loaded = configuration.load(os.environ, config_file=config_file)
+    shown = configuration.effective(loaded)
     if as_json:
         everything = {s.name: {"value": s.value, "source": s.source, "masked": s.masked} for s in shown}
         click.echo(json.dumps(everything, indent=2))

@@ -12,8 +12,8 @@ import click
 import msgspec
 from msgspec import structs
 
+from cmserver.base.configuration import load
 from cmserver.base.errors import CmserverError
-from cmserver.base.settings import load
 from cmserver.cli import claude_plugin, connecting, with_machine
 from cmserver.cli.connect_claude_mem import connect_claude_mem, disconnect_claude_mem
 from cmserver.cli.connecting import Found, HookKey, Whom, is_here

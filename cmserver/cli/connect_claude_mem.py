@@ -10,8 +10,8 @@ import click
 import httpx
 
 from cmserver.base import credentials
+from cmserver.base.configuration import BadSetting, load
 from cmserver.base.errors import Conflict
-from cmserver.base.settings import BadSetting, load
 from cmserver.cli import connecting
 from cmserver.cli.connecting import HookKey, Whom, is_here
 from cmserver.cli.connections import GUESTS_ASK, LET_IN

@@ -8,8 +8,9 @@ import httpx
 import msgspec
 
 from cmserver.access import keys
+from cmserver.base.configuration import BadSetting
 from cmserver.base.errors import CmserverError, Forbidden, Invalid, Unauthenticated
-from cmserver.base.settings import BadSetting, Settings
+from cmserver.base.settings import Settings
 from cmserver.cli import talk
 from cmserver.cli.client import Api
 from cmserver.cli.exits import Unreachable

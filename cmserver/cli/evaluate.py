@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 import msgspec
 
+from cmserver.base.configuration import BadSetting, load
 from cmserver.base.errors import Invalid
-from cmserver.base.settings import BadSetting, Settings, load
+from cmserver.base.settings import Settings
 from cmserver.cli.exits import Exit
 from cmserver.cli.show import Cell, pairs, plain, table
 from cmserver.generation.evaluate.evaluate import evaluate as evaluated

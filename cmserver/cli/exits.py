@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from cmserver.base.configuration import BadSetting
 from cmserver.base.errors import CmserverError, Unavailable
 from cmserver.base.migrate import MigrationError
 from cmserver.base.postgres import DataDirInUse, SetupError
-from cmserver.base.settings import BadSetting
 
 
 class Exit(IntEnum):

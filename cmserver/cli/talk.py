@@ -20,7 +20,8 @@ from msgspec import structs
 
 from cmserver.access import keys
 from cmserver.base import credentials, logs
-from cmserver.base.settings import BadSetting, Settings, load
+from cmserver.base.configuration import BadSetting, load
+from cmserver.base.settings import Settings
 from cmserver.cli.client import Answer, Api
 from cmserver.cli.database import database_url
 from cmserver.cli.exits import Unreachable

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from cmserver.base.configuration import load
 from cmserver.base.db import Db
-from cmserver.base.settings import load
 from cmserver.cli.database import database_url
 from cmserver.cli.exits import Exit
 from cmserver.ops import repository

@@ -13,7 +13,8 @@ from pathlib import Path
 import click
 
 from cmserver.base import credentials
-from cmserver.base.settings import CONFIG_FILE, Settings
+from cmserver.base.configuration import CONFIG_FILE
+from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.service import LOG_NAME
 from cmserver.cli.talk import is_a_person

@@ -310,11 +310,13 @@ def _title(body: str) -> str | None:
 
 
 def _message(body: str) -> str | None:
-    """The `message` of the usual shapes: {"error": {"message"}}, {"error": "..."}, {"message"}; and what OpenRouter passes on."""
+    """The `message` of the usual shapes: {"error": {"message"}}, {"error": "..."}, {"message"}, {"detail"} (Voyage); and what
+    OpenRouter passes on. A `detail` that is a list may repeat the request.
+    """
     found = _decoded(body)
     inner = found.error
     if not isinstance(inner, _Inner):
-        return inner or (found.message if isinstance(found.message, str) else None)
+        return inner or next((said for said in (found.message, found.detail) if isinstance(said, str)), None)
     raw = inner.metadata.raw if inner.metadata else None
     return f"{inner.message}: {raw}" if isinstance(raw, str) and raw else inner.message
 
@@ -342,3 +344,4 @@ class _Inner(msgspec.Struct):
 class _Body(msgspec.Struct):
     error: _Inner | str | None = None
     message: object = None
+    detail: object = None

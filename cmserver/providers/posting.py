@@ -48,15 +48,25 @@ class Door:
     """Where a provider is asked. One per provider: it keeps its connections.
 
     Redirections are not followed, since a key goes only where the operator has sent it; and what runs on this machine is asked
-    without the proxy that the environment may name.
+    without the proxy that the environment may name. `setting` is where the operator says the address.
     """
 
-    def __init__(self, who: str, base_url: str, *, headers: dict[str, str], secret: str | None, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        who: str,
+        base_url: str,
+        *,
+        headers: dict[str, str],
+        secret: str | None,
+        timeout_seconds: float,
+        setting: str = "CMSERVER_BASE_URL",
+    ) -> None:
         try:
             url = URL(base_url)
         except InvalidURL as error:
-            raise Invalid(f"CMSERVER_BASE_URL holds an address that cannot be used for {who}: {error}.") from error
+            raise Invalid(f"{setting} holds an address that cannot be used for {who}: {error}.") from error
         self.who = who
+        self._setting = setting
         self._base_url = base_url.rstrip("/")
         self._shown = f"{url.scheme}://{url.netloc.decode()}{url.path.rstrip('/')}"
         self._is_here = url.host in _THIS_MACHINE
@@ -83,6 +93,9 @@ class Door:
             raise cut_off(self.who, self._hidden(str(error)).rstrip(".") or "the connection broke off") from error
         return Heard(status=response.status_code, headers=response.headers, text=self._hidden(text))
 
+    async def close(self) -> None:
+        await self._client.aclose()
+
     async def _whole(self, response: Response) -> str:
         """As UTF-8, which JSON is; a charset that the answer names could be one that cannot be read."""
         read = bytearray()
@@ -99,13 +112,13 @@ class Door:
         if heard.text.lstrip().startswith("<"):
             return ProviderError(
                 FailureKind.SETUP_REQUIRED,
-                f"{self.who} answered with a web page: {self._shown} is not the address of its API. Set CMSERVER_BASE_URL.",
+                f"{self.who} answered with a web page: {self._shown} is not the address of its API. Set {self._setting}.",
             )
         return in_body(self.who, heard.text, heard.headers)
 
     def _why(self, error: HTTPError) -> str:
         if self._is_here and isinstance(error, ConnectError):
-            return f"nothing listens at {self._shown}. Start it, or set CMSERVER_BASE_URL to where it runs"
+            return f"nothing listens at {self._shown}. Start it, or set {self._setting} to where it runs"
         return f"{self._shown}: {self._hidden(str(error)) or 'no connection within 5 seconds'}"
 
     def _hidden(self, text: str) -> str:

@@ -15,6 +15,20 @@ from cmserver.base.db import Db
 from cmserver.base.migrate import MigrationError, connect_when_ready, installation_secret, migrate, migrations, newest
 from tests.conftest import Server
 
+BEFORE_0014 = """
+    INSERT INTO teams (id, name) VALUES (gen_random_uuid(), 'blue');
+    INSERT INTO projects (id, team_id, canonical_id, name) SELECT gen_random_uuid(), id, 'orders', 'orders' FROM teams;
+    INSERT INTO observations (id, number, project_id, team_id, origin, title, content)
+    SELECT gen_random_uuid(), 1, id, team_id, 'model', 'getOrCreateSession in src/auth/oauth.ts', '' FROM projects;
+    INSERT INTO server_sessions (id, team_id, project_id) SELECT gen_random_uuid(), team_id, id FROM projects;
+    INSERT INTO agent_events (id, project_id, team_id, source_adapter, idempotency_key, event_type, origin, generate, size_chars,
+                              payload, occurred_at)
+    SELECT gen_random_uuid(), id, team_id, 'x', 'x', 'UserPromptSubmit', 'hook', false, 0, '{}', now() FROM projects;
+    INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text)
+    SELECT gen_random_uuid(), s.team_id, s.project_id, s.id, e.id, 1, 'getOrCreateSession in src/auth/oauth.ts'
+      FROM server_sessions s, agent_events e;
+"""
+
 
 def applied(url: str) -> list[tuple[int, str]]:
     with psycopg.connect(url) as conn:
@@ -98,6 +112,25 @@ async def test_the_next_migration_of_a_newer_program_is_applied_alone(
     monkeypatch.setattr(module, "sql_folder", lambda: tmp_path / "sql")
 
     assert await migrate(database) == [name]
+
+
+async def test_what_is_there_is_found_by_the_names_in_it_after_0014(empty_database: str, monkeypatch: pytest.MonkeyPatch):
+    of_now = module.migrations()
+    monkeypatch.setattr(module, "migrations", lambda: [one for one in of_now if one.number < 14])
+    await migrate(empty_database)
+    execute(empty_database, BEFORE_0014)
+    monkeypatch.setattr(module, "migrations", lambda: of_now)
+
+    await migrate(empty_database)
+
+    with psycopg.connect(empty_database) as conn:
+        found = conn.execute(
+            "SELECT (SELECT count(*) FROM observations"
+            "         WHERE content_search @@ 'oauth.ts & session' AND content_words = tsvector_words(content_search)),"
+            "       (SELECT count(*) FROM session_prompts WHERE text_search @@ 'oauth.ts & session')"
+        ).fetchone()
+        changed = conn.execute("SELECT count(*) FROM observations WHERE updated_at <> created_at").fetchone()
+    assert (found, changed) == ((1, 1), (0,))
 
 
 async def test_an_old_postgresql_is_refused_before_anything_is_done(empty_database: str, monkeypatch: pytest.MonkeyPatch):

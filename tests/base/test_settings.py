@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cmserver.base import settings
-from cmserver.base.settings import BadSetting, Settings, effective, load
+from cmserver.base.configuration import BadSetting, effective, load
+from cmserver.base.settings import Settings
 from cmserver.base.settings_page import settings_page
 
 HOME = {"HOME": "/home/alice"}
@@ -346,13 +347,15 @@ def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits(
         "checkpoint_events",
         "context_observations",
         "context_summaries",
+        "embedder_dimensions",
     }
+    shares = {"search_k1", "search_b", "search_meaning_weight", "search_min_score"}
 
     times = ("_seconds", "_minutes", "_hours")
     for field in settings.fields():
         if field.type is int or field.type is float:
-            assert field.name in counts or field.name.endswith((*times, "_bytes", "_chars", "_tokens")), field.name
-            assert (field.type is float) == field.name.endswith(times), field.name
+            assert field.name in counts | shares or field.name.endswith((*times, "_bytes", "_chars", "_tokens")), field.name
+            assert (field.type is float) == (field.name in shares or field.name.endswith(times)), field.name
             assert field.at_least is not None, field.name
             assert field.at_most is not None, field.name
 

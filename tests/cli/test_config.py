@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cmserver.base.settings import BadSetting
+from cmserver.base.configuration import BadSetting
 from cmserver.cli.config import config
 
 ENVIRON = {

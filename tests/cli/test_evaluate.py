@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cmserver.base.settings import BadSetting
+from cmserver.base.configuration import BadSetting
 from cmserver.cli.evaluate import evaluate
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cmserver.base.settings import BadSetting, Settings
+from cmserver.base.configuration import BadSetting
+from cmserver.base.settings import Settings
 from cmserver.cli.run import refuse_guests_in_container
 
 

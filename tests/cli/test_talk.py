@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cmserver.base import credentials
+from cmserver.base.configuration import BadSetting, load
 from cmserver.base.credentials import Credentials
 from cmserver.base.errors import CmserverError, Forbidden, Invalid, NotFound, Unavailable
 from cmserver.base.http.wire import STATUS
-from cmserver.base.settings import BadSetting, load
 from cmserver.cli import talk
 from cmserver.cli.client import Answer, Api, refusal
 from cmserver.cli.exits import Exit, Unreachable, exit_code

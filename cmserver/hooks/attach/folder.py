@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from cmserver.base.configuration import BadSetting
 from cmserver.base.errors import CmserverError
-from cmserver.base.settings import BadSetting
 from cmserver.hooks.attach.entries import program_of
 from cmserver.hooks.attach.model import AGENTS, Agent, Connection
 from cmserver.hooks.attach.write import write
