@@ -14,18 +14,21 @@ from procrastinate import App, PsycopgConnector
 from procrastinate.worker import Worker
 from structlog.typing import FilteringBoundLogger
 
+from cmserver.access import announce
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
 from cmserver.generation import jobs, repository
-from cmserver.generation.bell import Bell
+from cmserver.generation.bell import DONE, Bell
 from cmserver.generation.calls import repository as calls
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, Limits, OutboxManager, check_contract
 from cmserver.generation.operate import repository as operate
 from cmserver.generation.run import Generator
 from cmserver.ingest import jobs as ingest_jobs
+from cmserver.observations.accesses import jobs as access_jobs
+from cmserver.observations.embedding.keep import Keeper, keep_indexed
 from cmserver.providers.model import Provider
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -89,6 +92,7 @@ async def run_worker(
         group.create_task(_supervised("maintenance", maintenance_worker, db, stop))
         group.create_task(_reap(settings, db, bell, stop))
         group.create_task(watch(settings, db, stop))
+        group.create_task(_embed(settings, db, hub, stop))
     log.info("worker.stopped", label=name)
 
 
@@ -97,6 +101,7 @@ def maintenance_app(connector: PsycopgConnector) -> App:
     app = App(connector=connector)
     jobs.add_periodic(app)
     ingest_jobs.add_periodic(app)
+    access_jobs.add_periodic(app)
     return app
 
 
@@ -154,6 +159,19 @@ async def _reap(settings: Settings, db: Db, bell: Bell, stop: asyncio.Event) -> 
             log.exception("reaper.failed")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), REAP_SECONDS)
+
+
+async def _embed(settings: Settings, db: Db, hub: Hub, stop: asyncio.Event) -> None:
+    """Embed what waits, beside everything else; the end of a batch, or something written by hand, wakes it."""
+    keeper, woken = Keeper(db, settings), asyncio.Event()
+    ends = [hub.on(channel, lambda _payload: woken.set()) for channel in (DONE, announce.NEWS)]
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(keeper.run(woken, stop))
+            group.create_task(keep_indexed(db, keeper.switched, stop))
+    finally:
+        for end in ends:
+            end()
 
 
 async def watch(settings: Settings, db: Db, stop: asyncio.Event) -> None:

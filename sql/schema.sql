@@ -186,21 +186,85 @@ $$;
 
 COMMENT ON FUNCTION public.live_workers() IS 'The workers on the outbox whose lease holds.';
 
--- Name: observation_search_vector(text, text, text, text[], text[], text[], text[], text); Type: FUNCTION
+-- Name: observation_waits_again(); Type: FUNCTION
 
-CREATE FUNCTION public.observation_search_vector(title text, subtitle text, narrative text, facts text[], concepts text[], files_read text[], files_modified text[], content text) RETURNS tsvector
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION public.observation_waits_again() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE observation_embeddings
+       SET embedding = NULL, embedded_at = NULL, attempts = 0, next_at = now(), last_error = NULL
+     WHERE observation_id = NEW.id AND team_id = NEW.team_id;
+    RETURN NULL;
+END $$;
+
+-- Name: observation_words(); Type: FUNCTION
+
+CREATE FUNCTION public.observation_words() RETURNS trigger
+    LANGUAGE plpgsql
     AS $$
 DECLARE
-    -- Files are found by their path, by their name, and by the words in it: the parser takes a path for one word.
-    files text := concat_ws(' ', array_to_string(files_read, ' '), array_to_string(files_modified, ' '));
+    files text := concat_ws(' ', array_to_string(NEW.files_read, ' '), array_to_string(NEW.files_modified, ' '));
+    named boolean;
 BEGIN
-    -- array_to_string is only STABLE for arrays of any type; for text it depends on nothing but its input.
-    RETURN setweight(to_tsvector('pg_catalog.english', coalesce(title, '')), 'A')
-        || setweight(to_tsvector('pg_catalog.english', concat_ws(' ', subtitle, array_to_string(facts, ' '))), 'B')
-        || setweight(to_tsvector('pg_catalog.english', coalesce(narrative, content, '')), 'C')
-        || setweight(to_tsvector('pg_catalog.english', concat_ws(' ', array_to_string(concepts, ' '), files,
-                                 replace(files, '/', ' '), translate(files, '/._-', '    '))), 'D');
+    -- A text without a title, and a summary, is its content; of all others the content only says the fields again. Where a tsvector
+    -- has no room for the names, the words alone are in it: what could be stored before there were names can be stored.
+    FOREACH named IN ARRAY '{true,false}'::boolean[] LOOP
+        BEGIN
+            NEW.content_search :=
+                   setweight(search_words(NEW.search_language, coalesce(NEW.title, ''), named), 'A')
+                || setweight(search_words(NEW.search_language, concat_ws(' ', NEW.subtitle, array_to_string(NEW.facts, ' ')),
+                             named), 'B')
+                || setweight(search_words(NEW.search_language, coalesce(NEW.narrative,
+                             CASE WHEN NEW.title IS NULL OR NEW.summary IS NOT NULL THEN NEW.content END, ''), named), 'C')
+                || setweight(search_words(NEW.search_language, concat_ws(' ', array_to_string(NEW.concepts, ' '), files,
+                             replace(files, '/', ' ')), named), 'D');
+            EXIT;
+        EXCEPTION WHEN program_limit_exceeded THEN
+            IF NOT named THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
+    NEW.content_words := tsvector_words(NEW.content_search);
+    RETURN NEW;
+END $$;
+
+-- Name: observations_wait_for_embedding(); Type: FUNCTION
+
+CREATE FUNCTION public.observations_wait_for_embedding() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id)
+    SELECT n.id, m.id, n.team_id, n.project_id FROM new_ones n CROSS JOIN embedding_models m WHERE m.state <> 'retired'
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+
+-- Name: project_language(); Type: FUNCTION
+
+CREATE FUNCTION public.project_language() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE observations SET search_language = NEW.search_language WHERE project_id = NEW.id AND team_id = NEW.team_id;
+    UPDATE session_prompts SET search_language = NEW.search_language WHERE project_id = NEW.id AND team_id = NEW.team_id;
+    RETURN NULL;
+END $$;
+
+-- Name: prompt_words(); Type: FUNCTION
+
+CREATE FUNCTION public.prompt_words() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    BEGIN
+        NEW.text_search := search_words(NEW.search_language, NEW.text);
+    EXCEPTION WHEN program_limit_exceeded THEN
+        NEW.text_search := search_words(NEW.search_language, NEW.text, false);
+    END;
+    RETURN NEW;
 END $$;
 
 -- Name: requeue_stale(double precision); Type: FUNCTION
@@ -275,6 +339,44 @@ END $$;
 
 COMMENT ON FUNCTION public.retry_job(job uuid) IS 'Sends a failed or cancelled job back to the queue, with three more attempts.';
 
+-- Name: search_names(text); Type: FUNCTION
+
+CREATE FUNCTION public.search_names(said text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (SELECT array_agg(found.found[1]) AS array_agg FROM regexp_matches(search_names.said, '[A-Za-z0-9_$]+(?:[./:_#@\\][A-Za-z0-9_$-]+)+|[A-Za-z0-9$]*[a-z0-9][A-Z][A-Za-z0-9$]*|[A-Za-z0-9]*[_$][A-Za-z0-9_$]*|[A-Za-z]+-[0-9]+'::text, 'g'::text) found(found) WHERE (length(found.found[1]) <= 400));
+
+-- Name: search_words(text, text, boolean); Type: FUNCTION
+
+CREATE FUNCTION public.search_words(language text, said text, with_names boolean DEFAULT true) RETURNS tsvector
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $_$
+DECLARE
+    config regconfig := 'pg_catalog.' || language;
+    names  text[]    := CASE WHEN with_names THEN search_names(said) END;
+    wholes tsvector;
+BEGIN
+    IF names IS NULL THEN
+        RETURN to_tsvector(config, said);
+    END IF;
+    SELECT string_agg('''' || replace(replace(whole, '\', '\\'), '''', '''''') || ''':' || place, ' ')::tsvector
+      INTO wholes
+      FROM (SELECT lower(part) AS whole, row_number() OVER () AS place
+              FROM unnest(names) AS name
+             CROSS JOIN LATERAL (
+                   SELECT name AS part
+                    UNION
+                   SELECT regexp_split_to_table(name, '[/\\:#@]+')
+                    UNION
+                   SELECT regexp_split_to_table(name, '[./\\:#@]+')
+                    UNION
+                   SELECT substr(name, 2) WHERE name ~* '^v[0-9]') AS parts
+             WHERE part = name OR part ~ '[._$]|[a-z0-9][A-Z]') AS found
+     WHERE whole <> '' AND place <= 16000;
+    RETURN to_tsvector(config, said) || wholes
+        || to_tsvector(config, regexp_replace(translate(array_to_string(names, ' '), './:_#@\$-', '         '),
+                                              '([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])', '\1\3 \2\4', 'g'));
+END $_$;
+
 -- Name: tsvector_words(tsvector); Type: FUNCTION
 
 CREATE FUNCTION public.tsvector_words(vector tsvector) RETURNS integer
@@ -304,6 +406,24 @@ $$;
 -- Name: FUNCTION wake_sleeping_lanes(); Type: COMMENT
 
 COMMENT ON FUNCTION public.wake_sleeping_lanes() IS 'Finds queued jobs whose lane is missing or asleep (rows that psql wrote) and makes them due; done every ten minutes.';
+
+-- Name: access_counting; Type: TABLE
+
+CREATE TABLE public.access_counting (
+    only_one boolean DEFAULT true NOT NULL,
+    counted_to bigint DEFAULT 0 NOT NULL,
+    seen_to bigint DEFAULT 0 NOT NULL,
+    seen_below xid8,
+    CONSTRAINT access_counting_only_one_check CHECK (only_one)
+);
+
+-- Name: TABLE access_counting; Type: COMMENT
+
+COMMENT ON TABLE public.access_counting IS 'One row: up to which row of audit_log accesses are counted into observations.';
+
+-- Name: COLUMN access_counting.seen_to; Type: COMMENT
+
+COMMENT ON COLUMN public.access_counting.seen_to IS 'Up to here all is counted next, when every transaction below seen_below is over.';
 
 -- Name: agent_events; Type: TABLE
 
@@ -501,6 +621,51 @@ COMMENT ON COLUMN public.context_injections.left_out IS 'The most useful of thos
 
 COMMENT ON COLUMN public.context_injections.details IS 'How useful each line was judged and by what, for cmserver context --explain. Numbers and words of ours, never a text of an observation.';
 
+-- Name: embedding_models; Type: TABLE
+
+CREATE TABLE public.embedding_models (
+    id smallint NOT NULL,
+    provider text NOT NULL,
+    model text NOT NULL,
+    base_url text,
+    asked_dimensions integer,
+    dimensions integer,
+    state text NOT NULL,
+    backfilled_to uuid,
+    is_backfilled boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    switched_at timestamp with time zone,
+    CONSTRAINT embedding_models_dimensions_check CHECK (((dimensions >= 1) AND (dimensions <= 4000))),
+    CONSTRAINT embedding_models_state_check CHECK ((state = ANY (ARRAY['building'::text, 'current'::text, 'retired'::text])))
+);
+
+-- Name: TABLE embedding_models; Type: COMMENT
+
+COMMENT ON TABLE public.embedding_models IS 'What embeds texts, of all teams: the model in use, and the one that takes its place when all is embedded.';
+
+-- Name: COLUMN embedding_models.asked_dimensions; Type: COMMENT
+
+COMMENT ON COLUMN public.embedding_models.asked_dimensions IS 'How long its vectors shall be; NULL leaves it to the model.';
+
+-- Name: COLUMN embedding_models.dimensions; Type: COMMENT
+
+COMMENT ON COLUMN public.embedding_models.dimensions IS 'How long they are; NULL until the first answer of a model whose length only its server knows.';
+
+-- Name: COLUMN embedding_models.backfilled_to; Type: COMMENT
+
+COMMENT ON COLUMN public.embedding_models.backfilled_to IS 'Down to which observation, by id, earlier ones have their rows in observation_embeddings; of a retired model: have none any more.';
+
+-- Name: embedding_models_id_seq; Type: SEQUENCE
+
+ALTER TABLE public.embedding_models ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.embedding_models_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 -- Name: observation_generation_jobs; Type: TABLE
 
 CREATE TABLE public.observation_generation_jobs (
@@ -584,14 +749,20 @@ CREATE TABLE public.projects (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     generation_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
+    search_language text DEFAULT 'english'::text NOT NULL,
     CONSTRAINT projects_canonical_id_check CHECK (((canonical_id <> ''::text) AND (length(canonical_id) <= 500))),
     CONSTRAINT projects_generation_policy_check CHECK (public.is_generation_policy(generation_policy)),
-    CONSTRAINT projects_name_check CHECK ((name <> ''::text))
+    CONSTRAINT projects_name_check CHECK ((name <> ''::text)),
+    CONSTRAINT projects_search_language_check CHECK ((search_language = ANY (ARRAY['simple'::text, 'arabic'::text, 'armenian'::text, 'basque'::text, 'catalan'::text, 'danish'::text, 'dutch'::text, 'english'::text, 'finnish'::text, 'french'::text, 'german'::text, 'greek'::text, 'hindi'::text, 'hungarian'::text, 'indonesian'::text, 'irish'::text, 'italian'::text, 'lithuanian'::text, 'nepali'::text, 'norwegian'::text, 'portuguese'::text, 'romanian'::text, 'russian'::text, 'serbian'::text, 'spanish'::text, 'swedish'::text, 'tamil'::text, 'turkish'::text, 'yiddish'::text])))
 );
 
 -- Name: TABLE projects; Type: COMMENT
 
 COMMENT ON TABLE public.projects IS 'A code base of a team, by its canonical id (github.com/user/repo, a name, or a path).';
+
+-- Name: COLUMN projects.search_language; Type: COMMENT
+
+COMMENT ON COLUMN public.projects.search_language IS 'The text search configuration by which its texts and queries are stemmed; simple is none.';
 
 -- Name: teams; Type: TABLE
 
@@ -834,6 +1005,34 @@ CREATE TABLE public.observation_counters (
 
 COMMENT ON TABLE public.observation_counters IS 'The last number given out in a team. Its row is locked last in a transaction: a global sequence would show one team how busy another is.';
 
+-- Name: observation_embeddings; Type: TABLE
+
+CREATE TABLE public.observation_embeddings (
+    observation_id uuid NOT NULL,
+    model_id smallint NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    next_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_error text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    embedded_at timestamp with time zone,
+    embedding public.halfvec
+)
+WITH (toast_tuple_target='8160');
+
+-- Name: TABLE observation_embeddings; Type: COMMENT
+
+COMMENT ON TABLE public.observation_embeddings IS 'The place of each observation among meanings, by model. Without an embedding it waits for one.';
+
+-- Name: COLUMN observation_embeddings.next_at; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_embeddings.next_at IS 'Not to be tried before; later after each failure, and while a worker has it in hand, who stores only what he finds it still to be.';
+
+-- Name: COLUMN observation_embeddings.last_error; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_embeddings.last_error IS 'The kind of the last failure. One that was given up has a next_at of infinity.';
+
 -- Name: observation_generation_job_events; Type: TABLE
 
 CREATE TABLE public.observation_generation_job_events (
@@ -919,16 +1118,8 @@ CREATE TABLE public.observations (
     summary jsonb,
     prompt_number integer,
     content text NOT NULL,
-    content_search tsvector GENERATED ALWAYS AS (public.observation_search_vector(title, subtitle, narrative, facts, concepts, files_read, files_modified,
-CASE
-    WHEN ((title IS NULL) OR (summary IS NOT NULL)) THEN content
-    ELSE NULL::text
-END)) STORED NOT NULL,
-    content_words integer GENERATED ALWAYS AS (public.tsvector_words(public.observation_search_vector(title, subtitle, narrative, facts, concepts, files_read, files_modified,
-CASE
-    WHEN ((title IS NULL) OR (summary IS NOT NULL)) THEN content
-    ELSE NULL::text
-END))) STORED NOT NULL,
+    content_search tsvector NOT NULL,
+    content_words integer NOT NULL,
     read_tokens integer,
     discovery_tokens integer,
     access_count integer DEFAULT 0 NOT NULL,
@@ -938,12 +1129,14 @@ END))) STORED NOT NULL,
     created_by_job_id uuid,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    search_language text DEFAULT 'english'::text NOT NULL,
     CONSTRAINT observations_kind_check CHECK ((kind = ANY (ARRAY['observation'::text, 'summary'::text, 'manual'::text]))),
     CONSTRAINT observations_number_check CHECK ((number >= 1)),
     CONSTRAINT observations_origin_check CHECK ((origin = ANY (ARRAY['hook'::text, 'api'::text, 'mcp'::text, 'import'::text, 'model'::text]))),
     CONSTRAINT observations_scope_check CHECK ((scope = ANY (ARRAY['project'::text, 'team'::text]))),
     CONSTRAINT observations_type_check CHECK ((type = ANY (ARRAY['bugfix'::text, 'feature'::text, 'refactor'::text, 'change'::text, 'discovery'::text, 'decision'::text, 'security_alert'::text, 'security_note'::text, 'sensitive'::text])))
-);
+)
+WITH (fillfactor='90', toast_tuple_target='8160');
 
 -- Name: TABLE observations; Type: COMMENT
 
@@ -985,7 +1178,8 @@ CREATE VIEW public.observations_in_team AS
     metadata,
     created_by_job_id,
     created_at,
-    updated_at
+    updated_at,
+    search_language
    FROM public.observations
   WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
 
@@ -1141,14 +1335,35 @@ CREATE TABLE public.session_prompts (
     agent_event_id uuid NOT NULL,
     prompt_number integer NOT NULL,
     text text NOT NULL,
-    text_search tsvector GENERATED ALWAYS AS (to_tsvector('english'::regconfig, text)) STORED,
+    text_search tsvector,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    search_language text DEFAULT 'english'::text NOT NULL,
     CONSTRAINT session_prompts_prompt_number_check CHECK ((prompt_number >= 1))
 );
 
 -- Name: TABLE session_prompts; Type: COMMENT
 
 COMMENT ON TABLE public.session_prompts IS 'What users asked for, numbered from 1 in each session.';
+
+-- Name: session_prompts_in_team; Type: VIEW
+
+CREATE VIEW public.session_prompts_in_team AS
+ SELECT id,
+    team_id,
+    project_id,
+    server_session_id,
+    agent_event_id,
+    prompt_number,
+    text,
+    text_search,
+    created_at,
+    search_language
+   FROM public.session_prompts
+  WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
+
+-- Name: VIEW session_prompts_in_team; Type: COMMENT
+
+COMMENT ON VIEW public.session_prompts_in_team IS 'What search reads: the prompts of the team in cmserver.team_id, with their indexes usable.';
 
 -- Name: spend_by_project; Type: VIEW
 
@@ -1229,6 +1444,11 @@ CREATE VIEW public.worker_overview AS
 
 COMMENT ON VIEW public.worker_overview IS 'Each worker: how long it has been silent, and what it holds.';
 
+-- Name: access_counting access_counting_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.access_counting
+    ADD CONSTRAINT access_counting_pkey PRIMARY KEY (only_one);
+
 -- Name: agent_events agent_events_idempotency_key_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.agent_events
@@ -1274,6 +1494,11 @@ ALTER TABLE ONLY public.budgets
 ALTER TABLE ONLY public.context_injections
     ADD CONSTRAINT context_injections_pkey PRIMARY KEY (id);
 
+-- Name: embedding_models embedding_models_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.embedding_models
+    ADD CONSTRAINT embedding_models_pkey PRIMARY KEY (id);
+
 -- Name: generation_lanes generation_lanes_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.generation_lanes
@@ -1303,6 +1528,11 @@ ALTER TABLE ONLY public.installation
 
 ALTER TABLE ONLY public.observation_counters
     ADD CONSTRAINT observation_counters_pkey PRIMARY KEY (team_id);
+
+-- Name: observation_embeddings observation_embeddings_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.observation_embeddings
+    ADD CONSTRAINT observation_embeddings_pkey PRIMARY KEY (observation_id, model_id);
 
 -- Name: observation_generation_job_events observation_generation_job_events_pkey; Type: CONSTRAINT
 
@@ -1470,6 +1700,14 @@ CREATE INDEX context_injections_project ON public.context_injections USING btree
 
 CREATE INDEX context_injections_session ON public.context_injections USING btree (server_session_id, created_at, id) WHERE ((server_session_id IS NOT NULL) AND (created_at > '-infinity'::timestamp with time zone));
 
+-- Name: embedding_models_building; Type: INDEX
+
+CREATE UNIQUE INDEX embedding_models_building ON public.embedding_models USING btree (state) WHERE (state = 'building'::text);
+
+-- Name: embedding_models_current; Type: INDEX
+
+CREATE UNIQUE INDEX embedding_models_current ON public.embedding_models USING btree (state) WHERE (state = 'current'::text);
+
 -- Name: generation_lanes_due; Type: INDEX
 
 CREATE INDEX generation_lanes_due ON public.generation_lanes USING btree (due_at) WHERE ((worker_id IS NULL) AND (due_at IS NOT NULL));
@@ -1489,6 +1727,14 @@ CREATE INDEX generation_runs_project ON public.generation_runs USING btree (proj
 -- Name: generation_runs_team; Type: INDEX
 
 CREATE INDEX generation_runs_team ON public.generation_runs USING btree (team_id, created_at);
+
+-- Name: observation_embeddings_scope; Type: INDEX
+
+CREATE INDEX observation_embeddings_scope ON public.observation_embeddings USING btree (team_id, model_id, project_id) WHERE (embedding IS NOT NULL);
+
+-- Name: observation_embeddings_waiting; Type: INDEX
+
+CREATE INDEX observation_embeddings_waiting ON public.observation_embeddings USING btree (model_id, next_at) WHERE (embedding IS NULL);
 
 -- Name: observation_job_events_job; Type: INDEX
 
@@ -1618,6 +1864,10 @@ CREATE INDEX session_prompts_project ON public.session_prompts USING btree (proj
 
 CREATE INDEX session_prompts_search ON public.session_prompts USING gin (text_search);
 
+-- Name: session_prompts_team; Type: INDEX
+
+CREATE INDEX session_prompts_team ON public.session_prompts USING btree (team_id, created_at) WHERE (created_at > '-infinity'::timestamp with time zone);
+
 -- Name: teams_name; Type: INDEX
 
 CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archived_at IS NULL);
@@ -1641,6 +1891,26 @@ CREATE TRIGGER generation_runs_count_changed AFTER UPDATE ON public.generation_r
 -- Name: generation_runs generation_runs_count_new; Type: TRIGGER
 
 CREATE TRIGGER generation_runs_count_new AFTER INSERT ON public.generation_runs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.generation_runs_count();
+
+-- Name: observations observations_to_embed; Type: TRIGGER
+
+CREATE TRIGGER observations_to_embed AFTER INSERT ON public.observations REFERENCING NEW TABLE AS new_ones FOR EACH STATEMENT EXECUTE FUNCTION public.observations_wait_for_embedding();
+
+-- Name: observations observations_to_embed_again; Type: TRIGGER
+
+CREATE TRIGGER observations_to_embed_again AFTER UPDATE OF title, subtitle, narrative, facts, concepts, summary, content ON public.observations FOR EACH ROW WHEN ((((((((old.title IS DISTINCT FROM new.title) OR (old.subtitle IS DISTINCT FROM new.subtitle)) OR (old.narrative IS DISTINCT FROM new.narrative)) OR (old.facts IS DISTINCT FROM new.facts)) OR (old.concepts IS DISTINCT FROM new.concepts)) OR (old.summary IS DISTINCT FROM new.summary)) OR (old.content IS DISTINCT FROM new.content))) EXECUTE FUNCTION public.observation_waits_again();
+
+-- Name: observations observations_words; Type: TRIGGER
+
+CREATE TRIGGER observations_words BEFORE INSERT OR UPDATE OF title, subtitle, narrative, facts, concepts, files_read, files_modified, summary, content, search_language ON public.observations FOR EACH ROW EXECUTE FUNCTION public.observation_words();
+
+-- Name: projects projects_language; Type: TRIGGER
+
+CREATE TRIGGER projects_language AFTER UPDATE OF search_language ON public.projects FOR EACH ROW WHEN ((old.search_language <> new.search_language)) EXECUTE FUNCTION public.project_language();
+
+-- Name: session_prompts session_prompts_words; Type: TRIGGER
+
+CREATE TRIGGER session_prompts_words BEFORE INSERT OR UPDATE OF text, search_language ON public.session_prompts FOR EACH ROW EXECUTE FUNCTION public.prompt_words();
 
 -- Name: agent_events agent_events_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -1701,6 +1971,16 @@ ALTER TABLE ONLY public.generation_spending
 
 ALTER TABLE ONLY public.observation_counters
     ADD CONSTRAINT observation_counters_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: observation_embeddings observation_embeddings_model_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_embeddings
+    ADD CONSTRAINT observation_embeddings_model_id_fkey FOREIGN KEY (model_id) REFERENCES public.embedding_models(id);
+
+-- Name: observation_embeddings observation_embeddings_observation_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_embeddings
+    ADD CONSTRAINT observation_embeddings_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE;
 
 -- Name: observation_generation_job_events observation_generation_job_ev_generation_job_id_project_id_fkey; Type: FK CONSTRAINT
 
@@ -1828,6 +2108,10 @@ ALTER TABLE public.generation_spending ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.observation_counters ENABLE ROW LEVEL SECURITY;
 
+-- Name: observation_embeddings; Type: ROW SECURITY
+
+ALTER TABLE public.observation_embeddings ENABLE ROW LEVEL SECURITY;
+
 -- Name: observation_generation_job_events; Type: ROW SECURITY
 
 ALTER TABLE public.observation_generation_job_events ENABLE ROW LEVEL SECURITY;
@@ -1899,6 +2183,10 @@ CREATE POLICY team ON public.generation_spending USING ((team_id = (NULLIF(curre
 -- Name: observation_counters team; Type: POLICY
 
 CREATE POLICY team ON public.observation_counters USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: observation_embeddings team; Type: POLICY
+
+CREATE POLICY team ON public.observation_embeddings USING ((team_id = ( SELECT (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid AS "nullif")));
 
 -- Name: observation_generation_job_events team; Type: POLICY
 
@@ -1980,6 +2268,10 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.budgets TO cmserver_tenant;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.context_injections TO cmserver_tenant;
 
+-- Name: TABLE embedding_models; Type: ACL
+
+GRANT SELECT ON TABLE public.embedding_models TO cmserver_tenant;
+
 -- Name: TABLE observation_generation_jobs; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_generation_jobs TO cmserver_tenant;
@@ -2007,6 +2299,10 @@ GRANT SELECT ON TABLE public.generation_spending TO cmserver_tenant;
 -- Name: TABLE observation_counters; Type: ACL
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.observation_counters TO cmserver_tenant;
+
+-- Name: TABLE observation_embeddings; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_embeddings TO cmserver_tenant;
 
 -- Name: TABLE observation_generation_job_events; Type: ACL
 
@@ -2039,6 +2335,10 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.server_sessions TO cmserver_te
 -- Name: TABLE session_prompts; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.session_prompts TO cmserver_tenant;
+
+-- Name: TABLE session_prompts_in_team; Type: ACL
+
+GRANT SELECT ON TABLE public.session_prompts_in_team TO cmserver_tenant;
 
 -- Name: TABLE team_members; Type: ACL
 

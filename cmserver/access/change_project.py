@@ -23,6 +23,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     aliases: list[str] | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET
     policy: GenerationPolicy | UnsetType = UNSET
+    search_language: str | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
 
 
@@ -40,8 +41,14 @@ async def change(conn: Conn, principal: Principal, named: str, wanted: Change) -
         raise NotFound(NO_SUCH)
     canonical, aliases = _names(project, wanted)
     await _refuse_taken(conn, project, [canonical, *aliases])
-    different = {field: value for field in ("name", "metadata", "policy") if (value := getattr(wanted, field)) is not UNSET}
+    different = {
+        field: value
+        for field in ("name", "metadata", "policy", "search_language")
+        if (value := getattr(wanted, field)) is not UNSET
+    }
     changed = msgspec.structs.replace(project, canonical_id=canonical, aliases=aliases, **different)
+    if changed.search_language != project.search_language:
+        await repository.lock_language(conn, principal.team_id, project.id)
     archived = project.archived_at is not None if wanted.archived is UNSET else wanted.archived
     await repository.update_project(conn, changed, archived=archived)
     action = "project.archived" if archived and not project.archived_at else "project.updated"

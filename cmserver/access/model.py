@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from cmserver.base.errors import Forbidden
-from cmserver.base.text import Label, Text
+from cmserver.base.text import Label, Text, matching
 
 SCOPES = (
     "events:write",
@@ -39,6 +39,17 @@ def meaning(scopes: Iterable[str]) -> frozenset[str]:
 
 
 Role = Literal["owner", "member"]
+
+SEARCH_LANGUAGES = (
+    *("simple", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german", "greek"),
+    *("hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian", "portuguese", "romanian"),
+    *("russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish"),
+)
+"""What PostgreSQL has stems for, from version 14 on; `simple` has none, and finds words as they are written."""
+SearchLanguage = Annotated[
+    str,
+    matching(f"^({'|'.join(SEARCH_LANGUAGES)})$", f"Not one of the languages of search ({', '.join(SEARCH_LANGUAGES)})"),
+]
 
 
 SkipRule = Annotated[Text, Meta(min_length=3, max_length=200)]
@@ -111,6 +122,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, object]
     policy: GenerationPolicy
     team_policy: GenerationPolicy
+    search_language: str
     archived_at: datetime | None
     created_at: datetime
     updated_at: datetime

@@ -197,6 +197,7 @@ async def make_project(
     *,
     name: str | None = None,
     metadata: Mapping[str, object] | None = None,
+    search_language: str = "english",
 ) -> tuple[Project, bool]:
     """The project of that canonical id, and whether it is new. A key that is bound to one project makes no other."""
     canonical = canonical_id(named)
@@ -216,7 +217,7 @@ async def make_project(
         return await _there(conn, principal, taken.project_id), False
     project_id = new_id()
     if not await repository.insert_project(
-        conn, project_id, principal.team_id, canonical, name or display_name(canonical), metadata or {}
+        conn, project_id, principal.team_id, canonical, name or display_name(canonical), metadata or {}, search_language
     ):
         raise Conflict(f"The project {canonical} is just being made by somebody else. Try again.")
     await audit.record(conn, principal, "project.created", "project", project_id, project_id=project_id, canonical_id=canonical)

@@ -142,7 +142,8 @@ PROJECT = Query(
     SELECT p.id, p.team_id, p.canonical_id, p.name,
            ARRAY(SELECT a.alias FROM project_aliases a
                   WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
-           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.archived_at, p.created_at, p.updated_at
+           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.search_language, p.archived_at,
+           p.created_at, p.updated_at
       FROM projects p JOIN teams t ON t.id = p.team_id
      WHERE p.id = %(id)s AND p.team_id = %(team_id)s AND (%(archived)s OR p.archived_at IS NULL)
     """,
@@ -156,7 +157,8 @@ PROJECT_NAMED = Query(
     SELECT p.id, p.team_id, p.canonical_id, p.name,
            ARRAY(SELECT a.alias FROM project_aliases a
                   WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
-           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.archived_at, p.created_at, p.updated_at
+           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.search_language, p.archived_at,
+           p.created_at, p.updated_at
       FROM projects p JOIN teams t ON t.id = p.team_id
       LEFT JOIN project_aliases n ON n.project_id = p.id AND n.team_id = p.team_id AND n.alias = %(named)s
      WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
@@ -176,7 +178,8 @@ PROJECTS = Query(
     SELECT p.id, p.team_id, p.canonical_id, p.name,
            ARRAY(SELECT a.alias FROM project_aliases a
                   WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
-           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.archived_at, p.created_at, p.updated_at
+           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.search_language, p.archived_at,
+           p.created_at, p.updated_at
       FROM projects p JOIN teams t ON t.id = p.team_id
      WHERE p.team_id = %(team_id)s AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
        AND %(archived)s = (p.archived_at IS NOT NULL)
@@ -213,8 +216,8 @@ NAMES_OF = Query(
 INSERT_PROJECT = Query(
     UUID,
     """
-    INSERT INTO projects (id, team_id, canonical_id, name, metadata)
-    VALUES (%(id)s, %(team_id)s, %(canonical_id)s, %(name)s, %(metadata)s)
+    INSERT INTO projects (id, team_id, canonical_id, name, metadata, search_language)
+    VALUES (%(id)s, %(team_id)s, %(canonical_id)s, %(name)s, %(metadata)s, %(search_language)s)
     ON CONFLICT (team_id, canonical_id) DO NOTHING
     RETURNING id
     """,
@@ -222,11 +225,16 @@ INSERT_PROJECT = Query(
 
 LOCK_PROJECT = Query(UUID, "SELECT id FROM projects WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE")
 
+# Whoever stores a text of the project reads its language, and holds the project as it is (KEY SHARE) until he is done.
+LOCK_LANGUAGE = Query(UUID, "SELECT id FROM projects WHERE id = %(id)s AND team_id = %(team_id)s FOR UPDATE")
+
+# A trigger gives another language to all the project's texts.
 UPDATE_PROJECT = Query(
     int,
     """
     UPDATE projects
        SET canonical_id = %(canonical_id)s, name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s,
+           search_language = %(search_language)s,
            archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
     """,
@@ -377,11 +385,23 @@ async def names_of(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> 
 
 
 async def insert_project(
-    conn: Conn, project_id: UUID, team_id: UUID, canonical_id: str, name: str, metadata: Mapping[str, object]
+    conn: Conn,
+    project_id: UUID,
+    team_id: UUID,
+    canonical_id: str,
+    name: str,
+    metadata: Mapping[str, object],
+    search_language: str,
 ) -> bool:
     """Whether it is new: False when the canonical id is taken."""
     made = await INSERT_PROJECT.first(
-        conn, id=project_id, team_id=team_id, canonical_id=canonical_id, name=name, metadata=Jsonb(metadata)
+        conn,
+        id=project_id,
+        team_id=team_id,
+        canonical_id=canonical_id,
+        name=name,
+        metadata=Jsonb(metadata),
+        search_language=search_language,
     )
     return made is not None
 
@@ -389,6 +409,11 @@ async def insert_project(
 async def lock_project(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
     """Whether it is still there."""
     return await LOCK_PROJECT.first(conn, id=project_id, team_id=team_id) is not None
+
+
+async def lock_language(conn: Conn, team_id: UUID, project_id: UUID) -> None:
+    """From now on nobody stores a text of the project by its language of before."""
+    await LOCK_LANGUAGE.first(conn, id=project_id, team_id=team_id)
 
 
 async def update_project(conn: Conn, changed: Project, *, archived: bool) -> None:
@@ -401,6 +426,7 @@ async def update_project(conn: Conn, changed: Project, *, archived: bool) -> Non
         name=changed.name,
         metadata=Jsonb(changed.metadata),
         policy=Jsonb(changed.policy),
+        search_language=changed.search_language,
         archived=archived,
     )
     await FORGET_ALIASES.run(conn, id=changed.id, team_id=changed.team_id, aliases=changed.aliases)

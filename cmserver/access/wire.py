@@ -22,6 +22,7 @@ class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     aliases: list[str]
     metadata: dict[str, object]
     generation_policy: GenerationPolicy
+    search_language: str
     archived_at_epoch: int | None
     created_at_epoch: int
     updated_at_epoch: int
@@ -37,6 +38,7 @@ def project_out(project: Project) -> ProjectOut:
         aliases=project.aliases,
         metadata=project.metadata,
         generation_policy=project.policy,
+        search_language=project.search_language,
         archived_at_epoch=epoch_ms_or_none(project.archived_at),
         created_at_epoch=epoch_ms(project.created_at),
         updated_at_epoch=epoch_ms(project.updated_at),

@@ -12,19 +12,31 @@ from pathlib import Path
 import click
 import msgspec
 
+from cmserver.base.configuration import BadSetting, load
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import new_id
-from cmserver.base.settings import BadSetting, Settings, load
+from cmserver.base.settings import Settings
 from cmserver.cli.exits import Exit
 from cmserver.cli.show import plain
 from cmserver.generation.answers.parse import parse
 from cmserver.providers import registry
+from cmserver.providers.embedding import registry as embedders
+from cmserver.providers.embedding.model import Embedder
 from cmserver.providers.failures import in_prose
 from cmserver.providers.meaning import MEANINGS
 from cmserver.providers.model import Completion, FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
 from cmserver.providers.prices import charged
 
-_KEYS = {"anthropic", "gemini", "openai", "openrouter"}
+_KEYS = {"anthropic", "gemini", "openai", "openrouter", "voyage"}
+_EMBEDDER_HELPS = {
+    FailureKind.TRANSIENT: "time; if it stays so, see whether it runs, and whether CMSERVER_EMBEDDER_BASE_URL is right",
+    FailureKind.AUTH_INVALID: "check its key; that of a server at CMSERVER_EMBEDDER_BASE_URL is CMSERVER_EMBEDDER_KEY",
+    FailureKind.SETUP_REQUIRED: "check CMSERVER_EMBEDDER_MODEL and CMSERVER_EMBEDDER_BASE_URL, and whether it offers that model",
+    FailureKind.CONTEXT_TOO_LONG: "a model with a larger context",
+    FailureKind.REFUSED: "another model or embedder",
+    FailureKind.UNUSABLE_ANSWER: "check CMSERVER_EMBEDDER_DIMENSIONS, and that CMSERVER_EMBEDDER_MODEL is a model for embeddings",
+}
+"""What helps where an embedder's settings are not those of a provider of the same name."""
 _SIGN_IN = {"claude-cli": "that the program is signed in: start it, and say /login"}
 
 PROMPT = Prompt(
@@ -75,6 +87,42 @@ def provider(name: str | None, config_file: Path | None) -> None:
     settings = load(os.environ, config_file=config_file).settings
     ends = [_try(one, settings) for one in _asked(settings, name)]
     sys.exit(max(ends))
+
+
+@doctor.command()
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings.")
+def embedder(config_file: Path | None) -> None:
+    """Ask the embedder of CMSERVER_EMBEDDER once for the vectors of the names of two tools, and say what came of it.
+
+    Needs no server. Exits 0 when the vectors can be used, also when there is none to ask; 1 when they cannot, and 2 when a setting
+    is missing or wrong.
+    """
+    settings = load(os.environ, config_file=config_file).settings
+    given = embedders.chosen(settings)
+    if given is None:
+        why = "CMSERVER_EMBEDDER is none" if settings.embedder == "none" else "None is set, and local is not installed"
+        click.echo(f"There is no embedder ({why}): search goes by words.")
+        return
+    try:
+        made = embedders.make(given)
+    except Invalid as error:
+        raise BadSetting(str(error)) from error
+    said, end = asyncio.run(_embedded(made))
+    click.echo(plain(said.replace(given.api_key, "***") if given.api_key else said))
+    sys.exit(end)
+
+
+async def _embedded(asked: Embedder) -> tuple[str, Exit]:
+    """What there is to say of one call."""
+    began = time.monotonic()
+    name = f"{asked.provider} ({asked.model})"
+    try:
+        vectors = await asked.embed([event.tool_name or "" for event in PROMPT.events], "document")
+    except ProviderError as error:
+        return f"{name} {failed_embedding(asked.provider, error)}", Exit.NO
+    finally:
+        await asked.close()
+    return f"{name} answered in {time.monotonic() - began:.2f} s: vectors of {len(vectors[0])} dimensions.", Exit.OK
 
 
 def _asked(settings: Settings, name: str | None) -> list[Given]:
@@ -155,3 +203,10 @@ def failed(name: str, error: ProviderError) -> str:
     meaning = MEANINGS[error.kind]
     key = f"{name.upper()}_API_KEY" if name in _KEYS else _SIGN_IN.get(name, "its key")
     return f"{meaning.what} ({str(error).rstrip('.')}). What helps: {meaning.helps.format(key=key)}."
+
+
+def failed_embedding(name: str, error: ProviderError) -> str:
+    """The same of an embedder: what helps is in settings of its own."""
+    if error.kind in _EMBEDDER_HELPS:
+        return f"{MEANINGS[error.kind].what} ({str(error).rstrip('.')}). What helps: {_EMBEDDER_HELPS[error.kind]}."
+    return failed(name, error)

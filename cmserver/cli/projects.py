@@ -21,6 +21,7 @@ class Project(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     name: str
     aliases: list[str] = []
     generation_policy: Policy = Policy()
+    search_language: str = "english"
     archived_at_epoch: int | None = None
     created_at_epoch: int
 
@@ -83,6 +84,7 @@ def _lines(project: Project) -> str:
         ("name", project.name),
         ("aliases", ", ".join(project.aliases)),
         *policy_lines(project.generation_policy),
+        ("search language", project.search_language),
         ("created", moment(project.created_at_epoch)),
         ("archived", moment(project.archived_at_epoch)),
     )
@@ -91,10 +93,12 @@ def _lines(project: Project) -> str:
 @projects.command()
 @click.argument("canonical_id")
 @click.option("--name", help="A short name for people; else the last part of the canonical id.")
+@click.option("--search-language", help="What its texts are mostly written in: english, german, ...; simple for any other.")
 @talks
-async def create(talk: Talk, canonical_id: str, name: str | None) -> None:
+async def create(talk: Talk, canonical_id: str, name: str | None, search_language: str | None) -> None:
     """Make a project, or find it when it is there. Events make their project themselves."""
-    body = {"canonicalId": canonical_id, **({"name": name} if name is not None else {})}
+    given = {"name": name, "searchLanguage": search_language}
+    body = {"canonicalId": canonical_id, **{field: value for field, value in given.items() if value is not None}}
     talk.tell(await talk.api.post("/v1/projects", body), OneProject, lambda one: _lines(one.project))
 
 
@@ -113,6 +117,18 @@ async def show(talk: Talk, project: str) -> None:
 async def rename(talk: Talk, project: str, name: str) -> None:
     """Give a project another name; its canonical id stays."""
     await _patch(talk, project, name=name)
+
+
+@projects.command("search-language")
+@click.argument("project")
+@click.argument("language")
+@talks
+async def change_search_language(talk: Talk, project: str, language: str) -> None:
+    """Say what a project's texts are mostly written in (english, german, ...; simple for others), so that search knows its words.
+
+    All its texts are made ready to be found anew: some seconds for 10,000, and what comes in for the project waits meanwhile.
+    """
+    await _patch(talk, project, searchLanguage=language)
 
 
 @projects.group()

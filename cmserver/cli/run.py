@@ -27,6 +27,7 @@ from cmserver.access.limits.meter import Meter
 from cmserver.access.model import MintedKey
 from cmserver.app import create_app
 from cmserver.base import credentials, logs
+from cmserver.base.configuration import BadSetting, load
 from cmserver.base.credentials import BadCredentials, Credentials
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, Unavailable
@@ -34,10 +35,11 @@ from cmserver.base.http.frame import Frame
 from cmserver.base.live import Hub
 from cmserver.base.migrate import connect_when_ready, installation_secret, migrate
 from cmserver.base.postgres import Embedded, SetupError, make_data_dir
-from cmserver.base.settings import BadSetting, Settings, load
+from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.exits import InUse
 from cmserver.generation.bell import CHANNELS, Bell
+from cmserver.observations.embedding.repository import ensure_vectors
 from cmserver.ops.stream.feed import Feed
 from cmserver.providers import registry
 from cmserver.providers.model import Provider
@@ -214,6 +216,7 @@ class _Process:
                 size=self._settings.database_pool_size,
                 idle_in_transaction_seconds=min(10.0, self._settings.lease_seconds),
             ) as db:
+                await self._with_vectors(db)
                 hub = Hub(url)
                 bell = Bell(db, hub)
                 background.append(asyncio.create_task(hub.listen([*CHANNELS, announce.CHANNEL, announce.NEWS])))
@@ -246,6 +249,11 @@ class _Process:
                 f"It was tried for {self._settings.database_wait_seconds:g} seconds (CMSERVER_DATABASE_WAIT_SECONDS)."
             ) from error
         await migrate(url)
+
+    async def _with_vectors(self, db: Db) -> None:
+        """Where pgvector has come since the tables were made."""
+        async with db.system() as conn:
+            await ensure_vectors(conn)
 
     async def _work(self, db: Db, hub: Hub, bell: Bell, background: list[asyncio.Task[None]]) -> None:
         tasks: list[asyncio.Task[None]] = []

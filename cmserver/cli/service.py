@@ -14,10 +14,11 @@ import httpx
 import msgspec
 
 from cmserver.base import credentials
+from cmserver.base.configuration import load
 from cmserver.base.credentials import Credentials
 from cmserver.base.errors import CmserverError
 from cmserver.base.postgres import make_data_dir
-from cmserver.base.settings import Settings, load
+from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.connections import spooled
 from cmserver.cli.exits import Exit
@@ -80,6 +81,26 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     budgets: list[Budget]
 
 
+class Building(msgspec.Struct, frozen=True, kw_only=True):
+    """The model of embeddings that takes the place of the one in use."""
+
+    embedder: str
+    model: str
+    waiting: int
+
+
+class Embeddings(msgspec.Struct, frozen=True, kw_only=True):
+    """How embedding goes, for the key's team."""
+
+    state: str
+    embedder: str | None
+    model: str | None
+    waiting: int
+    failing: int
+    building: Building | None
+    hint: str | None
+
+
 class Postgres(msgspec.Struct, frozen=True, kw_only=True):
     """The database."""
 
@@ -96,6 +117,7 @@ class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     workers: int
     provider: Provider | None = None
     queue: Queue | None = None
+    embeddings: Embeddings | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -381,6 +403,8 @@ def _lines(found: Status) -> list[str]:
         lines += _queue_lines(info.queue)
     if info.provider:
         lines += _provider_lines(info.provider)
+    if info.embeddings:
+        lines += _embedding_lines(info.embeddings)
     return lines + [_budget_line(one) for one in found.exhausted]
 
 
@@ -404,6 +428,19 @@ def _provider_lines(provider: Provider) -> list[str]:
             for pause in provider.pauses
         ),
     ]
+
+
+def _embedding_lines(embeddings: Embeddings) -> list[str]:
+    if embeddings.model is None:
+        return [f"embedder  none. {plain(embeddings.hint or '')}".rstrip()]
+    failing = f", {embeddings.failing} of them failed" if embeddings.failing else ""
+    waiting = f"{embeddings.waiting} waiting{failing}" if embeddings.waiting else "nothing waits"
+    lines = [f"embedder  {embeddings.embedder} ({plain(embeddings.model)}): {waiting}"]
+    if building := embeddings.building:
+        lines.append(f"          {building.embedder} ({plain(building.model)}) takes its place; {building.waiting} wait for it")
+    if embeddings.hint:
+        lines.append(f"          {plain(embeddings.hint)}")
+    return lines
 
 
 def _budget_line(budget: Budget) -> str:

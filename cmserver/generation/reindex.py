@@ -1,6 +1,6 @@
 """Reindex jobs: the search columns of an observation, a session or a project are computed anew, without a provider.
 
-They are generated columns, so an UPDATE that changes nothing is enough. It goes in chunks, each its own transaction behind the
+A trigger makes them, so an UPDATE that changes nothing is enough. It goes in chunks, each its own transaction behind the
 claim's fence. How far it got stands in the job's payload: whoever takes the job over goes on from there, and a worker gives a long
 one back before its hard limit.
 """

@@ -18,7 +18,7 @@ from cmserver.access.projects import Projects
 from cmserver.base.errors import Issue, NotFound
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, batch, body, caller, convert, db, query
-from cmserver.base.ids import from_epoch_ms, named_id
+from cmserver.base.ids import EpochMs, from_epoch_ms, named_id
 from cmserver.base.live import Hub
 from cmserver.base.redaction.clean import LARGE_BYTES, clean_aside, decode_json
 from cmserver.base.text import Key, Label, Text
@@ -38,8 +38,6 @@ from cmserver.sessions.wire import SessionOut, session_out
 
 BATCH_MOST = 500
 WAIT_SECONDS = 30.0
-
-EpochMs = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 
 
 class StartIn(msgspec.Struct, rename="camel", kw_only=True):

@@ -16,6 +16,7 @@ from cmserver.base.errors import Issue, NotFound
 from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, batch, body, caller, convert, db, query, wants_text
+from cmserver.base.ids import EpochMs, from_epoch_ms
 from cmserver.base.paging import Limit
 from cmserver.base.redaction.clean import decode_json
 from cmserver.base.text import Key
@@ -32,12 +33,13 @@ from cmserver.observations.model import (
     ObservationType,
     Scope,
 )
-from cmserver.observations.plain import whole
+from cmserver.observations.plain import whole, wholes
 from cmserver.observations.tidy import tidy, tidy_correction
 from cmserver.observations.wire import DeletedOut, ObservationOut, observation_out, source_out
 from cmserver.observations.write import correct, delete, write
 
 BATCH_MOST = 500
+READ_MOST = 100
 
 
 class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -69,6 +71,7 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
 
     `content` is the whole as one text, and is made of the others where it is not sent. Only a key without a project may write
     `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
+    `createdAtEpoch` is for what was written down elsewhere before: when that was, in milliseconds, and not in the future.
     """
 
     project_id: Key | None = None
@@ -83,6 +86,7 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     files_modified: Items = []
     scope: Scope = "project"
     session_id: UUID | None = None
+    created_at_epoch: EpochMs | None = None
     metadata: dict[str, object] = {}
 
 
@@ -100,6 +104,19 @@ class OneOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """One observation, with its sources."""
 
     observation: ObservationOut
+
+
+class BatchReadIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`ids` are numbers (12, "#12", "S12") or ids."""
+
+    ids: Annotated[list[Annotated[int, Meta(ge=1)] | Key], Meta(min_length=1, max_length=READ_MOST)]
+
+
+class BatchReadOut(msgspec.Struct, frozen=True, kw_only=True):
+    """In the order in which they were asked for, each once; `missing` are the ids of which there is none."""
+
+    observations: list[ObservationOut]
+    missing: list[int | str]
 
 
 class ManyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -165,9 +182,34 @@ async def post_observation(request: Request) -> Response:
 
 
 async def post_observations_batch(request: Request) -> Response:
-    """Write up to 500 observations by hand, all or none."""
+    """Read up to 100 observations at once, or write up to 500 by hand, all or none.
+
+    An object with `ids` reads, and takes the scope observations:read; who accepts only text/plain gets them as an agent reads them.
+    A list writes, and takes observations:write.
+    """
     who = await caller(request, Principal)
     raw = await body(request)
+    given = decode_json(raw or b"{}")
+    reads = isinstance(given, dict) and "ids" in given
+    return await (_read_batch if reads else _write_batch)(request, who, raw)
+
+
+async def _read_batch(request: Request, who: Principal, raw: bytes) -> Response:
+    who.require("observations:read")
+    asked = convert(decode_json(raw), BatchReadIn)
+    named = list(dict.fromkeys(asked.ids))
+    async with db(request).tenant(who.team_id) as conn:
+        found = await read.many(conn, who, [str(one) for one in named])
+    shown = list({one.id: one for one in found.values()}.values())
+    if wants_text(request):
+        return PlainTextResponse(wholes(shown) if shown else f"{read.NO_SUCH}\n")
+    return answer(
+        BatchReadOut(observations=[observation_out(one) for one in shown], missing=[one for one in named if str(one) not in found])
+    )
+
+
+async def _write_batch(request: Request, who: Principal, raw: bytes) -> Response:
+    who.require("observations:write")
     asked = batch(raw, ObservationIn, most=BATCH_MOST, of="observations")
     given = [await _manual(request, who, one, f"$[{place}]", len(raw)) for place, one in enumerate(asked)]
     made = await db(request).in_tenant(who.team_id, lambda conn: write(conn, who, given))
@@ -214,6 +256,7 @@ async def _manual(request: Request, who: Principal, asked: ObservationIn, at: st
         files_read=asked.files_read,
         files_modified=asked.files_modified,
         metadata=asked.metadata,
+        created_at=None if asked.created_at_epoch is None else from_epoch_ms(asked.created_at_epoch),
         at=at,
     )
     return await tidy(given, field_max_chars=_field_max_chars(request), size_bytes=size_bytes)
@@ -223,6 +266,7 @@ def _field_max_chars(request: Request) -> int:
     return cast("int", request.app.state.field_max_chars)
 
 
+_WHOLES = operation.Text("text/plain", "As an agent reads them, when only text/plain is accepted.")
 _WHOLE = operation.Text("text/plain", "As an agent reads it, when only text/plain is accepted.")
 
 routes = [
@@ -232,9 +276,9 @@ routes = [
         "POST",
         "/v1/observations/batch",
         post_observations_batch,
-        scope="observations:write",
-        body=Annotated[list[ObservationIn], Meta(min_length=1, max_length=BATCH_MOST)],
-        answers={201: ManyOut},
+        scope="",
+        body=BatchReadIn | Annotated[list[ObservationIn], Meta(min_length=1, max_length=BATCH_MOST)],
+        answers={200: (BatchReadOut, _WHOLES), 201: ManyOut},
     ),
     Operation("GET", "/v1/observations/{id}", get_observation, scope="observations:read", answers={200: (OneOut, _WHOLE)}),
     Operation(

@@ -54,8 +54,16 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     discovery_tokens: int | None
     metadata: dict[str, object]
     created_by_job_id: UUID | None
+    access_count: int
+    """How often its text was given to somebody, as far as that has been counted; see observations.accesses."""
+    last_accessed_at: datetime | None
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def cost(self) -> int:
+        """How many tokens reading the whole of it takes."""
+        return estimate_tokens(self.content) if self.read_tokens is None else self.read_tokens
 
 
 class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +91,8 @@ class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, object]
     created_by_job_id: UUID | None
     scope: Scope = "project"
+    created_at: datetime | None = None
+    """Now, where it is None."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +134,8 @@ class Manual(msgspec.Struct, frozen=True, kw_only=True):
     files_read: list[str] = []
     files_modified: list[str] = []
     metadata: dict[str, object] = {}
+    created_at: datetime | None = None
+    """Now, where it is None; else when it was written down elsewhere."""
     at: str = "$"
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC
 
-from cmserver.observations.model import Observation, estimate_tokens
+from cmserver.observations.model import Observation
 from cmserver.observations.wire import type_shown
 
 FIRST_LINE, LAST_LINE = "<cmserver-context>", "</cmserver-context>"
@@ -52,26 +52,32 @@ def wrapped(parts: Iterable[str]) -> str:
 def summed_up(one: Observation) -> str:
     """An observation in one line: number, day, type, title, and about what reading the whole of it takes."""
     title = one_line(one.title or one.narrative or one.content, _TITLE_CHARS)
-    tokens = estimate_tokens(one.content) if one.read_tokens is None else one.read_tokens
     shared = " (of the whole team)" if one.scope == "team" else ""
-    return f"#{one.number} {one.created_at.astimezone(UTC):%Y-%m-%d} {type_shown(one.kind, one.type)} {title}{shared} ~{tokens}"
+    return f"#{one.number} {one.created_at.astimezone(UTC):%Y-%m-%d} {type_shown(one.kind, one.type)} {title}{shared} ~{one.cost}"
 
 
 def whole(one: Observation) -> str:
     """All that an observation says, as a block that an agent is told."""
-    return wrapped(f"{said}\n" for said in _said(one))
+    return wrapped(f"{line}\n" for line in said(one))
 
 
-def _said(one: Observation) -> Iterator[str]:
+def wholes(several: Iterable[Observation]) -> str:
+    """The same of several, one after the other, with an empty line between."""
+    texts = ["".join(f"{line}\n" for line in said(one)) for one in several]
+    return wrapped(["\n".join(texts)])
+
+
+def said(one: Observation) -> Iterator[str]:
+    """All that an observation says, in lines: the first sums it up."""
     yield summed_up(one)
     told = [(label, (one.summary or {}).get(name)) for name, label in SUMMARY_LABELS.items()]
-    fields = [f"{label}: {_block(text)}" for label, text in told if text]
+    fields = [f"{label}: {block(text)}" for label, text in told if text]
     if one.subtitle:
         yield one_line(one.subtitle, len(one.subtitle))
     if fields:
         yield from fields
     elif one.narrative or not (one.subtitle or one.facts):
-        yield _block(one.narrative or one.content)
+        yield block(one.narrative or one.content)
     yield from (f"- {one_line(fact, len(fact))}" for fact in one.facts or ())
     for label, files in (("Modified", one.files_modified), ("Read", one.files_read)):
         if files:
@@ -79,6 +85,6 @@ def _said(one: Observation) -> Iterator[str]:
             yield f"{label}: {', '.join(one_line(file, 200) for file in files[:_FILES])}{more}"
 
 
-def _block(text: str) -> str:
+def block(text: str) -> str:
     """A text that may have lines: those after the first are indented, as none of ours is."""
     return "\n  ".join(one_line(line, len(line)) for line in text.splitlines() if line.strip())

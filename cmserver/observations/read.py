@@ -21,7 +21,8 @@ from cmserver.sessions import repository as sessions
 
 NO_SUCH = "There is no such observation."
 
-_NUMBER = re.compile(r"#?([0-9]{1,18})")
+_NUMBER = re.compile(r"#?[Ss]?([0-9]{1,18})")
+"""With an S it is that of a summary, as some lists show it."""
 
 
 class Numbered(Protocol):
@@ -75,7 +76,7 @@ async def page(
 
 
 async def one(conn: Conn, principal: Principal, named: str) -> tuple[Observation, list[ObservationSource]]:
-    """The observation of that id, or number in the team (`12`, `#12`), and what it was drawn from.
+    """The observation of that id, or number in the team (`12`, `#12`, `S12`), and what it was drawn from.
 
     NotFound also when it belongs to a project that the key may not see. What another project shares with the team may be read,
     but not what it was drawn from.
@@ -85,6 +86,23 @@ async def one(conn: Conn, principal: Principal, named: str) -> tuple[Observation
     sources = await repository.sources(conn, principal.team_id, [found.id]) if is_own else []
     await served(conn, principal, found.project_id, "get", [found])
     return found, sources
+
+
+async def many(conn: Conn, principal: Principal, named: Sequence[str]) -> dict[str, Observation]:
+    """By what they were named (as in `one`), in that order, those that exist and that the key may see."""
+    numbers, ids = {text: number_of(text) for text in named}, {text: named_id(text) for text in named}
+    found = await repository.by_numbers(conn, principal.team_id, {each for each in numbers.values() if each is not None})
+    found += await repository.by_ids(conn, principal.team_id, [each for each in ids.values() if each])
+    by_name: dict[int | UUID, Observation] = {}
+    for each in found:
+        if principal.sees(each.project_id) or each.scope == "team":
+            by_name |= {each.number: each, each.id: each}
+    names = [(text, number if number is not None else ids[text]) for text, number in numbers.items()]
+    shown = {text: by_name[name] for text, name in names if name is not None and name in by_name}
+    projects = {each.project_id for each in shown.values()}
+    project_id = projects.pop() if len(projects) == 1 else principal.project_id
+    await served(conn, principal, project_id, "batch", list({each.id: each for each in shown.values()}.values()))
+    return shown
 
 
 async def find(conn: Conn, principal: Principal, named: str) -> Observation:
@@ -104,7 +122,10 @@ async def of_event(conn: Conn, principal: Principal, project_id: UUID, event_id:
 
 
 async def served(conn: Conn, principal: Principal, project_id: UUID | None, via: str, observations: Sequence[Numbered]) -> None:
-    """Note which observations somebody was given. `project_id` is None when they may be of any project of the team."""
+    """Note which observations somebody was given. `project_id` is None when they may be of any project of the team.
+
+    By `via` accesses are counted: VIAS of observations.accesses.count has those by which a text is read whole.
+    """
     if not observations:
         return
     resource, resource_id = ("project", project_id) if project_id else ("team", principal.team_id)
@@ -114,8 +135,14 @@ async def served(conn: Conn, principal: Principal, project_id: UUID | None, via:
     )
 
 
+def number_of(named: str) -> int | None:
+    """The number that is written so (`12`, `#12`, `S12`, `#S12`), if it is one."""
+    found = _NUMBER.fullmatch(named)
+    return int(found[1]) if found else None
+
+
 async def _named(conn: Conn, team_id: UUID, named: str) -> Observation | None:
-    if number := _NUMBER.fullmatch(named):
-        return await repository.by_number(conn, team_id, int(number[1]))
+    if (number := number_of(named)) is not None:
+        return await repository.by_number(conn, team_id, number)
     observation_id = named_id(named)
     return await repository.by_id(conn, team_id, observation_id) if observation_id else None

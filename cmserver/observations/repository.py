@@ -21,22 +21,31 @@ TAKE_NUMBERS = Query(
     """,
 )
 
+# The project is held as its reference will do, but before its language is read: so no text is stored by a language of before.
 INSERT = Query(
     Stored,
     """
     INSERT INTO observations (id, number, project_id, team_id, server_session_id, kind, type, origin, title, subtitle, narrative,
                               facts, concepts, files_read, files_modified, summary, prompt_number, content, read_tokens,
-                              discovery_tokens, generation_key, metadata, created_by_job_id, scope)
+                              discovery_tokens, generation_key, metadata, created_by_job_id, scope, created_at, search_language)
     SELECT n.id, n.number, %(project_id)s, %(team_id)s, n.server_session_id, n.kind, n.type, n.origin, n.title, n.subtitle,
            n.narrative, n.facts, n.concepts, n.files_read, n.files_modified, n.summary, n.prompt_number, n.content, n.read_tokens,
-           n.discovery_tokens, n.generation_key, n.metadata, n.created_by_job_id, n.scope
+           n.discovery_tokens, n.generation_key, n.metadata, n.created_by_job_id, n.scope, coalesce(n.created_at, now()),
+           coalesce((SELECT p.search_language FROM projects p
+                      WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s FOR KEY SHARE), 'english')
       FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, number bigint, server_session_id uuid, kind text, type text, origin text,
            title text, subtitle text, narrative text, facts text[], concepts text[], files_read text[], files_modified text[],
            summary jsonb, prompt_number integer, content text, read_tokens integer, discovery_tokens integer,
-           generation_key text, metadata jsonb, created_by_job_id uuid, scope text)
+           generation_key text, metadata jsonb, created_by_job_id uuid, scope text, created_at timestamptz)
     ON CONFLICT (team_id, project_id, generation_key) DO NOTHING
     RETURNING id, number, generation_key
     """,
+)
+
+# By the clock that stamps what has no time of its own.
+AFTER_NOW = Query(
+    datetime,
+    "SELECT given FROM unnest(%(moments)s::timestamptz[]) AS given WHERE given > now()",
 )
 
 BY_GENERATION_KEYS = Query(
@@ -64,7 +73,7 @@ BY_ID = Query(
     """
     SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
            concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
+           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
       FROM observations WHERE id = %(id)s AND team_id = %(team_id)s
     """,
 )
@@ -74,7 +83,7 @@ BY_NUMBER = Query(
     """
     SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
            concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
+           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
       FROM observations WHERE number = %(number)s AND team_id = %(team_id)s
     """,
 )
@@ -85,7 +94,7 @@ NEWEST = Query(
     """
     SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
            concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
+           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
       FROM observations
      WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index by type says it, see migration 0008
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
@@ -105,7 +114,7 @@ LOCK = Query(
     """
     SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
            concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
+           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
       FROM observations WHERE id = %(id)s AND team_id = %(team_id)s FOR UPDATE
     """,
 )
@@ -119,7 +128,7 @@ CORRECT = Query(
      WHERE id = %(id)s AND team_id = %(team_id)s
     RETURNING id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
               concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-              created_by_job_id, created_at, updated_at
+              created_by_job_id, access_count, last_accessed_at, created_at, updated_at
     """,
 )
 
@@ -149,7 +158,7 @@ OF_EVENT = Query(
     """
     SELECT o.id, o.number, o.project_id, o.team_id, o.server_session_id, o.scope, o.kind, o.type, o.origin, o.title, o.subtitle,
            o.narrative, o.facts, o.concepts, o.files_read, o.files_modified, o.summary, o.prompt_number, o.content, o.read_tokens,
-           o.discovery_tokens, o.metadata, o.created_by_job_id, o.created_at, o.updated_at
+           o.discovery_tokens, o.metadata, o.created_by_job_id, o.access_count, o.last_accessed_at, o.created_at, o.updated_at
       FROM observation_sources s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
      WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s
@@ -183,7 +192,7 @@ BY_IDS = Query(
     """
     SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
            concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
+           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
       FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
     """,
 )
@@ -202,7 +211,7 @@ OF_SESSION = Query(
     """
     SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
            concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
+           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
       FROM observations
      WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'observation'
      ORDER BY created_at DESC, number DESC LIMIT %(limit)s
@@ -224,27 +233,10 @@ BY_NUMBERS = Query(
     """
     SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
            concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
+           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
       FROM observations
      WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
-
-# Oldest first: what followed upon a place.
-AFTER = Query(
-    Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
-      FROM observations
-     WHERE team_id = %(team_id)s
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-       AND (created_at, id) > (%(after)s::timestamptz, %(after_id)s::uuid)
-     ORDER BY created_at, id
-     LIMIT %(limit)s
     """,
     prepare=False,
 )
@@ -256,7 +248,7 @@ LISTED = Query(
     """
     SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
            concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, created_at, updated_at
+           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
       FROM observations o
      WHERE team_id = %(team_id)s
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
@@ -295,6 +287,11 @@ async def insert(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[New
     if missing:
         stored += await BY_GENERATION_KEYS.all(conn, team_id=team_id, project_id=project_id, keys=list(missing))
     return stored
+
+
+async def after_now(conn: Conn, moments: Collection[datetime]) -> set[datetime]:
+    """Those of the moments that are still to come."""
+    return set(await AFTER_NOW.all(conn, moments=list(moments)))
 
 
 async def insert_sources(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewSource]) -> None:
@@ -412,13 +409,6 @@ async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) ->
 async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int], *, project_id: UUID | None = None) -> list[Observation]:
     """Those of them that exist, in the project where one is given; in no order."""
     return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers), project_id=project_id)
-
-
-async def after(
-    conn: Conn, team_id: UUID, *, project_id: UUID | None, after: datetime, after_id: UUID, limit: int
-) -> list[Observation]:
-    """What followed upon that place, oldest first; of the whole team without a project."""
-    return await AFTER.all(conn, team_id=team_id, project_id=project_id, after=after, after_id=after_id, limit=limit)
 
 
 async def listed(

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cmserver.base.ids import epoch_ms
+from cmserver.base.ids import epoch_ms, epoch_ms_or_none
 from cmserver.observations.model import EventLink, Observation, ObservationSource
 
 
@@ -35,6 +35,7 @@ class SourceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """`kind` is what claude-mem means by it (see `kind_shown`); `observationKind` is ours: observation, summary or manual.
 
+    `accessCount` is how often its text was read, as far as that has been counted: a minute or two late.
     `score` is there in the answer to a search, `sources` where one observation was asked for, `source` and `generationKey` where
     those of an event were.
     """
@@ -63,6 +64,8 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     discovery_tokens: int | None
     metadata: dict[str, object]
     created_by_job_id: UUID | None
+    access_count: int
+    last_accessed_at_epoch: int | None
     created_at_epoch: int
     updated_at_epoch: int
     score: float | UnsetType = UNSET
@@ -132,6 +135,8 @@ def observation_out(
         discovery_tokens=one.discovery_tokens,
         metadata=_metadata_out(one),
         created_by_job_id=one.created_by_job_id,
+        access_count=one.access_count,
+        last_accessed_at_epoch=epoch_ms_or_none(one.last_accessed_at),
         created_at_epoch=epoch_ms(one.created_at),
         updated_at_epoch=epoch_ms(one.updated_at),
         score=score,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import NoReturn
 from uuid import UUID
@@ -31,6 +32,7 @@ async def write(conn: Conn, principal: Principal, given: Sequence[Manual]) -> li
     """Store all of them (tidy ones) or none, in their order; from the door `api`."""
     if principal.project_id is not None and any(one.scope == "team" for one in given):
         raise Forbidden(_NOT_FOR_ALL)
+    await _check_times(conn, given)
     await _check_places(conn, principal, given)
     new = [_new(one) for one in given]
     by_project = sorted(zip(given, new, strict=True), key=lambda pair: str(pair[0].project_id))
@@ -113,6 +115,15 @@ async def _own(conn: Conn, principal: Principal, named: str) -> Observation:
     return locked
 
 
+async def _check_times(conn: Conn, given: Sequence[Manual]) -> None:
+    moments = {one.created_at for one in given if one.created_at}
+    future = await repository.after_now(conn, moments) if moments else set[datetime]()
+    for one in given:
+        if one.created_at in future:
+            message = "This time is still to come: createdAtEpoch is when it was written down, in milliseconds"
+            raise Invalid(f"{message} (at {one.at}).", [Issue(f"{one.at}.createdAtEpoch", message)])
+
+
 async def _check_places(conn: Conn, principal: Principal, given: Sequence[Manual]) -> None:
     """Each project is there, and stays while we write; each session is of its project."""
     held = await repository.hold_projects(conn, principal.team_id, {one.project_id for one in given})
@@ -155,6 +166,7 @@ def _new(one: Manual) -> NewObservation:
         generation_key=None,
         metadata=one.metadata,
         created_by_job_id=None,
+        created_at=one.created_at,
     )
 
 

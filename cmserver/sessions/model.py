@@ -101,6 +101,12 @@ class ListedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class FoundPrompt(ListedPrompt, frozen=True, kw_only=True):
+    """One that a search found; its own id, which leads to it."""
+
+    id: UUID
+
+
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """A session that was found by what its agent calls it, and its newest prompt."""
 

@@ -1,4 +1,4 @@
-"""Looking at sessions: a page of them, and one of them."""
+"""Looking at sessions: a page of them, and one of them. Whoever reads prompts leaves an audit row."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base import paging
 from cmserver.base.errors import NotFound
@@ -59,3 +60,10 @@ async def one(conn: Conn, principal: Principal, named: str) -> Session:
     if session is None or not principal.sees(session.project_id):
         raise NotFound(NO_SUCH)
     return session
+
+
+async def prompts_served(conn: Conn, principal: Principal, project_id: UUID | None, count: int) -> None:
+    """Note that somebody was given the texts of so many prompts, of the project or of any of the team."""
+    if count:
+        kind, name = ("project", project_id) if project_id else ("team", principal.team_id)
+        await audit.record(conn, principal, "prompts.served", kind, name, project_id=project_id, count=count)

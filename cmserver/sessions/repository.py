@@ -10,6 +10,7 @@ from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.sessions.model import (
     Conversation,
     Counts,
+    FoundPrompt,
     ListedPrompt,
     NewSession,
     PlatformOfProject,
@@ -192,8 +193,10 @@ STILL_ALIVE = Query(
 INSERT_PROMPT = Query(
     int,
     """
-    INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text)
-    SELECT %(id)s, %(team_id)s, %(project_id)s, %(session_id)s, %(event_id)s, coalesce(max(prompt_number), 0) + 1, %(text)s
+    INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text, search_language)
+    SELECT %(id)s, %(team_id)s, %(project_id)s, %(session_id)s, %(event_id)s, coalesce(max(prompt_number), 0) + 1, %(text)s,
+           coalesce((SELECT p.search_language FROM projects p
+                      WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s FOR KEY SHARE), 'english')
       FROM session_prompts WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
     ON CONFLICT (agent_event_id) DO NOTHING
     RETURNING prompt_number
@@ -256,21 +259,13 @@ PROMPTS_LISTED = Query(
     prepare=False,
 )
 
-# Only the newest of each project are looked through: under the policy no text index can be used.
-PROMPTS_FOUND = Query(
-    ListedPrompt,
+PROMPTS_BY_IDS = Query(
+    FoundPrompt,
     """
-    SELECT p.agent_event_id AS event_id, p.project_id, p.server_session_id, p.prompt_number, left(p.text, %(max_chars)s) AS text,
-           p.created_at
-      FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
-     CROSS JOIN LATERAL (
-           SELECT q.* FROM session_prompts q
-            WHERE q.project_id = one.project_id AND q.team_id = %(team_id)s
-            ORDER BY q.created_at DESC, q.id DESC LIMIT %(newest)s) p
-     WHERE p.text_search @@ websearch_to_tsquery('english', %(text)s)
-     ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s
+    SELECT id, agent_event_id AS event_id, project_id, server_session_id, prompt_number, left(text, %(max_chars)s) AS text,
+           created_at
+      FROM session_prompts WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
     """,
-    prepare=False,
 )
 
 # In whichever project; of several, where something happened last.
@@ -470,13 +465,9 @@ async def prompts_listed(
     )
 
 
-async def prompts_found(
-    conn: Conn, team_id: UUID, project_ids: Collection[UUID], text: str, *, newest: int, max_chars: int, limit: int
-) -> list[ListedPrompt]:
-    """Those of the newest of each project that have the words of the text, newest first."""
-    return await PROMPTS_FOUND.all(
-        conn, team_id=team_id, project_ids=list(project_ids), text=text, newest=newest, max_chars=max_chars, limit=limit
-    )
+async def prompts_by_ids(conn: Conn, team_id: UUID, ids: Collection[UUID], *, max_chars: int) -> dict[UUID, ListedPrompt]:
+    """Those of them that exist, each cut to so many characters."""
+    return {one.id: one for one in await PROMPTS_BY_IDS.all(conn, team_id=team_id, ids=list(ids), max_chars=max_chars)}
 
 
 async def conversation(

@@ -57,6 +57,7 @@ async def test_a_project_is_got_by_any_of_its_names(alice: Api, cast: Cast, name
         "aliases": [],
         "metadata": {},
         "generationPolicy": {},
+        "searchLanguage": "english",
         "archivedAtEpoch": None,
         "createdAtEpoch": project["createdAtEpoch"],
         "updatedAtEpoch": project["updatedAtEpoch"],

@@ -199,6 +199,8 @@ async def test_all_fields_of_a_generated_observation_are_on_the_wire(client: Asy
             "provider": "offline",
         },
         "createdByJobId": None,
+        "accessCount": 0,
+        "lastAccessedAtEpoch": None,
         "createdAtEpoch": epoch_ms(made.created_at),
         "updatedAtEpoch": epoch_ms(made.updated_at),
     }
@@ -300,3 +302,68 @@ async def test_reading_needs_a_key_with_the_scope(client: AsyncClient, cast: Cas
     assert without.status_code == 401
     assert lacking.status_code == 403
     assert "observations:read" in lacking.json()["message"]
+
+
+async def test_several_are_read_at_once_in_the_order_asked_for(client: AsyncClient, cast: Cast, make: Make, db: Db):
+    made = [await make.observation(project=cast.alice.project, title=f"step {number}") for number in (1, 2, 3)]
+    theirs = await make.observation(project=cast.charlie.project)
+
+    asked = {"ids": ["#3", 1, "S3", str(made[1].id), 99, str(theirs.id), "nonsense", 1]}
+    answered = await client.post("/v1/observations/batch", json=asked, headers=cast.alice.headers)
+
+    assert answered.status_code == 200
+    assert [one["title"] for one in answered.json()["observations"]] == ["step 3", "step 1", "step 2"]
+    assert answered.json()["missing"] == [99, str(theirs.id), "nonsense"]
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT project_id, details FROM audit_log WHERE action = 'observations.served'")
+        assert await cursor.fetchall() == [(cast.alice.project.id, {"via": "batch", "numbers": [3, 1, 2]})]
+
+
+async def test_several_are_read_as_text(client: AsyncClient, cast: Cast, make: Make):
+    for narrative in ("The first.", "The second.\n</cmserver-context>"):
+        await make.observation(project=cast.alice.project, title="step", narrative=narrative)
+    headers = {**cast.alice.headers, "Accept": "text/plain"}
+
+    lines = (await client.post("/v1/observations/batch", json={"ids": [2, 1]}, headers=headers)).text.splitlines()
+    nothing = await client.post("/v1/observations/batch", json={"ids": [9]}, headers=headers)
+
+    assert [line.split()[0] for line in lines if line.startswith("#")] == ["#2", "#1"]
+    assert {"The first.", "The second."} < set(lines)
+    assert (lines[0], lines[-1], lines.count("</cmserver-context>")) == ("<cmserver-context>", "</cmserver-context>", 1)
+    assert nothing.text == "There is no such observation.\n"
+
+
+async def test_of_several_a_bound_key_is_given_its_own_and_what_is_shared(client: AsyncClient, db: Db, cast: Cast, make: Make):
+    other = await bound_to(db, cast.alice, "github.com/acme/other")
+    await make.observation(project=cast.alice.project, title="hidden")
+    await make.observation(project=cast.alice.project, title="shared", scope="team")
+    await make.observation(project=other.project, title="own")
+
+    answered = await client.post("/v1/observations/batch", json={"ids": [1, 2, 3]}, headers=other.headers)
+
+    assert [one["title"] for one in answered.json()["observations"]] == ["shared", "own"]
+    assert answered.json()["missing"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("scope", "reads", "writes"), [("observations:read", 200, 403), ("observations:write", 403, 201), ("events:write", 403, 403)]
+)
+async def test_reading_and_writing_several_take_their_own_scopes(
+    client: AsyncClient, db: Db, cast: Cast, scope: str, reads: int, writes: int
+):
+    _, key = await mint(db, cast.alice.team_id, "narrow", scopes=[scope], project_id=cast.alice.project.id)
+    headers = {"Authorization": f"Bearer {key}"}
+
+    read = await client.post("/v1/observations/batch", json={"ids": [1]}, headers=headers)
+    written = await client.post("/v1/observations/batch", json=[{"title": "by hand"}], headers=headers)
+
+    assert (read.status_code, written.status_code) == (reads, writes)
+
+
+@pytest.mark.parametrize(
+    ("body", "path"), [({}, "$"), ({"ids": []}, "$.ids"), ({"ids": [0]}, "$.ids[0]"), ({"ids": list(range(1, 102))}, "$.ids")]
+)
+async def test_what_names_no_observations_is_refused(client: AsyncClient, cast: Cast, body: object, path: str):
+    answered = await client.post("/v1/observations/batch", json=body, headers=cast.alice.headers)
+
+    assert (answered.status_code, answered.json()["issues"][0]["path"]) == (400, path)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 from uuid import UUID
 
@@ -223,6 +224,32 @@ async def test_one_bad_item_and_nothing_of_a_batch_is_stored(
     assert await stored(db) == 0
 
 
+async def test_what_was_written_down_elsewhere_keeps_its_time(client: AsyncClient, cast: Cast):
+    project, spring = cast.alice.project.canonical_id, 1_772_712_000_123
+    batch = [{"title": "new", "projectId": project}, {"title": "old", "projectId": project, "createdAtEpoch": spring}]
+
+    response = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
+
+    new, old = response.json()["observations"]
+    assert old["createdAtEpoch"] == spring < new["createdAtEpoch"]
+    listed = await client.get("/v1/observations", headers=cast.alice.headers)
+    assert [one["title"] for one in listed.json()["observations"]] == ["new", "old"]
+
+
+async def test_a_time_that_is_still_to_come_is_refused_and_named(client: AsyncClient, cast: Cast, db: Db):
+    project, tomorrow = cast.alice.project.canonical_id, int((time.time() + 86_400) * 1000)
+    bad = {"title": "x", "projectId": project, "createdAtEpoch": tomorrow}
+
+    alone = await client.post("/v1/observations", json=bad, headers=cast.alice.headers)
+    in_batch = await client.post(
+        "/v1/observations/batch", json=[{"title": "good", "projectId": project}, bad], headers=cast.alice.headers
+    )
+
+    assert [alone.status_code, in_batch.status_code] == [400, 400]
+    assert [one.json()["issues"][0]["path"] for one in (alone, in_batch)] == ["$.createdAtEpoch", "$[1].createdAtEpoch"]
+    assert await stored(db) == 0
+
+
 @pytest.mark.parametrize("batch", [[], {}, [{"title": "x"}] * 501])
 async def test_a_batch_has_1_to_500_items(client: AsyncClient, cast: Cast, batch: object):
     response = await client.post("/v1/observations/batch", json=batch, headers=cast.alice.headers)
@@ -250,7 +277,7 @@ async def test_a_correction_changes_what_it_says_and_nothing_else(client: AsyncC
     assert told["metadata"]["by"] == "bob"
     assert told["updatedAtEpoch"] >= told["createdAtEpoch"]
     search = {"projectId": cast.alice.project.canonical_id, "query": "fixd"}
-    assert (await client.post("/v1/search", json=search, headers=cast.bob.headers)).json() == {"observations": []}
+    assert (await client.post("/v1/search", json=search, headers=cast.bob.headers)).json()["observations"] == []
     (row,) = await audited(db, "observation.corrected")
     assert row["details"] == {"fields": ["type", "title", "concepts", "metadata"]}
 
@@ -275,7 +302,8 @@ async def test_a_content_that_was_sent_stays_as_it_was_sent(client: AsyncClient,
         assert response.json()["observation"]["content"] == "The zebra lives in staging."
     search = {"projectId": cast.alice.project.canonical_id, "query": "zebra"}
     found = await client.post("/v1/search", json=search, headers=cast.alice.headers)
-    assert len(found.json()["observations"]) == 2
+    (hit,) = found.json()["observations"]  # they say the same now
+    assert {hit["number"], *hit["alike"]} == {alone["number"], beside["number"]}
 
 
 @pytest.mark.parametrize(

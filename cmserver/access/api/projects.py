@@ -12,7 +12,7 @@ from starlette.responses import Response
 from cmserver.access import change_project, projects, repository
 from cmserver.access.api.given import Metadata, Name, clean_metadata, clean_name, clean_policy, forget, read_sized
 from cmserver.access.change_project import Change
-from cmserver.access.model import GenerationPolicy, Principal
+from cmserver.access.model import GenerationPolicy, Principal, SearchLanguage
 from cmserver.access.wire import ProjectOut, project_out
 from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import Operation
@@ -24,11 +24,12 @@ from cmserver.base.text import Key
 
 
 class ProjectIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/projects."""
+    """POST /v1/projects. One that is there already stays as it is."""
 
     canonical_id: Key
     name: Name | None = None
     metadata: Metadata = {}
+    search_language: SearchLanguage = "english"
 
 
 class ProjectsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -40,13 +41,17 @@ class ProjectsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """PATCH of a project: what is not sent stays. `aliases` are all there shall be; an older `canonicalId` stays as one of them."""
+    """PATCH of a project: what is not sent stays. `aliases` are all there shall be; an older `canonicalId` stays as one of them.
+
+    Under another `searchLanguage` all its texts are made ready to be found anew before there is an answer: some seconds for 10,000.
+    """
 
     name: Name | UnsetType = UNSET
     canonical_id: Key | UnsetType = UNSET
     aliases: Annotated[list[Key], Meta(max_length=100)] | UnsetType | None = UNSET
     metadata: Metadata | UnsetType | None = UNSET
     generation_policy: GenerationPolicy | UnsetType | None = UNSET
+    search_language: SearchLanguage | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
 
 
@@ -94,7 +99,10 @@ async def post_project(request: Request) -> Response:
     metadata = await clean_metadata(request, asked.metadata, size)
     try:
         project, is_new = await db(request).in_tenant(
-            who.team_id, lambda conn: projects.make_project(conn, who, asked.canonical_id, name=name, metadata=metadata)
+            who.team_id,
+            lambda conn: projects.make_project(
+                conn, who, asked.canonical_id, name=name, metadata=metadata, search_language=asked.search_language
+            ),
         )
     except Invalid as error:
         raise Invalid.at("$.canonicalId", str(error)) from error
@@ -110,7 +118,7 @@ async def get_project(request: Request) -> Response:
 
 
 async def patch_project(request: Request) -> Response:
-    """Change what a project is called, its aliases, notes and policy; archive it, or bring it back."""
+    """Change what a project is called, its aliases, notes, policy and language of search; archive it, or bring it back."""
     who = await caller(request, Principal)
     asked, size = await read_sized(request, ProjectChangeIn)
     change = Change(
@@ -119,6 +127,7 @@ async def patch_project(request: Request) -> Response:
         aliases=UNSET if asked.aliases is UNSET else asked.aliases or [],
         metadata=UNSET if asked.metadata is UNSET else await clean_metadata(request, asked.metadata, size),
         policy=UNSET if asked.generation_policy is UNSET else clean_policy(asked.generation_policy),
+        search_language=asked.search_language,
         archived=asked.archived,
     )
     project = await db(request).in_tenant(

@@ -9,7 +9,7 @@ from cmserver.observations.model import Place
 
 OWNS: set[str] = set()  # the room's other repository says it
 
-# The search columns are generated: they are computed anew when a column that they are made of is set, be it to what it was.
+# A trigger keeps the search columns: they are computed anew when a column that they are made of is set, be it to what it was.
 REINDEX = Query(
     Place,
     """

@@ -1,0 +1,123 @@
+"""An embedding is an observation's place among meanings: the vector that a model makes of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal, Protocol
+from uuid import UUID
+
+import msgspec
+
+State = Literal["building", "current", "retired"]
+
+DOCUMENT_MOST = 16_000
+"""Of a longer text only so many characters are embedded: a vector of everything is near to nothing."""
+
+
+class EmbeddingModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that texts are embedded with, as the database remembers it; one for all teams.
+
+    Search uses the `current` one. Another one that the operator chooses is `building` until every observation has its vector; then
+    it takes the place of the current one, which is `retired`, and goes when its vectors are gone.
+    """
+
+    id: int
+    provider: str
+    model: str
+    base_url: str | None
+    """Without a name and password, which only the settings have."""
+    asked_dimensions: int | None
+    """What was asked for; None left it to the model."""
+    dimensions: int | None
+    """How long its vectors are; None until its first answer."""
+    state: State
+    is_backfilled: bool
+    """Whether every observation that was there before it has its row, waiting or not."""
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiting row that a worker has in hand until `claimed_until`. Whoever finds another moment there has lost it."""
+
+    observation_id: UUID
+    claimed_until: datetime
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """What an observation says, as far as its meaning goes."""
+
+    observation_id: UUID
+    title: str | None
+    subtitle: str | None
+    narrative: str | None
+    facts: list[str] | None
+    concepts: list[str] | None
+    summary: dict[str, str | None] | None
+    content: str
+
+
+class NewVector(msgspec.Struct, frozen=True, kw_only=True):
+    """The vector of a claimed row."""
+
+    observation_id: UUID
+    claimed_until: datetime
+    embedding: list[float]
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """How many observations have no vector of the model yet; `failing` of them could not be embedded when it was last tried."""
+
+    model_id: int
+    waiting: int
+    failing: int
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why some of a team's observations could not be embedded. `given_up` of them are not tried again by themselves."""
+
+    reason: str
+    observations: int
+    given_up: int
+
+
+class Large(msgspec.Struct, frozen=True, kw_only=True):
+    """A team with many vectors of a model."""
+
+    team_id: UUID
+    vectors: int
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """An approximate index: into how many lists it puts what is near to each other. One that is not valid was never finished."""
+
+    name: str
+    is_valid: bool
+    lists: int
+
+
+class Worded(Protocol):
+    """Whatever has the texts of an observation."""
+
+    @property
+    def title(self) -> str | None: ...
+    @property
+    def subtitle(self) -> str | None: ...
+    @property
+    def narrative(self) -> str | None: ...
+    @property
+    def facts(self) -> Sequence[str] | None: ...
+    @property
+    def concepts(self) -> Sequence[str] | None: ...
+    @property
+    def summary(self) -> Mapping[str, str | None] | None: ...
+    @property
+    def content(self) -> str: ...
+
+
+def document_text(observation: Worded) -> str:
+    """What is embedded of an observation. A summary, and what has no title, is its content; of all others that repeats the rest."""
+    if observation.title is None or observation.summary is not None:
+        return observation.content[:DOCUMENT_MOST]
+    parts = [observation.title, observation.subtitle, observation.narrative, *(observation.facts or ())]
+    parts.append(", ".join(observation.concepts or ()))
+    return "\n".join(part for part in parts if part)[:DOCUMENT_MOST]

@@ -1,0 +1,523 @@
+"""All SQL on embeddings and the models they are made with.
+
+Rows of `observation_embeddings` begin with triggers of the observations, see migration 0014: nobody inserts them here but who gives
+a new model the observations that were there before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from psycopg import sql
+
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.observations.embedding.model import Claimed, EmbeddingModel, Index, Large, NewVector, Reason, State, Text, Waiting
+
+OWNS = {"embedding_models", "observation_embeddings"}
+
+_INDEX = "embeddings_near_"
+
+# -- whether there can be vectors
+
+IS_POSSIBLE = Query(
+    bool,
+    """
+    SELECT format_type(atttypid, NULL) <> 'real[]' FROM pg_attribute
+     WHERE attrelid = 'observation_embeddings'::regclass AND attname = 'embedding'
+    """,
+)
+HAS_EXTENSION = Query(bool, "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector')")
+LOCK_EMBEDDINGS = Query(int, "LOCK TABLE observation_embeddings IN ACCESS EXCLUSIVE MODE")
+# No row has a value yet: without the extension no model is wanted.
+MAKE_VECTORS = Query(int, "ALTER TABLE observation_embeddings ALTER COLUMN embedding TYPE halfvec USING embedding::halfvec")
+
+# -- models
+
+MODELS = Query(
+    EmbeddingModel,
+    """
+    SELECT id, provider, model, base_url, asked_dimensions, dimensions, state, is_backfilled
+      FROM embedding_models ORDER BY state = 'building', id
+    """,
+)
+
+CURRENT = Query(
+    EmbeddingModel,
+    """
+    SELECT id, provider, model, base_url, asked_dimensions, dimensions, state, is_backfilled
+      FROM embedding_models WHERE state = 'current'
+    """,
+)
+
+# Every transaction that writes an observation reads the models. Whoever changes them waits for those that have, and the next ones
+# wait for him: so no observation is written for the models of before, unseen by who looks for what is missing of the new one.
+LOCK_MODELS = Query(int, "LOCK TABLE embedding_models IN ACCESS EXCLUSIVE MODE")
+SHORT_LOCK = Query(str, "SELECT set_config('lock_timeout', %(milliseconds)s, true)")
+
+ADD_MODEL = Query(
+    EmbeddingModel,
+    """
+    INSERT INTO embedding_models (provider, model, base_url, asked_dimensions, dimensions, state, switched_at)
+    VALUES (%(provider)s, %(model)s, %(base_url)s, %(asked_dimensions)s, %(dimensions)s, %(state)s,
+            CASE WHEN %(state)s::text = 'current' THEN now() END)
+    RETURNING id, provider, model, base_url, asked_dimensions, dimensions, state, is_backfilled
+    """,
+)
+
+RETIRE = Query(
+    int,
+    "UPDATE embedding_models SET state = 'retired', backfilled_to = NULL WHERE id = %(model_id)s AND state <> 'retired'",
+)
+
+PROMOTE = Query(
+    int,
+    "UPDATE embedding_models SET state = 'current', switched_at = now() WHERE id = %(model_id)s AND state = 'building'",
+)
+
+SET_DIMENSIONS = Query(
+    int, "UPDATE embedding_models SET dimensions = %(dimensions)s WHERE id = %(model_id)s AND dimensions IS NULL"
+)
+
+# From the newest down: what is young is looked for most. One worker at a time; the others find the row locked, and no batch. NO KEY:
+# whoever writes an observation refers to the row, and does not wait.
+BACKFILL = Query(
+    bool,
+    """
+    WITH model AS (
+        SELECT id, coalesce(backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS below FROM embedding_models
+         WHERE id = %(model_id)s AND state <> 'retired' AND NOT is_backfilled FOR NO KEY UPDATE SKIP LOCKED
+    ), batch AS (
+        SELECT id, team_id, project_id FROM observations
+         WHERE id < (SELECT below FROM model) ORDER BY id DESC LIMIT %(most)s
+    ), added AS (
+        INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id)
+        SELECT batch.id, model.id, batch.team_id, batch.project_id FROM batch CROSS JOIN model
+        ON CONFLICT DO NOTHING
+    )
+    UPDATE embedding_models m
+       SET backfilled_to = coalesce((SELECT id FROM batch ORDER BY id LIMIT 1), m.backfilled_to),
+           is_backfilled = (SELECT count(*) FROM batch) < %(most)s
+      FROM model WHERE m.id = model.id
+    RETURNING m.is_backfilled
+    """,
+)
+
+CLEAR = Query(
+    int,
+    """
+    WITH model AS (
+        SELECT id, coalesce(backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS below FROM embedding_models
+         WHERE id = %(model_id)s AND state = 'retired' FOR NO KEY UPDATE SKIP LOCKED
+    ), batch AS (
+        SELECT observation_id FROM observation_embeddings
+         WHERE observation_id < (SELECT below FROM model) AND model_id = (SELECT id FROM model)
+         ORDER BY observation_id DESC LIMIT %(most)s
+    ), gone AS (
+        DELETE FROM observation_embeddings e USING batch, model
+         WHERE e.observation_id = batch.observation_id AND e.model_id = model.id
+    )
+    UPDATE embedding_models m
+       SET backfilled_to = coalesce((SELECT observation_id FROM batch ORDER BY observation_id LIMIT 1), m.backfilled_to)
+      FROM model WHERE m.id = model.id
+    RETURNING (SELECT count(*) FROM batch) AS cleared
+    """,
+)
+
+FORGET = Query(
+    int,
+    """
+    DELETE FROM embedding_models m
+     WHERE m.id = %(model_id)s AND m.state = 'retired'
+       AND NOT EXISTS (SELECT FROM observation_embeddings e WHERE e.model_id = m.id)
+    """,
+)
+
+# -- work, of all teams
+
+IS_AHEAD = Query(
+    bool,
+    """
+    SELECT count(*) >= %(most)s FROM (
+        SELECT FROM observation_embeddings
+         WHERE model_id = %(model_id)s AND embedding IS NULL AND next_at < 'infinity' LIMIT %(most)s) AS waiting
+    """,
+)
+
+# What was given up does not wait.
+HAS_WAITING = Query(
+    bool,
+    """
+    SELECT EXISTS (SELECT FROM observation_embeddings
+                    WHERE model_id = %(model_id)s AND embedding IS NULL AND next_at < 'infinity')
+    """,
+)
+
+# Two statements of one transaction: when the texts are read, the rows are locked, and whoever changes a text from now on makes its
+# row wait anew, with another moment.
+CLAIM = Query(
+    Claimed,
+    """
+    WITH due AS (
+        SELECT observation_id FROM observation_embeddings
+         WHERE model_id = %(model_id)s AND embedding IS NULL AND next_at <= now()
+         ORDER BY next_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    )
+    UPDATE observation_embeddings e SET next_at = now() + make_interval(secs => %(lease_seconds)s)
+      FROM due WHERE e.observation_id = due.observation_id AND e.model_id = %(model_id)s
+    RETURNING e.observation_id, e.next_at AS claimed_until
+    """,
+)
+
+TEXTS = Query(
+    Text,
+    """
+    SELECT id AS observation_id, title, subtitle, narrative, facts, concepts, summary, content
+      FROM observations WHERE id = ANY(%(ids)s)
+    """,
+)
+
+# float8[] becomes a halfvec by assignment, where the column is one; real[] would refuse numbers that are next to nothing.
+STORE = Query(
+    int,
+    """
+    UPDATE observation_embeddings e SET embedding = n.embedding, embedded_at = now(), last_error = NULL
+      FROM jsonb_to_recordset(%(rows)s) AS n(observation_id uuid, claimed_until timestamptz, embedding float8[])
+     WHERE e.observation_id = n.observation_id AND e.model_id = %(model_id)s
+       AND e.embedding IS NULL AND e.next_at = n.claimed_until
+    """,
+)
+
+FAIL = Query(
+    int,
+    """
+    UPDATE observation_embeddings e
+       SET attempts = e.attempts + 1, last_error = %(reason)s,
+           next_at = CASE WHEN e.attempts + 1 >= %(given_up_after)s::integer THEN 'infinity'::timestamptz
+                          ELSE now() + least(%(longest_seconds)s, %(first_seconds)s * 2 ^ least(e.attempts, 20))
+                                     * (0.5 + random() / 2) * interval '1 second' END
+      FROM jsonb_to_recordset(%(rows)s) AS n(observation_id uuid, claimed_until timestamptz)
+     WHERE e.observation_id = n.observation_id AND e.model_id = %(model_id)s
+       AND e.embedding IS NULL AND e.next_at = n.claimed_until
+    """,
+)
+
+GIVE_BACK = Query(
+    int,
+    """
+    UPDATE observation_embeddings e SET next_at = now()
+      FROM jsonb_to_recordset(%(rows)s) AS n(observation_id uuid, claimed_until timestamptz)
+     WHERE e.observation_id = n.observation_id AND e.model_id = %(model_id)s
+       AND e.embedding IS NULL AND e.next_at = n.claimed_until
+    """,
+)
+
+# It is there again: what failed need not wait for its time. What was given up has its reason in itself.
+HURRY = Query(
+    int,
+    """
+    UPDATE observation_embeddings SET next_at = now()
+     WHERE model_id = %(model_id)s AND embedding IS NULL AND last_error IS NOT NULL AND next_at > now() AND next_at < 'infinity'
+    """,
+)
+
+# -- of one team, or of one project of it
+
+# What was there before the model, and has no row yet, waits as well.
+WAITING = Query(
+    Waiting,
+    """
+    SELECT m.id AS model_id, count(e.last_error) AS failing,
+           count(e.observation_id) + CASE WHEN m.is_backfilled THEN 0 ELSE (
+               SELECT count(*) FROM observations o
+                WHERE o.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)
+                  AND o.id < coalesce(m.backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                  AND NOT EXISTS (SELECT FROM observation_embeddings w WHERE w.observation_id = o.id AND w.model_id = m.id)
+           ) END AS waiting
+      FROM embedding_models m
+      LEFT JOIN observation_embeddings e
+        ON e.model_id = m.id AND e.embedding IS NULL AND e.team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR e.project_id = %(project_id)s::uuid)
+     WHERE m.state <> 'retired'
+     GROUP BY m.id
+    """,
+    prepare=False,
+)
+
+REASONS = Query(
+    Reason,
+    """
+    SELECT coalesce(last_error, '') AS reason, count(DISTINCT observation_id) AS observations,
+           count(DISTINCT observation_id) FILTER (WHERE next_at = 'infinity') AS given_up
+      FROM observation_embeddings
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND embedding IS NULL AND last_error IS NOT NULL
+     GROUP BY last_error ORDER BY observations DESC, reason
+    """,
+    prepare=False,
+)
+
+RETRY = Query(
+    int,
+    """
+    UPDATE observation_embeddings SET next_at = now(), attempts = 0
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND embedding IS NULL AND last_error IS NOT NULL
+    """,
+    prepare=False,
+)
+
+# -- indexes of large teams
+
+LARGE_TEAMS = Query(
+    Large,
+    """
+    SELECT p.team_id, sum(e.vectors)::bigint AS vectors
+      FROM (SELECT project_id, count(*) AS vectors FROM observation_embeddings
+             WHERE model_id = %(model_id)s AND embedding IS NOT NULL GROUP BY project_id) AS e
+      JOIN projects p ON p.id = e.project_id
+     GROUP BY p.team_id HAVING sum(e.vectors) > %(more_than)s
+    """,
+)
+
+INDEXES = Query(
+    Index,
+    """
+    SELECT c.relname::text AS name, i.indisvalid AS is_valid,
+           coalesce((SELECT option_value::int FROM pg_options_to_table(c.reloptions) WHERE option_name = 'lists'), 0) AS lists
+      FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+     WHERE i.indrelid = 'observation_embeddings'::regclass AND c.relname LIKE 'embeddings\\_near\\_%%'
+    """,
+)
+
+LISTS = Query(
+    int,
+    """
+    SELECT option_value::int
+      FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid CROSS JOIN pg_options_to_table(c.reloptions)
+     WHERE i.indrelid = 'observation_embeddings'::regclass AND c.relname = %(name)s AND i.indisvalid AND option_name = 'lists'
+    """,
+)
+
+TRY_TO_INDEX = Query(bool, "SELECT pg_try_advisory_lock(%(key)s)")
+END_INDEXING = Query(bool, "SELECT pg_advisory_unlock(%(key)s)")
+# What finding the middles of the lists takes, for as many and as long ones as there can be. By one process: several would share
+# memory that containers have little of.
+ROOM_TO_INDEX = Query(
+    str,
+    "SELECT set_config('maintenance_work_mem', '768MB', false) || set_config('max_parallel_maintenance_workers', '0', false)",
+)
+USUAL_MEMORY = Query(int, "RESET maintenance_work_mem")
+USUAL_PROCESSES = Query(int, "RESET max_parallel_maintenance_workers")
+_INDEXING = 7_237_415_014  # one number for all cmserver processes on a database
+
+
+async def ensure_vectors(conn: Conn) -> bool:
+    """Make the column of embeddings one of vectors, where the extension has come after the table; whether it is one.
+
+    For the owner, at the start. Several may do it at once.
+    """
+    if await IS_POSSIBLE.one(conn):
+        return True
+    if not await HAS_EXTENSION.one(conn):
+        return False
+    await LOCK_EMBEDDINGS.run(conn)
+    if not await IS_POSSIBLE.one(conn):
+        await MAKE_VECTORS.run(conn)
+    return True
+
+
+async def is_possible(conn: Conn) -> bool:
+    """Whether vectors can be stored."""
+    return await IS_POSSIBLE.one(conn)
+
+
+async def models(conn: Conn) -> list[EmbeddingModel]:
+    """All, the current one before the one that is building."""
+    return await MODELS.all(conn)
+
+
+async def current(conn: Conn) -> EmbeddingModel | None:
+    """The one that search uses."""
+    return await CURRENT.first(conn)
+
+
+async def lock_models(conn: Conn, milliseconds: int) -> None:
+    """Nobody writes an observation, or has written one and not committed, until the transaction ends.
+
+    `psycopg.errors.LockNotAvailable` when it takes longer than that: all who write wait as long.
+    """
+    await SHORT_LOCK.run(conn, milliseconds=str(milliseconds))
+    await LOCK_MODELS.run(conn)
+
+
+async def add_model(
+    conn: Conn,
+    *,
+    provider: str,
+    model: str,
+    base_url: str | None,
+    asked_dimensions: int | None,
+    dimensions: int | None,
+    state: State,
+) -> EmbeddingModel:
+    return await ADD_MODEL.one(
+        conn,
+        provider=provider,
+        model=model,
+        base_url=base_url,
+        asked_dimensions=asked_dimensions,
+        dimensions=dimensions,
+        state=state,
+    )
+
+
+async def retire(conn: Conn, model_id: int) -> None:
+    await RETIRE.run(conn, model_id=model_id)
+
+
+async def promote(conn: Conn, model_id: int) -> None:
+    """The one that is building becomes the current one, which must be retired already."""
+    await PROMOTE.run(conn, model_id=model_id)
+
+
+async def set_dimensions(conn: Conn, model_id: int, dimensions: int) -> None:
+    """What the first answer has shown."""
+    await SET_DIMENSIONS.run(conn, model_id=model_id, dimensions=dimensions)
+
+
+async def backfill(conn: Conn, model_id: int, most: int) -> bool:
+    """Let so many more of the older observations wait for the model; whether more are left. False, too, while another does it."""
+    return await BACKFILL.first(conn, model_id=model_id, most=most) is False
+
+
+async def clear(conn: Conn, model_id: int, most: int) -> bool:
+    """Take away so many rows of a retired model, at the end the model; whether there is more to do."""
+    cleared = await CLEAR.first(conn, model_id=model_id, most=most)
+    if cleared is None:
+        return False
+    return cleared == most or await FORGET.run(conn, model_id=model_id) == 0
+
+
+async def is_ahead(conn: Conn, model_id: int, most: int) -> bool:
+    """Whether that many wait already."""
+    return await IS_AHEAD.one(conn, model_id=model_id, most=most)
+
+
+async def has_waiting(conn: Conn, model_id: int) -> bool:
+    return await HAS_WAITING.one(conn, model_id=model_id)
+
+
+async def claim(conn: Conn, model_id: int, most: int, lease_seconds: float) -> list[tuple[Claimed, Text]]:
+    """Take up to `most` that are due, with their texts, longest due first."""
+    claimed = {one.observation_id: one for one in await CLAIM.all(conn, model_id=model_id, most=most, lease_seconds=lease_seconds)}
+    texts = await TEXTS.all(conn, ids=list(claimed)) if claimed else []
+    return [(claimed[text.observation_id], text) for text in texts]
+
+
+async def store(conn: Conn, model_id: int, vectors: Sequence[NewVector]) -> int:
+    """Those whose claim still holds, that is, whose text has not changed and whom nobody else has taken; how many."""
+    return await STORE.run(conn, model_id=model_id, rows=Jsonb(list(vectors)))
+
+
+async def fail(
+    conn: Conn,
+    model_id: int,
+    claimed: Sequence[Claimed],
+    reason: str,
+    *,
+    first_seconds: float,
+    longest_seconds: float,
+    given_up_after: int | None = None,
+) -> None:
+    """They are due again later, or never, when that was their last attempt."""
+    await FAIL.run(
+        conn,
+        model_id=model_id,
+        rows=Jsonb(list(claimed)),
+        reason=reason,
+        first_seconds=first_seconds,
+        longest_seconds=longest_seconds,
+        given_up_after=given_up_after,
+    )
+
+
+async def give_back(conn: Conn, model_id: int, claimed: Sequence[Claimed]) -> None:
+    """They are due now."""
+    await GIVE_BACK.run(conn, model_id=model_id, rows=Jsonb(list(claimed)))
+
+
+async def hurry(conn: Conn, model_id: int) -> None:
+    """All that failed and was not given up is due now."""
+    await HURRY.run(conn, model_id=model_id)
+
+
+async def waiting(conn: Conn, team_id: UUID, project_id: UUID | None) -> dict[int, Waiting]:
+    """Of the team, or its project, by model; of the models that are wanted."""
+    return {one.model_id: one for one in await WAITING.all(conn, team_id=team_id, project_id=project_id)}
+
+
+async def reasons(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[Reason]:
+    """Why observations of the team, or of its project, could not be embedded; the most frequent reason first."""
+    return await REASONS.all(conn, team_id=team_id, project_id=project_id)
+
+
+async def retry(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """All that failed, of the team or its project, is due now; how many rows."""
+    return await RETRY.run(conn, team_id=team_id, project_id=project_id)
+
+
+def index_name(team_id: UUID, model_id: int) -> str:
+    return f"{_INDEX}{team_id.hex}_{model_id}"
+
+
+async def lists(conn: Conn, team_id: UUID, model_id: int) -> int | None:
+    """Into how many lists the team's approximate index of that model's vectors puts them; None without one that can be used."""
+    return await LISTS.first(conn, name=index_name(team_id, model_id))
+
+
+async def large_teams(conn: Conn, model_id: int, more_than: int) -> list[Large]:
+    """The teams with more vectors than that."""
+    return await LARGE_TEAMS.all(conn, model_id=model_id, more_than=more_than)
+
+
+async def indexes(conn: Conn) -> list[Index]:
+    """The approximate indexes, and what a CREATE has left that was broken off."""
+    return await INDEXES.all(conn)
+
+
+async def try_to_index(conn: Conn) -> bool:
+    """Whether nobody else makes indexes now. Holds until `end_indexing`, or the end of the connection."""
+    if not await TRY_TO_INDEX.one(conn, key=_INDEXING):
+        return False
+    await ROOM_TO_INDEX.run(conn)
+    return True
+
+
+async def end_indexing(conn: Conn) -> None:
+    await END_INDEXING.run(conn, key=_INDEXING)
+    await USUAL_MEMORY.run(conn)
+    await USUAL_PROCESSES.run(conn)
+
+
+async def create_index(conn: Conn, team_id: UUID, model_id: int, dimensions: int, lists: int) -> None:
+    """Beside everything that goes on; not in a transaction. Of a million vectors that takes about a minute."""
+    statement = sql.SQL(
+        "CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON observation_embeddings"
+        " USING ivfflat ((embedding::halfvec({dimensions})) halfvec_cosine_ops) WITH (lists = {lists})"
+        " WHERE team_id = {team} AND model_id = {model}"
+    )
+    await conn.execute(
+        statement.format(
+            name=sql.Identifier(index_name(team_id, model_id)),
+            dimensions=sql.Literal(dimensions),
+            lists=sql.Literal(lists),
+            team=sql.Literal(str(team_id)),
+            model=sql.Literal(model_id),
+        )
+    )
+
+
+async def drop_index(conn: Conn, name: str) -> None:
+    """Beside everything that goes on; not in a transaction."""
+    await conn.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(name)))

@@ -1,0 +1,47 @@
+"""`cmserver embeddings`."""
+
+from __future__ import annotations
+
+from cmserver.base.db import Db
+from cmserver.cli.embeddings import Found, Retried
+from tests.cli.conftest import Cms
+from tests.conftest import Cast, mint
+from tests.make import Make
+
+
+async def fail(db: Db, make: Make, cast: Cast) -> None:
+    async with db.system() as conn:
+        await conn.execute("INSERT INTO embedding_models (provider, model, state) VALUES ('ollama', 'nomic', 'current')")
+    await make.observation(project=cast.alice.project)
+    async with db.system() as conn:
+        await conn.execute("UPDATE observation_embeddings SET last_error = 'refused', next_at = 'infinity'")
+
+
+async def test_the_model_and_what_keeps_it_are_shown(cms: Cms, cast: Cast, db: Db, make: Make):
+    await fail(db, make, cast)
+
+    said = await cms("embeddings", "status", key=cast.alice.key)
+
+    assert said.code == 0, said.err
+    assert "nomic" in said.out
+    assert "refused to answer" in said.out
+
+
+async def test_what_failed_is_tried_again(cms: Cms, cast: Cast, db: Db, make: Make):
+    await fail(db, make, cast)
+
+    first = await cms("embeddings", "retry", key=cast.alice.key)
+    again = await cms("embeddings", "retry", "--operator", "--team", "red", "--json")
+
+    assert (first.code, first.out) == (0, "1 that failed is tried again now.\n")
+    assert again.read(Retried).retried == 0
+    assert (await cms("embeddings", "status", "--json", key=cast.alice.key)).read(Found).reasons[0].given_up == 0
+
+
+async def test_a_key_without_the_scope_is_told_so(cms: Cms, cast: Cast, db: Db):
+    _, key = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read"])
+
+    refused = await cms("embeddings", "retry", key=key)
+
+    assert refused.code == 1
+    assert "jobs:write" in refused.err
