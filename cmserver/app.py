@@ -26,6 +26,7 @@ from cmserver.ingest.ends import Ends
 from cmserver.ingest.model import Checkpoints
 from cmserver.ingest.record import Recorder
 from cmserver.observations.api import routes as observation_routes
+from cmserver.observations.embedding.api import routes as embedding_routes
 from cmserver.ops.api import routes as ops_routes
 from cmserver.ops.budgets.api import routes as budget_routes
 from cmserver.ops.erasure.api import routes as erasure_routes
@@ -37,6 +38,10 @@ from cmserver.ops.stream.feed import Feed
 from cmserver.ops.usage.api import routes as usage_routes
 from cmserver.recall.api import routes as recall_routes
 from cmserver.recall.model import Shape
+from cmserver.recall.search.api import routes as search_routes
+from cmserver.recall.search.meaning import Meaning
+from cmserver.recall.search.model import Ranking
+from cmserver.recall.timeline.api import routes as timeline_routes
 from cmserver.sessions.api import routes as session_routes
 
 ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
@@ -44,6 +49,8 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *hook_routes,
     *ops_routes,
     *recall_routes,
+    *search_routes,
+    *timeline_routes,
     *observation_routes,
     *event_routes,
     *session_routes,
@@ -53,6 +60,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *usage_routes,
     *budget_routes,
     *provider_routes,
+    *embedding_routes,
     *access_routes,
     *openapi_routes,
     *stream_routes,
@@ -92,6 +100,13 @@ def create_app(
         bell,
         max_attempts=settings.job_max_attempts,
         after=Checkpoints(events=settings.checkpoint_events, minutes=settings.checkpoint_minutes),
+    )
+    app.state.meaning = Meaning(settings, db)
+    app.state.ranking = Ranking(
+        k1=settings.search_k1,
+        b=settings.search_b,
+        meaning_weight=settings.search_meaning_weight,
+        min_score=settings.search_min_score,
     )
     app.state.context_shape = Shape(
         tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries

@@ -15,6 +15,7 @@ from cmserver.cli.connect import connect, disconnect
 from cmserver.cli.connections import list_connections
 from cmserver.cli.context import context
 from cmserver.cli.doctor import doctor
+from cmserver.cli.embeddings import embeddings
 from cmserver.cli.evaluate import evaluate
 from cmserver.cli.exits import exit_code
 from cmserver.cli.jobs import jobs
@@ -23,6 +24,7 @@ from cmserver.cli.projects import projects
 from cmserver.cli.providers import providers
 from cmserver.cli.reindex import reindex
 from cmserver.cli.run import run
+from cmserver.cli.search import search
 from cmserver.cli.service import restart, start, status, stop
 from cmserver.cli.sessions import sessions
 from cmserver.cli.teams import teams
@@ -40,7 +42,21 @@ for command in (run, start, stop, restart, status, config, verify, doctor, evalu
     cli.add_command(command)
 for command in (connect, disconnect, list_connections):  # these look after the agents of this user
     cli.add_command(command)
-for command in (teams, projects, keys, sessions, context, jobs, reindex, audit, usage, budgets, providers):  # these ask a server
+for command in (
+    teams,
+    projects,
+    keys,
+    sessions,
+    search,
+    context,
+    jobs,
+    reindex,
+    audit,
+    usage,
+    budgets,
+    providers,
+    embeddings,
+):  # these ask a server
     cli.add_command(command)
 
 

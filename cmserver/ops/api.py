@@ -24,6 +24,8 @@ from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_SUMMARY
 from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import KindCount, QueueCounts
 from cmserver.generation.operate.read import behind
+from cmserver.observations.embedding.look import look
+from cmserver.observations.embedding.wire import EmbeddingsOut, embeddings_out
 from cmserver.ops import repository
 from cmserver.ops.wire import PauseOut, pause_out
 from cmserver.providers.registry import described
@@ -119,7 +121,7 @@ class OwnTeamOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The server; `team` and `provider` only for those who have a key, `queue` only with the scope jobs:read."""
+    """The server; `team` and `provider` only for those who have a key, `queue` and `embeddings` only with the scope jobs:read."""
 
     name: Literal["cmserver"] = "cmserver"
     runtime: Literal["cmserver"] = "cmserver"
@@ -133,6 +135,7 @@ class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     provider: ProviderOut | UnsetType = UNSET
     team: OwnTeamOut | UnsetType = UNSET
     queue: QueueOut | UnsetType = UNSET
+    embeddings: EmbeddingsOut | UnsetType = UNSET
 
 
 async def get_healthz(_request: Request) -> Response:
@@ -178,8 +181,13 @@ async def get_info(request: Request) -> Response:
         async with db(request).tenant(who.team_id) as conn:
             counts = await queue.queue_counts(conn, who.team_id, who.project_id)
             kinds = await queue.kind_counts(conn, who.team_id, who.project_id)
-        warning = behind(counts, settings.queue_warning_seconds)
-        info = msgspec.structs.replace(info, queue=_queue_out(counts, warning), queue_lanes=_lanes_out(counts, kinds))
+            embedding = await look(conn, who.team_id, who.project_id, settings)
+        info = msgspec.structs.replace(
+            info,
+            queue=_queue_out(counts, behind(counts, settings.queue_warning_seconds)),
+            queue_lanes=_lanes_out(counts, kinds),
+            embeddings=embeddings_out(embedding),
+        )
     return answer(info)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 from uuid import UUID
 
 import msgspec
@@ -16,38 +16,17 @@ from cmserver.base import paging
 from cmserver.base.errors import NotFound
 from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, query, read, wants_text
+from cmserver.base.http.wire import answer, caller, db, query, wants_text
 from cmserver.base.ids import epoch_ms
 from cmserver.base.paging import Limit
 from cmserver.base.text import Key, Text
-from cmserver.observations.plain import summed_up, wrapped
 from cmserver.observations.read import served
-from cmserver.observations.wire import ObservationOut, observation_out
 from cmserver.recall.context import context
-from cmserver.recall.model import MOST_CHANGED_FILES, Entry, Hit, Index, Occasion, Shape, Start, Why
+from cmserver.recall.model import MOST_CHANGED_FILES, Entry, Index, Occasion, Shape, Start, Why
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.receipts.model import Receipt
-from cmserver.recall.search import search
 from cmserver.sessions import read as sessions
 from cmserver.sessions.model import Session
-
-Query = Annotated[Text, msgspec.Meta(min_length=1)]
-
-
-class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/search. A key that is bound to a project need not name it. Other keys of claude-mem's clients have no effect."""
-
-    query: Query
-    project_id: Key | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
-
-
-class ContextIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/context."""
-
-    query: Query
-    project_id: Key | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=50)] = 10
 
 
 class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -74,19 +53,6 @@ class ReceiptsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     explain: bool = False
     limit: Limit = 50
     cursor: str | None = None
-
-
-class SearchOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The best first, each with its `score`: comparable within one answer only."""
-
-    observations: list[ObservationOut]
-
-
-class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What was found, and its texts in one, ready to be given to a model."""
-
-    observations: list[ObservationOut]
-    context: str
 
 
 class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -151,29 +117,6 @@ class ReceiptsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-async def post_search(request: Request) -> Response:
-    """Search a project's observations, the best first; who accepts only text/plain gets a line for each."""
-    who = await caller(request, Principal)
-    asked = await read(request, SearchIn)
-    project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId")
-    async with db(request).tenant(who.team_id) as conn:
-        hits = await search(conn, who, project, asked.query, asked.limit)
-    if wants_text(request):
-        return PlainTextResponse(wrapped(f"{summed_up(hit.observation)}\n" for hit in hits) if hits else "Nothing fits.\n")
-    return answer(SearchOut(observations=_shown(hits)))
-
-
-async def post_context(request: Request) -> Response:
-    """Search, with the texts of what was found in one, ready for a model."""
-    who = await caller(request, Principal)
-    asked = await read(request, ContextIn)
-    project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId")
-    async with db(request).tenant(who.team_id) as conn:
-        hits = await search(conn, who, project, asked.query, asked.limit, via="context")
-    text = "\n\n".join(hit.observation.content for hit in hits)
-    return answer(ContextOut(observations=_shown(hits), context=text))
-
-
 async def get_context(request: Request) -> Response:
     """The index that a session of the project is told when it starts; `format=text` gives only the text."""
     who = await caller(request, Principal)
@@ -220,10 +163,6 @@ async def get_session_context(request: Request) -> Response:
 async def _session(request: Request, who: Principal, named: str) -> Session:
     async with db(request).tenant(who.team_id) as conn:
         return await sessions.one(conn, who, named)
-
-
-def _shown(hits: list[Hit]) -> list[ObservationOut]:
-    return [observation_out(hit.observation, score=hit.score) for hit in hits]
 
 
 def _line(one: Entry) -> LineOut:
@@ -279,12 +218,9 @@ def _projects(request: Request) -> Projects:
     return cast("Projects", request.app.state.projects)
 
 
-_LINES = operation.Text("text/plain", "A line for each, when only text/plain is accepted.")
 _TEXT = operation.Text("text/plain", "The index as text, when `format=text` or only text/plain is accepted.")
 
 routes = [
-    Operation("POST", "/v1/search", post_search, scope="observations:read", body=SearchIn, answers={200: (SearchOut, _LINES)}),
-    Operation("POST", "/v1/context", post_context, scope="observations:read", body=ContextIn, answers={200: ContextOut}),
     Operation("GET", "/v1/context", get_context, scope="observations:read", query=ContextQuery, answers={200: (IndexOut, _TEXT)}),
     Operation(
         "GET",

@@ -24,13 +24,6 @@ MOST_CHANGED_FILES = 200
 """As many of a branch's files are taken into account."""
 
 
-class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation's id and how well it fits: the sum over the query's lexemes, 0 or more, comparable within one search only."""
-
-    id: UUID
-    score: float
-
-
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """A word that a prompt and an observation have in common: in how many of all documents it is, and where it stands in this one.
 

@@ -67,7 +67,7 @@ async def prompt_context(conn: Conn, principal: Principal, project: Project, occ
     prompt = prompt[:MOST_CHARS].replace("\x00", " ")
     if not _says_something(prompt):
         return None
-    lexemes = [each for each in await repository.lexemes(conn, prompt, MOST_WORDS) if each not in _ASKING]
+    lexemes = [each for each in await repository.lexemes(conn, project.search_language, prompt, MOST_WORDS) if each not in _ASKING]
     names = names_among(lexemes, prompt)
     if len(lexemes) < 2 and not names:
         return None

@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from cmserver.base import logs
-from tests.bench import against, claim, context, cost, drain, hooks, ingest, lists, page, start, wakeup
+from tests.bench import against, claim, context, cost, drain, hooks, ingest, lists, page, search, start, wakeup
 from tests.bench.measure import Figure, line
-from tests.bench.scale import FULL, QUICK, Scale
+from tests.bench.recall import command as recall
+from tests.bench.scale import FULL, MILLION, QUICK, Scale
 from tests.bench.world import World, value, world
 
 
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "lists": Benchmark(lists.run, lists.HOW),
     "cost": Benchmark(cost.run, cost.HOW),
     "context": Benchmark(context.run, context.HOW),
+    "search": Benchmark(search.run, search.HOW),
     "hooks": Benchmark(hooks.run, hooks.HOW),
     "start": Benchmark(start.run, start.HOW),
 }
@@ -39,20 +41,26 @@ BENCHMARKS = {
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
 @click.option("--quick", is_flag=True, help="Tiny sizes: whether the benchmarks run, not how fast anything is.")
+@click.option(
+    "--million", is_flag=True, help="Search 10,000 and 1,000,000 observations as well: half an hour more. --write does it, too."
+)
 @click.option("--against", "commit", help="Measure ingest beside this commit of the repository as well.")
 @click.option("--write", is_flag=True, help="Write docs/reference/performance.md from all benchmarks in full size.")
-def main(names: Sequence[str], commit: str | None, quick: bool, write: bool) -> None:
+def main(names: Sequence[str], commit: str | None, quick: bool, million: bool, write: bool) -> None:
     """Measure the figures of docs/reference/performance.md: all of them, or those that are named. Exits 1 when an aim is missed."""
     if write and (quick or names):
         raise click.UsageError("--write goes with all benchmarks in full size: bin/bench --write")
+    if million and quick:
+        raise click.UsageError("--million goes with the full size of everything.")
     logs.configure("console", "error")
+    scale = QUICK if quick else MILLION if million or write else FULL
     found: dict[str, list[Figure]] = {}
     chosen = {name: BENCHMARKS[name] for name in names or (() if commit and not write else BENCHMARKS)}
     if commit:
         chosen["against"] = Benchmark(lambda here, scale: against.run(here, scale, commit), against.HOW.format(commit=commit))
     with world() as here:
         for name, benchmark in chosen.items():
-            found[name] = benchmark.run(here, QUICK if quick else FULL)
+            found[name] = benchmark.run(here, scale)
             for figure in found[name]:
                 click.echo(line(figure))
         postgres = cast("str", value(here.embedded.url, "SHOW server_version"))
@@ -64,4 +72,6 @@ def main(names: Sequence[str], commit: str | None, quick: bool, write: bool) -> 
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["recall"]:  # has a corpus and options of its own, and no figures with aims of time
+        recall.main(args=sys.argv[2:], prog_name="bin/bench recall")
     main()

@@ -59,8 +59,9 @@ def _notes(figures: Sequence[Figure]) -> str:
     return "\n".join(f"- {one.name}: {one.note}" for one in figures if one.note) + "\n"
 
 
-def _machine(postgres: str) -> str:
-    facts = {
+def machine(postgres: str) -> dict[str, str]:
+    """What it was measured on."""
+    return {
         "cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
         "processor": _processor(),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
@@ -70,6 +71,10 @@ def _machine(postgres: str) -> str:
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": _commit(),
     }
+
+
+def _machine(postgres: str) -> str:
+    facts = machine(postgres)
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {fact} |" for name, fact in facts.items())]) + "\n"
 
 

@@ -28,6 +28,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """How often each list is asked for in one round."""
     session: int
     """Tool uses of one session."""
+    libraries: tuple[int, ...]
+    """Observations in the databases that are searched, one after the other."""
 
 
 FULL = Scale(
@@ -42,7 +44,21 @@ FULL = Scale(
     crowd=1_000_000,
     asked=40,
     session=200,
+    libraries=(50_000,),
 )
+MILLION = msgspec.structs.replace(FULL, libraries=(10_000, 50_000, 1_000_000))
+"""As FULL, with a database that takes some ten minutes to make."""
 QUICK = Scale(
-    rounds=2, seconds=0.2, batch=10, drained=200, drains=1, starts=1, backlog=1000, claims=5, crowd=2000, asked=3, session=8
+    rounds=2,
+    seconds=0.2,
+    batch=10,
+    drained=200,
+    drains=1,
+    starts=1,
+    backlog=1000,
+    claims=5,
+    crowd=2000,
+    asked=3,
+    session=8,
+    libraries=(2000,),
 )

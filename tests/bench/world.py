@@ -163,6 +163,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def environment(settings: Mapping[str, object]) -> dict[str, str]:
+    """The settings by their names in the environment."""
+    return {("" if name.endswith("_api_key") else "CMSERVER_") + name.upper(): str(it) for name, it in settings.items()}
+
+
 @contextmanager
 def program(
     command: Sequence[str], settings: Mapping[str, object], data_dir: Path, *, port: int | None, tree: Path = ROOT
@@ -172,7 +177,7 @@ def program(
     """
     names = {name: value for name, value in os.environ.items() if not name.startswith(("CMSERVER_", "CLAUDE_MEM_"))}
     given = {**settings, "data_dir": data_dir, **({} if port is None else {"port": port})}
-    env = {**names, **{("" if name.endswith("_api_key") else "CMSERVER_") + name.upper(): str(it) for name, it in given.items()}}
+    env = {**names, **environment(given)}
     log = data_dir.with_name(f"{data_dir.name}.log")
     with log.open("ab") as output, subprocess.Popen(command, cwd=tree, env=env, stdout=output, stderr=output) as process:
         try:

@@ -16,6 +16,7 @@ from cmserver.base.errors import CmserverError
 from cmserver.cli import doctor
 from cmserver.cli.exits import exit_code
 from cmserver.cli.main import cli
+from cmserver.providers.embedding.local import is_installed
 from cmserver.providers.meaning import MEANINGS
 from cmserver.providers.model import FailureKind, Given, ProviderError
 from tests.cli.conftest import Said
@@ -207,3 +208,47 @@ def test_every_kind_of_failure_has_a_sentence_that_ends(kind: FailureKind):
     assert kind in MEANINGS
     assert "(It said so). What helps: " in told
     assert "{" not in told
+
+
+def ask_embedder(tmp_path: Path, **environ: str | None) -> Said:
+    unset = dict.fromkeys(("CMSERVER_CONFIG", "CMSERVER_EMBEDDER", "VOYAGE_API_KEY", "OPENAI_API_KEY"), None)
+    result = CliRunner().invoke(cli, ["doctor", "embedder"], env={**unset, "CMSERVER_DATA_DIR": str(tmp_path), **environ})
+    code = exit_code(result.exception) if isinstance(result.exception, CmserverError) else result.exit_code
+    return Said(code, result.stdout, str(result.exception or ""))
+
+
+def test_without_an_embedder_there_is_nothing_to_try(tmp_path: Path):
+    told = ask_embedder(tmp_path, CMSERVER_EMBEDDER="none")
+
+    assert told.code == 0
+    assert "CMSERVER_EMBEDDER is none" in told.out
+
+
+def test_an_embedder_without_its_key_is_a_setting_that_is_missing(tmp_path: Path):
+    told = ask_embedder(tmp_path, CMSERVER_EMBEDDER="voyage")
+
+    assert told.code == 2
+    assert "VOYAGE_API_KEY" in told.err
+
+
+def test_an_embedder_that_is_not_there_is_said_to_be_so(tmp_path: Path):
+    told = ask_embedder(tmp_path, CMSERVER_EMBEDDER="ollama", CMSERVER_EMBEDDER_BASE_URL="http://127.0.0.1:9")
+
+    assert told.code == 1
+    assert told.out.startswith("ollama (nomic-embed-text) gave no answer this time")
+
+
+@pytest.mark.parametrize("kind", FailureKind, ids=lambda kind: kind.value)
+def test_what_helps_an_embedder_is_in_its_own_settings(kind: FailureKind):
+    told = doctor.failed_embedding("ollama", ProviderError(kind, "It said so."))
+
+    named = re.findall(r"CMSERVER_\w+", told)
+    assert all(name.startswith("CMSERVER_EMBEDDER_") for name in named), told
+    assert "(It said so). What helps: " in told
+
+
+@pytest.mark.skipif(not is_installed(), reason="the embedder local is not installed")
+def test_the_local_embedder_makes_vectors(tmp_path: Path):
+    told = ask_embedder(tmp_path, CMSERVER_EMBEDDER="local")
+
+    assert (told.code, "vectors of 256 dimensions" in told.out) == (0, True), told

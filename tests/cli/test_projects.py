@@ -50,6 +50,17 @@ async def test_a_project_is_renamed_and_keeps_its_canonical_id(cms: Cms, cast: C
     assert (renamed.name, renamed.canonical_id) == ("The orders", ORDERS)
 
 
+async def test_the_language_of_a_project_is_chosen_when_it_is_made_or_later(cms: Cms, cast: Cast):
+    made = project(await cms("projects", "create", "bills", "--search-language", "french", "--json", key=cast.alice.key))
+    changed = project(await cms("projects", "search-language", ORDERS, "german", "--json", key=cast.alice.key))
+    unknown = await cms("projects", "search-language", ORDERS, "klingon", key=cast.alice.key)
+    shown = await cms("projects", "show", ORDERS, key=cast.alice.key)
+
+    assert (made.search_language, changed.search_language) == ("french", "german")
+    assert (unknown.code, "simple, arabic" in unknown.err) == (1, True)
+    assert "german" in shown.out
+
+
 async def test_a_project_is_found_by_an_alias_until_it_is_taken_away(cms: Cms, cast: Cast):
     await cms("projects", "alias", "add", ORDERS, "shop", key=cast.alice.key)
     both = project(await cms("projects", "alias", "add", ORDERS, "till", "--json", key=cast.alice.key))

@@ -231,6 +231,49 @@ def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_pat
     assert [one["project"] for one in told["exhausted"]] == [None, "orders"]
 
 
+@pytest.mark.parametrize(
+    ("embeddings", "lines"),
+    [
+        ({"state": "off", "hint": "The database has no pgvector."}, ["embedder  none. The database has no pgvector."]),
+        ({"state": "complete", "embedder": "local", "model": "l2"}, ["embedder  local (l2): nothing waits"]),
+        (
+            {
+                "state": "filling",
+                "embedder": "local",
+                "model": "l2",
+                "waiting": 7,
+                "failing": 2,
+                "building": {"embedder": "ollama", "model": "nomic", "waiting": 9, "failing": 0},
+                "hint": "It is not installed.",
+            },
+            [
+                "embedder  local (l2): 7 waiting, 2 of them failed",
+                "          ollama (nomic) takes its place; 9 wait for it",
+                "          It is not installed.",
+            ],
+        ),
+    ],
+    ids=["off", "complete", "filling"],
+)
+def test_status_says_how_embedding_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embeddings: dict[str, object], lines: list[str]
+):
+    of_this_process(tmp_path)
+    credentials.write(tmp_path, Credentials(url=NOBODY_LISTENS, key="cms_mine", team="default"))
+    nothing: dict[str, object] = {"embedder": None, "model": None, "waiting": 0, "failing": 0, "building": None, "hint": None}
+    info = {
+        "version": "9.9",
+        "postgres": {"version": "18.4", "embedded": True, "vectors": True},
+        "workers": 1,
+        "embeddings": {**nothing, **embeddings},
+    }
+    answering(monkeypatch, {"/readyz": httpx.Response(200), "/v1/info": httpx.Response(200, json=info)})
+
+    shown = cmserver(tmp_path, "status").output.splitlines()
+
+    assert [line for line in shown if line in lines] == lines
+
+
 @pytest.mark.parametrize("answer", [httpx.Response(403), httpx.Response(200, text="<html>")], ids=["forbidden", "no JSON"])
 def test_status_does_without_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: httpx.Response):
     of_this_process(tmp_path)

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
 
 NAMING = {"project", "team", "user", "key_id", "session_id", "job_id", "observation_id", "resource_id"}
 """Parameters that name something which is there."""
-GIVING = {"name", "alias", "canonical_id"}
-"""Arguments that give a name."""
+GIVING = {"name", "alias", "canonical_id", "language", "query"}
+"""Arguments that give something: a name, a word."""
 OF_THE_SERVER = {"provider"}
 """Parameters that name something which is nobody's, and which everybody may know."""
 BESIDE = {
@@ -64,7 +64,10 @@ def cases() -> list[tuple[str, click.Parameter]]:
 def words(path: str, named: click.Parameter, value: str) -> list[str]:
     """The command with that value for that parameter, and something harmless for its other arguments."""
     command = every_command()[path]
-    arguments = [value if one is named else "x" for one in command.params if isinstance(one, click.Argument)]
+    harmless = {"language": "english"}
+    arguments = [
+        value if one is named else harmless.get(str(one.name), "x") for one in command.params if isinstance(one, click.Argument)
+    ]
     option = [named.opts[0], value] if isinstance(named, click.Option) else []
     yes = ["--yes"] if any(one.name == "yes" for one in command.params) else []
     return [*path.split(), *arguments, *option, *yes, *BESIDE.get(path, [])]

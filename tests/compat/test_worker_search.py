@@ -179,13 +179,13 @@ async def test_summaries_and_prompts_are_found_by_themselves(client: httpx.Async
 
 
 async def test_the_order_and_the_page_are_those_that_were_asked_for(client: httpx.AsyncClient, cast: Cast, make: Make):
-    for number, title in enumerate(["zebra zebra zebra", "a zebra among many other words", "zebra zebra"], 1):
+    for number, title in enumerate(["zebra eats hay", "a zebra among many other words", "zebra zebra"], 1):
         at = datetime(2026, 11, number, tzinfo=UTC)
         await make.observation(project=cast.alice.project, title=title, created_at=at)
 
-    assert ids(await search(client, cast, query="zebra")) == [1, 3, 2]
-    assert ids(await search(client, cast, query="zebra", orderBy="date_asc")) == [1, 2, 3]
-    assert ids(await search(client, cast, query="zebra", orderBy="date_desc", limit=1, offset=1)) == [2]
+    assert ids(await search(client, cast, query="zebra hay"))[0] == 1
+    assert ids(await search(client, cast, query="zebra hay", orderBy="date_asc")) == [1, 2, 3]
+    assert ids(await search(client, cast, query="zebra hay", orderBy="date_desc", limit=1, offset=1)) == [2]
     assert ids(await search(client, cast)) == [3, 2, 1]
     assert ids(await search(client, cast, limit=1000)) == [3, 2, 1]
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from tests.compat.worker import cells_of, got, served, text_of
+from tests.compat.worker import cells_of, got, prompt, served, session, text_of
 from tests.conftest import Cast, bound_to
 from tests.make import Make
 
@@ -86,3 +86,19 @@ async def test_no_anchor_and_one_that_is_none_are_refused(client: httpx.AsyncCli
         answered = await client.get(f"/api/timeline{query}", headers=cast.alice.headers)
 
         assert (answered.status_code, answered.json()["issues"][0]["path"]) == (400, "$.anchor")
+
+
+@pytest.mark.usefixtures("five")
+async def test_prompts_are_told_among_the_others(client: httpx.AsyncClient, cast: Cast, db: Db):
+    said = f"Go on with | step 4{' and so on' * 100}"
+    event_id = await prompt(client, cast.alice, await session(client, cast.alice, "s-1"), said)
+    async with db.tenant(cast.alice.team_id) as conn:
+        at = NOON + timedelta(hours=3, minutes=30)
+        await conn.execute("UPDATE session_prompts SET created_at = %s WHERE agent_event_id = %s", [at, event_id])
+
+    told = text_of(await got(client, "/api/timeline", cast.alice.headers, anchor=4, depth_before=2, depth_after=0))
+
+    assert [line[0] for line in cells_of(told)] == ["#S3", "prompt 1", "→ #4"]
+    assert cells_of(told)[1][2] == "prompt"
+    assert cells_of(told)[1][3].startswith("Go on with | step 4 and so on")
+    assert cells_of(told)[1][4] == "255", "what the whole of it takes, of which a part is told"

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
+import psycopg
 
 import cmserver
 from cmserver.base.sql import Query
@@ -61,6 +62,15 @@ def queries() -> Iterator[tuple[str, Query[object]]]:
             if isinstance(value, Query) and id(value) not in seen:  # pyright: ignore[reportUnknownArgumentType]
                 seen.add(id(value))  # pyright: ignore[reportUnknownArgumentType]
                 yield f"{module.__name__}.{name}", value
+
+
+def needs_vectors(query: Query[object]) -> bool:
+    """Whether it speaks of a type that only pgvector brings."""
+    return "halfvec" in query.text
+
+
+def has_vectors(conn: psycopg.Connection) -> bool:
+    return conn.execute("SELECT to_regtype('halfvec') IS NOT NULL").fetchone() == (True,)
 
 
 def declared(name: str) -> dict[str, set[str]]:

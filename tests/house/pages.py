@@ -149,7 +149,7 @@ These rooms also write tables of others:
 
 ## Views
 
-They show every team and are the operator's, but for `observations_in_team`, which shows the team of the transaction.
+They show every team and are the operator's, but for those whose names end in `_in_team`, which show the team of the transaction.
 
 | view | the tenant may | |
 |---|---|---|

@@ -32,7 +32,7 @@ def _has_connection(node: ast.AsyncWith | ast.FunctionDef | ast.AsyncFunctionDef
 
 def _is_network(called: ast.expr) -> bool:
     words = ast.unparse(called).split(".")
-    return words[-1] == "complete" or bool(NETWORK & set(words))
+    return words[-1] in {"complete", "embed"} or bool(NETWORK & set(words))
 
 
 def test_nobody_calls_the_network_while_he_has_a_connection():
@@ -46,6 +46,7 @@ def test_nobody_calls_the_network_while_he_has_a_connection():
         "async def run(db):\n    async with db.tenant(team) as conn, other:\n        httpx.get(url)",
         "async def run(conn: Conn):\n    async with anthropic.AsyncAnthropic() as model:\n        pass",
         "act = lambda conn: provider.complete(conn)",
+        "async def run(db):\n    async with db.tenant(team) as conn:\n        await embedder.embed(texts, 'query')",
     ],
 )
 def test_the_test_above_sees_what_it_should(text: str):
@@ -72,6 +73,7 @@ OWNERS_DOOR = {
     "cli.operator.Operator.all_teams": "an operator's command: names any team",
     "cli.operator.as_operator": "an operator's command: the schema, and the installation's secret",
     "cli.run._Process._work": "reads the installation's secret at the start",
+    "cli.run._Process._with_vectors": "makes the column of vectors one, at the start",
     "cli.verify._sums": "an operator's command: the sums of every team",
     "generation.bell.Bell._notify": "a bare NOTIFY, which reads no table",
     "generation.jobs.keep_ready_list": "maintenance: idle and sleeping lanes of every team",
@@ -83,6 +85,15 @@ OWNERS_DOOR = {
     "generation.patience.Patience.__call__": "effects: what a claim holds is read and written behind its fence",
     "generation.run.Generator._work_and_apply": "effects: asks what the claim still holds",
     "ingest.sweep.sweep": "maintenance: idle sessions of every team are found; each is ended behind its team's policy",
+    "observations.accesses.count.count_accesses": "maintenance: goes through the audit log of every team",
+    "observations.embedding.choose.settle": "models are of all teams, and only the owner changes them",
+    "observations.embedding.choose.switch": "as above",
+    "observations.embedding.embed.embed_pending": "one call embeds texts of several teams; each row is written by its own claim",
+    "observations.embedding.indexes.ensure_index": "makes indexes, each of one team's vectors",
+    "observations.embedding.keep.Keeper.round": "models are of all teams",
+    "observations.embedding.keep.Keeper._advance": "observations of all teams get their rows of a new model",
+    "observations.embedding.keep.Keeper._clear": "embeddings of all teams with a retired model go",
+    "observations.embedding.keep.Keeper._recovered": "what waits of all teams is due",
     "ops.api.get_info": "workers, pauses and the schema have no team",
     "ops.api.get_readyz": "readiness: the schema and the workers have no team",
     "ops.providers.api.get_providers": "pauses have no team",

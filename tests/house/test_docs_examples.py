@@ -10,7 +10,8 @@ import click
 import msgspec
 import pytest
 
-from cmserver.base.settings import CLIENT_NAMES, CONFIG_FILE, OLDER_NAMES, TEST_PREFIX, fields
+from cmserver.base.configuration import CLIENT_NAMES, CONFIG_FILE, OLDER_NAMES, TEST_PREFIX
+from cmserver.base.settings import fields
 from cmserver.cli.main import cli
 from tests.house.examples import PAGES, Curl, blocks, commands, curl, name
 from tests.house.house import ROOT
@@ -24,7 +25,7 @@ SETTINGS = {
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
-_SETTING = re.compile(r"\bCMSERVER_[A-Z][A-Z_]*")
+_SETTING = re.compile(r"\bCMSERVER_[A-Z][A-Z0-9_]*")
 _FILE = re.compile(r"(?:bin|cmserver|docs|sql|tests|\.ci)/[\w./-]*|test_\w+\.py|\w+\.sql|[A-Z]+\.md|Containerfile|compose\.yaml")
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import LiteralString
 from uuid import UUID, uuid4
 
+import msgspec
 import psycopg
 import pytest
 
@@ -16,11 +17,14 @@ from cmserver.base.sql import Query
 from cmserver.generation.operate.model import STATUSES
 from cmserver.generation.operate.repository import COUNT, NEWEST_RUN, PAGE, QUEUE_COUNTS
 from cmserver.generation.spending.repository import STANDINGS
-from cmserver.observations.repository import AFTER, BY_NUMBERS, LISTED, NEWEST
+from cmserver.observations.embedding import indexes
+from cmserver.observations.repository import BY_NUMBERS, LISTED, NEWEST
 from cmserver.recall.index import repository as index
 from cmserver.recall.receipts.repository import LAST_AT, SHOWN
-from cmserver.recall.repository import RANK
-from cmserver.sessions.repository import CONVERSATION, PROMPTS_FOUND, PROMPTS_LISTED
+from cmserver.recall.search import repository as search
+from cmserver.recall.search.model import Filters
+from cmserver.recall.timeline import repository as timeline
+from cmserver.sessions.repository import CONVERSATION, PROMPTS_LISTED
 from tests.conftest import Cast
 
 # Every 500th row has the word that is looked for; the others are of 400 words, like what agents write.
@@ -63,23 +67,31 @@ async def plan(db: Db, team_id: UUID, query: LiteralString, params: dict[str, ob
 
 def searching(cast: Cast) -> dict[str, object]:
     return {
-        "project_id": cast.alice.project.id,
+        "team_id": cast.alice.team_id,
+        "project_ids": [cast.alice.project.id],
         "any": "'wombat' | 'word7'",
-        "lexemes": ["wombat", "word7"],
-        "must": "",
+        "quoted": ["'wombat'", "'word7'"],
+        "known": [None, None],
+        "weights": list(search.WEIGHTS),
+        "k1": 0.9,
+        "b": 0.4,
+        "documents": 5_000,
+        "words": 4.0,
+        "whole": False,
         "limit": 20,
+        **msgspec.structs.asdict(Filters()),
     }
 
 
 async def test_search_finds_by_its_index(db: Db, crowd: Cast):
-    told = await plan(db, crowd.alice.team_id, RANK.text, searching(crowd))
+    told = await plan(db, crowd.alice.team_id, search.RANK.text, searching(crowd))
 
     assert "Bitmap Index Scan on observations_content_search" in told
 
 
 async def test_the_plan_test_bites_where_the_policy_stands_before_the_index(db: Db, crowd: Cast):
     past_the_view = Query(
-        int, "SELECT count(*) FROM observations WHERE project_id = %(project_id)s AND content_search @@ %(any)s::tsquery"
+        int, "SELECT count(*) FROM observations WHERE project_id = ANY(%(project_ids)s) AND content_search @@ %(any)s::tsquery"
     )
 
     told = await plan(db, crowd.alice.team_id, past_the_view.text, searching(crowd))
@@ -125,13 +137,26 @@ async def test_a_page_of_a_whole_team_is_read_from_the_index_in_its_order(db: Db
 
 
 @pytest.mark.parametrize("of_team", [False, True])
-async def test_what_followed_upon_a_place_is_read_from_the_index_in_its_order(db: Db, crowd: Cast, of_team: bool):
-    asked = {"team_id": crowd.alice.team_id, "project_id": None if of_team else crowd.alice.project.id, "limit": 50}
+@pytest.mark.parametrize("side", [timeline.EARLIER, timeline.LATER], ids=["earlier", "later"])
+async def test_what_stands_beside_a_place_is_read_from_the_index_in_its_order(
+    db: Db, crowd: Cast, side: Query[object], of_team: bool
+):
+    asked: dict[str, object] = {
+        "team_id": crowd.alice.team_id,
+        "project_id": None if of_team else crowd.alice.project.id,
+        "session_id": None,
+        "summaries": None,
+        "at": datetime.now(UTC),
+        "id": uuid4(),
+        "limit": 50,
+    }
 
-    told = await plan(db, crowd.alice.team_id, AFTER.text, {**asked, "after": datetime.now(UTC), "after_id": uuid4()})
+    told = await plan(db, crowd.alice.team_id, side.text, asked)
+    summaries = await plan(db, crowd.alice.team_id, side.text, asked | {"summaries": True})
 
-    assert re.search("Index Scan using observations_(project|team) ", told), told
+    assert re.search("Index Scan (Backward )?using observations_(project|team) ", told), told
     assert not WHOLE_SORT.search(told)
+    assert of_team or "observations_summaries" in summaries
 
 
 async def test_a_page_by_offset_is_read_from_the_index_in_its_order(db: Db, crowd: Cast):
@@ -157,9 +182,79 @@ async def test_observations_are_found_by_their_numbers_without_reading_the_other
 
 
 async def test_a_search_of_a_whole_team_finds_by_its_index_too(db: Db, crowd: Cast):
-    told = await plan(db, crowd.alice.team_id, RANK.text, searching(crowd) | {"project_id": None})
+    told = await plan(db, crowd.alice.team_id, search.RANK.text, searching(crowd) | {"project_ids": None})
 
     assert "Bitmap Index Scan on observations_content_search" in told
+
+
+EMBED = """
+UPDATE observation_embeddings e
+   SET embedding = (SELECT array_agg(random() - 0.5)::real[]::halfvec
+                      FROM generate_series(1, 16) WHERE e.observation_id IS NOT NULL)
+"""
+
+
+@pytest.fixture
+async def model(db: Db) -> None:
+    """One is in use, so observations wait for vectors from now on."""
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT FROM pg_extension WHERE extname = 'vector'")
+        if await cursor.fetchone() is None:
+            pytest.skip("this PostgreSQL has no pgvector: there are no vectors to be found")
+        await conn.execute(
+            "INSERT INTO embedding_models (provider, model, dimensions, state, is_backfilled)"
+            " VALUES ('x', 'y', 16, 'current', true)"
+        )
+
+
+@pytest.fixture
+async def embedded(db: Db, model: None, crowd: Cast) -> Cast:
+    """The crowd with vectors, and an approximate index for either team."""
+    async with db.system() as conn:
+        await conn.execute(EMBED)
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute("VACUUM ANALYZE observation_embeddings")
+    await indexes.ensure_index(db, more_than=9_000)
+    return crowd
+
+
+def near(cast: Cast, **filters: object) -> dict[str, object]:
+    return {
+        "team_id": cast.alice.team_id,
+        "project_ids": None,
+        "model_id": 1,
+        "dimensions": 16,
+        "vector": str([0.25] * 16),
+        "limit": 100,
+        **msgspec.structs.asdict(Filters()),
+        **filters,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_team", [True, False], ids=["team", "project"])
+async def test_what_is_near_in_a_large_scope_is_found_by_the_index_of_the_team(db: Db, embedded: Cast, of_team: bool):
+    team_id = embedded.alice.team_id
+    scope = {"project_ids": None if of_team else [embedded.alice.project.id]}
+    tuned: dict[str, object] = {"probes": "10", "sorts": "off"}
+
+    for query, filters in ((search.NEAREST_BY_INDEX, {}), (search.NEAREST_WANTED_BY_INDEX, {"types": ["sensitive"]})):
+        async with db.tenant(team_id) as conn:
+            await search.BY_INDEX.run(conn, **tuned)
+            cursor = await conn.execute("EXPLAIN " + query.text, near(embedded, **scope, **filters), prepare=False)
+            told = "\n".join(str(row[0]) for row in await cursor.fetchall())
+
+        assert f"Index Scan using embeddings_near_{team_id.hex}_1" in told, told
+        assert "Order By: " in told, told
+
+
+@pytest.mark.slow
+async def test_what_is_near_in_a_project_is_compared_without_reading_the_others(db: Db, embedded: Cast):
+    told = await plan(db, embedded.alice.team_id, search.NEAREST.text, near(embedded, project_ids=[embedded.alice.project.id]))
+
+    assert re.search(r"Index Scan (on|using) observation_embeddings_scope", told), told
+    assert "embeddings_near" not in told, told
+    assert "Seq Scan on observation_embeddings" not in told, told
 
 
 PROMPTS = """
@@ -186,13 +281,17 @@ async def test_prompts_are_read_from_the_end_of_the_index_of_each_project(db: Db
             await conn.execute(PROMPTS, {"team_id": person.team_id, "project_id": person.project.id})
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE session_prompts")
+    place: dict[str, object] = {"at": datetime.now(UTC), "id": uuid4(), "session_id": None, "max_chars": 100, "limit": 20}
     asked = {"team_id": cast.alice.team_id, "project_ids": [cast.alice.project.id], "max_chars": 100, "limit": 21}
 
     page = await plan(db, cast.alice.team_id, PROMPTS_LISTED.text, {**asked, "platform": None, "offset": 0})
-    found = await plan(db, cast.alice.team_id, PROMPTS_FOUND.text, {**asked, "text": "wombat", "newest": 500})
-
-    for told in (page, found):
-        assert "Index Scan Backward using session_prompts_project" in told, told
+    assert "Index Scan Backward using session_prompts_project" in page, page
+    for side in (timeline.PROMPTS_EARLIER, timeline.PROMPTS_LATER):
+        for project_id in (cast.alice.project.id, None):
+            beside = place | {"team_id": cast.alice.team_id, "project_id": project_id}
+            told = await plan(db, cast.alice.team_id, side.text, beside)
+            assert re.search("Index Scan (Backward )?using session_prompts_(project|team) ", told), told
+            assert not WHOLE_SORT.search(told)
 
 
 SESSIONS = """

@@ -18,7 +18,7 @@ from psycopg.pq import ExecStatus
 
 from cmserver.base.sql import Query
 from tests.conftest import Server
-from tests.house.house import queries
+from tests.house.house import has_vectors, needs_vectors, queries
 
 PARAMETER = re.compile(r"%\((\w+)\)s")
 PYTHON: dict[str, type] = {
@@ -150,7 +150,10 @@ def owner(server: Server, template: str) -> Iterator[psycopg.Connection]:
 
 
 def test_every_query_prepares_and_its_columns_are_what_its_row_type_says(owner: psycopg.Connection):
-    found = [f"{name}: {said}" for name, query in queries() for said in complaints(owner, query)]
+    with_vectors = has_vectors(owner)  # without pgvector there is no halfvec, and nobody asks these: nothing is embedded
+    asked = [(name, query) for name, query in queries() if with_vectors or not needs_vectors(query)]
+
+    found = [f"{name}: {said}" for name, query in asked for said in complaints(owner, query)]
 
     excused = {known for known in NEVER_NULL for said in found if said.startswith(f"{known} may be NULL")}
     assert [said for said in found if not any(said.startswith(f"{known} may be NULL") for known in NEVER_NULL)] == []

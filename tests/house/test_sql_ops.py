@@ -54,6 +54,12 @@ WORKER = """
     INSERT INTO procrastinate_workers DEFAULT VALUES;
     INSERT INTO generation_workers (worker_id, label, lease_seconds) SELECT id, 'box:1', 20 FROM procrastinate_workers;
 """
+EMBEDDING = """
+    INSERT INTO embedding_models (provider, model, state) VALUES ('ollama', 'nomic', 'current');
+    INSERT INTO observations (id, number, project_id, team_id, origin, content)
+    VALUES (%(job)s, 1, %(project)s, %(team)s, 'api', 'x');
+    UPDATE observation_embeddings SET last_error = 'refused', next_at = 'infinity';
+"""
 WAITS = "UPDATE generation_lanes SET held_until = NULL;"
 
 CASES: list[tuple[str, str, dict[str, str], list[str]]] = [
@@ -70,6 +76,13 @@ CASES: list[tuple[str, str, dict[str, str], list[str]]] = [
     ("workers.sql", WORKER, {}, ["box:1", "(1 row)"]),
     ("pauses.sql", PAUSED, {}, ["anthropic", "The month is used up."]),
     ("end_pause.sql", PAUSED, {"provider": "anthropic"}, ["anthropic", str(JOB)]),
+    (
+        "embeddings_waiting.sql",
+        EMBEDDING,
+        {},
+        ["nomic", "current", "blue", "orders", "|       1 |   0 |       1 |        1 | refused"],
+    ),
+    ("embeddings_waiting.sql", "", {}, ["(0 rows)"]),
     ("retry_job.sql", FAILED, {"job": str(JOB)}, ["queued"]),
     ("retry_job.sql", "", {"job": str(JOB)}, ["nothing to do: the job is queued"]),
     ("cancel_job.sql", "", {"job": str(JOB)}, ["cancelled"]),

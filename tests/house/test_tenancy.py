@@ -12,6 +12,7 @@ from psycopg import errors, sql
 from psycopg.rows import scalar_row
 
 from cmserver.base.ids import new_id
+from tests.house.house import has_vectors
 
 OURS, THEIRS = new_id(), new_id()
 
@@ -61,6 +62,11 @@ ROWS: dict[str, LiteralString] = {
         INSERT INTO observations (id, number, project_id, team_id, origin, content, title)
         VALUES (%(id)s, 1, %(project)s, %(team)s, 'model', 'secret', %(name)s)
     """,
+    "observation_embeddings": """
+        INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id)
+        SELECT %(observations)s, id, %(team)s, %(project)s FROM embedding_models
+        ON CONFLICT DO NOTHING -- the observation's trigger was here
+    """,
     "context_injections": """
         INSERT INTO context_injections (id, team_id, project_id, server_session_id, reason, numbers, summary_numbers, left_out,
                                         left_out_count, tokens, budget_tokens, chars)
@@ -74,12 +80,22 @@ ROWS: dict[str, LiteralString] = {
 """One row of each table with a team, in an order in which they can be inserted."""
 
 
+VIEWS = ["observations_in_team", "session_prompts_in_team"]
+"""What the tenant reads past the policies."""
+
+
 def fill(conn: psycopg.Connection, team: UUID) -> dict[str, UUID]:
     """A row in every table; the ids that the later ones refer to."""
     known: dict[str, UUID] = {"team": team}
+    conn.execute(
+        "INSERT INTO embedding_models (provider, model, state) SELECT 'ollama', 'one', 'current'"
+        " WHERE NOT EXISTS (SELECT FROM embedding_models)"
+    )
     for table, statement in ROWS.items():
         known[table] = new_id()
         conn.execute(statement, {**known, "id": known[table], "name": f"{table} of {team}", "project": known.get("projects")})
+    if has_vectors(conn):
+        conn.execute("UPDATE observation_embeddings SET embedding = '[1,0]'")  # else nothing near is ever found
     return known
 
 
@@ -136,7 +152,7 @@ def test_there_is_a_row_for_every_table_with_a_team(owner: psycopg.Connection):
 
 
 def test_a_team_sees_its_own_rows_and_no_others(tenant: psycopg.Connection):
-    for table in [*may(tenant, "SELECT"), "observations_in_team"]:
+    for table in [*may(tenant, "SELECT"), *VIEWS]:
         assert count(tenant, "SELECT FROM {table} WHERE {team} = %s", table, OURS) > 0, table
         assert count(tenant, "SELECT FROM {table} WHERE {team} <> %s", table, OURS) == 0, table
 
@@ -178,7 +194,7 @@ def test_without_a_team_nothing_is_visible(database: str, theirs: dict[str, UUID
         if value is not None:  # what an ended transaction leaves behind
             conn.execute("SELECT set_config('cmserver.team_id', %s, false)", [value])
 
-        for table in [*may(conn, "SELECT"), "observations_in_team"]:
+        for table in [*may(conn, "SELECT"), *VIEWS]:
             assert count(conn, "SELECT FROM {table}", table) == 0, table
 
 

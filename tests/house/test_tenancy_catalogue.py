@@ -11,12 +11,16 @@ import pytest
 from tests.conftest import Server
 
 POLICY = "(team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid)"
+POLICY_READ_ONCE = "(team_id = ( SELECT (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid AS \"nullif\"))"
+READ_ONCE = {"observation_embeddings": "compared by the ten thousand: the team is read once, not for each row"}
 POLICY_OF_TEAMS = POLICY.replace("team_id =", "id =", 1)
 
 NO_TEAM = {
     "teams": "is the team itself; its policy is on id",
     "schema_migrations": "the database's own",
     "installation": "the database's own",
+    "access_counting": "a place in the log of all teams",
+    "embedding_models": "one model embeds the texts of all teams",
     "provider_pauses": "a quota or a bad key stops a provider for everybody",
     "generation_workers": "a worker works for every team",
 }
@@ -24,6 +28,7 @@ NO_TEAM = {
 
 VIEWS = {
     "observations_in_team": "the tenant's: search can use no index under the policy, so the team is in its WHERE",
+    "session_prompts_in_team": "the tenant's, for the same reason",
     "queue_overview": "operators only",
     "queue_totals": "operators only",
     "lane_overview": "operators only",
@@ -43,10 +48,12 @@ GRANTS = {
     "audit_log": ADD,
     "budgets": ALL,
     "context_injections": ADD | {"DELETE"},
+    "embedding_models": READ,
     "generation_lanes": ALL,
     "generation_runs": READ | {"DELETE"},
     "generation_spending": READ,
     "observation_counters": CHANGE,
+    "observation_embeddings": ALL,
     "observation_generation_job_events": ADD,
     "observation_generation_jobs": ALL,
     "observation_sources": ALL,
@@ -57,6 +64,7 @@ GRANTS = {
     "rate_limits": ALL,
     "server_sessions": ALL,
     "session_prompts": ALL,
+    "session_prompts_in_team": READ,
     "team_members": ALL,
     "teams": ALL,
     "usage_counters": CHANGE,
@@ -91,7 +99,7 @@ def tables_without_policy(conn: psycopg.Connection) -> Iterator[str]:
             yield f"{name}.team_id may be NULL"
         if not has_team and name != "teams":
             continue
-        expected = POLICY_OF_TEAMS if name == "teams" else POLICY
+        expected = POLICY_OF_TEAMS if name == "teams" else POLICY_READ_ONCE if name in READ_ONCE else POLICY
         if not enabled or forced:
             yield f"{name}: row-level security must be ENABLED and not FORCED"
         if policies != [f"* t {{0}} {expected} "]:

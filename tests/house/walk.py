@@ -95,6 +95,7 @@ BODIES: dict[str, dict[str, object]] = {
     "PATCH /v1/projects/{project}": {"name": "changed"},
     "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
     "PUT /v1/budgets": {"maxTokens": 5},
+    "POST /v1/timeline": {"anchor": 1, "query": None},
 }
 """What must be in a body besides what its schema requires."""
 QUERIES: dict[str, dict[str, str]] = {
@@ -128,7 +129,7 @@ CHANGES_BY_ITSELF = {"last_used_at"}
 NOT_HERS = {"audit_log", "rate_limits", "usage_counters", "observation_counters"}
 """Tables that are written whoever asks: for the team as a whole, or some time after."""
 
-ONE_AT_A_TIME = {"POST /v1/reindex"}
+ONE_AT_A_TIME = {"POST /v1/reindex", "POST /v1/search"}
 """Where a request may name one thing only."""
 FIXED = {"client": "claude-code", "provider": "offline", "sessionDbId": "7"}
 """Parameters of paths that name nothing of anybody's, and what goes in. Everybody has a session 7 of his own."""
@@ -252,7 +253,8 @@ def _fields(
     if schema.get("type") == "array":
         yield from _fields(schemas, cast("Schema", schema.get("items", {})), (*steps, 0))
     for name, inner in cast("dict[str, Schema]", schema.get("properties", {})).items():
-        yield name, without_null(inner), (*steps, name)
+        is_list = without_null(inner).get("type") == "array"
+        yield name, without_null(inner), (*steps, name, 0) if is_list else (*steps, name)
         yield from _fields(schemas, inner, (*steps, name))
 
 
@@ -380,6 +382,8 @@ class Walker:
                 elif one.place == "header":
                     headers[one.name] = given
                 else:
+                    if isinstance(one.steps[0], str) != isinstance(body, dict):  # the other form of a body that has two
+                        body = {} if isinstance(one.steps[0], str) else [{}]
                     _put(body, one.steps, _as_sent(given))
             elif one.place == "body" and _holds(body, one.steps):
                 if stop.name in ONE_AT_A_TIME and slot is not None:
@@ -400,7 +404,7 @@ def _as_sent(given: str) -> object:
 
 def _holds(body: Any, steps: Sequence[str | int]) -> bool:
     for step in steps:
-        if isinstance(step, int) or step in body:
+        if (isinstance(step, int) and len(body) > step) or step in body:
             body = body[step]
         else:
             return False
@@ -409,9 +413,9 @@ def _holds(body: Any, steps: Sequence[str | int]) -> bool:
 
 def _put(body: Any, steps: Sequence[str | int], value: object) -> None:
     *way, last = steps
-    for step in way:
+    for step, following in zip(way, steps[1:], strict=True):
         if isinstance(step, str):
-            body.setdefault(step, {})
+            body.setdefault(step, [None] if following == 0 else {})
         body = body[step]
     body[last] = value
 

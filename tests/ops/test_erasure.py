@@ -63,6 +63,11 @@ async def hand(db: Db, bell: Bell, who: Person, provider: Scripted) -> Hand:
 
 async def live(client: AsyncClient, db: Db, bell: Bell, who: Person, project: str) -> None:
     """Some of everything that a project can have: applied, failed, waiting and claimed work, a prompt, a summary, a memory."""
+    async with db.system() as conn:
+        await conn.execute(
+            "INSERT INTO embedding_models (provider, model, state) SELECT 'ollama', 'one', 'current'"
+            " WHERE NOT EXISTS (SELECT FROM embedding_models)"
+        )
     started = await client.post(
         "/v1/sessions/start",
         json={"projectId": project, "externalSessionId": "s", "metadata": {"prompt": WORD}},

@@ -182,4 +182,4 @@ async def test_serving_what_is_shared_is_noted_where_it_was_served(client: Async
 
     async with db.system() as conn:
         cursor = await conn.execute("SELECT project_id, details FROM audit_log WHERE action = 'observations.served'")
-        assert await cursor.fetchall() == [(billing.project.id, {"via": "search", "numbers": [1]})]
+        assert await cursor.fetchall() == [(billing.project.id, {"via": "search.full", "numbers": [1]})]

@@ -96,7 +96,8 @@ TOUCHING = Query(
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s
        AND content_search @@ (
                SELECT string_agg('(' || words::text || ')', ' | ')::tsquery
-                 FROM (SELECT plainto_tsquery('english', name) AS words FROM unnest(%(names)s::text[]) name) w
+                 FROM (SELECT plainto_tsquery(('pg_catalog.' || p.search_language)::regconfig, n.said) AS words
+                         FROM unnest(%(names)s::text[]) AS n (said) JOIN projects p ON p.id = %(project_id)s) w
                 WHERE numnode(words) > 0)
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s

@@ -35,7 +35,6 @@ from cmserver.compat.api.worker.rows import (
     reach,
     summary_rows,
 )
-from cmserver.compat.api.worker.search import prompts_served
 from cmserver.compat.platform import platform
 from cmserver.generation.operate import repository as queue
 from cmserver.observations import repository as observations
@@ -43,6 +42,7 @@ from cmserver.observations.model import Observation
 from cmserver.observations.read import served
 from cmserver.ops.stream.feed import Feed
 from cmserver.sessions import repository as sessions
+from cmserver.sessions.read import prompts_served
 
 R = TypeVar("R")
 _Shown = Callable[[Conn, Principal, Sequence[Observation]], Awaitable[list[R]]]
@@ -185,7 +185,7 @@ async def get_prompts(request: Request) -> Response:
                 limit=asked.most + 1,
                 offset=asked.offset,
             )
-            await prompts_served(conn, who, where.project_id, found[: asked.most])
+            await prompts_served(conn, who, where.project_id, len(found[: asked.most]))
             rows = await prompt_rows(conn, who, found)
     return answer(PromptsPage(items=rows[: asked.most], has_more=len(rows) > asked.most, offset=asked.offset, limit=asked.most))
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Literal, cast
 from uuid import UUID
 
 import msgspec
@@ -12,7 +11,6 @@ from msgspec import field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, db, query
@@ -42,15 +40,15 @@ from cmserver.compat.api.worker.tables import ContentOut, table, told
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
 from cmserver.observations.read import served
-from cmserver.recall.search import find
+from cmserver.recall.search.meaning import Meaning
+from cmserver.recall.search.model import Asked, Filters, Ranking, SearchedKind, Sought
+from cmserver.recall.search.search import find
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import ListedPrompt
+from cmserver.sessions.read import prompts_served
 
 _CANDIDATES = 300
 """The best of them, or without a query the newest, are what the filters choose from."""
-_PROMPTS_LOOKED_AT = 2_000
-"""Of each project, the newest; fewer where there are so many projects that it would be more than ten times as many in all."""
-_LEAST_PROMPTS = 20
 _LAST_ID = UUID(int=2**128 - 1)
 _FOOT = "The whole text of any of them: get_observations with its number. What happened around one: timeline with it as the anchor."
 
@@ -116,6 +114,24 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return self.is_in_time(one.created_at)
 
+    @property
+    def filters(self) -> Filters:
+        """The same for search; `until` is no longer allowed there."""
+        kinds: dict[Sort | None, list[SearchedKind]] = {
+            "sessions": ["summary"],
+            "observations": ["observation", "manual"],
+            "prompts": ["prompt"],
+            None: ["observation", "summary", "manual", "prompt"],
+        }
+        return Filters(
+            kinds=kinds[self.of],
+            types=sorted(self.types) or None,
+            concepts=sorted(self.concepts) or None,
+            file_parts=list(self.files) or None,
+            since=self.since,
+            until=None if self.until is None else self.until + timedelta(microseconds=1),
+        )
+
     def is_in_time(self, at: datetime) -> bool:
         return (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
 
@@ -142,13 +158,15 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
     where = await reach(request, who, asked.project)
     if where is None:
         return _nothing(asked)
+    judged_by = cast("Ranking", request.app.state.ranking)
+    sought = await cast("Meaning", request.app.state.meaning).of(asked.query) if asked.query else None
     async with db(request).tenant(who.team_id) as conn:
-        found = await _found(conn, who, where, asked, wanted)
+        found = await _found(conn, who, where, asked, wanted, judged_by, sought)
         shown = found[asked.offset : asked.offset + min(asked.limit, PAGE_MOST)]
         seen = [one for one in shown if isinstance(one, Observation)]
         prompts = [one for one in shown if isinstance(one, ListedPrompt)]
-        await served(conn, who, where.project_id, "search", seen)
-        await prompts_served(conn, who, where.project_id, prompts)
+        await served(conn, who, where.project_id, "search.full" if asked.format == "json" else "search", seen)
+        await prompts_served(conn, who, where.project_id, len(prompts))
         if asked.format == "json":
             rows = FoundOut(
                 observations=await observation_rows(conn, who, [one for one in seen if one.kind != "summary"]),
@@ -164,34 +182,47 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
     return answer(told(f"Found in memory: {len(shown)}.", table(shown, named), _FOOT))
 
 
-async def prompts_served(conn: Conn, who: Principal, project_id: UUID | None, prompts: Sequence[ListedPrompt]) -> None:
-    """Note that somebody was given the texts of prompts: how many, of the project or of any of the team."""
-    if prompts:
-        kind, name = ("project", project_id) if project_id else ("team", who.team_id)
-        await audit.record(conn, who, "prompts.served", kind, name, project_id=project_id, count=len(prompts))
-
-
-async def _found(conn: Conn, who: Principal, where: Where, asked: SearchQuery, wanted: _Wanted) -> list[Observation | ListedPrompt]:
+async def _found(
+    conn: Conn, who: Principal, where: Where, asked: SearchQuery, wanted: _Wanted, judged_by: Ranking, sought: Sought | None
+) -> list[Observation | ListedPrompt]:
     """All that fits, of the best or the newest, in the order that was asked for."""
-    fitting = [one for one in await _candidates(conn, who, where, asked, wanted) if wanted.fits(one)]
+    found: list[Observation | ListedPrompt] = (
+        await _searched(conn, who, where, asked.query, wanted, judged_by, sought)
+        if asked.query
+        else await _newest(conn, who, where, wanted)
+    )
     if wanted.platform:
-        named = await named_of(conn, who, fitting)
-        fitting = [one for one in fitting if named.platform(one.server_session_id) == wanted.platform]
-    prompts = await _prompts(conn, who, where, asked, wanted) if wanted.takes_prompts else []
-    found: list[Observation | ListedPrompt] = [*fitting, *prompts]
+        named = await named_of(conn, who, found)
+        found = [one for one in found if named.platform(one.server_session_id) == wanted.platform]
     order = asked.order_by or ("relevance" if asked.query else "date_desc")
     if order != "relevance":
         found.sort(key=lambda one: one.created_at, reverse=order == "date_desc")
     return found
 
 
-async def _candidates(conn: Conn, who: Principal, where: Where, asked: SearchQuery, wanted: _Wanted) -> list[Observation]:
+async def _searched(
+    conn: Conn, who: Principal, where: Where, query_: str, wanted: _Wanted, judged_by: Ranking, sought: Sought | None
+) -> list[Observation | ListedPrompt]:
+    search = Asked(
+        query=query_,
+        project_ids=None if where.project_id is None else [where.project_id],
+        filters=wanted.filters,
+        limit=_CANDIDATES,
+    )
+    page = await find(conn, who, search, judged_by, sought)
+    return [one for hit in page.hits if (one := hit.observation or hit.prompt)]
+
+
+async def _newest(conn: Conn, who: Principal, where: Where, wanted: _Wanted) -> list[Observation | ListedPrompt]:
     if wanted.of == "prompts":
-        return []
-    if asked.query:
-        hits = await find(conn, who, where.project_id, asked.query, _CANDIDATES)
-        return [hit.observation for hit in hits]
-    return await observations.newest(
+        if not wanted.takes_prompts:
+            return []
+        projects = list(await projects_in(conn, who, where))
+        found = await sessions.prompts_listed(
+            conn, who.team_id, projects, platform=None, max_chars=PROMPT_MOST_CHARS, limit=PAGE_MOST, offset=0
+        )
+        return [one for one in found if wanted.is_in_time(one.created_at)]
+    newest = await observations.newest(
         conn,
         who.team_id,
         project_id=where.project_id,
@@ -201,31 +232,7 @@ async def _candidates(conn: Conn, who: Principal, where: Where, asked: SearchQue
         before=wanted.until,
         before_id=_LAST_ID,
     )
-
-
-async def _prompts(conn: Conn, who: Principal, where: Where, asked: SearchQuery, wanted: _Wanted) -> list[ListedPrompt]:
-    projects = list(await projects_in(conn, who, where))
-    if asked.query:
-        found = await sessions.prompts_found(
-            conn,
-            who.team_id,
-            projects,
-            asked.query,
-            newest=max(_LEAST_PROMPTS, min(_PROMPTS_LOOKED_AT, 10 * _PROMPTS_LOOKED_AT // max(len(projects), 1))),
-            max_chars=PROMPT_MOST_CHARS,
-            limit=PAGE_MOST,
-        )
-    elif wanted.of == "prompts":
-        found = await sessions.prompts_listed(
-            conn, who.team_id, projects, platform=None, max_chars=PROMPT_MOST_CHARS, limit=PAGE_MOST, offset=0
-        )
-    else:
-        return []
-    fitting = [one for one in found if wanted.is_in_time(one.created_at)]
-    if wanted.platform:
-        named = await named_of(conn, who, fitting)
-        fitting = [one for one in fitting if named.platform(one.server_session_id) == wanted.platform]
-    return fitting
+    return [one for one in newest if wanted.fits(one)]
 
 
 def _wanted(request: Request, asked: SearchQuery, of: Literal["observations"] | None) -> _Wanted:

@@ -11,6 +11,7 @@ from cmserver.compat.api.worker.rows import Named
 from cmserver.observations.model import Observation, estimate_tokens
 from cmserver.observations.plain import one_line, wrapped
 from cmserver.observations.wire import type_shown
+from cmserver.recall.timeline.model import TimedPrompt
 from cmserver.sessions.model import ListedPrompt
 
 _TITLE_CHARS = 160
@@ -34,7 +35,7 @@ def told(head: str, lines: Iterable[str] = (), foot: str = "") -> ContentOut:
     return ContentOut([Part(wrapped(f"{line}\n" for line in (head, *lines, *([foot] if foot else ()))))])
 
 
-def table(rows: Sequence[Observation | ListedPrompt], named: Named, *, mark: Observation | None = None) -> list[str]:
+def table(rows: Sequence[Observation | ListedPrompt], named: Named, *, mark: Observation | ListedPrompt | None = None) -> list[str]:
     """A line for each: #12 is an observation, #S13 a summary. Those of several projects say which."""
     many = len({one.project_id for one in rows}) > 1
     heads = ["id", "time (UTC)", "type", "title", "~tokens", *(["project"] if many else [])]
@@ -54,13 +55,13 @@ def cell(text: str) -> str:
 
 def _observed(one: Observation) -> list[str]:
     sign = f"#S{one.number}" if one.kind == "summary" else f"#{one.number}"
-    tokens = estimate_tokens(one.content) if one.read_tokens is None else one.read_tokens
     title = one.title or one.narrative or one.content
-    return [sign, _time(one.created_at), type_shown(one.kind, one.type), cell(title), f"{tokens:,}"]
+    return [sign, _time(one.created_at), type_shown(one.kind, one.type), cell(title), f"{one.cost:,}"]
 
 
 def _asked(one: ListedPrompt) -> list[str]:
-    return [f"prompt {one.prompt_number}", _time(one.created_at), "prompt", cell(one.text), f"{estimate_tokens(one.text):,}"]
+    tokens = one.cost if isinstance(one, TimedPrompt) else estimate_tokens(one.text)
+    return [f"prompt {one.prompt_number}", _time(one.created_at), "prompt", cell(one.text), f"{tokens:,}"]
 
 
 def _time(at: datetime) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 from msgspec import Meta
@@ -19,8 +19,11 @@ from cmserver.base.text import Key, Text
 from cmserver.compat.api.guest import guest
 from cmserver.compat.api.worker.rows import Where, named_of, reach
 from cmserver.compat.api.worker.tables import ContentOut, table, told
-from cmserver.recall.search import find
-from cmserver.recall.timeline import MOST, Timeline, around, timeline
+from cmserver.observations.model import Observation
+from cmserver.recall.search.meaning import Meaning
+from cmserver.recall.search.model import Ranking, Sought
+from cmserver.recall.timeline.model import MOST, Around, Timeline
+from cmserver.recall.timeline.timeline import around_best, timeline
 
 _FOOT = "The whole text of any of them: get_observations with its number."
 
@@ -41,7 +44,7 @@ class TimelineQuery(msgspec.Struct, kw_only=True):
 
 
 async def get_timeline(request: Request) -> Response:
-    """What was recorded before and after an observation, a summary or a moment, as a table for a model."""
+    """What happened before and after an observation, a summary or a moment, prompts among it, as a table for a model."""
     who = await guest(request)
     asked = query(request, TimelineQuery)
     if not (asked.anchor or asked.query):
@@ -49,25 +52,32 @@ async def get_timeline(request: Request) -> Response:
     where = await reach(request, who, asked.project)
     if where is None:
         return _nothing()
+    by = cast("Ranking", request.app.state.ranking)
+    sought = None if asked.anchor else await cast("Meaning", request.app.state.meaning).of(asked.query or "")
     async with db(request).tenant(who.team_id) as conn:
-        found = await _found(conn, who, where, asked)
-        if found is None or not found.observations:
+        found = await _found(conn, who, where, asked, by, sought)
+        if found is None or not found.told:
             return _nothing()
-        named = await named_of(conn, who, found.observations)
-    centre = f"around #{found.anchor.number}" if found.anchor else f"around {found.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    head = f"What was recorded {centre}, oldest first: {len(found.observations)}."
-    return answer(told(head, table(found.observations, named, mark=found.anchor), _FOOT))
+        named = await named_of(conn, who, found.told)
+    centre = (
+        f"around #{found.anchor.number}"
+        if isinstance(found.anchor, Observation)
+        else f"around {found.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    )
+    head = f"What was recorded {centre}, oldest first: {len(found.told)}."
+    return answer(told(head, table(found.told, named, mark=found.anchor), _FOOT))
 
 
-async def _found(conn: Conn, who: Principal, where: Where, asked: TimelineQuery) -> Timeline | None:
-    before, after = min(asked.depth_before, MOST), min(asked.depth_after, MOST)
-    if asked.anchor:
-        try:
-            return await timeline(conn, who, where.project_id, asked.anchor.strip(), before=before, after=after)
-        except NotFound:
-            return None
-    hits = await find(conn, who, where.project_id, asked.query or "", 1)
-    return await around(conn, who, where.project_id, hits[0].observation, before, after) if hits else None
+async def _found(
+    conn: Conn, who: Principal, where: Where, asked: TimelineQuery, by: Ranking, sought: Sought | None
+) -> Timeline | None:
+    wanted = Around(before=min(asked.depth_before, MOST), after=min(asked.depth_after, MOST))
+    if not asked.anchor:
+        return await around_best(conn, who, where.project_id, asked.query or "", wanted, ranking=by, sought=sought)
+    try:
+        return await timeline(conn, who, where.project_id, asked.anchor.strip(), wanted)
+    except NotFound:
+        return None
 
 
 def _nothing() -> Response:

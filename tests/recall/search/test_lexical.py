@@ -1,0 +1,234 @@
+"""BM25 in SQL is BM25 as it stands in the textbook."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.recall.search import lexical, repository, terms
+from cmserver.recall.search.lexical import Found, Words
+from cmserver.recall.search.model import Asked, Ranking
+from tests.conftest import Cast, Person, bound_to
+from tests.make import Make
+from tests.recall.search.tools import NOON, numbers, searched
+
+WORDS = [
+    "zorb",
+    "mulk",
+    "tarp",
+    "vint",
+    "gorm",
+    "pelk",
+    "drum",
+    "fisk",
+    "lomp",
+    "nuvok",
+    "brack",
+    "stilt",
+    "klim",
+    "worp",
+    "dask",
+    "yont",
+    "hurd",
+    "plom",
+    "vask",
+    "trund",
+    "quom",
+    "birk",
+    "folt",
+    "gland",
+    "jask",
+    "kroft",
+    "lund",
+    "mord",
+    "nisk",
+    "orlop",
+    "prat",
+    "rusk",
+    "sorp",
+    "tulk",
+    "urk",
+    "vorn",
+    "wisp",
+    "xant",
+    "yulk",
+    "zind",
+]
+"""Stemming leaves them alone, so that plain counting is a fair reference."""
+WEIGHT = {"A": 1.0, "B": 0.77, "C": 0.69, "D": 0.46}
+
+Document = Sequence[tuple[str, str]]
+"""Its words in order, each with the letter of the field that it stands in."""
+
+
+def textbook(documents: Mapping[int, Document], query: Sequence[str], k1: float, b: float) -> dict[int, float]:
+    """BM25 with the idf that is never negative, times how high up each word stands."""
+    mean = sum(map(len, documents.values())) / len(documents)
+    scores: dict[int, float] = {}
+    for number, document in documents.items():
+        for term in set(query):
+            fields = [field for word, field in document if word == term]
+            if fields:
+                df = sum(1 for each in documents.values() if any(word == term for word, _ in each))
+                idf = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
+                tf = len(fields)
+                part = idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * len(document) / mean))
+                scores[number] = scores.get(number, 0.0) + part * standing(fields)
+    return scores
+
+
+def standing(fields: Sequence[str]) -> float:
+    """The mean weight of its places, relative to a B: the best counts whole, and each other by the square of its place less."""
+    weights = [WEIGHT[field] for field in fields]
+    shares = [1 / place**2 for place in range(1, len(fields) + 1)]
+    best = max(range(len(fields)), key=lambda place: weights[place])  # the first of the best
+    with_best_whole = sum(map(math.prod, zip(weights, shares, strict=True))) + weights[best] * (1 - shares[best])
+    return with_best_whole / sum(shares) / WEIGHT["B"]
+
+
+async def filled(make: Make, who: Person, count: int, *, seed: int = 20260305) -> dict[int, Document]:
+    rng = random.Random(seed)
+    documents: dict[int, Document] = {}
+    for n in range(count):
+        title, narrative, fact = (rng.choices(WORDS, weights=range(1, len(WORDS) + 1), k=k) for k in (3, rng.randint(2, 40), 4))
+        files = rng.sample(WORDS, 2)
+        made = await make.observation(
+            project=who.project,
+            title=" ".join(title),
+            narrative=" ".join(narrative),
+            facts=[" ".join(fact)],
+            files_modified=files,
+            created_at=NOON + timedelta(seconds=n // 2),
+        )
+        # Paths are searched as they are, and again in their parts.
+        fields = {"A": title, "B": fact, "C": narrative, "D": files * 2}
+        documents[made.number] = [(word, field) for field, words in fields.items() for word in words]
+    return documents
+
+
+async def ranked(db: Db, who: Person, query: str, ranking: Ranking, limit: int = 1_000) -> tuple[Words, Found]:
+    asked = Asked(query=query, project_ids=[who.project.id])
+    async with db.tenant(who.team_id) as conn:
+        lexemes = await repository.lexemes(conn, who.team_id, asked.project_ids, query, 64)
+        words = await lexical.look_up(conn, who.team_id, asked.project_ids, lexemes)
+        return words, await lexical.fitting(conn, asked, words, ranking, limit)
+
+
+@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.6, 0.75), (0.0, 0.0), (2.0, 1.0)])
+async def test_scores_and_order_are_those_of_the_textbook(db: Db, cast: Cast, make: Make, k1: float, b: float):
+    documents = await filled(make, cast.alice, 120)
+    await make.observation(project=cast.charlie.project, title=" ".join(WORDS))
+    of_number = await _numbers(db, cast.alice)
+    rng = random.Random(7)
+
+    for length in (1, 2, 5, 20):
+        query = rng.sample(WORDS, length)
+        _, told = await ranked(db, cast.alice, " ".join(query), Ranking(k1=k1, b=b))
+
+        scores = {of_number[one.id]: one.score for one in told.ranked if one.id}
+        assert scores == pytest.approx(textbook(documents, query, k1, b), rel=1e-4)
+        ordered = [(-one.score, -of_number[one.id]) for one in told.ranked if one.id]
+        assert ordered == sorted(ordered)
+
+
+async def _numbers(db: Db, who: Person) -> dict[object, int]:
+    async with db.tenant(who.team_id) as conn:
+        cursor = await conn.execute("SELECT id, number FROM observations_in_team")
+        return dict(await cursor.fetchall())
+
+
+async def test_what_the_team_shares_counts_among_the_documents(db: Db, cast: Cast, make: Make):
+    billing = await bound_to(db, cast.alice, "billing")
+    documents = await filled(make, cast.alice, 30)
+    shared = await make.observation(project=billing.project, title="zorb mulk", scope="team")
+    await make.observation(project=billing.project, title="zorb mulk")
+    documents[shared.number] = [("zorb", "A"), ("mulk", "A")]
+    of_number = await _numbers(db, cast.alice)
+
+    _, told = await ranked(db, cast.alice, "zorb mulk", Ranking())
+
+    scores = {of_number[one.id]: one.score for one in told.ranked if one.id}
+    assert scores == pytest.approx(textbook(documents, ["zorb", "mulk"], 0.9, 0.4), rel=1e-4)
+
+
+async def test_what_was_found_otherwise_is_judged_by_the_same_formula(db: Db, cast: Cast, make: Make):
+    await filled(make, cast.alice, 60)
+    ranking = Ranking(k1=1.2, b=0.6)
+
+    words, told = await ranked(db, cast.alice, "zorb mulk tarp wisp xant", ranking)
+    scores = {one.id: one.score for one in told.ranked if one.id}
+    async with db.tenant(cast.alice.team_id) as conn:
+        again = await lexical.these(conn, list(scores), words, told, ranking)
+
+    assert len(scores) > 20
+    assert {one.id: one.score for one in again if one.id} == pytest.approx(scores, abs=1e-8)
+
+
+async def test_a_word_is_counted_exactly_from_its_rank_in_any_mix_of_fields(db: Db):
+    """PostgreSQL keeps 256 places of a word in a document; what comes again after that is not counted."""
+    rng = random.Random(1)
+    async with db.system() as conn:
+        for times in [*range(1, 257), 300, 1_000]:
+            letters = sorted(rng.choices("ABCD", k=times))
+            vector = "'wombat':" + ",".join(f"{place}{letter}" for place, letter in enumerate(letters, 1))
+            cursor = await conn.execute(
+                f"SELECT {repository.TIMES} "
+                "FROM (SELECT ts_rank('{1,1,1,1}', %s::tsvector, 'wombat'::tsquery)::float8 AS flat) r",
+                [vector],
+            )
+            assert await cursor.fetchone() == (min(times, 256),), times
+
+
+async def test_how_often_a_word_is_there_is_counted_over_all_fields(db: Db, cast: Cast, make: Make):
+    often = {
+        (
+            await make.observation(project=cast.alice.project, title="wombat " * a, narrative="wombat " * c, facts=["wombat " * b])
+        ).id: a + b + c
+        for a, b, c in [(1, 0, 0), (0, 0, 7), (3, 5, 40), (50, 50, 100), (200, 200, 200)]
+    }
+
+    # Then a score is how often the word is there, times how high up it stands, times what its rarity says: see the formula.
+    _, told = await ranked(db, cast.alice, "wombat", Ranking(k1=10, b=0))
+
+    (idf,) = told.idfs
+    for one in told.ranked:
+        assert one.id
+        tf = min(often[one.id], 255)
+        assert WEIGHT["D"] <= one.score / (idf * tf * 11 / (tf + 10)) * WEIGHT["B"] <= WEIGHT["A"]
+
+
+async def test_in_a_large_scope_the_rarer_words_lead_to_what_all_of_them_find_first(
+    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch
+):
+    for n in range(120):
+        rare = " quokka" if n % 30 == 0 else ""
+        await make.observation(project=cast.alice.project, title=f"wombat word{n}{rare}", narrative="numbat" if n % 2 else None)
+    whole = await searched(db, cast.alice, "quokka wombat numbat")
+
+    monkeypatch.setattr(repository, "SAMPLE", 50)
+    monkeypatch.setattr(terms, "SMALL", 0)
+    monkeypatch.setattr(terms, "_ROWS_AT_MOST", 10)
+    pruned = await searched(db, cast.alice, "quokka wombat numbat")
+
+    assert len(whole.hits) == 100
+    assert numbers(pruned) == numbers(whole)[:4]
+    assert pruned.terms.keys() == whole.terms.keys()
+
+
+async def test_two_common_words_lead_to_what_has_both(db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch):
+    for n in range(120):
+        await make.observation(project=cast.alice.project, title=f"word{n}", narrative=("wombat", "numbat", "wombat numbat")[n % 3])
+    monkeypatch.setattr(repository, "SAMPLE", 50)
+    monkeypatch.setattr(terms, "SMALL", 0)
+    monkeypatch.setattr(terms, "_ROWS_AT_MOST", 1)
+
+    both = await searched(db, cast.alice, "wombat numbat")
+    one = await searched(db, cast.alice, "wombat")
+
+    assert sorted(numbers(both)) == [n + 1 for n in range(120) if n % 3 == 2]
+    assert len(one.hits) == 80

@@ -1,0 +1,178 @@
+"""What is near in meaning: exactly where that is quick, by an index where it is not, and never less than there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.observations.embedding import indexes
+from cmserver.recall.search import nearest, repository
+from cmserver.recall.search.model import Asked, Filters, Near, Sought
+from tests.conftest import Cast
+
+DIMENSIONS = 16
+LIMIT = 40
+MANY = 100_000
+"""As if the scope had so many documents."""
+
+_MODEL = """
+    INSERT INTO embedding_models (provider, model, dimensions, state, is_backfilled)
+    VALUES ('ollama', 'one', 16, 'current', true) RETURNING id
+"""
+# Every tenth is a bugfix, every 500th a decision; every 400th is shared with the team.
+_SEED = """
+    INSERT INTO observations (id, number, project_id, team_id, origin, scope, type, title, content)
+    SELECT gen_random_uuid(), n, %(project_id)s, %(team_id)s, 'model', CASE WHEN n %% 400 = 0 THEN 'team' ELSE 'project' END,
+           CASE WHEN n %% 500 = 0 THEN 'decision' WHEN n %% 10 = 0 THEN 'bugfix' ELSE 'change' END, 'word' || n, ''
+      FROM generate_series(%(first)s::int, %(first)s::int + 1499) n
+"""
+# In 23 groups that are near to each other: in mere noise, what is nearest would be anywhere.
+_EMBED = """
+    UPDATE observation_embeddings e
+       SET embedding = (SELECT array_agg(sin(hashtext(o.number % 23 || '-' || i)) + 0.3 * random() ORDER BY i)::real[]::halfvec
+                          FROM generate_series(1, 16) i WHERE e.observation_id IS NOT NULL)
+      FROM observations o WHERE o.id = e.observation_id
+"""
+
+
+class Room:
+    """Two projects of Alice's team and one of Charlie's, with 1,500 vectors each and an index for Alice's."""
+
+    def __init__(self, db: Db, cast: Cast, model_id: int) -> None:
+        self.db = db
+        self.cast = cast
+        self.sought = Sought(
+            model_id=model_id, dimensions=DIMENSIONS, vector=str([1.0, *[0.1] * (DIMENSIONS - 1)]).replace(" ", "")
+        )
+
+    @property
+    def project(self) -> list[UUID]:
+        return [self.cast.alice.project.id]
+
+    async def nearest(self, projects: Sequence[UUID] | None, *, documents: int = MANY, **filters: object) -> list[Near]:
+        asked = Asked(query="", project_ids=projects, filters=Filters(**filters))  # pyright: ignore[reportArgumentType]
+        async with self.db.tenant(self.cast.alice.team_id) as conn:
+            return await nearest.nearest(conn, self.cast.alice.team_id, asked, self.sought, LIMIT, documents)
+
+    async def exactly(self, projects: Sequence[UUID] | None, **filters: object) -> list[Near]:
+        return await self.nearest(projects, documents=nearest.EXACT_MOST, **filters)
+
+
+@pytest.fixture
+async def room(db: Db, database: str, cast: Cast) -> Room:
+    with psycopg.connect(database, autocommit=True) as conn:
+        if conn.execute("SELECT FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
+            pytest.skip("this PostgreSQL has no pgvector: nothing is near in meaning")
+        row = conn.execute(_MODEL).fetchone()
+        assert row
+        other = uuid4()
+        conn.execute(
+            "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'other', 'other')", [other, cast.alice.team_id]
+        )
+        conn.execute("SELECT setseed(0.25)")
+        for project_id, team_id, first in (
+            (cast.alice.project.id, cast.alice.team_id, 1),
+            (other, cast.alice.team_id, 1501),
+            (cast.charlie.project.id, cast.charlie.team_id, 1),
+        ):
+            conn.execute(_SEED, {"project_id": project_id, "team_id": team_id, "first": first})
+        conn.execute(_EMBED)
+        conn.execute("ANALYZE")
+    await indexes.ensure_index(db, more_than=2000)
+    return Room(db, cast, row[0])
+
+
+@pytest.fixture
+def asked_of_the_index(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many it found, each time it was asked."""
+    found: list[int] = []
+    by_index = repository.nearest_by_index
+
+    async def counted(*args: object) -> list[Near]:
+        near = await by_index(*args)  # pyright: ignore[reportArgumentType]
+        found.append(len(near))
+        return near
+
+    monkeypatch.setattr(repository, "nearest_by_index", counted)
+    return found
+
+
+def shared(near: Sequence[Near], exact: Sequence[Near]) -> float:
+    return len({one.id for one in near} & {one.id for one in exact}) / len(exact)
+
+
+async def test_a_scope_of_usual_size_is_compared_one_by_one(room: Room, asked_of_the_index: list[int]):
+    near = await room.nearest(None, documents=nearest.EXACT_MOST)
+
+    assert len(near) == LIMIT
+    assert asked_of_the_index == []
+
+
+@pytest.mark.parametrize("of_team", [True, False], ids=["team", "project"])
+async def test_a_large_scope_is_searched_by_the_index_and_finds_the_same(room: Room, asked_of_the_index: list[int], of_team: bool):
+    scope = None if of_team else room.project
+
+    near = await room.nearest(scope)
+
+    exact = await room.exactly(scope)
+    assert asked_of_the_index == [LIMIT]
+    assert shared(near, exact) >= 0.95
+    assert near == sorted(near, key=lambda one: (one.cosine, one.id), reverse=True)
+
+
+async def test_what_another_project_shares_is_found_beside_the_index(room: Room):
+    exact = await room.exactly(room.project)
+    async with room.db.tenant(room.cast.alice.team_id) as conn:
+        cursor = await conn.execute("SELECT id FROM observations WHERE scope = 'team' AND project_id <> %s", room.project)
+        elsewhere = {row[0] for row in await cursor.fetchall()}
+        await conn.execute(
+            "UPDATE observation_embeddings SET embedding = %s::halfvec WHERE observation_id = ANY(%s)",
+            [room.sought.vector, list(elsewhere)],
+        )
+
+    near = await room.nearest(room.project)
+
+    assert elsewhere
+    assert elsewhere == {one.id for one in near[: len(elsewhere)]}
+    assert not elsewhere & {one.id for one in exact[: len(elsewhere)]}
+
+
+async def test_filters_are_looked_at_on_the_way_through_the_index(room: Room, asked_of_the_index: list[int]):
+    near = await room.nearest(None, types=["bugfix"])
+
+    exact = await room.exactly(None, types=["bugfix"])
+    assert asked_of_the_index == [LIMIT]
+    assert near[:10] == exact[:10]
+
+
+@pytest.mark.parametrize("of_team", [True, False], ids=["team", "project"])
+async def test_where_filters_leave_less_than_is_asked_for_all_of_it_is_found(
+    room: Room, asked_of_the_index: list[int], of_team: bool
+):
+    scope = None if of_team else room.project
+
+    near = await room.nearest(scope, types=["decision"])
+
+    assert near == await room.exactly(scope, types=["decision"])
+    assert len(near) == (6 if of_team else 3 + 1)  # one of the other project is shared
+    assert len(asked_of_the_index) == (1 if of_team else 0)
+
+
+async def test_without_an_index_all_are_compared(room: Room, asked_of_the_index: list[int]):
+    await indexes.ensure_index(room.db, more_than=10_000)
+
+    assert await room.nearest(None) == await room.exactly(None)
+    assert asked_of_the_index == []
+
+
+async def test_what_comes_after_it_is_planned_as_ever(room: Room):
+    asked = Asked(query="", project_ids=None)
+
+    async with room.db.tenant(room.cast.alice.team_id) as conn:
+        await nearest.nearest(conn, room.cast.alice.team_id, asked, room.sought, LIMIT, MANY)
+        cursor = await conn.execute("SELECT current_setting('enable_sort')")
+        assert await cursor.fetchone() == ("on",)

@@ -1,0 +1,93 @@
+"""What the tests of search have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import psycopg
+
+from cmserver.base.db import Db
+from cmserver.observations.model import Observation
+from cmserver.recall.search.model import Asked, Filters, Hit, Page, Ranking, Sought
+from cmserver.recall.search.search import find
+from tests.conftest import Person
+
+NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
+PLAIN = Ranking(meaning_weight=0.0, min_score=0.0, recency=0.0, neighbours=False)
+"""Words alone."""
+MEANT = Ranking(meaning_weight=0.5, min_score=0.0, recency=0.0, neighbours=False)
+
+
+async def post(client: httpx.AsyncClient, who: Person, path: str, /, **fields: object) -> httpx.Response:
+    """Asked of his project, unless `projectId` or `projects` says otherwise."""
+    body = fields if fields.keys() & {"projectId", "projects"} else {"projectId": who.project.canonical_id, **fields}
+    return await client.post(path, json=body, headers=who.headers)
+
+
+async def answered(client: httpx.AsyncClient, who: Person, query: str, **fields: object) -> Any:
+    """The answer of POST /v1/search; all that fits at all is in it, unless something else is asked."""
+    response = await post(client, who, "/v1/search", query=query, **{"minScore": 0, **fields})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def found(client: httpx.AsyncClient, who: Person, query: str, **fields: object) -> list[int]:
+    """The numbers of the observations, the best first."""
+    return [one["number"] for one in (await answered(client, who, query, **fields))["observations"]]
+
+
+async def searched(
+    db: Db,
+    who: Person,
+    query: str,
+    *,
+    ranking: Ranking = PLAIN,
+    sought: Sought | None = None,
+    filters: Filters | None = None,
+    limit: int = 100,
+) -> Page:
+    """What `find` finds in his project."""
+    asked = Asked(query=query, project_ids=[who.project.id], filters=filters or Filters(), limit=limit)
+    async with db.tenant(who.team_id) as conn:
+        return await find(conn, who.principal, asked, ranking, sought)
+
+
+def numbers(page: Page) -> list[int]:
+    return [hit.observation.number for hit in page.hits if hit.observation]
+
+
+def hit_of(page: Page, one: Observation) -> Hit:
+    (hit,) = [hit for hit in page.hits if hit.id == one.id]
+    return hit
+
+
+class Vectors:
+    """A model that is in use, and vectors of it that tests give by hand: each of two dimensions."""
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        (row,) = self._run(
+            "INSERT INTO embedding_models (provider, model, dimensions, state, is_backfilled)"
+            " VALUES ('ollama', 'by-hand', 2, 'current', true) RETURNING id"
+        )
+        self.model_id = int(row[0])
+
+    def give(self, one: Observation, vector: Sequence[float]) -> None:
+        self._run(
+            "INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id, embedding, embedded_at)"
+            " SELECT id, %s, team_id, project_id, %s::halfvec, now() FROM observations WHERE id = %s"
+            " ON CONFLICT (observation_id, model_id) DO UPDATE SET embedding = excluded.embedding RETURNING 1",
+            self.model_id,
+            str(list(vector)),
+            one.id,
+        )
+
+    def near(self, *vector: float) -> Sought:
+        return Sought(model_id=self.model_id, dimensions=2, vector=str(list(vector)))
+
+    def _run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self._database, autocommit=True) as conn:
+            return conn.execute(statement.encode(), values).fetchall()

@@ -1,0 +1,144 @@
+"""A project has a language, by which its texts and what is asked of them are taken to their stems."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.sessions import repository as sessions
+from tests.compat.worker import prompt, session
+from tests.conftest import Cast, Person, mint
+from tests.make import Make
+
+ORDERS = "/v1/projects/github.com%2Facme%2Forders"
+
+
+async def changed(client: httpx.AsyncClient, who: Person, language: str) -> dict[str, Any]:
+    answered = await client.patch(ORDERS, json={"searchLanguage": language}, headers=who.headers)
+    assert answered.status_code == 200, answered.text
+    return answered.json()["project"]
+
+
+async def found(client: httpx.AsyncClient, who: Person, query: str) -> list[str]:
+    asked = {"query": query, "projectId": str(who.project.id)}
+    answered = await client.post("/v1/search", json=asked, headers=who.headers)
+    assert answered.status_code == 200, answered.text
+    return [one["title"] for one in answered.json()["observations"]]
+
+
+async def languages(db: Db) -> list[str]:
+    """Of all texts, by their project's name: observations first, then prompts."""
+    async with db.system() as conn:
+        observed = await conn.execute(
+            "SELECT p.name || ' ' || o.search_language FROM observations o JOIN projects p ON p.id = o.project_id ORDER BY 1"
+        )
+        asked = await conn.execute(
+            "SELECT p.name || ' ' || s.search_language FROM session_prompts s JOIN projects p ON p.id = s.project_id ORDER BY 1"
+        )
+        return [str(row[0]) for row in [*await observed.fetchall(), *await asked.fetchall()]]
+
+
+@pytest.mark.parametrize(("language", "titles"), [("german", ["Häuser gestrichen"]), ("english", []), ("simple", [])])
+async def test_words_are_found_by_the_stems_of_the_project_s_language(
+    client: httpx.AsyncClient, cast: Cast, make: Make, language: str, titles: list[str]
+):
+    await changed(client, cast.alice, language)
+    await make.observation(project=cast.alice.project, title="Häuser gestrichen")
+
+    assert await found(client, cast.alice, "Haus") == titles
+    assert await found(client, cast.alice, "Häuser") == ["Häuser gestrichen"]
+
+
+async def test_simple_finds_words_as_they_are_written(client: httpx.AsyncClient, cast: Cast, make: Make):
+    await changed(client, cast.alice, "simple")
+    await make.observation(project=cast.alice.project, title="The retries were removed")
+
+    assert await found(client, cast.alice, "retry") == []
+    assert await found(client, cast.alice, "retries") == ["The retries were removed"]
+
+
+async def test_what_is_there_is_found_by_the_new_language_at_once_and_is_not_changed_otherwise(
+    client: httpx.AsyncClient, db: Db, cast: Cast, make: Make
+):
+    before = await make.observation(project=cast.alice.project, title="Häuser gestrichen")
+    await prompt(client, cast.alice, await session(client, cast.alice, "s-1"), "Streich die Häuser")
+    await make.observation(project=cast.charlie.project, title="Häuser")
+    assert await found(client, cast.alice, "Haus") == []
+
+    project = await changed(client, cast.alice, "german")
+
+    assert project["searchLanguage"] == "german"
+    assert await found(client, cast.alice, "Haus") == ["Häuser gestrichen"]
+    assert await languages(db) == ["orders english", "orders german", "orders german"]
+    told = (await client.get("/v1/observations/1", headers=cast.alice.headers)).json()["observation"]
+    assert told["id"] == str(before.id)
+    assert told["updatedAtEpoch"] == told["createdAtEpoch"]
+
+
+async def test_what_comes_later_is_stored_in_the_project_s_language(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
+    await changed(client, cast.alice, "german")
+    await client.post("/v1/projects", json={"canonicalId": "other", "searchLanguage": "french"}, headers=cast.alice.headers)
+    await make.observation(project=cast.alice.project)
+    await prompt(client, cast.alice, await session(client, cast.alice, "s-1"), "Streich die Häuser")
+    await client.post("/v1/observations", json={"title": "Les maisons", "projectId": "other"}, headers=cast.alice.headers)
+
+    assert await languages(db) == ["orders german", "other french", "orders german"]
+
+
+async def test_a_text_that_is_stored_meanwhile_gets_the_new_language(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
+    async with db.tenant(cast.alice.team_id) as conn:
+        begun = await sessions.by_id(conn, cast.alice.team_id, await session(client, cast.alice, "s-1"))
+        assert begun is not None
+        await conn.execute(
+            "INSERT INTO observations (id, number, project_id, team_id, origin, title, content)"
+            " VALUES (gen_random_uuid(), 90, %s, %s, 'model', 'Häuser', 'Häuser')",
+            [cast.alice.project.id, cast.alice.team_id],
+        )
+        change = asyncio.create_task(changed(client, cast.alice, "german"))
+        await waits_for_a_lock(db)
+
+    await change
+
+    assert await languages(db) == ["orders german"]
+
+
+async def waits_for_a_lock(db: Db) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            async with db.system() as conn:
+                waiting = await conn.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                )
+                if await waiting.fetchone() != (0,):
+                    return
+
+
+async def test_a_language_that_search_does_not_know_is_refused_with_those_it_does(client: httpx.AsyncClient, cast: Cast):
+    answered = await client.patch(ORDERS, json={"searchLanguage": "klingon"}, headers=cast.alice.headers)
+
+    assert answered.status_code == 400
+    assert "simple, arabic" in answered.json()["message"]
+    assert answered.json()["issues"][0]["path"] == "$.searchLanguage"
+
+
+async def test_every_language_that_may_be_chosen_is_one_that_postgresql_has(client: httpx.AsyncClient, cast: Cast, db: Db):
+    refused = (await client.patch(ORDERS, json={"searchLanguage": "?"}, headers=cast.alice.headers)).json()["message"]
+    offered = refused.partition("(")[2].partition(")")[0].split(", ")
+    async with db.system() as conn:
+        known = await conn.execute("SELECT cfgname FROM pg_ts_config WHERE cfgnamespace = 'pg_catalog'::regnamespace")
+        assert set(offered) <= {row[0] for row in await known.fetchall()}
+
+    for language in offered:
+        assert (await changed(client, cast.alice, language))["searchLanguage"] == language
+
+
+async def test_only_an_admin_chooses_the_language(client: httpx.AsyncClient, db: Db, cast: Cast):
+    _, writer = await mint(db, cast.alice.team_id, "writer", scopes=["events:write", "observations:write"])
+
+    answered = await client.patch(ORDERS, json={"searchLanguage": "german"}, headers={"X-Api-Key": writer})
+
+    assert answered.status_code == 403
