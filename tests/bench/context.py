@@ -42,10 +42,10 @@ _OTHERS = """
     SELECT uuidv7(), CASE WHEN n < 5 THEN (SELECT team_id FROM projects LIMIT 1) ELSE (SELECT id FROM red) END, 'p' || n, 'p' || n
       FROM generate_series(1, 9) n;
     INSERT INTO observations (id, number, project_id, team_id, kind, type, scope, origin, title, narrative, facts, files_modified,
-                              content, read_tokens, discovery_tokens, created_at, updated_at)
+                              content, content_search, content_words, read_tokens, discovery_tokens, created_at, updated_at)
     SELECT uuidv7(o.created_at - now()), o.number + substr(p.name, 2)::int * 1000000, p.id, p.team_id, o.kind, o.type,
            CASE WHEN o.number % 1000 = 0 THEN 'team' ELSE 'project' END, o.origin, o.title, o.narrative, o.facts, o.files_modified,
-           o.content, o.read_tokens, o.discovery_tokens, o.created_at, o.updated_at
+           o.content, o.content_search, o.content_words, o.read_tokens, o.discovery_tokens, o.created_at, o.updated_at
       FROM observations o, projects p WHERE p.name LIKE 'p_';
     VACUUM ANALYZE;
 """

@@ -49,6 +49,8 @@ INSERT INTO audit_log (team_id, project_id, actor_id, api_key_id, action, resour
 SELECT team_id, project_id, 'bench', key_id, action, 'event', id::text, at
   FROM e CROSS JOIN unnest(ARRAY['events.received', 'jobs.queued']) action ORDER BY n;
 
+-- The words that search looks up are not left out.
+ALTER TABLE observations ENABLE ALWAYS TRIGGER observations_words;
 INSERT INTO observations (id, number, project_id, team_id, server_session_id, kind, type, origin, title, narrative, facts,
                           files_modified, content, read_tokens, discovery_tokens, created_by_job_id, created_at, updated_at)
 SELECT uuidv7(at - now()), row_number() OVER (ORDER BY n), project_id, team_id, session,
@@ -57,6 +59,7 @@ SELECT uuidv7(at - now()), row_number() OVER (ORDER BY n), project_id, team_id, 
        'The pause between two attempts is doubled each time, up to ' || n, ARRAY['attempt ' || n % 13],
        ARRAY['src/orders/file' || n % 997 || '.py'], 'Changed file' || n, 40, 400, job, at, at
   FROM e WHERE n % 5 = 0;
+ALTER TABLE observations ENABLE TRIGGER observations_words;
 
 INSERT INTO observation_sources
        (id, team_id, project_id, observation_id, agent_event_id, generation_job_id, source_type, source_id)

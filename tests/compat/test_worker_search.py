@@ -134,6 +134,7 @@ async def test_a_program_is_given_rows_sorted_by_what_they_are(client: httpx.Asy
         ({"files": "zoo/"}, [3]),
         ({"dateStart": "2026-11-11"}, [2, 3]),
         ({"dateEnd": "2026-11-11"}, [1]),
+        ({"dateEnd": "2026-11-12T12:00:00Z"}, [1, 2]),
         ({"dateStart": "1794402000000", "dateEnd": "2026-11-13T00:00:00Z"}, [2]),
         ({"platformSource": "codex"}, [3]),
         ({"platform_source": "Claude Code"}, [1, 2]),
@@ -148,7 +149,7 @@ async def test_what_does_not_fit_is_left_out(
     codex = await session(client, cast.alice, "of-codex", platform="codex-cli")
     day = [datetime(2026, 11, number, 12, tzinfo=UTC) for number in (10, 12, 14)]
     project = cast.alice.project
-    await make.observation(project=project, title="zebra one", type="bugfix", created_at=day[0])
+    await make.observation(project=project, title="zebra one", type="bugfix", files_read=["hay.md"], created_at=day[0])
     await make.observation(project=project, title="zebra two", type="decision", concepts=["gotcha"], created_at=day[1])
     await make.observation(
         project=project, title="zebra three", files_read=["src/zoo/hay.py"], created_at=day[2], server_session_id=codex

@@ -20,7 +20,7 @@ from cmserver.observations.embedding.model import EmbeddingModel
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
-MANY_VECTORS = 50_000
+MANY_VECTORS = 60_000
 """So many of one team are compared one by one in less time than people notice, and no filter loses any."""
 
 

@@ -79,8 +79,8 @@ SET_DIMENSIONS = Query(
     int, "UPDATE embedding_models SET dimensions = %(dimensions)s WHERE id = %(model_id)s AND dimensions IS NULL"
 )
 
-# From the newest down: what is young is looked for most. One worker at a time; the others find the row locked, and no batch. NO KEY:
-# whoever writes an observation refers to the row, and does not wait.
+# From the newest down: what is young is looked for most. One worker at a time; the others find the row locked, and no batch. NO KEY
+# because whoever writes an observation refers to the row, and does not wait. What is just being deleted is waited for and left out.
 BACKFILL = Query(
     bool,
     """
@@ -89,7 +89,7 @@ BACKFILL = Query(
          WHERE id = %(model_id)s AND state <> 'retired' AND NOT is_backfilled FOR NO KEY UPDATE SKIP LOCKED
     ), batch AS (
         SELECT id, team_id, project_id FROM observations
-         WHERE id < (SELECT below FROM model) ORDER BY id DESC LIMIT %(most)s
+         WHERE id < (SELECT below FROM model) ORDER BY id DESC LIMIT %(most)s FOR KEY SHARE
     ), added AS (
         INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id)
         SELECT batch.id, model.id, batch.team_id, batch.project_id FROM batch CROSS JOIN model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Annotated, Literal, cast
@@ -15,6 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid
@@ -44,7 +46,8 @@ Some = Annotated[list[Words], Meta(min_length=1, max_length=50)]
 
 
 class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/search. Without a project, a key of the whole team searches all of its projects; `projects` are several.
+    """POST /v1/search. Without a project, a key of the whole team searches all of its projects; `projects` are several
+    (and `project` is `projectId`, as other paths call it).
 
     What is shared with the team is found from each of its projects. A "quoted phrase" in the query must be there, a -word must not.
     Of each filter one of the list is enough: `kinds` (prompts are searched only when they are among these), `types`, `concepts`,
@@ -58,6 +61,7 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
 
     query: Words
     project_id: Key | None = None
+    project: Key | None = None
     projects: Annotated[list[Key], Meta(min_length=1, max_length=50)] | None = None
     kinds: Annotated[list[SearchedKind], Meta(min_length=1)] | None = None
     types: Some | None = None
@@ -111,7 +115,10 @@ class FoundOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
 
 
 class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A prompt that a user typed; an index has the first characters of its text. `eventId` is the event that it came in."""
+    """A prompt that a user typed, of a long one the first 16,000 characters; an index has its beginning.
+
+    `eventId` is the event that it came in.
+    """
 
     event_id: UUID
     prompt_number: int
@@ -181,7 +188,9 @@ async def post_search(request: Request) -> Response:
     async with db(request).tenant(who.team_id) as conn:
         page = await find(conn, who, search, ranking, sought)
         await _served(conn, who, project_ids, page, via="search.full" if full else "search")
-    texts = [_text(hit, full=full) for hit in page.hits]
+        is_one = project_ids is not None and len(project_ids) == 1
+        names = {} if is_one else await access.names_of(conn, who.team_id, {_project_of(hit) for hit in page.hits})
+    texts = [_text(hit, names, full=full) for hit in page.hits]
     if as_text:
         return PlainTextResponse(wrapped(texts) if texts else "Nothing fits.\n")
     found = [(hit, hit.observation) for hit in page.hits if hit.observation]
@@ -235,15 +244,16 @@ def _ranking(request: Request, asked: SearchIn) -> Ranking:
 
 async def _projects_of(request: Request, who: Principal, asked: SearchIn) -> list[UUID] | None:
     """None for the whole team."""
-    if asked.projects is not None and asked.project_id is not None:
+    named = asked.project_id or asked.project
+    if asked.projects is not None and named is not None:
         raise Invalid.at("$.projects", "Say `projectId` for one project, or `projects` for several.")
     projects = _projects(request)
     if asked.projects is not None:
         found = [await projects.named_or_own(who, named, at=f"$.projects[{place}]") for place, named in enumerate(asked.projects)]
         return list(dict.fromkeys(one.id for one in found))
-    if asked.project_id is None and who.project_id is None:
+    if named is None and who.project_id is None:
         return None
-    return [(await projects.named_or_own(who, asked.project_id, at="$.projectId")).id]
+    return [(await projects.named_or_own(who, named, at="$.projectId")).id]
 
 
 def _filters(asked: SearchIn) -> Filters:
@@ -303,13 +313,23 @@ def _prompt(hit: Hit, one: ListedPrompt, *, full: bool, explain: bool) -> Prompt
     )
 
 
-def _text(hit: Hit, *, full: bool) -> str:
-    """What a model reads of it."""
+def _text(hit: Hit, names: Mapping[UUID, str], *, full: bool) -> str:
+    """What a model reads of it: a line with the score at its end, and where several are searched the project."""
+    name = names.get(_project_of(hit))
+    end = f" {hit.score:.2f} {one_line(name, _TITLE_CHARS)}\n" if name else f" {hit.score:.2f}\n"
     if hit.prompt:
         day = f"{hit.prompt.created_at.astimezone(UTC):%Y-%m-%d}"
-        return f"prompt {hit.prompt.prompt_number} {day} {one_line(hit.prompt.text, 10_000 if full else _TITLE_CHARS)}\n"
+        text = one_line(hit.prompt.text, len(hit.prompt.text) if full else _TITLE_CHARS)
+        return f"prompt {hit.prompt.prompt_number} {day} {text}{end}"
     assert hit.observation
-    return "".join(f"{line}\n" for line in (said(hit.observation) if full else [summed_up(hit.observation)]))
+    first, *rest = said(hit.observation) if full else [summed_up(hit.observation)]
+    return "".join([first, end, *(f"{line}\n" for line in rest)])
+
+
+def _project_of(hit: Hit) -> UUID:
+    one = hit.observation or hit.prompt
+    assert one
+    return one.project_id
 
 
 def _parts(hit: Hit, *, explain: bool) -> dict[str, float] | UnsetType:

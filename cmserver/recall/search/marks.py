@@ -14,7 +14,8 @@ MOST_WORDS = 64
 MOST_BINDING = 64
 """So many words bind, in the order of the query: each text in the scope is held against all of them."""
 
-_MARKED = re.compile(r'(?<!\S)(-?)"([^"]+)"|(?<!\S)-([^\s"-][^\s"]*)')
+# Not -k, -rf and -1: those are said of commands, and mean themselves.
+_MARKED = re.compile(r'(?<!\S)(-?)"([^"]+)"|(?<!\S)-([^\W\d_][^\s"]{2,})')
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -24,9 +25,10 @@ def marks(query: str) -> tuple[str, str]:
     binding: list[str] = []
     left = MOST_BINDING
     for sign, phrase, word in _MARKED.findall(query):
-        left -= len(_WORD.findall(phrase or word))
-        if left < 0:
-            break
-        binding.append(f'{sign}"{phrase}"' if phrase else f'-"{word}"')
+        bound = [one.end() for one in _WORD.finditer(phrase or word)][:left]
+        if not bound:
+            continue
+        left -= len(bound)
+        binding.append(f'{sign if phrase else "-"}"{(phrase or word)[: bound[-1]]}"')
     words = _MARKED.sub(lambda mark: mark[2] if mark[2] and not mark[1] else " ", query)
     return words, " ".join(binding)

@@ -22,6 +22,10 @@ _NOT_YET = 0.5
 """What is not embedded yet has half of the meaning that its words promise."""
 _SURELY = 0.45
 """What is so much nearer to the query than anything else fits it, whatever the words."""
+_ALONE = 0.25
+"""What shares no word with the query has to be at least so much nearer."""
+_TAIL = 0.15
+"""What scores less than such a part of the best is not worth a line."""
 _SENTENCE = 5
 """A query of fewer words has to fit less well: one strange word among two says little."""
 _SUMMARY = 0.7
@@ -100,7 +104,14 @@ def score(one: Candidate, by: Measure) -> None:
 
 def fits(best: Candidate, words: int, ranking: Ranking) -> bool:
     """Whether the best that was found fits a query of so many words well enough for anything to be found."""
+    if best.words <= 0 and best.parts.get("meaning", 0) < _ALONE:
+        return False
     return best.score >= ranking.min_score * min(words / _SENTENCE, 1.0) or best.parts.get("meaning", 0) >= _SURELY
+
+
+def least_beside(best: Candidate, documents: float, ranking: Ranking) -> float:
+    """What a hit has to score beside the best of so many documents: few are soon looked through."""
+    return best.score * _TAIL * _telling(documents) if ranking.min_score > 0 else 0.0
 
 
 def place(candidates: Mapping[UUID, Candidate], briefs: Sequence[Brief], now: datetime, ranking: Ranking) -> None:

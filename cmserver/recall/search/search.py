@@ -18,7 +18,7 @@ from cmserver.recall.search.lexical import Found, Words
 from cmserver.recall.search.marks import MOST_WORDS, marks
 from cmserver.recall.search.model import Asked, Hit, Page, Place, Ranking, Sought
 from cmserver.recall.search.nearest import nearest
-from cmserver.recall.search.score import Candidate, Measure, fits, place, same, says, score
+from cmserver.recall.search.score import Candidate, Measure, fits, least_beside, place, same, says, score
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import ListedPrompt
 
@@ -32,7 +32,9 @@ _PLACED = 20
 """A block has so many more than a page."""
 _SPARE = 20
 """So many more than a page are placed at the least: some say the same as others."""
-_PROMPT_CHARS = 2_000
+_MOST_SEEN = 10_000
+"""So many hits a page may lie behind at least, and as many as the scope has documents."""
+_PROMPT_CHARS = 16_000
 
 
 async def find(conn: Conn, principal: Principal, asked: Asked, ranking: Ranking, sought: Sought | None = None) -> Page:
@@ -105,8 +107,10 @@ class _Search:
 
     def _depth(self) -> int:
         """How many of each arm are looked at: the first tier, or what is so many times wider that the page is within it."""
+        seen = self._asked.after.seen if self._asked.after else 0
+        seen = min(seen, max(self._words.documents, _MOST_SEEN))  # it is the client's word
         depth = max(_CANDIDATES, _PER_HIT * self._asked.limit)
-        while depth < _PER_HIT * ((self._asked.after.seen if self._asked.after else 0) + self._asked.limit):
+        while depth < _PER_HIT * (seen + self._asked.limit):
             depth *= _WIDER
         return depth
 
@@ -119,7 +123,10 @@ class _Search:
 
     async def _placed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Block by block, until there is a page."""
-        now, least, after = datetime.now(UTC), self._asked.min_score or 0.0, self._asked.after
+        now, after = datetime.now(UTC), self._asked.after
+        least = self._asked.min_score
+        if least is None:
+            least = least_beside(candidates[0], self._words.documents, self._ranking)
         ordered: list[Candidate] = []
         beside: dict[UUID, Candidate] = {}
         tier, placed, is_reached = -1, 0, after is None

@@ -71,6 +71,21 @@ async def test_whoever_writes_an_observation_does_not_wait_for_older_ones_to_be_
     assert written == cleared == [{"id": model.id}]
 
 
+async def test_what_is_deleted_while_older_ones_are_let_wait_is_left_out(room: Room, make: Make, cast: Cast):
+    old = [await make.observation(project=cast.alice.project) for _ in range(4)]
+    model = await room.choose()
+
+    async with room.db.system() as deleting:
+        await deleting.execute("DELETE FROM observations WHERE id = %s", [old[2].id])
+        waiting = asyncio.create_task(room.db.in_system(lambda conn: repository.backfill(conn, model.id, 2)))
+        while not room.ask("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.01)
+    more = await waiting
+
+    assert more
+    assert {row.observation_id for row in await room.rows()} == {old[3].id, old[1].id}
+
+
 async def test_another_model_is_built_side_by_side_and_takes_over_when_it_has_everything(room: Room, make: Make, cast: Cast):
     old = await make.observation(project=cast.alice.project, title="Old words")
     await work(room, "one")

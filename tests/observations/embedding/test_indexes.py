@@ -41,7 +41,7 @@ async def test_a_team_with_many_vectors_gets_an_index_and_others_do_not(room: Ro
     assert f"'{cast.alice.team_id}'" in str(definition)
 
 
-async def test_by_default_it_takes_more_than_fifty_thousand(room: Room, make: Make, cast: Cast):
+async def test_by_default_it_takes_more_than_sixty_thousand(room: Room, make: Make, cast: Cast):
     model = await room.choose()
     await fill(room, make, cast)
 

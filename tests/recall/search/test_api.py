@@ -110,6 +110,32 @@ async def test_tokens_are_those_of_the_text_of_the_answer(client: httpx.AsyncCli
         assert all(f"t{n}x" in text.text for n in range(5))
 
 
+async def test_a_line_ends_with_its_score_and_of_several_projects_with_the_name_of_its_own(
+    client: httpx.AsyncClient, cast: Cast, make: Make
+):
+    await make.observation(project=cast.alice.project, title="The wombat is fed")
+    as_text = {**cast.alice.headers, "Accept": "text/plain"}
+
+    everywhere = await client.post("/v1/search", json={"query": "wombat"}, headers=as_text)
+    here = await client.post("/v1/search", json={"query": "wombat", "project": cast.alice.project.canonical_id}, headers=as_text)
+
+    assert everywhere.text.splitlines()[1].endswith(f" 1.00 {cast.alice.project.canonical_id}")
+    assert here.text.splitlines()[1].endswith(" 1.00")
+
+
+async def test_a_prompt_is_given_whole_where_whole_texts_are_asked_for(client: httpx.AsyncClient, cast: Cast):
+    prompt = "wombat " + "and so on " * 300
+    event = {"projectId": cast.alice.project.canonical_id, "eventType": "UserPromptSubmit", "payload": {"prompt": prompt}}
+    session = {"projectId": cast.alice.project.canonical_id, "externalSessionId": "s-1"}
+    started = (await client.post("/v1/sessions/start", json=session, headers=cast.alice.headers)).json()
+    event["serverSessionId"] = started["session"]["id"]
+    await client.post("/v1/events", params={"generate": "false"}, json=event, headers=cast.alice.headers)
+
+    (told,) = (await answered(client, cast.alice, "wombat", kinds=["prompt"], format="full"))["prompts"]
+
+    assert told["text"].split() == prompt.split()
+
+
 async def test_nothing_is_said_in_words_too(client: httpx.AsyncClient, cast: Cast):
     body = {"query": "wombat", "projectId": cast.alice.project.canonical_id}
 

@@ -82,14 +82,23 @@ def test_of_a_long_query_the_beginning_counts():
 @pytest.mark.parametrize(
     ("query", "binds"),
     [
-        (" ".join(f"-x{n}" for n in range(500)), " ".join(f'-"x{n}"' for n in range(MOST_BINDING))),
-        ('"a b" "' + "x " * MOST_BINDING + '" "c"', '"a b"'),
-        ("-a -" + "x.y-z_" * MOST_BINDING, '-"a"'),
+        (" ".join(f"-xx{n}" for n in range(500)), " ".join(f'-"xx{n}"' for n in range(MOST_BINDING))),
+        ('"a b" "' + "x " * MOST_BINDING + '" "c"', '"a b" "' + "x " * (MOST_BINDING - 3) + 'x"'),
+        ('"' + "line " * 70 + '"', '"' + "line " * (MOST_BINDING - 1) + 'line"'),
+        ("-abc -" + "x.y-z_" * MOST_BINDING, '-"abc" -"' + "x.y-z_" * (MOST_BINDING // 3 - 1) + 'x.y-z"'),
     ],
-    ids=["words", "a phrase", "parts of a word"],
+    ids=["words", "a phrase", "one long phrase", "parts of a word"],
 )
 def test_only_so_many_words_bind(query: str, binds: str):
     """Each text is held against all of them: thousands took minutes in a large project."""
     _, must = marks(query)
 
     assert must == binds
+
+
+@pytest.mark.parametrize("query", ["rm -rf build", "pytest -k retry", "exit status -1", "git commit -m fix -a", "head -20"])
+def test_the_switches_of_a_command_exclude_nothing(query: str):
+    words, must = marks(query)
+
+    assert must == ""
+    assert words == query

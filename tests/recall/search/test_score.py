@@ -19,7 +19,7 @@ from cmserver.base.settings import Settings
 from cmserver.generation.bell import Bell
 from cmserver.observations.model import Observation
 from cmserver.recall.search.model import Brief, MatchType, Ranking
-from cmserver.recall.search.score import Candidate, place
+from cmserver.recall.search.score import Candidate, fits, known_share, place, unseen_weight
 from tests.compat.worker import session
 from tests.conftest import Cast
 from tests.make import Make
@@ -71,7 +71,7 @@ async def test_the_parts_that_are_told_make_the_score(
         for one in hits:
             assert one["score"] == pytest.approx(by_formula(one["parts"], weight), abs=0.001)
         assert told["terms"]["zebra"] == 0 < told["terms"]["wombat"] < told["terms"]["quokka"]
-        assert any("kind" in one["parts"] for one in hits)
+        assert [one["parts"]["kind"] < 1 for one in hits if one["observationKind"] == "summary"] == [True]
         assert all("neighbours" in one["parts"] for one in hits) == bool(fields.get("neighbours", True))
 
     assert "parts" not in (await answered(client, cast.alice, "wombat"))["observations"][0]
@@ -93,6 +93,7 @@ async def test_a_hit_says_whether_words_or_meaning_have_found_it(db: Db, cast: C
     expected: dict[int, MatchType] = {semantic.number: "semantic", both.number: "both", waiting.number: "lexical"}
     assert {number: hit_of(page, one).match_type for one in (semantic, both, waiting) for number in [one.number]} == expected
     assert "meaning" not in hit_of(page, waiting).parts
+    assert 0 < hit_of(page, waiting).parts["waits"] < 1
     assert not {one.number for one in far} & set(numbers(page))
 
 
@@ -193,6 +194,49 @@ async def test_what_the_settings_say_is_how_hits_are_judged(settings: Settings, 
 
     assert by_default == Ranking()
     assert as_said == Ranking(k1=1.5, b=0.7, meaning_weight=0.2, min_score=0.1)
+
+
+def test_a_query_of_few_words_has_to_fit_less_well():
+    ranking = msgspec.structs.replace(PLAIN, min_score=0.2)
+    one = Candidate(id=uuid4(), words=2.0, score=0.15)
+
+    assert fits(one, 2, ranking)
+    assert not fits(one, 10, ranking)
+
+
+def test_what_is_much_nearer_than_anything_else_fits_whatever_the_words():
+    ranking = msgspec.structs.replace(PLAIN, min_score=0.9)
+
+    assert fits(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.9}), 10, ranking)
+    assert not fits(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.1}), 10, ranking)
+
+
+def test_what_shares_no_word_has_to_be_a_good_deal_nearer_than_the_rest():
+    ranking = msgspec.structs.replace(PLAIN, min_score=0.2)
+
+    assert not fits(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.2}), 1, ranking)
+    assert fits(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.3}), 1, ranking)
+    assert fits(Candidate(id=uuid4(), words=1.0, score=0.1, parts={"meaning": 0.2}), 1, ranking)
+
+
+async def test_what_hardly_fits_is_not_told_behind_what_does(client: httpx.AsyncClient, cast: Cast, make: Make):
+    for n in range(250):
+        await make.observation(project=cast.alice.project, title=f"The keeper was here {n}")
+    best = await make.observation(project=cast.alice.project, title="wombat quokka numbat keeper")
+    body = {"query": "wombat quokka numbat keeper", "projectId": cast.alice.project.canonical_id, "format": "index", "limit": 100}
+
+    usual = (await client.post("/v1/search", json=body, headers=cast.alice.headers)).json()
+    everything = (await client.post("/v1/search", json=body | {"minScore": 0}, headers=cast.alice.headers)).json()
+
+    assert [one["number"] for one in usual["observations"]] == [best.number]
+    assert usual["total"] == 1
+    assert everything["total"] > 60
+
+
+def test_a_word_that_is_nowhere_tells_the_more_the_more_is_there():
+    assert known_share(0, 4, 10_000) == 1
+    assert known_share(1, 4, 10_000) == 0.75 < known_share(1, 4, 10) < 1
+    assert unseen_weight(10_000) > unseen_weight(10) > 1
 
 
 def test_what_will_be_is_not_newer_than_now():
