@@ -37,7 +37,7 @@ async def embedded(db: Db, database: str, crowd: Cast) -> int:
 
 
 def sampling(cast: Cast) -> dict[str, object]:
-    return searching(cast) | {"lexemes": ["wombat", "word7"], "sample": search.SAMPLE, "most": search.COUNTED_MOST}
+    return searching(cast) | {"quoted": ["'wombat'", "'word7'"], "sample": search.SAMPLE, "most": search.COUNTED_MOST}
 
 
 async def test_the_newest_are_sampled_from_the_end_of_an_index(db: Db, crowd: Cast):

@@ -101,9 +101,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """A word of the query, and how many of the newest documents have it."""
+    """How many of the newest documents have a word of the query."""
 
-    lexeme: str
     found_in: int
     sampled: int
     words: float

@@ -98,9 +98,10 @@ SAMPLED = Query(
                (SELECT avg(content_words)::float8 FROM newest) AS words, (SELECT count(*) FROM newest) AS sampled,
                (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows
     )
-    SELECT l.lexeme, (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
+    SELECT (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
            coalesce(s.words, 1) AS words, s.documents, s.rows
-      FROM unnest(%(lexemes)s::text[], %(quoted)s::text[]) AS l (lexeme, quoted) CROSS JOIN scope s
+      FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place) CROSS JOIN scope s
+     ORDER BY l.place
     """,
     prepare=False,
 )
@@ -117,9 +118,10 @@ SAMPLED_TEAM = Query(
                (SELECT avg(content_words)::float8 FROM newest) AS words, (SELECT count(*) FROM newest) AS sampled,
                (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows
     )
-    SELECT l.lexeme, (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
+    SELECT (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
            coalesce(s.words, 1) AS words, s.documents, s.rows
-      FROM unnest(%(lexemes)s::text[], %(quoted)s::text[]) AS l (lexeme, quoted) CROSS JOIN scope s
+      FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place) CROSS JOIN scope s
+     ORDER BY l.place
     """,
     prepare=False,
 )
@@ -374,8 +376,8 @@ async def lexemes(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None,
 
 
 async def sampled(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str]) -> list[Sampled]:
-    """How common each of the lexemes is among the newest documents, in no order."""
-    words = {"lexemes": list(lexemes), "quoted": [quoted(one) for one in lexemes], "sample": SAMPLE}
+    """How common each of the lexemes is among the newest documents, in their order."""
+    words = {"quoted": [quoted(one) for one in lexemes], "sample": SAMPLE}
     if project_ids is None:
         return await SAMPLED_TEAM.all(conn, team_id=team_id, **words)
     return await SAMPLED.all(conn, team_id=team_id, project_ids=_listed(project_ids), most=COUNTED_MOST, **words)

@@ -24,11 +24,11 @@ _TOO_COMMON = 10
 
 
 def leading(lexemes: Sequence[str], sampled: Sequence[Sampled]) -> tuple[list[Term], str]:
-    """The words in the order of `lexemes`, and the tsquery that finds what is looked at.
+    """The words in the order of `lexemes`, as `sampled` is, and the tsquery that finds what is looked at.
 
     Of the words that lead the hits themselves will say how common they are; of the others the sample does.
     """
-    by_lexeme = {one.lexeme: one for one in sampled}
+    by_lexeme = dict(zip(lexemes, sampled, strict=True))
     ordered = sorted(lexemes, key=lambda lexeme: by_lexeme[lexeme].found_in)
     led: list[str] = []
     rows = 0.0
@@ -40,8 +40,10 @@ def leading(lexemes: Sequence[str], sampled: Sequence[Sampled]) -> tuple[list[Te
     common = _rows(by_lexeme[ordered[0]]) > _TOO_COMMON * _ROWS_AT_MOST
     if common and len(ordered) > 1:
         pairs = combinations(ordered[:_TOO_COMMON], 2)
-        return [_estimated(by_lexeme[lexeme]) for lexeme in lexemes], " | ".join(f"({quoted(a)} & {quoted(b)})" for a, b in pairs)
-    terms = [Term(lexeme=each, documents=None) if each in led else _estimated(by_lexeme[each]) for each in lexemes]
+        return [_estimated(lexeme, by_lexeme[lexeme]) for lexeme in lexemes], " | ".join(
+            f"({quoted(a)} & {quoted(b)})" for a, b in pairs
+        )
+    terms = [Term(lexeme=each, documents=None) if each in led else _estimated(each, by_lexeme[each]) for each in lexemes]
     return terms, " | ".join(quoted(lexeme) for lexeme in led)
 
 
@@ -56,5 +58,5 @@ def _rows(one: Sampled) -> float:
     return (one.found_in + 0.5) / (one.sampled + 1) * (one.documents + one.rows / _PER_TABLE)
 
 
-def _estimated(one: Sampled) -> Term:
-    return Term(lexeme=one.lexeme, documents=(one.found_in + 0.5) / (one.sampled + 1) * one.documents)
+def _estimated(lexeme: str, one: Sampled) -> Term:
+    return Term(lexeme=lexeme, documents=(one.found_in + 0.5) / (one.sampled + 1) * one.documents)

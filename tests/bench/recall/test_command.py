@@ -10,9 +10,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cmserver.base import logs
 from tests.bench.recall.command import main
 from tests.bench.recall.corpora import history
 from tests.bench.world import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _silent(monkeypatch: pytest.MonkeyPatch):
+    """What is set for the whole process stays set: tests that come later listen to its log."""
+    monkeypatch.setattr(logs, "configure", _nothing)
+
+
+def _nothing(log_format: str, level: str) -> None:
+    pass
 
 
 @pytest.mark.parametrize(

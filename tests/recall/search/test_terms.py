@@ -10,19 +10,19 @@ from cmserver.recall.search.model import Sampled
 from cmserver.recall.search.terms import idf, leading
 
 
-def sampled(lexeme: str, found_in: int, documents: int = 1_000_000) -> Sampled:
-    return Sampled(lexeme=lexeme, found_in=found_in, sampled=500, words=100.0, documents=documents, rows=1_000_000.0)
+def sampled(found_in: int, documents: int = 1_000_000) -> Sampled:
+    return Sampled(found_in=found_in, sampled=500, words=100.0, documents=documents, rows=1_000_000.0)
 
 
 def test_in_a_small_scope_all_words_lead_and_their_hits_are_counted():
-    terms, any_of = leading(["the", "wombat"], [sampled("the", 500, 2_000), sampled("wombat", 0, 2_000)])
+    terms, any_of = leading(["the", "wombat"], [sampled(500, 2_000), sampled(0, 2_000)])
 
     assert sorted(any_of.split(" | ")) == ["'the'", "'wombat'"]
     assert [term.documents for term in terms] == [None, None]
 
 
 def test_in_a_large_scope_rare_words_lead_until_the_rows_are_too_many():
-    words = [sampled("common", 100), sampled("rare", 0), sampled("usual", 10)]
+    words = [sampled(100), sampled(0), sampled(10)]
 
     terms, any_of = leading(["common", "rare", "usual"], words)
 
@@ -34,14 +34,14 @@ def test_in_a_large_scope_rare_words_lead_until_the_rows_are_too_many():
 
 
 def test_a_single_word_leads_however_common_it_is():
-    terms, any_of = leading(["common"], [sampled("common", 500)])
+    terms, any_of = leading(["common"], [sampled(500)])
 
     assert any_of == "'common'"
     assert terms[0].documents is None
 
 
 def test_where_all_words_are_common_each_leads_together_with_another_one():
-    terms, any_of = leading(["a", "b", "c"], [sampled("a", 300), sampled("b", 200), sampled("c", 400)])
+    terms, any_of = leading(["a", "b", "c"], [sampled(300), sampled(200), sampled(400)])
 
     assert any_of == "('b' & 'a') | ('b' & 'c') | ('a' & 'c')"
     assert all(term.documents is not None for term in terms)
@@ -50,13 +50,13 @@ def test_where_all_words_are_common_each_leads_together_with_another_one():
 def test_of_many_common_words_only_some_are_paired():
     lexemes = [f"w{n}" for n in range(64)]
 
-    _, any_of = leading(lexemes, [sampled(lexeme, 300) for lexeme in lexemes])
+    _, any_of = leading(lexemes, [sampled(300) for _ in lexemes])
 
     assert any_of.count("&") == 45
 
 
 def test_a_word_is_quoted_for_the_query():
-    _, any_of = leading(["it's\\"], [sampled("it's\\", 1, 10)])
+    _, any_of = leading(["it's\\"], [sampled(1, 10)])
 
     assert any_of == "'it''s\\\\'"
 
