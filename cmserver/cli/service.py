@@ -21,7 +21,6 @@ from cmserver.base.postgres import make_data_dir
 from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.connections import spooled
-from cmserver.cli.embeddings import Embeddings
 from cmserver.cli.exits import Exit
 from cmserver.cli.run import first_key_lines
 from cmserver.cli.show import plain
@@ -80,6 +79,26 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """What `status` reads of GET /v1/budgets."""
 
     budgets: list[Budget]
+
+
+class Building(msgspec.Struct, frozen=True, kw_only=True):
+    """The model of embeddings that takes the place of the one in use."""
+
+    embedder: str
+    model: str
+    waiting: int
+
+
+class Embeddings(msgspec.Struct, frozen=True, kw_only=True):
+    """How embedding goes, for the key's team."""
+
+    state: str
+    embedder: str | None
+    model: str | None
+    waiting: int
+    failing: int
+    building: Building | None
+    hint: str | None
 
 
 class Postgres(msgspec.Struct, frozen=True, kw_only=True):

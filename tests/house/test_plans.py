@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import LiteralString
 from uuid import UUID, uuid4
 
@@ -281,7 +281,8 @@ async def test_prompts_are_read_from_the_end_of_the_index_of_each_project(db: Db
             await conn.execute(PROMPTS, {"team_id": person.team_id, "project_id": person.project.id})
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE session_prompts")
-    place: dict[str, object] = {"at": datetime.now(UTC), "id": uuid4(), "session_id": None, "max_chars": 100, "limit": 20}
+    middle = datetime.now(UTC) - timedelta(minutes=2_500)
+    place: dict[str, object] = {"at": middle, "id": uuid4(), "session_id": None, "max_chars": 100, "limit": 20}
     asked = {"team_id": cast.alice.team_id, "project_ids": [cast.alice.project.id], "max_chars": 100, "limit": 21}
 
     page = await plan(db, cast.alice.team_id, PROMPTS_LISTED.text, {**asked, "platform": None, "offset": 0})
