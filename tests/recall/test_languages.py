@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.recall import repository as recall
+from cmserver.recall.on_file import about_file
 from cmserver.sessions import repository as sessions
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast, Person, mint
@@ -142,3 +144,20 @@ async def test_only_an_admin_chooses_the_language(client: httpx.AsyncClient, db:
     answered = await client.patch(ORDERS, json={"searchLanguage": "german"}, headers={"X-Api-Key": writer})
 
     assert answered.status_code == 403
+
+
+async def test_a_file_is_known_by_its_name_in_whatever_language(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db):
+    """Stemmed as English, `Makefile` is another word than it is in a project that stems nothing."""
+    await changed(client, cast.alice, "simple")
+    made = await make.observation(project=cast.alice.project, title="The build", files_modified=["Makefile"])
+
+    async with db.tenant(cast.alice.team_id) as conn:
+        about = await about_file(conn, cast.alice.project.id, None, "/home/alice/orders/Makefile")
+
+    assert [one.found.id for one in about] == [made.id]
+
+
+async def test_a_prompt_is_taken_to_the_stems_of_its_project_s_language(db: Db, cast: Cast):
+    async with db.tenant(cast.alice.team_id) as conn:
+        assert await recall.lexemes(conn, "german", "Häuser gestrichen", 5) == ["haus", "gestrich"]
+        assert await recall.lexemes(conn, "simple", "Häuser gestrichen", 5) == ["häuser", "gestrichen"]
