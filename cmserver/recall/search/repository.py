@@ -44,9 +44,22 @@ _BOUND: LiteralString = """(%(must)s = ''
         OR numnode(websearch_to_tsquery(('pg_catalog.' || o.search_language)::regconfig, %(must)s)) = 0
         OR o.content_search @@ websearch_to_tsquery(('pg_catalog.' || o.search_language)::regconfig, %(must)s))"""
 
+# Of observations and prompts alike.
+_WANTED_OF_ALL: LiteralString = (
+    _BOUND
+    + """
+   AND (%(session_id)s::uuid IS NULL OR o.server_session_id = %(session_id)s::uuid)
+   AND (%(agents)s::text[] IS NULL
+        OR EXISTS (SELECT FROM server_sessions s
+                    WHERE s.id = o.server_session_id AND s.team_id = o.team_id
+                      AND lower(s.platform_source) = ANY(%(agents)s::text[])))
+   AND (%(since)s::timestamptz IS NULL OR o.created_at >= %(since)s::timestamptz)
+   AND (%(until)s::timestamptz IS NULL OR o.created_at < %(until)s::timestamptz)"""
+)
+
 # The file lists are long rarely, and looked at only in rows that the index has found.
 _WANTED: LiteralString = (
-    _BOUND  # noqa: S608 - of constants
+    _WANTED_OF_ALL  # noqa: S608 - of constants
     + """
    AND (%(kinds)s::text[] IS NULL OR o.kind = ANY(%(kinds)s::text[]))
    AND (%(types)s::text[] IS NULL OR (o.kind <> 'summary' AND o.type = ANY(%(types)s::text[])))
@@ -59,14 +72,7 @@ _WANTED: LiteralString = (
    AND (%(file_parts)s::text[] IS NULL
         OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,
                                unnest(%(file_parts)s::text[]) part
-                    WHERE strpos(f, part) > 0))
-   AND (%(session_id)s::uuid IS NULL OR o.server_session_id = %(session_id)s::uuid)
-   AND (%(agents)s::text[] IS NULL
-        OR EXISTS (SELECT FROM server_sessions s
-                    WHERE s.id = o.server_session_id AND s.team_id = o.team_id
-                      AND lower(s.platform_source) = ANY(%(agents)s::text[])))
-   AND (%(since)s::timestamptz IS NULL OR o.created_at >= %(since)s::timestamptz)
-   AND (%(until)s::timestamptz IS NULL OR o.created_at < %(until)s::timestamptz)"""
+                    WHERE strpos(f, part) > 0))"""
 )
 
 # The newest of each project and of what the team shares, and of them the newest: each from the end of an index. That alone says
@@ -214,17 +220,9 @@ PROMPTS = Query(
     ), parts AS MATERIALIZED (
         SELECT o.id, o.created_at, o.wanted, t.place, {TIMES} AS tf,
                %(k1)s * (1 - %(b)s + %(b)s * length(o.content_search) / s.words) AS damping
-          FROM (SELECT o.id, o.created_at, o.text_search AS content_search,
-                       {_BOUND.replace("content_search", "text_search")}
-                       AND (%(session_id)s::uuid IS NULL OR o.server_session_id = %(session_id)s::uuid)
-                       AND (%(agents)s::text[] IS NULL
-                            OR EXISTS (SELECT FROM server_sessions s
-                                        WHERE s.id = o.server_session_id AND s.team_id = o.team_id
-                                          AND lower(s.platform_source) = ANY(%(agents)s::text[])))
-                       AND (%(since)s::timestamptz IS NULL OR o.created_at >= %(since)s::timestamptz)
-                       AND (%(until)s::timestamptz IS NULL OR o.created_at < %(until)s::timestamptz) AS wanted
-                  FROM session_prompts_in_team o
-                 WHERE o.text_search @@ %(any)s::tsquery
+          FROM (SELECT o.id, o.created_at, o.content_search, {_WANTED_OF_ALL} AS wanted
+                  FROM (SELECT p.*, p.text_search AS content_search FROM session_prompts_in_team p) o
+                 WHERE o.content_search @@ %(any)s::tsquery
                    AND (%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]))
                 OFFSET 0) o
           JOIN terms t ON o.content_search @@ t.word
