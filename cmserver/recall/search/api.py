@@ -46,8 +46,9 @@ Some = Annotated[list[Words], Meta(min_length=1, max_length=50)]
 
 
 class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/search. Without a project, a key of the whole team searches all of its projects; `projects` are several
-    (and `project` is `projectId`, as other paths call it).
+    """POST /v1/search. Without a project, a key of the whole team searches all of its projects; `projects` are several.
+
+    `project` is `projectId`, as other paths call it.
 
     What is shared with the team is found from each of its projects. A "quoted phrase" in the query must be there, a -word must not.
     Of each filter one of the list is enough: `kinds` (prompts are searched only when they are among these), `types`, `concepts`,
@@ -249,7 +250,7 @@ async def _projects_of(request: Request, who: Principal, asked: SearchIn) -> lis
         raise Invalid.at("$.projects", "Say `projectId` for one project, or `projects` for several.")
     projects = _projects(request)
     if asked.projects is not None:
-        found = [await projects.named_or_own(who, named, at=f"$.projects[{place}]") for place, named in enumerate(asked.projects)]
+        found = [await projects.named_or_own(who, one, at=f"$.projects[{place}]") for place, one in enumerate(asked.projects)]
         return list(dict.fromkeys(one.id for one in found))
     if named is None and who.project_id is None:
         return None

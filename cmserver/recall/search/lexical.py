@@ -68,7 +68,7 @@ async def fitting(conn: Conn, asked: Asked, words: Words, ranking: Ranking, limi
         whole=words.documents <= SMALL,
         limit=limit,
     )
-    return _found(rows, words)
+    return _found(rows)
 
 
 async def prompts(conn: Conn, asked: Asked, words: Words, ranking: Ranking, limit: int) -> Found:
@@ -82,7 +82,7 @@ async def prompts(conn: Conn, asked: Asked, words: Words, ranking: Ranking, limi
         b=ranking.b,
         limit=limit,
     )
-    return _found(rows, words)
+    return _found(rows)
 
 
 async def these(conn: Conn, ids: Sequence[UUID], words: Words, found: Found, ranking: Ranking) -> list[Ranked]:
@@ -94,17 +94,17 @@ async def these(conn: Conn, ids: Sequence[UUID], words: Words, found: Found, ran
     return await repository.rank_these(conn, ids, lexemes, idfs, k1=ranking.k1, b=ranking.b, words=words.length)
 
 
-def _found(rows: Sequence[Ranked], words: Words) -> Found:
+def _found(rows: Sequence[Ranked]) -> Found:
     """The first row is there even where nothing was found: it says how common the words are."""
-    found_in = rows[0].found_in
-    weights = [idf(words.documents, each) for each in found_in]
-    unseen = [each == 0 for each in found_in]
-    strange = unseen_weight(words.documents)
+    best = rows[0]
+    weights = [idf(best.documents, each) for each in best.found_in]
+    unseen = [each == 0 for each in best.found_in]
+    strange = unseen_weight(best.documents)
     return Found(
         ranked=[row for row in rows if row.id is not None],
         idfs=[0.0 if none else weight for weight, none in zip(weights, unseen, strict=True)],
-        most=max(rows[0].score, sum(weight * strange if none else weight for weight, none in zip(weights, unseen, strict=True))),
-        known=known_share(sum(unseen), len(unseen), words.documents),
+        most=max(best.score, sum(weight * strange if none else weight for weight, none in zip(weights, unseen, strict=True))),
+        known=known_share(sum(unseen), len(unseen), best.documents),
     )
 
 

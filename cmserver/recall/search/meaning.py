@@ -59,7 +59,8 @@ class Meaning:
         except (ProviderError, TimeoutError, RuntimeError) as error:  # httpx says so of a client that was closed meanwhile
             pause = 0.0 if isinstance(error, ProviderError) and error.kind in _ABOUT_THE_QUERY else PAUSE_SECONDS
             self._paused_until = time.monotonic() + pause
-            kind = error.kind.value if isinstance(error, ProviderError) else "timeout"
+            other = "timeout" if isinstance(error, TimeoutError) else "closed"
+            kind = error.kind.value if isinstance(error, ProviderError) else other
             log.warning("search.without_meaning", embedder=model.provider, reason=kind, pause_seconds=pause)
             return None
         if [len(vector) for vector in vectors] != [model.dimensions]:

@@ -121,12 +121,11 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that shares words with the query. `score` is its BM25; `found_in` says of each word how many documents have it."""
+    """A document that shares words with the query. `score` is its BM25; `found_in` of `documents` have each of the words."""
 
     id: UUID | None
     score: float
-    words: list[int]
-    """Which of the terms it has, by their places from 1 on."""
+    documents: float
     found_in: list[float]
 
 

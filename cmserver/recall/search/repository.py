@@ -1,8 +1,8 @@
 """The SQL of search: its words, what shares them, and what is near in meaning.
 
 Words are looked up through the views `..._in_team`, because @@ can use no index under a policy. Where a query names the team
-besides, the view's own condition is looked at once, and not for each row, which took longer than all the rest. No plan is prepared:
-only the real words tell the planner how many rows they find.
+besides, the view's own condition is looked at once, and not for each row, which took longer than all the rest. What looks for words
+or for a scope is not prepared: only the real ones tell the planner how many rows they find.
 """
 
 from __future__ import annotations
@@ -173,12 +173,12 @@ RANK = Query(
     ), idfs AS MATERIALIZED (
         SELECT place, documents, ln(1 + greatest(%(documents)s - documents + 0.5, 0.5) / (documents + 0.5)) AS idf FROM counted
     )
-    SELECT r.id, coalesce(r.score, 0) AS score, coalesce(r.words, '{{}}') AS words,
+    SELECT r.id, coalesce(r.score, 0) AS score, %(documents)s::float8 AS documents,
            (SELECT array_agg(documents::float8 ORDER BY place) FROM idfs) AS found_in
       FROM (SELECT) AS always
       LEFT JOIN (SELECT p.id,
                         round(sum(i.idf * p.standing * p.tf * (%(k1)s + 1) / (p.tf + p.damping))::numeric, 9)::float8 AS score,
-                        array_agg(p.place::int ORDER BY p.place) AS words, p.created_at
+                        p.created_at
                    FROM parts p JOIN idfs i ON i.place = p.place
                   WHERE p.wanted
                   GROUP BY p.id, p.created_at
@@ -195,7 +195,7 @@ RANK_THESE = Query(
     f"""
     SELECT o.id, round(sum(t.idf * {_STANDING} * {TIMES} * (%(k1)s + 1)
                            / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.content_words / %(words)s)))::numeric, 9)::float8 AS score,
-           array_agg(t.place::int ORDER BY t.place) AS words, '{{}}'::float8[] AS found_in
+           0::float8 AS documents, '{{}}'::float8[] AS found_in
       FROM observations_in_team o
       JOIN (SELECT place, quoted::tsquery AS word, idf
               FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) WITH ORDINALITY AS u (quoted, idf, place)) t
@@ -233,11 +233,11 @@ PROMPTS = Query(
                ln(1 + greatest(s.documents - count(p.id) + 0.5, 0.5) / (count(p.id) + 0.5)) AS idf
           FROM terms t CROSS JOIN scope s LEFT JOIN parts p ON p.place = t.place GROUP BY t.place, s.documents
     )
-    SELECT r.id, coalesce(r.score, 0) AS score, coalesce(r.words, '{{}}') AS words,
+    SELECT r.id, coalesce(r.score, 0) AS score, (SELECT documents FROM scope) AS documents,
            (SELECT array_agg(documents::float8 ORDER BY place) FROM idfs) AS found_in
       FROM (SELECT) AS always
       LEFT JOIN (SELECT p.id, round(sum(i.idf * p.tf * (%(k1)s + 1) / (p.tf + p.damping))::numeric, 9)::float8 AS score,
-                        array_agg(p.place::int ORDER BY p.place) AS words, p.created_at
+                        p.created_at
                    FROM parts p JOIN idfs i ON i.place = p.place
                   WHERE p.wanted
                   GROUP BY p.id, p.created_at

@@ -124,16 +124,28 @@ async def test_a_line_ends_with_its_score_and_of_several_projects_with_the_name_
 
 
 async def test_a_prompt_is_given_whole_where_whole_texts_are_asked_for(client: httpx.AsyncClient, cast: Cast):
-    prompt = "wombat " + "and so on " * 300
-    event = {"projectId": cast.alice.project.canonical_id, "eventType": "UserPromptSubmit", "payload": {"prompt": prompt}}
-    session = {"projectId": cast.alice.project.canonical_id, "externalSessionId": "s-1"}
-    started = (await client.post("/v1/sessions/start", json=session, headers=cast.alice.headers)).json()
-    event["serverSessionId"] = started["session"]["id"]
-    await client.post("/v1/events", params={"generate": "false"}, json=event, headers=cast.alice.headers)
+    text = "wombat " + "and so on " * 300
+    await prompt(client, cast.alice, await session(client, cast.alice, "s-1"), text)
 
     (told,) = (await answered(client, cast.alice, "wombat", kinds=["prompt"], format="full"))["prompts"]
 
-    assert told["text"].split() == prompt.split()
+    assert told["text"].split() == text.split()
+
+
+async def test_a_prompt_is_measured_by_the_other_prompts_and_not_by_the_observations(
+    client: httpx.AsyncClient, cast: Cast, make: Make
+):
+    in_session = await session(client, cast.alice, "s-1")
+    for text in ("feed the wombat", "feed the quokka and the numbat", "mend the fence"):
+        await prompt(client, cast.alice, in_session, text)
+
+    alone = (await answered(client, cast.alice, "wombat quokka", kinds=["prompt"]))["prompts"]
+    for n in range(30):
+        await make.observation(project=cast.alice.project, title=f"The keeper was here {n}")
+    beside = (await answered(client, cast.alice, "wombat quokka", kinds=["prompt"]))["prompts"]
+
+    assert len(alone) == 2
+    assert [one["score"] for one in beside] == [one["score"] for one in alone]
 
 
 async def test_nothing_is_said_in_words_too(client: httpx.AsyncClient, cast: Cast):
