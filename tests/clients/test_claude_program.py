@@ -114,8 +114,9 @@ class Machine:
         return any(str(self.program) in line for line in listed.stdout.splitlines())
 
     def files(self) -> set[str]:
-        """Of its own the program keeps one file with its state, copies of that one, and which of its own plugins it has."""
-        own = (".claude.json", ".claude/backups", ".claude/plugins")
+        """Of its own the program keeps one file with its state, copies of that one, which of its own plugins it has, and a
+        note of its process, which it does not always take away at its end."""
+        own = (".claude.json", ".claude/backups", ".claude/plugins", ".claude/sessions")
         names = {str(path.relative_to(self.home)) for path in self.home.rglob("*") if path.is_file()}
         return {name for name in names if not name.startswith(own)} | {path.name for path in self.temporary.iterdir()}
 
