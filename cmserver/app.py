@@ -21,12 +21,14 @@ from cmserver.events.api import routes as event_routes
 from cmserver.generation.api import routes as generation_routes
 from cmserver.generation.bell import Bell
 from cmserver.hooks.api import routes as hook_routes
+from cmserver.ingest.accept import Acceptance
 from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ingest.ends import Ends
 from cmserver.ingest.model import Checkpoints
 from cmserver.ingest.record import Recorder
 from cmserver.observations.api import routes as observation_routes
 from cmserver.observations.embedding.api import routes as embedding_routes
+from cmserver.observations.hand import Hand
 from cmserver.ops.api import routes as ops_routes
 from cmserver.ops.budgets.api import routes as budget_routes
 from cmserver.ops.erasure.api import routes as erasure_routes
@@ -37,11 +39,14 @@ from cmserver.ops.stream.api import routes as stream_routes
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.usage.api import routes as usage_routes
 from cmserver.recall.api import routes as recall_routes
+from cmserver.recall.contexts import Contexts
 from cmserver.recall.model import Shape
 from cmserver.recall.search.api import routes as search_routes
 from cmserver.recall.search.meaning import Meaning
 from cmserver.recall.search.model import Ranking
+from cmserver.recall.search.searcher import Searcher
 from cmserver.recall.timeline.api import routes as timeline_routes
+from cmserver.recall.timeline.timelines import Timelines
 from cmserver.sessions.api import routes as session_routes
 
 ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
@@ -108,9 +113,12 @@ def create_app(
         meaning_weight=settings.search_meaning_weight,
         min_score=settings.search_min_score,
     )
+    app.state.searcher = Searcher(db, app.state.projects, app.state.meaning, app.state.ranking)
+    app.state.timelines = Timelines(db, app.state.projects, app.state.meaning, app.state.ranking)
     app.state.context_shape = Shape(
         tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries
     )
+    app.state.contexts = Contexts(db, app.state.projects, app.state.context_shape)
     app.state.recorder = Recorder(
         db,
         bell,
@@ -120,4 +128,6 @@ def create_app(
         field_max_chars=settings.field_max_chars,
         max_attempts=settings.job_max_attempts,
     )
+    app.state.acceptance = Acceptance(db, hub, app.state.projects, app.state.recorder, field_max_chars=settings.field_max_chars)
+    app.state.hand = Hand(db, app.state.projects, field_max_chars=settings.field_max_chars)
     return Frame(app)

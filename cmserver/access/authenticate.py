@@ -62,9 +62,8 @@ class Authenticator:
         fingerprint = hashlib.sha256(text.encode(errors="replace")).digest()
         principal = self._recalled(fingerprint) or await self._looked_up(text, fingerprint)
         await self._meter.admit(principal, scope)
-        if scope and not principal.may(scope):
-            await self._denials.record(principal, "scope_missing", scope=scope)
-            principal.require(scope)
+        if scope:
+            await self._denials.require(principal, scope)
         return principal
 
     def _recalled(self, fingerprint: bytes) -> Principal | None:

@@ -60,3 +60,9 @@ def epoch_ms_or_none(moment: datetime | None) -> int | None:
 def from_epoch_ms(milliseconds: int) -> datetime:
     """In UTC; OverflowError outside the years 1 to 9999."""
     return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def from_iso(text: str) -> datetime:
+    """A time in ISO 8601, in UTC where it names no zone; ValueError for anything else."""
+    moment = datetime.fromisoformat(text.strip())
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 import msgspec
+
+Origin = Literal["hook", "api", "mcp", "import", "model"]
+"""The door that an event or an observation came through. The server says it; nobody sends it."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

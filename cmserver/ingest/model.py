@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.model import Project
-from cmserver.events.model import Event
+from cmserver.events.model import Event, Origin
 from cmserver.generation.model import Job
 
 PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
@@ -30,7 +30,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     payload: object
     occurred_at: datetime
     source_adapter: str
-    origin: str
+    origin: Origin
     generate: bool = True
     source_event_id: str | None = None
     server_session_id: UUID | None = None

@@ -12,34 +12,29 @@ from starlette.responses import PlainTextResponse, Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Issue, NotFound
 from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, batch, body, caller, convert, db, query, wants_text
-from cmserver.base.ids import EpochMs, from_epoch_ms
 from cmserver.base.paging import Limit
 from cmserver.base.redaction.clean import decode_json
-from cmserver.base.text import Key
 from cmserver.events import read as events
 from cmserver.observations import read
-from cmserver.observations.model import (
-    ITEM_MOST,
-    ITEMS_MOST,
-    TEXT_MOST,
-    TITLE_MOST,
-    Correction,
-    Kind,
-    Manual,
-    ObservationType,
-    Scope,
-)
+from cmserver.observations.hand import Hand
+from cmserver.observations.model import Correction, Kind, ObservationType, Scope
 from cmserver.observations.plain import whole, wholes
-from cmserver.observations.tidy import tidy, tidy_correction
-from cmserver.observations.wire import DeletedOut, ObservationOut, observation_out, source_out
-from cmserver.observations.write import correct, delete, write
-
-BATCH_MOST = 500
-READ_MOST = 100
+from cmserver.observations.tidy import tidy_correction
+from cmserver.observations.wire import (
+    BATCH_MOST,
+    BatchReadIn,
+    DeletedOut,
+    Items,
+    ObservationIn,
+    ObservationOut,
+    Title,
+    observation_out,
+    source_out,
+)
+from cmserver.observations.write import correct, delete
 
 
 class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -61,35 +56,6 @@ class ListOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-Title = Annotated[str, Meta(max_length=TITLE_MOST)]
-Words = Annotated[str, Meta(max_length=TEXT_MOST)]
-Items = Annotated[list[Annotated[str, Meta(max_length=ITEM_MOST)]], Meta(max_length=ITEMS_MOST)]
-
-
-class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """An observation by hand. At least one of title, subtitle, narrative, content and facts has a text.
-
-    `content` is the whole as one text, and is made of the others where it is not sent. Only a key without a project may write
-    `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
-    `createdAtEpoch` is for what was written down elsewhere before: when that was, in milliseconds, and not in the future.
-    """
-
-    project_id: Key | None = None
-    type: ObservationType = "discovery"
-    title: Title | None = None
-    subtitle: Words | None = None
-    narrative: Words | None = None
-    content: Words | None = None
-    facts: Items = []
-    concepts: Items = []
-    files_read: Items = []
-    files_modified: Items = []
-    scope: Scope = "project"
-    session_id: UUID | None = None
-    created_at_epoch: EpochMs | None = None
-    metadata: dict[str, object] = {}
-
-
 class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """What is not sent stays as it is; `title: null` takes the title away, `metadata` is replaced whole."""
 
@@ -104,12 +70,6 @@ class OneOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """One observation, with its sources."""
 
     observation: ObservationOut
-
-
-class BatchReadIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`ids` are numbers (12, "#12", "S12") or ids."""
-
-    ids: Annotated[list[Annotated[int, Meta(ge=1)] | Key], Meta(min_length=1, max_length=READ_MOST)]
 
 
 class BatchReadOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,8 +136,7 @@ async def post_observation(request: Request) -> Response:
     who = await caller(request, Principal)
     raw = await body(request)
     asked = convert(decode_json(raw or b"{}"), ObservationIn)
-    given = await _manual(request, who, asked, "$", len(raw))
-    (made,) = await db(request).in_tenant(who.team_id, lambda conn: write(conn, who, [given]))
+    made = await _hand(request).write(who, asked, size_bytes=len(raw))
     return answer(OneOut(observation=observation_out(made)), 201)
 
 
@@ -197,22 +156,17 @@ async def post_observations_batch(request: Request) -> Response:
 async def _read_batch(request: Request, who: Principal, raw: bytes) -> Response:
     who.require("observations:read")
     asked = convert(decode_json(raw), BatchReadIn)
-    named = list(dict.fromkeys(asked.ids))
     async with db(request).tenant(who.team_id) as conn:
-        found = await read.many(conn, who, [str(one) for one in named])
-    shown = list({one.id: one for one in found.values()}.values())
+        found = await read.several(conn, who, asked.ids)
     if wants_text(request):
-        return PlainTextResponse(wholes(shown) if shown else f"{read.NO_SUCH}\n")
-    return answer(
-        BatchReadOut(observations=[observation_out(one) for one in shown], missing=[one for one in named if str(one) not in found])
-    )
+        return PlainTextResponse(wholes(found.observations) if found.observations else f"{read.NO_SUCH}\n")
+    return answer(BatchReadOut(observations=[observation_out(one) for one in found.observations], missing=found.missing))
 
 
 async def _write_batch(request: Request, who: Principal, raw: bytes) -> Response:
     who.require("observations:write")
     asked = batch(raw, ObservationIn, most=BATCH_MOST, of="observations")
-    given = [await _manual(request, who, one, f"$[{place}]", len(raw)) for place, one in enumerate(asked)]
-    made = await db(request).in_tenant(who.team_id, lambda conn: write(conn, who, given))
+    made = await _hand(request).write_all(who, asked, size_bytes=len(raw))
     return answer(ManyOut(observations=[observation_out(one) for one in made]), 201)
 
 
@@ -236,30 +190,8 @@ async def delete_observation(request: Request) -> Response:
     return answer(DeletedOut(id=deleted))
 
 
-async def _manual(request: Request, who: Principal, asked: ObservationIn, at: str, size_bytes: int) -> Manual:
-    projects = cast("Projects", request.app.state.projects)
-    try:
-        project = await projects.named_or_own(who, asked.project_id, at=f"{at}.projectId")
-    except NotFound as error:
-        raise NotFound(str(error), [] if at == "$" else [Issue(f"{at}.projectId", str(error))]) from error
-    given = Manual(
-        project_id=project.id,
-        server_session_id=asked.session_id,
-        type=asked.type,
-        scope=asked.scope,
-        title=asked.title,
-        subtitle=asked.subtitle,
-        narrative=asked.narrative,
-        content=asked.content,
-        facts=asked.facts,
-        concepts=asked.concepts,
-        files_read=asked.files_read,
-        files_modified=asked.files_modified,
-        metadata=asked.metadata,
-        created_at=None if asked.created_at_epoch is None else from_epoch_ms(asked.created_at_epoch),
-        at=at,
-    )
-    return await tidy(given, field_max_chars=_field_max_chars(request), size_bytes=size_bytes)
+def _hand(request: Request) -> Hand:
+    return cast("Hand", request.app.state.hand)
 
 
 def _field_max_chars(request: Request) -> int:

@@ -75,6 +75,13 @@ async def page(
     return Page(observations=shown, next_cursor=more)
 
 
+class Several(msgspec.Struct, frozen=True, kw_only=True):
+    """Observations in the order in which they were asked for, each once, and the names of which there is none."""
+
+    observations: list[Observation]
+    missing: list[int | str]
+
+
 async def one(conn: Conn, principal: Principal, named: str) -> tuple[Observation, list[ObservationSource]]:
     """The observation of that id, or number in the team (`12`, `#12`, `S12`), and what it was drawn from.
 
@@ -103,6 +110,14 @@ async def many(conn: Conn, principal: Principal, named: Sequence[str]) -> dict[s
     project_id = projects.pop() if len(projects) == 1 else principal.project_id
     await served(conn, principal, project_id, "batch", list({each.id: each for each in shown.values()}.values()))
     return shown
+
+
+async def several(conn: Conn, principal: Principal, named: Sequence[int | str]) -> Several:
+    """The observations of these numbers and ids, however often and in whatever form each is named."""
+    names = list(dict.fromkeys(named))
+    found = await many(conn, principal, [str(name) for name in names])
+    shown = list({each.id: each for each in found.values()}.values())
+    return Several(observations=shown, missing=[name for name in names if str(name) not in found])
 
 
 async def find(conn: Conn, principal: Principal, named: str) -> Observation:

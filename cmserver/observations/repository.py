@@ -177,6 +177,17 @@ DRAWN_FROM = Query(
     """,
 )
 
+NUMBERS_OF_JOB = Query(
+    int,
+    """
+    SELECT o.number
+      FROM observation_sources s
+      JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
+     WHERE s.generation_job_id = %(job_id)s AND s.team_id = %(team_id)s
+     ORDER BY o.number
+    """,
+)
+
 LINKS_OF_EVENT = Query(
     EventLink,
     """
@@ -380,6 +391,11 @@ async def drawn_from(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> di
     for one in await DRAWN_FROM.all(conn, team_id=team_id, event_ids=list(event_ids)):
         found.setdefault(one.event_id, []).append(one)
     return found
+
+
+async def numbers_of_job(conn: Conn, team_id: UUID, job_id: UUID) -> list[int]:
+    """Of the observations that came of it."""
+    return await NUMBERS_OF_JOB.all(conn, team_id=team_id, job_id=job_id)
 
 
 async def links_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[EventLink]:

@@ -1,14 +1,64 @@
-"""An observation on the wire: the fields that clients of claude-mem know, and our structured ones beside them."""
+"""An observation on the wire, as it is sent, and as it is shown: with the fields that clients of claude-mem know, and with ours."""
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from cmserver.base.ids import epoch_ms, epoch_ms_or_none
-from cmserver.observations.model import EventLink, Observation, ObservationSource
+from cmserver.base.ids import EpochMs, epoch_ms, epoch_ms_or_none
+from cmserver.base.text import Key
+from cmserver.observations.model import (
+    ITEM_MOST,
+    ITEMS_MOST,
+    TEXT_MOST,
+    TITLE_MOST,
+    EventLink,
+    Observation,
+    ObservationSource,
+    ObservationType,
+    Scope,
+)
+
+BATCH_MOST = 500
+READ_MOST = 100
+"""How many observations a request may bring, and how many it may ask for by their ids."""
+
+Title = Annotated[str, Meta(max_length=TITLE_MOST)]
+Words = Annotated[str, Meta(max_length=TEXT_MOST)]
+Items = Annotated[list[Annotated[str, Meta(max_length=ITEM_MOST)]], Meta(max_length=ITEMS_MOST)]
+
+
+class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """An observation by hand. At least one of title, subtitle, narrative, content and facts has a text.
+
+    `content` is the whole as one text, and is made of the others where it is not sent. Only a key without a project may write
+    `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
+    `createdAtEpoch` is for what was written down elsewhere before: when that was, in milliseconds, and not in the future.
+    """
+
+    project_id: Key | None = None
+    type: ObservationType = "discovery"
+    title: Title | None = None
+    subtitle: Words | None = None
+    narrative: Words | None = None
+    content: Words | None = None
+    facts: Items = []
+    concepts: Items = []
+    files_read: Items = []
+    files_modified: Items = []
+    scope: Scope = "project"
+    session_id: UUID | None = None
+    created_at_epoch: EpochMs | None = None
+    metadata: dict[str, object] = {}
+
+
+class BatchReadIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`ids` are numbers (12, "#12", "S12") or ids."""
+
+    ids: Annotated[list[Annotated[int, Meta(ge=1)] | Key], Meta(min_length=1, max_length=READ_MOST)]
 
 
 class SummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

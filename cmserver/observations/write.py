@@ -18,6 +18,7 @@ from cmserver.access.projects import NO_SUCH as NO_SUCH_PROJECT
 from cmserver.base.errors import Forbidden, Invalid, Issue, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
+from cmserver.events.model import Origin
 from cmserver.observations import read, repository
 from cmserver.observations.model import Correction, Manual, NewObservation, Observation, compose, estimate_tokens
 from cmserver.sessions import repository as sessions
@@ -28,13 +29,13 @@ _NOT_FOR_ALL = (
 )
 
 
-async def write(conn: Conn, principal: Principal, given: Sequence[Manual]) -> list[Observation]:
-    """Store all of them (tidy ones) or none, in their order; from the door `api`."""
+async def write(conn: Conn, principal: Principal, given: Sequence[Manual], *, origin: Origin = "api") -> list[Observation]:
+    """Store all of them (tidy ones) or none, in their order. `origin` is the door that they came through."""
     if principal.project_id is not None and any(one.scope == "team" for one in given):
         raise Forbidden(_NOT_FOR_ALL)
     await _check_times(conn, given)
     await _check_places(conn, principal, given)
-    new = [_new(one) for one in given]
+    new = [_new(one, origin) for one in given]
     by_project = sorted(zip(given, new, strict=True), key=lambda pair: str(pair[0].project_id))
     grouped = [
         (project_id, [row for _, row in pairs]) for project_id, pairs in groupby(by_project, lambda pair: pair[0].project_id)
@@ -141,7 +142,7 @@ def _missing(message: str, one: Manual, field: str) -> NotFound:
     return NotFound(message, [] if one.at == "$" else [Issue(f"{one.at}.{field}", message)])
 
 
-def _new(one: Manual) -> NewObservation:
+def _new(one: Manual, origin: Origin) -> NewObservation:
     content = one.content or ""
     return NewObservation(
         id=new_id(),
@@ -149,7 +150,7 @@ def _new(one: Manual) -> NewObservation:
         server_session_id=one.server_session_id,
         kind="manual",
         type=one.type,
-        origin="api",
+        origin=origin,
         scope=one.scope,
         title=one.title,
         subtitle=one.subtitle,

@@ -227,7 +227,7 @@ async def test_the_observations_of_a_batch_are_asked_for_once(
         return await drawn_from(conn, team_id, event_ids)
 
     monkeypatch.setattr(observations, "drawn_from", counted)
-    monkeypatch.setattr("cmserver.ingest.api.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("cmserver.ingest.accept.WAIT_SECONDS", 0.01)
     await client.post("/v1/events/batch?wait=true", json=[event(payload=n) for n in range(5)], headers=cast.alice.headers)
 
     assert asked == [5]

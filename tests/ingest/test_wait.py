@@ -12,7 +12,7 @@ from cmserver.base.live import Hub
 from cmserver.base.settings import Settings
 from cmserver.generation import wait
 from cmserver.generation.bell import Bell
-from cmserver.ingest import api
+from cmserver.ingest import accept
 from tests.conftest import Cast
 from tests.generation.test_worker import working
 from tests.generation.tools import Outbox, Scripted
@@ -39,7 +39,7 @@ async def test_the_answer_names_the_observations(
 async def test_without_a_worker_the_answer_says_that_the_time_is_up(
     client: httpx.AsyncClient, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(api, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(accept, "WAIT_SECONDS", 0.05)
 
     response = await client.post("/v1/events?wait=true", json=event(), headers=cast.alice.headers)
 
@@ -56,7 +56,7 @@ async def test_a_server_that_stops_answers_whoever_waits(client: httpx.AsyncClie
         await asyncio.sleep(0)
 
     hub.close()
-    response = await asyncio.wait_for(asked, api.WAIT_SECONDS / 3)
+    response = await asyncio.wait_for(asked, accept.WAIT_SECONDS / 3)
 
     assert response.status_code == 201
     assert response.json()["waitTimedOut"] is True

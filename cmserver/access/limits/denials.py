@@ -23,6 +23,12 @@ class Denials:
         self._clock = clock
         self._told: dict[tuple[UUID, str], float] = {}
 
+    async def require(self, principal: Principal, scope: str) -> None:
+        """Forbidden, and that is written down, when the key has not the scope."""
+        if not principal.may(scope):
+            await self.record(principal, "scope_missing", scope=scope)
+        principal.require(scope)
+
     async def record(self, principal: Principal, reason: str, **details: object) -> None:
         """In a transaction of its own: whatever was refused is not stored, but that is."""
         if principal.key_id is None:

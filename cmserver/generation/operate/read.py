@@ -1,4 +1,4 @@
-"""Looking at jobs: a page of them, one of them, its life, what it is made of; and whether the queue is behind."""
+"""Looking at jobs: a page of them, one of them, what came of it, its life, what it is made of; and whether the queue is behind."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.generation.operate import repository
 from cmserver.generation.operate.model import Filter, KnownJob, QueueCounts, Step
+from cmserver.observations import repository as observations
 
 NO_SUCH = "There is no such job."
 COUNTED_MOST = 10_000
@@ -25,6 +26,13 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     total_is_capped: bool
     next_cursor: str | None
+
+
+class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a job is, and the numbers of what came of it, where it has completed."""
+
+    job: KnownJob
+    numbers: list[int]
 
 
 async def page(conn: Conn, which: Filter, *, limit: int, offset: int = 0, cursor: str | None = None) -> Page:
@@ -52,6 +60,13 @@ async def one(conn: Conn, principal: Principal, named: str) -> KnownJob:
     if job is None:
         raise NotFound(NO_SUCH)
     return job
+
+
+async def standing(conn: Conn, principal: Principal, named: str) -> JobStanding:
+    """The job of that id, with what came of it; the key needs the scope jobs:read."""
+    job = await one(conn, principal, named)
+    numbers = await observations.numbers_of_job(conn, principal.team_id, job.id) if job.status == "completed" else []
+    return JobStanding(job=job, numbers=numbers)
 
 
 async def life(conn: Conn, principal: Principal, named: str, *, limit: int, cursor: str | None) -> tuple[list[Step], str | None]:

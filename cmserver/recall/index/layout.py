@@ -21,6 +21,9 @@ from cmserver.recall.model import Reason
 MOST_CHARS = 9_500
 """Coding agents cut what a hook says at 10,000 characters, down to a short preview."""
 
+TOOLS = "mcp"
+"""The reader of an agent that has our MCP tools; else a reader is the path of a program."""
+
 _NAME_CHARS = 100
 _TITLE_CHARS = 160
 _FILE_CHARS = 120
@@ -135,7 +138,9 @@ def head(about: Occasional, count: int, read_tokens: int, discovery_tokens: int)
 
 
 def how_to_fetch(reader: str | None) -> str:
-    """By what means this agent gets at the rest: the program on its machine that reads here, or else the API."""
+    """By what means this agent gets at the rest: our tools, the program on its machine that reads here, or else the API."""
+    if reader == TOOLS:
+        return "One is read whole with the MCP tool observation_get, others are found with observation_search.\n"
     if reader:
         program = quote(one_line(reader, _READER_CHARS))
         return f"One is read whole with `{program} recall NUMBER`, others are found with `{program} recall search WORDS`.\n"

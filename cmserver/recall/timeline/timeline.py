@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.ids import named_id
+from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
 from cmserver.observations.model import Observation
 from cmserver.observations.read import NO_SUCH, find, number_of, served
@@ -113,7 +113,6 @@ async def _named(conn: Conn, principal: Principal, text: str, wanted: Around) ->
 
 def _moment(text: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text.strip())
+        return from_iso(text)
     except ValueError as error:
         raise Invalid.at("$.anchor", _NO_ANCHOR) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

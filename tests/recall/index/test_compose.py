@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cmserver.observations.model import estimate_tokens
 from cmserver.recall.index.compose import Composed, Material, compose
-from cmserver.recall.index.layout import MOST_CHARS, Occasional
+from cmserver.recall.index.layout import MOST_CHARS, TOOLS, Occasional
 from cmserver.recall.index.model import Details, Row, SummaryText
 from cmserver.recall.model import Reason, Shape
 
@@ -142,6 +142,17 @@ def test_an_agent_with_our_hooks_is_told_the_means_it_has():
     assert told.text.endswith(
         f"One is read whole with `{hook} recall NUMBER`, others are found with `{hook} recall search WORDS`.\n</cmserver-context>\n"
     )
+
+
+def test_an_agent_with_our_tools_is_told_their_names_in_fewer_words():
+    by_program = composed(SMALL, reader="/home/alice/.config/cmserver/clients/codex/hook")
+
+    told = composed(SMALL, reader=TOOLS)
+
+    assert told.text.endswith(
+        "One is read whole with the MCP tool observation_get, others are found with observation_search.\n</cmserver-context>\n"
+    )
+    assert estimate_tokens(told.text) < estimate_tokens(by_program.text)
 
 
 def test_a_folder_with_spaces_is_quoted_for_the_shell():

@@ -106,7 +106,7 @@ async def test_filters_hold_for_what_meaning_finds(
     for one in zoo:
         vectors.give(one, [1, 0.01 * one.number])
     vectors.give(await make.observation(project=cast.alice.project, title="far away", kind="manual"), [-1, 0])
-    app.state.meaning = Near(vectors.near(1, 0))
+    app.state.searcher.meaning = Near(vectors.near(1, 0))
 
     hits = (await answered(client, cast.alice, "marsupial"))["observations"]
     assert {one["number"]: one["matchType"] for one in hits} == {one.number: "semantic" for one in zoo}
@@ -131,7 +131,7 @@ async def test_projects_are_one_several_or_all_of_the_team_and_what_is_shared_is
         for who in (cast.alice, billing, zoo):  # without anything that is not near, nothing is nearer than usual
             for n in range(3):
                 vectors.give(await make.observation(project=who.project, title=f"far away {n}"), [-1, 0])
-        app.state.meaning, word = Near(vectors.near(1, 0)), "marsupial"
+        app.state.searcher.meaning, word = Near(vectors.near(1, 0)), "marsupial"
 
     async def seen(**fields: object) -> list[int]:
         body = {"query": word, "minScore": 0, **fields}
@@ -156,7 +156,7 @@ async def test_a_session_has_its_own(
         vectors: Vectors = request.getfixturevalue("vectors")
         for one in zoo:
             vectors.give(one, [1, 0.01 * one.number])
-        app.state.meaning, word = Near(vectors.near(1, 0)), "marsupial"
+        app.state.searcher.meaning, word = Near(vectors.near(1, 0)), "marsupial"
 
     assert await asked(client, cast, word, {"session": str(zoo[0].server_session_id)}) == {1, 3}
     assert await asked(client, cast, word, {"session": str(zoo[3].server_session_id)}) == {4}

@@ -202,7 +202,7 @@ async def test_search_answers_by_words_while_the_embedder_is_dead(
     clock: Clock,
 ):
     use("one")
-    app.state.meaning = asker
+    app.state.searcher.meaning = asker
     await make.observation(project=cast.alice.project, title="The wombat is fed")
     fake = makers.named("one")
 

@@ -85,7 +85,7 @@ async def test_pages_of_words_and_meaning_are_the_whole_too(
     made = await filled(make, cast, 240)
     for one in made:
         vectors.give(one, [1, (one.number * 37 % 240) / 60])
-    app.state.meaning = Near(vectors.near(1, 0))
+    app.state.searcher.meaning = Near(vectors.near(1, 0))
 
     found = await pages(client, cast, limit=20, neighbours=False, recency=0)
 

@@ -59,7 +59,7 @@ async def test_the_parts_that_are_told_make_the_score(
     made = await diary(client, cast, make)
     for n, one in enumerate(made[:4]):  # the last waits for its vector
         vectors.give(one, [1, n])
-    app.state.meaning = Near(vectors.near(1, 0.5))
+    app.state.searcher.meaning = Near(vectors.near(1, 0.5))
 
     judged: list[dict[str, Any]] = [{}, {"neighbours": False}, {"recency": 0.8}, {"meaningWeight": 1}, {"meaningWeight": 0}]
     for fields in judged:

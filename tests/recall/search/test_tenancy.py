@@ -47,7 +47,7 @@ async def test_what_another_team_stores_changes_no_hit_no_total_and_no_score(
 ):
     vectors: Vectors | None = request.getfixturevalue("vectors") if by_meaning else None
     if vectors:
-        app.state.meaning = Near(vectors.near(1, 0.2))
+        app.state.searcher.meaning = Near(vectors.near(1, 0.2))
     await fill(client, make, cast.alice, vectors)
     before = await told(client, cast.alice)
 
@@ -111,7 +111,7 @@ async def test_the_nearest_of_a_key_of_a_project_are_of_its_project(
     for who in (cast.alice, bound, cast.charlie):
         for place in range(3):
             vectors.give(await make.observation(project=who.project, title=f"text {place}", scope="project"), [1, place])
-    app.state.meaning = Near(vectors.near(1, 0))
+    app.state.searcher.meaning = Near(vectors.near(1, 0))
 
     told = await client.post("/v1/search", json={"query": "marsupial", "minScore": 0}, headers=bound.headers)
 

@@ -19,7 +19,7 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.ids import epoch_ms, from_epoch_ms
+from cmserver.base.ids import epoch_ms, from_epoch_ms, from_iso
 from cmserver.base.sql import Conn
 from cmserver.compat.platform import platform
 from cmserver.observations.model import Observation
@@ -163,10 +163,9 @@ def moment(text: str | None, at: str) -> datetime | None:
     if not text:
         return None
     try:
-        found = from_epoch_ms(int(text)) if text.isdecimal() and len(text) > 8 else datetime.fromisoformat(text.strip())
+        return from_epoch_ms(int(text)) if text.isdecimal() and len(text) > 8 else from_iso(text)
     except (ValueError, OverflowError) as error:
         raise Invalid.at(at, "This is no time: send 2026-11-22, 2026-11-22T10:00:00Z or epoch milliseconds.") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def words(text: str | None) -> list[str]:

@@ -1,0 +1,98 @@
+"""What goes into the timeline, and what comes out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from cmserver.base.ids import epoch_ms
+from cmserver.base.text import Key, Text
+from cmserver.observations.model import Observation
+from cmserver.observations.wire import type_shown
+from cmserver.recall.timeline.model import MOST, TimedPrompt, What
+
+_TITLE_CHARS = 300
+
+Many = Annotated[int, Meta(ge=0, le=MOST)]
+
+
+class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """`anchor` is an observation by its number (12, #12, S12) or id, a prompt by the id of its event, or a time in ISO 8601. With
+    `query` instead it is the best that a search finds.
+
+    Without a project it is the anchor's; around a time, all that the key may see. `session` is our id of one, or its agent's, and
+    leaves out what is not of it. With `format: "full"` the texts are whole.
+    """
+
+    anchor: Annotated[int, Meta(ge=1)] | Annotated[Text, Meta(min_length=1)] | None = None
+    query: Annotated[Text, Meta(min_length=1)] | None = None
+    project_id: Key | None = None
+    session: Key | None = None
+    before: Many = 10
+    after: Many = 10
+    kinds: Annotated[list[What], Meta(min_length=1)] | None = None
+    format: Literal["index", "full"] = "index"
+
+
+class ItemOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One thing that happened. An observation or a summary has a `number` and a `title`; a prompt has its `promptNumber` only.
+
+    `text` is what a prompt or, in full, an observation says; an index has the first 300 characters of a prompt. `readTokens` is
+    what reading the whole takes. `id` is that of the observation, or of the event in which the prompt came.
+    """
+
+    what: What
+    id: UUID
+    number: int | None
+    prompt_number: int | None
+    project_id: UUID
+    session_id: UUID | None
+    type: str
+    title: str | None
+    text: str | None
+    read_tokens: int
+    created_at_epoch: int
+    is_anchor: bool
+
+
+class TimelineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Oldest first. `anchor` is null around a time, and where a query finds nothing; then `atEpoch` is null, too."""
+
+    anchor: ItemOut | None
+    at_epoch: int | None
+    items: list[ItemOut]
+
+
+def item_out(one: Observation | TimedPrompt, *, is_anchor: bool, full: bool) -> ItemOut:
+    if isinstance(one, TimedPrompt):
+        return ItemOut(
+            what="prompt",
+            id=one.event_id,
+            number=None,
+            prompt_number=one.prompt_number,
+            project_id=one.project_id,
+            session_id=one.server_session_id,
+            type="prompt",
+            title=None,
+            text=one.text,
+            read_tokens=one.cost,
+            created_at_epoch=epoch_ms(one.created_at),
+            is_anchor=is_anchor,
+        )
+    return ItemOut(
+        what="summary" if one.kind == "summary" else "observation",
+        id=one.id,
+        number=one.number,
+        prompt_number=one.prompt_number,
+        project_id=one.project_id,
+        session_id=one.server_session_id,
+        type=type_shown(one.kind, one.type),
+        title=one.title or (one.narrative or one.content)[:_TITLE_CHARS],
+        text=one.content if full else None,
+        read_tokens=one.cost,
+        created_at_epoch=epoch_ms(one.created_at),
+        is_anchor=is_anchor,
+    )
