@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 from cmserver.access.api import routes as access_routes
 from cmserver.access.authenticate import Authenticator
 from cmserver.access.guests import Guests
+from cmserver.access.limits.denials import Denials
 from cmserver.access.limits.meter import Meter
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
@@ -26,6 +27,10 @@ from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ingest.ends import Ends
 from cmserver.ingest.model import Checkpoints
 from cmserver.ingest.record import Recorder
+from cmserver.mcp.aliases import tools
+from cmserver.mcp.api import routes as mcp_routes
+from cmserver.mcp.call import Verbs
+from cmserver.mcp.site import Site
 from cmserver.observations.api import routes as observation_routes
 from cmserver.observations.embedding.api import routes as embedding_routes
 from cmserver.observations.hand import Hand
@@ -54,6 +59,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *hook_routes,
     *ops_routes,
     *recall_routes,
+    *mcp_routes,
     *search_routes,
     *timeline_routes,
     *observation_routes,
@@ -130,4 +136,16 @@ def create_app(
     )
     app.state.acceptance = Acceptance(db, hub, app.state.projects, app.state.recorder, field_max_chars=settings.field_max_chars)
     app.state.hand = Hand(db, app.state.projects, field_max_chars=settings.field_max_chars)
+    app.state.site = Site(settings)
+    app.state.verbs = Verbs(
+        db=db,
+        denials=Denials(db),
+        projects=app.state.projects,
+        searcher=app.state.searcher,
+        timelines=app.state.timelines,
+        contexts=app.state.contexts,
+        hand=app.state.hand,
+        acceptance=app.state.acceptance,
+        tools=tools(settings.mcp_aliases),
+    )
     return Frame(app)

@@ -213,6 +213,16 @@ NAMES_OF = Query(
     """,
 )
 
+NAMES_BEGUN = Query(
+    str,
+    """
+    SELECT canonical_id FROM projects
+     WHERE team_id = %(team_id)s AND archived_at IS NULL AND (%(only)s::uuid IS NULL OR id = %(only)s)
+       AND (starts_with(lower(canonical_id), lower(%(begun)s::text)) OR starts_with(lower(name), lower(%(begun)s::text)))
+     ORDER BY canonical_id LIMIT %(limit)s
+    """,
+)
+
 INSERT_PROJECT = Query(
     UUID,
     """
@@ -382,6 +392,11 @@ async def names_of(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> 
     """The canonical id of each of the projects that exist, archived ones too."""
     found = await NAMES_OF.all(conn, team_id=team_id, ids=list(project_ids))
     return {one.project_id: one.name for one in found}
+
+
+async def names_begun(conn: Conn, team_id: UUID, begun: str, *, only: UUID | None, limit: int) -> list[str]:
+    """Canonical ids of projects whose canonical id or name begins so, in whatever case, by the alphabet."""
+    return await NAMES_BEGUN.all(conn, team_id=team_id, begun=begun, only=only, limit=limit)
 
 
 async def insert_project(

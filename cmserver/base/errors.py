@@ -40,6 +40,10 @@ class Forbidden(CmserverError):
     """The key is wrong, over, or lacks the scope."""
 
 
+class Misdirected(CmserverError):
+    """It was sent to a name that is not this server's."""
+
+
 class NotFound(CmserverError):
     """It does not exist, or the caller may not know that it does. Something named in a body has an issue that says where."""
 

@@ -32,7 +32,7 @@ _ADDED = re.compile(r"\n(?:DETAIL|HINT|CONTEXT|QUERY|STATEMENT|LINE \d+): ")
 _CHATTY = ("procrastinate",)
 
 # Libraries that write addresses with passwords in them, headers, and at DEBUG whole requests: what users have stored.
-_TELLTALE = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic")
+_TELLTALE = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "mcp")
 
 
 def configure(log_format: Literal["console", "json"], level: str) -> None:

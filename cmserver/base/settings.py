@@ -183,6 +183,33 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Meta(ge=0, le=1, description="What fits worse is not found, so that a query about nothing known finds nothing."),
     ] = 0.23
+    allowed_hosts: Annotated[
+        str,
+        Meta(
+            description=(
+                "By which names the server is asked for `/mcp`, with commas between, as a proxy in front of it hands them on: "
+                "`memory.example.com`, or `*` for any. Addresses and names of this machine need not be listed."
+            )
+        ),
+    ] = ""
+    allowed_origins: Annotated[
+        str,
+        Meta(
+            description=(
+                "Web pages, by their origin and with commas between, that may ask `/mcp` from a browser: "
+                "`https://inspector.example.com`, or `*` for any. Pages of this machine need not be listed."
+            )
+        ),
+    ] = ""
+    mcp_aliases: Annotated[
+        Literal["none", "claude-mem", "memory", "all"],
+        Meta(
+            description=(
+                "Further names for the MCP tools: those of claude-mem (search, timeline, ...), memory_* for each, or both. "
+                "Each costs a model tokens."
+            )
+        ),
+    ] = "none"
     trust_loopback: Annotated[
         str | None,
         Meta(

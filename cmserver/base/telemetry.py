@@ -33,6 +33,7 @@ EVENTS: dict[str, str] = {
     "listener.back": "The connection that listens for notifications is there again.",
     "listener.failed": "A part of the program could not take in a notification; a bug.",
     "listener.lost": "The connection that listens for notifications broke; work is found by polling meanwhile.",
+    "mcp.failed": "A message of the Model Context Protocol ended in an error that is a bug or an outage; the answer says so.",
     "migration.applied": "A migration has changed the schema of the database.",
     "observations.dropped": "Observations of an answer in which every field was empty were left out.",
     "postgres.exited": "The embedded PostgreSQL ended without being asked to.",

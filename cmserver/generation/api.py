@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Literal, cast
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from cmserver.base.errors import Forbidden, Invalid, NotFound
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, query
 from cmserver.base.http.wire import read as read_body
-from cmserver.base.ids import epoch_ms, epoch_ms_or_none
+from cmserver.base.ids import epoch_ms, epoch_ms_or_none, from_iso
 from cmserver.base.money import usd
 from cmserver.base.paging import Limit
 from cmserver.base.sql import Conn
@@ -334,8 +334,7 @@ def _moment(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return from_iso(text)
     except ValueError as error:
         raise Invalid.at("$.since", "This is no time in ISO 8601, such as 2026-11-22T08:00:00Z.") from error
 

@@ -18,8 +18,10 @@ from cmserver.base.sql import Conn
 from cmserver.observations import repository
 from cmserver.observations.model import EventLink, Observation, ObservationSource
 from cmserver.sessions import repository as sessions
+from cmserver.sessions.model import Session
 
 NO_SUCH = "There is no such observation."
+NO_SUMMARY = "This session has no summary."
 
 _NUMBER = re.compile(r"#?[Ss]?([0-9]{1,18})")
 """With an S it is that of a summary, as some lists show it."""
@@ -126,6 +128,17 @@ async def find(conn: Conn, principal: Principal, named: str) -> Observation:
     if found is None or not (principal.sees(found.project_id) or found.scope == "team"):
         raise NotFound(NO_SUCH)
     return found
+
+
+async def summary(conn: Conn, principal: Principal, session: Session) -> Observation:
+    """The newest summary of a session that the key may see, or NotFound."""
+    found = await repository.newest(
+        conn, principal.team_id, project_id=session.project_id, session_id=session.id, kind="summary", limit=1
+    )
+    if not found:
+        raise NotFound(NO_SUMMARY)
+    await served(conn, principal, session.project_id, "get", found)
+    return found[0]
 
 
 async def of_event(conn: Conn, principal: Principal, project_id: UUID, event_id: UUID) -> list[tuple[Observation, EventLink]]:

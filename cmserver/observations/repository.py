@@ -252,6 +252,37 @@ BY_NUMBERS = Query(
     prepare=False,
 )
 
+# Each span is read from the end of its index, and the newest of them all are given.
+NUMBERS_WITHIN = Query(
+    int,
+    """
+    SELECT one.number
+      FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS span(first, last)
+     CROSS JOIN LATERAL (
+           SELECT o.number FROM observations o
+            WHERE o.team_id = %(team_id)s AND o.number BETWEEN span.first AND span.last
+              AND (%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)
+            ORDER BY o.number DESC LIMIT %(limit)s) one
+     ORDER BY one.number DESC LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+SESSIONS_SUMMED_UP = Query(
+    UUID,
+    """
+    SELECT s.id FROM server_sessions s
+     WHERE s.team_id = %(team_id)s AND s.started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
+       AND s.id BETWEEN %(first)s AND %(last)s
+       AND (%(project_id)s::uuid IS NULL OR s.project_id = %(project_id)s::uuid)
+       AND EXISTS (SELECT FROM observations o
+                    WHERE o.project_id = s.project_id AND o.server_session_id = s.id AND o.team_id = s.team_id
+                      AND o.kind = 'summary')
+     ORDER BY s.started_at DESC, s.id DESC LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
 # By offset, as clients of claude-mem turn pages. What was recorded without a session, or without a word of whose it is, counts as
 # Claude's, as it does there.
 LISTED = Query(
@@ -425,6 +456,27 @@ async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) ->
 async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int], *, project_id: UUID | None = None) -> list[Observation]:
     """Those of them that exist, in the project where one is given; in no order."""
     return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers), project_id=project_id)
+
+
+async def numbers_within(
+    conn: Conn, team_id: UUID, spans: Sequence[tuple[int, int]], *, project_id: UUID | None, limit: int
+) -> list[int]:
+    """The highest numbers in any of the spans (first and last included), of the project or of the whole team without one."""
+    return await NUMBERS_WITHIN.all(
+        conn,
+        team_id=team_id,
+        firsts=[first for first, _ in spans],
+        lasts=[last for _, last in spans],
+        project_id=project_id,
+        limit=limit,
+    )
+
+
+async def sessions_summed_up(
+    conn: Conn, team_id: UUID, *, first: UUID, last: UUID, project_id: UUID | None, limit: int
+) -> list[UUID]:
+    """The newest sessions with a summary whose ids are between these two."""
+    return await SESSIONS_SUMMED_UP.all(conn, team_id=team_id, first=first, last=last, project_id=project_id, limit=limit)
 
 
 async def listed(

@@ -23,14 +23,17 @@ class Contexts:
         self._projects = projects
         self._shape = shape
 
-    async def told(self, who: Principal, asked: ContextQuery) -> Context:
-        """The index that a session of the project is told. Invalid or NotFound for what cannot be asked."""
+    async def told(self, who: Principal, asked: ContextQuery, *, reader: str | None = None, at: str = "$.project") -> Context:
+        """The index that a session of the project is told. Invalid or NotFound for what cannot be asked.
+
+        `reader` says by what means the agent reads more, see `Occasion`; `at` is the path of what names the project.
+        """
         session = None
         if asked.session:
             async with self._db.tenant(who.team_id) as conn:
                 session = await sessions.one(conn, who, asked.session)
         named = str(session.project_id) if session and asked.project is None else asked.project
-        project = await self._projects.named_or_own(who, named, at="$.project")
+        project = await self._projects.named_or_own(who, named, at=at)
         if session is not None and session.project_id != project.id:
             raise NotFound(sessions.NO_SUCH)
         shape = self._shape if asked.limit is None else msgspec.structs.replace(self._shape, observations=asked.limit)
@@ -41,6 +44,7 @@ class Contexts:
                 platform=session.platform_source if session else None,
                 changed_files=[path for path in (asked.changed_files or "").split(",") if path][:MOST_CHANGED_FILES],
                 is_look=asked.explain or session is None,
+                reader=reader,
             )
             told = await context(conn, who, project, occasion, shape)
             if asked.explain and told.index:  # whoever has it explained sees the titles of what is left out, too

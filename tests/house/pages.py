@@ -33,6 +33,7 @@ from cmserver.generation.evaluate.page import evaluation_page
 from cmserver.ops.openapi.document import document, encoded
 from cmserver.providers.meaning import failures_page
 from tests.house.house import ROOT, declared, owner_of
+from tests.house.mcp_page import mcp_page
 
 REFERENCE = ROOT / "docs" / "reference"
 SCHEMA = ROOT / "sql" / "schema.sql"
@@ -54,6 +55,7 @@ def pages() -> dict[Path, str]:
         "exit-codes": exit_codes_page(),
         "cli": cli_page(),
         "http": http_page(),
+        "mcp": mcp_page(),
         "sql": sql_page(),
         "provider-errors": failures_page(),
         "evaluation": evaluation_page(),

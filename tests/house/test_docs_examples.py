@@ -26,6 +26,8 @@ SETTINGS = {
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _SETTING = re.compile(r"\bCMSERVER_[A-Z][A-Z0-9_]*")
+_OTHERS = {"cd", "claude", "codex", "gemini"}
+"""Programs that take `cmserver` for a name of theirs: a folder, an MCP server."""
 _FILE = re.compile(r"(?:bin|cmserver|docs|sql|tests|\.ci)/[\w./-]*|test_\w+\.py|\w+\.sql|[A-Z]+\.md|Containerfile|compose\.yaml")
 
 
@@ -65,7 +67,7 @@ def strange_commands(page: Path, text: str) -> Iterator[str]:
 def wrong_command(words: list[str]) -> Iterator[str]:
     """What cmserver would say against the command, if it is one of cmserver's."""
     at = next((place for place, word in enumerate(words) if word in {"cmserver", "bin/cmserver"}), None)
-    if at is None or words[0] == "cd":
+    if at is None or words[0] in _OTHERS:
         return
     command: click.Command | None = cli
     while isinstance(command, click.Group) and at + 1 < len(words):

@@ -89,7 +89,7 @@ async def test_no_list_and_no_count_changes_with_what_alice_has(world: World, wh
 async def test_alice_herself_finds_it_all_in_every_way(client: httpx.AsyncClient, world: World, cast: Cast):
     """Else the walk would show nothing: everything is missing for who asks in a wrong way."""
     alice = Walker(client, cast.alice.key, world.alices.own)
-    reads = [stop for stop in walk.stops() if stop.method == "GET" and stop.slots and stop.path not in walk.ENDLESS]
+    reads = [stop for stop in walk.stops() if stop.reads and stop.slots and stop.path not in walk.ENDLESS]
 
     for stop in reads:
         for slot in stop.slots:

@@ -1,8 +1,8 @@
 """A walk through every route with somebody else's key: it names what is Alice's, in every way one can name it, and looks at what is
 answered and what has changed.
 
-What goes in where is found in the OpenAPI document, so that a new route is walked without anybody adding it here. Only what its
-parameters mean must be said, in WHAT.
+What goes in where is found in the OpenAPI document, and for the tools of MCP in what they take, so that a new one is walked without
+anybody adding it here. Only what its parameters mean must be said, in WHAT.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from cmserver.app import ROUTES
 from cmserver.base.db import Db
 from cmserver.base.http.operation import Operation
 from cmserver.base.ids import new_id
+from cmserver.mcp.call import Tool
+from cmserver.mcp.tools import TOOLS
 from cmserver.ops.openapi.document import document
 from cmserver.ops.openapi.examples import example, resolved
-from cmserver.ops.openapi.schemas import Schema, without_null
+from cmserver.ops.openapi.schemas import PREFIX, Schema, without_null
 from tests.conftest import Person, mint
 from tests.make import Make
 
@@ -96,6 +98,8 @@ BODIES: dict[str, dict[str, object]] = {
     "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
     "PUT /v1/budgets": {"maxTokens": 5},
     "POST /v1/timeline": {"anchor": 1, "query": None},
+    "POST /mcp observation_timeline": {"anchor": 1, "query": None},
+    "POST /mcp observation_add": {"title": "added"},
 }
 """What must be in a body besides what its schema requires."""
 QUERIES: dict[str, dict[str, str]] = {
@@ -129,12 +133,19 @@ CHANGES_BY_ITSELF = {"last_used_at"}
 NOT_HERS = {"audit_log", "rate_limits", "usage_counters", "observation_counters"}
 """Tables that are written whoever asks: for the team as a whole, or some time after."""
 
-ONE_AT_A_TIME = {"POST /v1/reindex", "POST /v1/search"}
+ONE_AT_A_TIME = {"POST /v1/reindex", "POST /v1/search", "POST /mcp observation_search"}
 """Where a request may name one thing only."""
 FIXED = {"client": "claude-code", "provider": "offline", "sessionDbId": "7"}
 """Parameters of paths that name nothing of anybody's, and what goes in. Everybody has a session 7 of his own."""
-HEADERS: dict[str, dict[str, Kind]] = {"POST /v1/hooks/{client}": {"X-Cmserver-Project": "project"}}
-"""Headers that name something, which the document does not tell."""
+_PROJECT: dict[str, Kind] = {"X-Cmserver-Project": "project"}
+HEADERS: dict[str, dict[str, Kind]] = {
+    "POST /v1/hooks/{client}": _PROJECT,
+    "POST /mcp observation_search": _PROJECT,
+    "POST /mcp observation_context": _PROJECT,
+    "POST /mcp observation_add": _PROJECT,
+    "POST /mcp observation_record_event": _PROJECT,
+}
+"""Headers that name something, which the document does not tell. To a tool they say it where its arguments do not."""
 
 MARK = "zanzibar"
 _SOUNDS = {"id", "project", "team", "session", "event", "job", "observation", "memory", "key", "user", "actor", "alias", "resource"}
@@ -180,16 +191,22 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """One operation, and all that can be named in it."""
+    """One operation, or one tool of MCP, and all that can be named in it. The body of a tool is what it takes as arguments."""
 
     method: str
     path: str
     slots: list[Slot]
     example: object
+    tool: Tool | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.method} {self.path}"
+        return f"{self.method} {self.path} {self.tool.name}" if self.tool else f"{self.method} {self.path}"
+
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing."""
+        return not self.tool.writes if self.tool else self.method == "GET"
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -197,8 +214,8 @@ class Answered(msgspec.Struct, frozen=True):
     body: str
 
     def without(self, *texts: str) -> Answered:
-        """Leaving out what each answer has of its own: the request's id, and what was sent."""
-        body = re.sub(r'"requestId":"[^"]*"', "", self.body)
+        """Leaving out what each answer has of its own: the request's id, the time of day, and what was sent."""
+        body = re.sub(r'"requestId":"[^"]*"|as of [-0-9 :]+ UTC', "", self.body)
         for text in filter(None, texts):
             body = body.replace(json.dumps(text, ensure_ascii=False)[1:-1], "…")
         return Answered(self.status, body)
@@ -214,27 +231,47 @@ def stops(operations: Sequence[Operation] = ROUTES) -> list[Stop]:
     unknown: list[str] = []
     for path, acts in told.paths.items():
         for method, act in acts.items():
-            named: list[tuple[str, str, Schema, tuple[str | int, ...]]] = [
-                (one.in_, _what_of(one.name, path), one.schema, ()) for one in act.parameters
-            ]
+            named: list[Named] = [(one.in_, _what_of(one.name, path), one.schema, ()) for one in act.parameters]
             body: object = None
             if act.request_body:
                 schema = act.request_body.content["application/json"].schema
                 body = example(told.components.schemas, "", schema)
                 named += [("body", name, inner, steps) for name, inner, steps in _fields(told.components.schemas, schema)]
-            slots = [Slot("header", name, kind) for name, kind in HEADERS.get(f"{method.upper()} {path}", {}).items()]
-            for place, name, schema, steps in named:
-                kind = WHAT.get(name)
-                if kind:
-                    slots.append(Slot(place, name.rpartition("{")[2].removesuffix("}"), kind, steps))
-                elif (place == "path" and name not in FIXED) or (_sounds_like_a_name(name, schema) and name not in NAMES_NOTHING):
-                    unknown.append(
-                        f"{method.upper()} {path} has {name!r} in its {place}: say in WHAT of tests/house/walk.py what that names, "
-                        "or in NAMES_NOTHING why it names nothing of anybody's."
-                    )
-            found.append(Stop(method.upper(), path, slots, body))
+            found.append(Stop(method.upper(), path, _slots(f"{method.upper()} {path}", path, named, unknown), body))
+            if path == "/mcp":
+                found += [_stop(tool, unknown) for tool in TOOLS]
     assert not unknown, "\n".join(unknown)
     return found
+
+
+Named = tuple[str, str, Schema, tuple[str | int, ...]]
+"""Where something stands, what it is called, its schema, and the steps to it."""
+
+
+def _stop(tool: Tool, unknown: list[str]) -> Stop:
+    (schema,), schemas = msgspec.json.schema_components([tool.takes], schema_hook=_anything, ref_template=f"{PREFIX}{{name}}")
+    named: list[Named] = [("body", name, inner, steps) for name, inner, steps in _fields(schemas, schema)]
+    stop = Stop("POST", "/mcp", [], example(schemas, "", schema), tool)
+    return msgspec.structs.replace(stop, slots=_slots(stop.name, stop.path, named, unknown))
+
+
+def _anything(_type: object) -> Schema:
+    return {"description": "any JSON"}
+
+
+def _slots(act: str, path: str, named: Sequence[Named], unknown: list[str]) -> list[Slot]:
+    """What can be named there; `unknown` gets a sentence for each name that WHAT does not know."""
+    slots = [Slot("header", name, kind) for name, kind in HEADERS.get(act, {}).items()]
+    for place, name, schema, steps in named:
+        kind = WHAT.get(name)
+        if kind:
+            slots.append(Slot(place, name.rpartition("{")[2].removesuffix("}"), kind, steps))
+        elif (place == "path" and name not in FIXED) or (_sounds_like_a_name(name, schema) and name not in NAMES_NOTHING):
+            unknown.append(
+                f"{act} has {name!r} in its {place}: say in WHAT of tests/house/walk.py what that names, "
+                f"or in NAMES_NOTHING why it names nothing of anybody's."
+            )
+    return slots
 
 
 def _what_of(name: str, path: str) -> str:
@@ -386,16 +423,31 @@ class Walker:
                         body = {} if isinstance(one.steps[0], str) else [{}]
                     _put(body, one.steps, _as_sent(given))
             elif one.place == "body" and _holds(body, one.steps):
-                if stop.name in ONE_AT_A_TIME and slot is not None:
+                is_said = slot is not None and slot.place == "header" and stop.tool is not None and slot.kind == one.kind
+                if is_said or (stop.name in ONE_AT_A_TIME and slot is not None):
                     body.pop(one.steps[0])
                 else:
                     _put(body, one.steps, given)
         for name, value in FIXED.items():
             path = path.replace(f"{{{name}}}", value)
         headers["Authorization"] = f"Bearer {self._key}"
+        if stop.tool:
+            headers |= {"Host": "localhost", "Accept": "application/json"}
+            params = {"name": stop.tool.name, "arguments": body}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         request = self._client.request(stop.method, path, params=query or None, json=body, headers=headers)
         answered = await asyncio.wait_for(request, _PATIENCE_SECONDS)
-        return Answered(answered.status_code, answered.text)
+        return _of_tool(answered) if stop.tool else Answered(answered.status_code, answered.text)
+
+
+def _of_tool(answered: httpx.Response) -> Answered:
+    """With a status as REST would have said it."""
+    assert answered.status_code == 200, answered.text
+    result = answered.json().get("result")
+    if result is None:
+        return Answered(400, answered.text)
+    text = result["content"][0]["text"]
+    return Answered((404 if text.startswith("There is no") else 400) if result["isError"] else 200, text)
 
 
 def _as_sent(given: str) -> object:
@@ -473,7 +525,7 @@ async def complaints(
             for way in theirs.ways[slot.kind]:
                 name = way.nobodys()
                 nobodys = await walker.send(stop, slot, name)
-                if nobodys.status < 300 and way.is_made_up and slot.kind in {"project", "user"} and stop.method != "GET":
+                if nobodys.status < 300 and way.is_made_up and slot.kind in {"project", "user"} and not stop.reads:
                     later.append((stop, slot, way))  # it makes something of that name for him, and the next request would find that
                     continue
                 hers = await walker.send(stop, slot, way.hers)
@@ -481,7 +533,7 @@ async def complaints(
                 if but_project and slot.kind in {"team", "user"}:
                     continue
                 said += [f"{what} shows {one}" for one in shown(hers.without(way.hers), theirs)]
-                if not (hers.status == nobodys.status < 300 and stop.method != "GET"):  # what one makes has ids of its own
+                if not (hers.status == nobodys.status < 300 and not stop.reads):  # what one makes has ids of its own
                     said += _compared(what, hers.without(way.hers), nobodys.without(name))
         after = await rows_of(db, team_id, but_project=but_project)
         said += [f"{stop.name} changed {table}" for table, total in after.items() if total != before.get(table)]
@@ -524,7 +576,7 @@ async def seen_in_lists(walker: Walker, every: Sequence[Stop]) -> dict[str, Answ
     """The answer of everything that can be read without naming anything."""
     seen: dict[str, Answered] = {}
     for stop in every:
-        if stop.method == "GET" and stop.path not in ENDLESS and not any(slot.place == "path" for slot in stop.slots):
+        if stop.reads and stop.path not in ENDLESS and not any(slot.place == "path" for slot in stop.slots):
             answered = await walker.send(stop)
             for slot in stop.slots:
                 if answered.status == 400 and slot.kind == "project":

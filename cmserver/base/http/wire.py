@@ -20,6 +20,7 @@ from cmserver.base.errors import (
     Forbidden,
     Invalid,
     Issue,
+    Misdirected,
     NotFound,
     QuotaExceeded,
     RateLimited,
@@ -48,6 +49,7 @@ STATUS: dict[type[CmserverError], tuple[int, str]] = {
     RequestTimeout: (408, "RequestTimeout"),
     Conflict: (409, "Conflict"),
     TooLarge: (413, "PayloadTooLarge"),
+    Misdirected: (421, "MisdirectedRequest"),
     RateLimited: (429, "rate_limited"),
     Unavailable: (503, "Unavailable"),
 }

@@ -37,6 +37,7 @@ FILTERS: dict[str, tuple[dict[str, object], set[int]]] = {
     "agents": ({"agents": ["Claude-Code", "codex"]}, {1, 3, 4}),
     "since": ({"since": epoch_ms(NOON + timedelta(hours=3))}, {3, 4, 5, 6}),
     "until": ({"until": epoch_ms(NOON + timedelta(hours=3))}, {1, 2}),
+    "since in words": ({"since": "2026-03-05T15:00"}, {3, 4, 5, 6}),
     "since and until": ({"since": epoch_ms(NOON + timedelta(hours=2)), "until": epoch_ms(NOON + timedelta(hours=4))}, {2, 3}),
     "phrase": ({"phrase": '"wombat two"'}, {2}),
     "minus": ({"phrase": "-two"}, {1, 3, 4, 5, 6}),

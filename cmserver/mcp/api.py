@@ -1,0 +1,105 @@
+"""The door of agents: the Model Context Protocol over Streamable HTTP, stateless, in both of its eras.
+
+Each request has its key, and is answered in JSON. There are no streams: what this server has to say it says when it is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import cast
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from cmserver.access.model import Principal
+from cmserver.base.errors import Forbidden, Unauthenticated
+from cmserver.base.http import operation
+from cmserver.base.http.operation import Operation
+from cmserver.base.http.wire import body, caller
+from cmserver.base.redaction.clean import decode_json
+from cmserver.mcp.call import Call, Verbs
+from cmserver.mcp.server import server_for
+from cmserver.mcp.site import Site
+
+PROJECT_HEADER = "x-cmserver-project"
+_PROJECT_CHARS = 1_000
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+async def post_mcp(request: Request) -> Response:
+    """One message of the Model Context Protocol, and its answer; a notification is taken with 202."""
+    cast("Site", request.app.state.site).check(request.headers.getlist("host"), request.headers.getlist("origin"))
+    who = await _caller(request)
+    raw = await body(request)
+    call = Call(
+        who=who,
+        verbs=cast("Verbs", request.app.state.verbs),
+        project=_project(request),
+        size_bytes=len(raw),
+    )
+    return _Answered(call, _readable(raw))
+
+
+def _project(request: Request) -> str | None:
+    """Where the client works, as hooks say it, in UTF-8."""
+    said = request.headers.get(PROJECT_HEADER, "").encode("latin-1").decode("utf-8", "replace")
+    return said.strip()[:_PROJECT_CHARS] or None
+
+
+async def _caller(request: Request) -> Principal:
+    """A key that is no good is told as the protocol wants it: 401, as without one."""
+    try:
+        return await caller(request, Principal)
+    except Forbidden as error:
+        raise Unauthenticated(str(error)) from error
+
+
+def _readable(raw: bytes) -> bytes:
+    """Without lone surrogates, which the SDK's parser refuses: clients cut texts amid an emoji, and REST takes those, too."""
+    if not _ESCAPED_SURROGATE.search(raw):
+        return raw
+    return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", json.dumps(decode_json(raw), ensure_ascii=False)).encode()
+
+
+class _Answered(Response):
+    """What the SDK answers to a body that has been read."""
+
+    def __init__(self, call: Call, raw: bytes) -> None:
+        super().__init__()
+        self._call = call
+        self._raw = raw
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        manager = StreamableHTTPSessionManager(
+            server_for(self._call), json_response=True, stateless=True, max_request_body_size=len(self._raw) + 1
+        )
+        async with manager.run():
+            await manager.handle_request(_trimmed(scope), _again(self._raw, receive), send)
+
+
+def _trimmed(scope: Scope) -> Scope:
+    """Without spaces around what headers say: they are no part of it, and httptools leaves those at the end."""
+    return {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
+
+
+def _again(raw: bytes, receive: Receive) -> Receive:
+    """The body once more, and then whatever comes."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": raw, "more_body": False}
+
+    return replay
+
+
+_ANSWERED = {200: operation.Text("application/json", "The answer, of JSON-RPC."), 202: operation.Text("application/json", "Taken.")}
+
+routes = [Operation("POST", path, post_mcp, scope="", answers=_ANSWERED) for path in ("/mcp", "/v1/mcp")]

@@ -1,0 +1,101 @@
+"""docs/reference/mcp.md: what the code says of its tools."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cmserver.mcp.aliases import tools
+from cmserver.mcp.call import Tool
+from cmserver.mcp.server import INSTRUCTIONS, told
+from cmserver.mcp.tools import TOOLS
+from cmserver.observations.model import estimate_tokens
+
+
+def mcp_page() -> str:
+    """The page."""
+    aliases = [one for one in tools("claude-mem") if one not in TOOLS]
+    lists = {name: tokens(tools(name)) for name in ("none", "claude-mem", "memory", "all")}
+    return _PAGE.format(
+        tools="\n".join(map(_section, TOOLS)),
+        lists=", ".join(f"`{name}` {cost:,}" for name, cost in lists.items()),
+        aliases="\n".join(map(_alias, aliases)),
+        instructions=INSTRUCTIONS.strip(),
+        instruction_tokens=estimate_tokens(INSTRUCTIONS),
+    )
+
+
+def tokens(listed: list[Tool]) -> int:
+    """What the whole answer to tools/list takes, annotations included, which no model sees."""
+    shown = [told(one).model_dump(by_alias=True, exclude_none=True) for one in listed]
+    return estimate_tokens(msgspec.json.encode(shown).decode())
+
+
+def _section(tool: Tool) -> str:
+    rows = "\n".join(f"- `{name}`{f': {text}' if text else ''}" for name, text in tool.shows.items())
+    further = [name for name in _names(tool) if name not in tool.shows]
+    more = f"\n\nIt also takes {', '.join(f'`{name}`' for name in further)}, of which models are not told." if further else ""
+    kind = "writes" if tool.writes else "reads only"
+    return f"### {tool.name}\n\n{tool.description} Scope `{tool.scope}`; {kind}.\n\n{rows}{more}\n"
+
+
+def _names(tool: Tool) -> list[str]:
+    return [one.encode_name for one in msgspec.structs.fields(tool.takes)]
+
+
+def _alias(one: Tool) -> str:
+    native = one.description.removeprefix("As ").partition(",")[0]
+    return f"| `{one.name}` | `{native}` | {', '.join(f'`{name}`' for name in _names(one))} |"
+
+
+_PAGE = """\
+# MCP
+
+<!-- Generated from cmserver/mcp by tests/house/mcp_page.py. -->
+
+The Model Context Protocol is served at `/mcp`, and the same at `/v1/mcp`, as Streamable HTTP: each message is a POST with the key
+of the caller, and is answered in JSON. Both eras of the protocol are understood, that of 2026-07-28 and those that begin with
+`initialize` (2024-11-05 to 2025-11-25). There are no sessions and no streams: GET and DELETE are answered with 405.
+
+How to add it to a coding agent is told in [Add the MCP server](../howto/add-the-mcp-server.md), why it is as it is in
+[Why MCP is served so](../why/mcp.md).
+
+| answer | when |
+|---|---|
+| 401 with `WWW-Authenticate: Bearer` | no key, or one that is wrong, expired or revoked |
+| 403 | a web page asks whose origin is not listed in `CMSERVER_ALLOWED_ORIGINS` |
+| 421 | the server is asked by a name that is not listed in `CMSERVER_ALLOWED_HOSTS` |
+| 408, 413, 429, 503 | as with each other path |
+| 200, `isError: true` | a tool was refused something: the text is REST's sentence, with the path of the wrong argument |
+| 200, `error` | the message is wrong: there is no such method or tool (-32601, -32602), or a bug here (-32603) |
+
+## Which project
+
+A key that is bound to a project is about that one. Else it is the argument `projectId` (`"*"` is all that the key may see), else
+the header `X-Cmserver-Project`, a name, a path or the address of a git remote, as hooks say it. Without any of them search goes
+through all projects of the team, and what needs one project says so.
+
+## Tools
+
+A key is shown the tools that it has the scopes for. Their arguments are those of REST, see [HTTP](http.md), and are checked by
+the same code; answers are text in the format of the index. `~` before a number is what reading the whole takes, in tokens of four
+characters.
+
+{tools}
+## Further names
+
+`CMSERVER_MCP_ALIASES` adds names that models or skills may know from elsewhere: with `memory` each native tool has a second one,
+`memory_search` and so on, with `claude-mem` there are those below, with `all` both. The answer to `tools/list` takes so many tokens
+with each value: {lists}.
+
+| name | what it does | arguments |
+|---|---|---|
+{aliases}
+
+## Instructions
+
+Clients that show a model the instructions of servers show it these, about {instruction_tokens} tokens:
+
+```text
+{instructions}
+```
+"""
