@@ -105,10 +105,7 @@ class Api:
         except httpx.InvalidURL as error:
             raise Unreachable(f"{self._client.base_url} is no address of a server ({error}).") from error
         except httpx.HTTPError as error:
-            raise Unreachable(
-                f"The server at {self._client.base_url} does not answer ({type(error).__name__}). "
-                "Is it running (`cmserver status`), and is its address right?"
-            ) from error
+            raise unreachable(self._client, error) from error
         if not answer.is_success:
             raise refusal(answer)
         return Answer(answer.content)
@@ -116,6 +113,14 @@ class Api:
 
 def _as_text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def unreachable(client: httpx.AsyncClient, error: httpx.HTTPError) -> Unreachable:
+    """What is said of a server that has not answered."""
+    return Unreachable(
+        f"The server at {client.base_url} does not answer ({type(error).__name__}). "
+        "Is it running (`cmserver status`), and is its address right?"
+    )
 
 
 def refusal(answer: httpx.Response) -> CmserverError:

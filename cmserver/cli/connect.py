@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from cmserver.cli import claude_plugin, connecting, with_machine
 from cmserver.cli.connect_claude_mem import connect_claude_mem, disconnect_claude_mem
 from cmserver.cli.connecting import Found, HookKey, Whom, is_here
 from cmserver.cli.talk import confirm, yes_option
-from cmserver.hooks.attach import claude_code, codex, entries, gemini, jsontext, plugin
+from cmserver.hooks.attach import claude_code, codex, entries, gemini, jsontext, plugin, units
 from cmserver.hooks.attach.folder import ClientFolder, clients_folder, configuration, home
 from cmserver.hooks.attach.model import SCOPES, Attachment, Connection, Hook
 from cmserver.hooks.attach.write import replace
@@ -172,9 +174,10 @@ def _connect(attachment: Attachment, wanted: Wanted) -> None:
     _say_if_missing(attachment, file)
 
     whom = connecting.whom(settings, wanted.url, wanted.key, folder, old)
-    config = configuration(folder.config(), whom.url, wanted.exclude)
     server = asyncio.run(connecting.look(whom, old))
     team, key = server.team, server.key
+    has_tools = wanted.plugin is not None and server.mcp.is_open
+    config = configuration(folder.config(), whom.url, wanted.exclude, has_tools=has_tools)
     plan = _plan(attachment, wanted, folder, old, whom, server, file, before, config)
 
     hooks_change = plan.after != before
@@ -200,6 +203,10 @@ def _connect(attachment: Attachment, wanted: Wanted) -> None:
         click.echo(f"{attachment.title} is connected to {whom.url}. Sessions that begin now are recorded.")
     for note in attachment.notes(found, file):
         click.echo(note)
+    if server.mcp.is_open and not has_tools:
+        click.echo(_tools_too(attachment))
+    if server.mcp.why_not is not None:
+        click.echo(f"The memory's tools are left out: {server.mcp.why_not}")
     if is_here(whom.url) and not wanted.dry_run:
         with_machine.offer(settings, os.environ, home(), wanted=wanted.start_with_machine)
 
@@ -223,7 +230,7 @@ def _plan(
         there = old.plugin if old is not None else None
         usual = there or str(folder.path.parent.parent / "marketplace")
         marketplace = Path(wanted.plugin or usual).expanduser().absolute()
-        files = plugin.files(hooks, folder.path, mcp_url=f"{whom.url}/mcp" if server.has_mcp else None)
+        files = plugin.files(hooks, folder.path, mcp_url=f"{whom.url}/mcp" if server.mcp.is_open else None)
         after = entries.without_ours(before, file, folder.is_ours)
         named = [one for one in (old.settings if old else []) if one != str(file)]
     else:
@@ -294,6 +301,12 @@ def _outline(
     if plugin_goes:
         said.append("The plugin is taken out: the hooks stand in the settings from now on")
     return said
+
+
+def _tools_too(attachment: Attachment) -> str:
+    """How the agent gets our MCP tools besides. Their settings are the agent's own affair; the key is in none of them."""
+    ours = units.program(sys.executable, "mcp", "--agent", attachment.agent)
+    return f"To give it the memory's tools as well, type: {shlex.join([attachment.program, *attachment.add_mcp(ours)])}"
 
 
 def _say_if_missing(attachment: Attachment, file: Path) -> None:

@@ -9,10 +9,11 @@ import msgspec
 
 from cmserver.access import keys
 from cmserver.base.configuration import BadSetting
-from cmserver.base.errors import CmserverError, Forbidden, Invalid, Unauthenticated
+from cmserver.base.errors import CmserverError, Forbidden, Invalid, Misdirected, Unauthenticated
+from cmserver.base.http.wire import STATUS
 from cmserver.base.settings import Settings
 from cmserver.cli import talk
-from cmserver.cli.client import Api
+from cmserver.cli.client import Api, refusal
 from cmserver.cli.exits import Unreachable
 from cmserver.cli.keys import NewKey
 from cmserver.hooks.attach.folder import ClientFolder, check_key
@@ -54,12 +55,19 @@ class HookKey(msgspec.Struct, frozen=True, kw_only=True):
         return None if key_id is None else str(key_id)
 
 
+class Mcp(msgspec.Struct, frozen=True, kw_only=True):
+    """The server's MCP door; what the server says of it, where that is something to be mended."""
+
+    is_open: bool
+    why_not: str | None = None
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What the server has said of itself and of the keys."""
 
     team: str
     key: HookKey
-    has_mcp: bool
+    mcp: Mcp
 
 
 class _TeamName(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,19 +116,19 @@ async def look(whom: Whom, connection: Connection | None) -> Found:
                 lacking, name = list(SCOPES), ""
             if not lacking:
                 kept = HookKey(text=whom.kept, is_ours=connection.key_is_ours)
-                return Found(team=name, key=kept, has_mcp=await _has_mcp(client))
+                return Found(team=name, key=kept, mcp=await _mcp(client))
     async with talk.over_http(whom.url, whom.asking) as client:
         api = Api(client)
-        name, mcp = await _team(api), await _has_mcp(client)
+        name, mcp = await _team(api), await _mcp(client)
         if await _may_mint(api):
-            return Found(team=name, key=HookKey(text=None, is_ours=True), has_mcp=mcp)
+            return Found(team=name, key=HookKey(text=None, is_ours=True), mcp=mcp)
         lacking = await _missing(api)
     if lacking:
         raise Forbidden(
             f"This key may neither make keys nor be the hooks' own: it does not have {', '.join(lacking)}. "
             "Ask an owner of the team for a key with these scopes, or with keys:write."
         )
-    return Found(team=name, key=HookKey(text=whom.asking, is_ours=False), has_mcp=mcp)
+    return Found(team=name, key=HookKey(text=whom.asking, is_ours=False), mcp=mcp)
 
 
 async def mint(whom: Whom, agent: str) -> HookKey:
@@ -214,10 +222,13 @@ async def _may_mint(api: Api) -> bool:
     return True
 
 
-async def _has_mcp(client: httpx.AsyncClient) -> bool:
-    """Whether the server has an MCP door; a dead one would be shown to the user at each start."""
+async def _mcp(client: httpx.AsyncClient) -> Mcp:
+    """Whether the server has an MCP door, and opens it under this name; a dead one would be shown to the user at each start."""
+    headers = {"Accept": "application/json, text/event-stream"}
     try:
-        answer = await client.get("/mcp", timeout=5.0, headers={"Accept": "application/json, text/event-stream"})
+        answer = await client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, timeout=5.0, headers=headers)
     except httpx.HTTPError:
-        return False
-    return answer.status_code != 404
+        return Mcp(is_open=False)
+    if answer.status_code == STATUS[Misdirected][0]:
+        return Mcp(is_open=False, why_not=str(refusal(answer)))
+    return Mcp(is_open=answer.is_success)

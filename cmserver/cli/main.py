@@ -20,6 +20,7 @@ from cmserver.cli.evaluate import evaluate
 from cmserver.cli.exits import exit_code
 from cmserver.cli.jobs import jobs
 from cmserver.cli.keys import keys
+from cmserver.cli.mcp import mcp
 from cmserver.cli.projects import projects
 from cmserver.cli.providers import providers
 from cmserver.cli.reindex import reindex
@@ -40,7 +41,7 @@ def cli() -> None:
 
 for command in (run, start, stop, restart, status, config, verify, doctor, evaluate):
     cli.add_command(command)
-for command in (connect, disconnect, list_connections):  # these look after the agents of this user
+for command in (connect, disconnect, list_connections, mcp):  # these look after the agents of this user
     cli.add_command(command)
 for command in (
     teams,

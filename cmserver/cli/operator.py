@@ -14,7 +14,6 @@ from psycopg import errors
 
 from cmserver.access import repository as access
 from cmserver.access.model import Principal, Team
-from cmserver.app import create_app
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, NotFound, Unauthenticated
 from cmserver.base.ids import new_id, parse_id
@@ -87,6 +86,8 @@ async def as_operator(settings: Settings, database: str) -> AsyncGenerator[tuple
         hub = Hub(database)
         bell = Bell(db, hub)
         who = Operator(db)
+        from cmserver.app import create_app  # noqa: PLC0415 - half a second, with MCP's SDK, that no other command should take
+
         app = create_app(settings, db, hub, bell, secret=secret, authenticate=who)
         transport = httpx.ASGITransport(app)  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
         # Any key will do, but without one /v1/info tells only what everybody may know.

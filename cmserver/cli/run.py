@@ -25,7 +25,6 @@ from cmserver.access import announce
 from cmserver.access.bootstrap import bootstrap
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import MintedKey
-from cmserver.app import create_app
 from cmserver.base import credentials, logs
 from cmserver.base.configuration import BadSetting, load
 from cmserver.base.credentials import BadCredentials, Credentials
@@ -268,6 +267,8 @@ class _Process:
             key = await bootstrap(db, self._settings.bootstrap_team, self._settings.bootstrap_key)
             async with db.system_statement() as conn:
                 secret = await installation_secret(conn)
+            from cmserver.app import create_app  # noqa: PLC0415 - half a second, with MCP's SDK, that no other command should take
+
             app = create_app(self._settings, db, hub, bell, secret=secret)
             meter = cast("Meter", app.state.meter)
             feed = cast("Feed", app.state.feed)

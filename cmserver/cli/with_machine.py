@@ -29,7 +29,7 @@ def offer(settings: Settings, environ: Mapping[str, str], home: Path, *, wanted:
     is_ours = (settings.data_dir / credentials.FILE_NAME).exists()  # it may also be a container's, with a published port
     if wanted is False or (wanted is None and (path.exists() or not is_ours or not is_a_person())):
         return
-    start = units.program(sys.executable)
+    start = units.program(sys.executable, "run")
     if os.geteuid() == 0:
         if wanted:
             click.echo(

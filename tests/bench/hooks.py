@@ -125,5 +125,5 @@ def _checkout(folder: Path) -> Path:
 def _client(folder: Path, port: int, key: str) -> Path:
     """The client's folder as `cmserver connect` installs it."""
     client = ClientFolder(folder, "claude-code")
-    client.make(configuration({}, f"http://127.0.0.1:{port}", []), key)
+    client.make(configuration({}, f"http://127.0.0.1:{port}", [], has_tools=False), key)
     return client.path

@@ -7,12 +7,23 @@ from pathlib import Path
 
 import httpx
 import pytest
+from msgspec import structs
 
+from cmserver.base.settings import Settings
 from cmserver.cli import claude_plugin, connect, connecting, with_machine
+from cmserver.cli.connecting import Mcp
 from cmserver.cli.exits import Exit
+from cmserver.hooks.attach import plugin, units
+from cmserver.hooks.attach.model import Agent
 from tests.cli.attaching import Noted, everything, folder, hook_keys, mode
 from tests.cli.conftest import URL, Cms, Run
 from tests.conftest import Cast
+
+
+@pytest.fixture
+def settings(settings: Settings, request: pytest.FixtureRequest) -> Settings:
+    """Of a server that knows its name."""
+    return structs.replace(settings, allowed_hosts=getattr(request, "param", "cmserver"))
 
 
 @pytest.fixture
@@ -89,7 +100,6 @@ async def test_the_plugin_takes_the_place_of_the_hooks_in_the_settings_and_gives
 
     assert json.loads((home / ".claude" / "settings.json").read_text()) == {}
     assert (marketplace / "cmserver" / "hooks" / "hooks.json").exists()
-    assert not (marketplace / "cmserver" / ".mcp.json").exists()  # this server has no such door
     assert claude.lines[-2:] == [f"plugin marketplace add {marketplace}", "plugin install cmserver@cmserver"]
     assert "nothing is to be changed" in (await run("connect", "claude-code", "--plugin")).out
 
@@ -100,20 +110,56 @@ async def test_the_plugin_takes_the_place_of_the_hooks_in_the_settings_and_gives
     assert claude.lines[-2:] == ["plugin uninstall cmserver@cmserver", "plugin marketplace remove cmserver"]
 
 
+@pytest.mark.parametrize("settings", [""], indirect=True)
+async def test_why_the_tools_are_left_out_is_said_where_it_can_be_mended(run: Run, home: Path, claude: Noted):
+    said = await run("connect", "claude-code", "--yes", "--plugin")
+
+    assert "The memory's tools are left out: " in said.out
+    assert "CMSERVER_ALLOWED_HOSTS" in said.out
+    assert "TOOLS" not in folder(home).config()
+
+
 async def test_the_plugin_brings_the_mcp_server_once_there_is_one(
     run: Run, home: Path, claude: Noted, monkeypatch: pytest.MonkeyPatch
 ):
+    async def has_none(_client: httpx.AsyncClient) -> Mcp:
+        return Mcp(is_open=False)
+
+    brought = home / ".config" / "cmserver" / "marketplace" / "cmserver" / ".mcp.json"
+    with monkeypatch.context() as before:
+        before.setattr(connecting, "_mcp", has_none)
+        await run("connect", "claude-code", "--yes", "--plugin")
+        assert not brought.exists()
+        assert "TOOLS" not in folder(home).config()
+
     await run("connect", "claude-code", "--yes", "--plugin")
 
-    async def has_mcp(_client: httpx.AsyncClient) -> bool:
-        return True
+    there = {"type": "http", "url": f"{URL}/mcp", "headersHelper": plugin.headers_helper(folder(home).headers)}
+    assert json.loads(brought.read_text()) == {"mcpServers": {"cmserver": there}}
+    assert folder(home).config()["TOOLS"] == "mcp"
 
-    monkeypatch.setattr(connecting, "_has_mcp", has_mcp)
-    await run("connect", "claude-code", "--yes", "--plugin")
+    await run("connect", "claude-code", "--yes")
 
-    entry = json.loads((home / ".config" / "cmserver" / "marketplace" / "cmserver" / ".mcp.json").read_text())
-    there = {"type": "http", "url": f"{URL}/mcp", "headersHelper": f'"{folder(home).headers}"'}
-    assert entry == {"mcpServers": {"cmserver": there}}
+    assert "TOOLS" not in folder(home).config()
+
+
+@pytest.mark.parametrize(
+    ("agent", "typed"),
+    [
+        ("claude-code", "claude mcp add --scope user cmserver -- {program} mcp --agent claude-code"),
+        ("codex", "codex mcp add cmserver -- {program} mcp --agent codex"),
+        ("gemini", "gemini mcp add --scope user cmserver {program} -- mcp --agent gemini"),
+    ],
+    ids=["claude-code", "codex", "gemini"],
+)
+async def test_without_the_plugin_it_says_what_to_type_for_the_tools(run: Run, home: Path, agent: Agent, typed: str):
+    said = await run("connect", agent, "--yes")
+
+    (program,) = units.program("python")
+    key = folder(home, agent).key()
+    assert typed.format(program=program) in said.out
+    assert key is not None
+    assert key not in said.out
 
 
 async def test_without_claude_it_says_what_to_type(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,7 @@ https://code.claude.com/docs/en/hooks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cmserver.hooks.attach.jsontext import Json, table
@@ -48,4 +48,17 @@ def notes(found: Json, file: Path) -> list[str]:
     return said
 
 
-ATTACHMENT = Attachment(agent="claude-code", title="Claude Code", program="claude", hooks=HOOKS, settings=settings, notes=notes)
+def add_mcp(command: Sequence[str]) -> list[str]:
+    """For all projects of the user."""
+    return ["mcp", "add", "--scope", "user", "cmserver", "--", *command]
+
+
+ATTACHMENT = Attachment(
+    agent="claude-code",
+    title="Claude Code",
+    program="claude",
+    add_mcp=add_mcp,
+    hooks=HOOKS,
+    settings=settings,
+    notes=notes,
+)

@@ -7,7 +7,7 @@ https://developers.openai.com/codex/hooks
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -56,4 +56,17 @@ def notes(_found: Json, file: Path) -> list[str]:
     return said
 
 
-ATTACHMENT = Attachment(agent="codex", title="Codex", program="codex", hooks=HOOKS, settings=settings, notes=notes)
+def add_mcp(command: Sequence[str]) -> list[str]:
+    """For all projects of the user."""
+    return ["mcp", "add", "cmserver", "--", *command]
+
+
+ATTACHMENT = Attachment(
+    agent="codex",
+    title="Codex",
+    program="codex",
+    add_mcp=add_mcp,
+    hooks=HOOKS,
+    settings=settings,
+    notes=notes,
+)

@@ -19,8 +19,8 @@ from cmserver.hooks.client import PROGRAMS, SOURCE
 
 _HEADERS = """\
 #!/bin/sh
-# Gives Claude Code the header with the key, for the MCP server. The key stays in its own file.
-sed -n '1s/^Authorization: \\([A-Za-z0-9._~+/= -]*\\)$/{"Authorization": "\\1"}/p' "$(dirname -- "$0")/authorization"
+# Gives Claude Code the headers with the key and the project, for the MCP server. The key stays in its own file.
+exec "${0%/*}/hook" headers "$@"
 """
 _CONNECTION = "connection.json"
 _AUTHORIZATION = "Authorization: Bearer "
@@ -145,8 +145,11 @@ def connections(clients: Path) -> list[tuple[ClientFolder, Connection]]:
     return [(one, found) for one in folders if (found := one.connection()) is not None]
 
 
-def configuration(old: Mapping[str, str], url: str, exclude: Sequence[str]) -> dict[str, str]:
-    """The lines of `config`: what a person has set there stays. Without patterns the old ones stay; an empty one takes them out."""
+def configuration(old: Mapping[str, str], url: str, exclude: Sequence[str], *, has_tools: bool) -> dict[str, str]:
+    """The lines of `config`: what a person has set there stays. Without patterns the old ones stay; an empty one takes them out.
+
+    With `has_tools` the agent has our MCP tools, and is told to read with these.
+    """
     for one in (url, *exclude):
         if "'" in one or not one.isprintable():
             raise BadSetting(f"{one!r} cannot stand in a configuration: no quotes and no line ends, please.")
@@ -154,7 +157,8 @@ def configuration(old: Mapping[str, str], url: str, exclude: Sequence[str]) -> d
         if ":" in one:
             raise BadSetting(f"The pattern {one!r} has a colon, which stands between patterns. Say --exclude once for each.")
     patterns = {"EXCLUDE": ":".join(one for one in exclude if one)} if exclude else {}
-    return {**old, "URL": url, **patterns}
+    kept = {name: value for name, value in old.items() if name != "TOOLS"}
+    return {**kept, "URL": url, **patterns, **({"TOOLS": "mcp"} if has_tools else {})}
 
 
 def check_key(key: str) -> None:

@@ -5,7 +5,7 @@ https://geminicli.com/docs/hooks/reference
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cmserver.hooks.attach.jsontext import Json, items, table
@@ -41,6 +41,18 @@ def notes(found: Json, file: Path) -> list[str]:
     return said
 
 
+def add_mcp(command: Sequence[str]) -> list[str]:
+    """For all projects of the user."""
+    return ["mcp", "add", "--scope", "user", "cmserver", command[0], "--", *command[1:]]
+
+
 ATTACHMENT = Attachment(
-    agent="gemini", title="Gemini CLI", program="gemini", hooks=HOOKS, settings=settings, notes=notes, named=True
+    agent="gemini",
+    title="Gemini CLI",
+    program="gemini",
+    add_mcp=add_mcp,
+    hooks=HOOKS,
+    settings=settings,
+    notes=notes,
+    named=True,
 )

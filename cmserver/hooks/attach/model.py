@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +30,8 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """What people call it."""
     program: str
+    add_mcp: Callable[[Sequence[str]], list[str]]
+    """What its program is told so that it starts that command as the MCP server `cmserver`, for this user."""
     hooks: tuple[Hook, ...]
     settings: Callable[[Mapping[str, str], Path], Path]
     """The user's own settings file, from the environment and the home folder."""

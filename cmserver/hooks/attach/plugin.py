@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,9 +53,19 @@ def files(hooks: Sequence[Hook], client: Path, *, mcp_url: str | None) -> dict[s
         f"{NAME}/skills/memory/SKILL.md": _template("SKILL.md").replace("@HOW@", how.strip()),
     }
     if mcp_url is not None:
-        server = {"type": "http", "url": mcp_url, "headersHelper": command(client / "headers", "").strip()}
+        server = {"type": "http", "url": mcp_url, "headersHelper": headers_helper(client / "headers")}
         found[f"{NAME}/.mcp.json"] = _json({"mcpServers": {NAME: server}})
     return found
+
+
+def headers_helper(program: Path) -> str:
+    """What Claude Code gives a shell, to learn the headers of its calls.
+
+    It runs this in the plugin's folder, and puts the folder where it works itself in the place of a name, as text: between quotes a
+    folder could then have a command in its name. So it stands in a text of its own, whose end nobody else can guess.
+    """
+    end = f"END-{hashlib.sha256(str(program).encode()).hexdigest()[:16]}"
+    return f"{command(program, '').strip()} - <<'{end}'\n${{CLAUDE_PROJECT_DIR}}\n{end}\n"
 
 
 def is_current(folder: Path, wanted: dict[str, str]) -> bool:

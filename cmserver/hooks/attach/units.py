@@ -10,12 +10,11 @@ LABEL = "cmserver"
 _HERE = Path(__file__).resolve().parents[3]
 
 
-def program(python: str) -> list[str]:
-    """How this very cmserver is started: by the command of its checkout, else by the Python that it is installed in."""
+def program(python: str, *words: str) -> list[str]:
+    """How this very cmserver is called: by the command of its checkout, else by the Python that it is installed in."""
     launcher = _HERE / "bin" / "cmserver"
-    return (
-        [str(launcher), "run"] if (_HERE / "pyproject.toml").exists() and launcher.exists() else [python, "-m", "cmserver", "run"]
-    )
+    is_checkout = (_HERE / "pyproject.toml").exists() and launcher.exists()
+    return [*([str(launcher)] if is_checkout else [python, "-m", "cmserver"]), *words]
 
 
 def systemd_path(environ: Mapping[str, str], home: Path) -> Path:

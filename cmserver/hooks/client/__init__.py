@@ -8,7 +8,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parent
 """The hook client as this version of cmserver has it."""
 
-PROGRAMS = {name: f"{name}.sh" if name == "hook" else name for name in ("hook", "project.sh", "drain.sh", "recall.sh", "send.py")}
+_FILES = ("hook", "project.sh", "drain.sh", "recall.sh", "headers.sh", "send.py")
+PROGRAMS = {name: f"{name}.sh" if name == "hook" else name for name in _FILES}
 """Name in an agent's client folder -> name here."""
 
 

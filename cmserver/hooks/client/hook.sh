@@ -5,9 +5,12 @@
 #   hook recall NUMBER...           observations in full
 #   hook recall search WORDS...     what is known about them
 #   hook project                    what the project of this folder is called
+#   hook headers                    the headers of an agent's own calls to the MCP server, as JSON
+#   hook headers -                  the same; the folder where the agent works stands on stdin
 #   hook drain                      sends what waits (hooks start this in the background)
 #
-# Beside it lie project.sh (which project a folder is), drain.sh, recall.sh, and send.py, which sends where there is no curl.
+# Beside it lie project.sh (which project a folder is), drain.sh, recall.sh, headers.sh, and send.py, which sends where there is no
+# curl.
 #
 # It writes first, then sends, then deletes, so that nothing is lost when an agent kills it. One payload is three files of `spool`,
 # named by the time in microseconds (or seconds, where `date` knows no more), the pid of its hook and a random part: names sort.
@@ -55,7 +58,7 @@ number() {
 
 # Lines NAME='value', where a value may go over several lines. Nothing in it is executed.
 read_config() {
-    url='' exclude='' max_bytes=52428800 max_seconds=604800
+    url='' exclude='' tools='' max_bytes=52428800 max_seconds=604800
     [ -r config ] || return 0
     while IFS= read -r line || [ -n "$line" ]; do
         case $line in
@@ -78,6 +81,7 @@ read_config() {
         case $name in
             URL) url=${value%/} ;;
             EXCLUDE) exclude=$value ;;
+            TOOLS) tools=$value ;;
             SPOOL_MAX_BYTES) number "$value" "$max_bytes" && max_bytes=$n ;;
             SPOOL_MAX_SECONDS) number "$value" "$max_seconds" && max_seconds=$n ;;
         esac
@@ -403,7 +407,7 @@ hook() {
     header X-Cmserver-Git-Remote "$remote"
     header X-Cmserver-Root "$root"
     header X-Cmserver-Git-Branch "$branch"
-    header X-Cmserver-Hook "$folder/hook"
+    header X-Cmserver-Hook "${tools:-$folder/hook}" # by what the agent reads more
     seconds=0.9
     if [ "$event" = SessionStart ]; then
         seconds=2.8
@@ -504,6 +508,11 @@ case ${1:-} in
         . ./project.sh
         find_project
         say "${named:-${remote:-$root}}"
+        ;;
+    headers)
+        . ./project.sh
+        . ./headers.sh
+        headers "${2:-}"
         ;;
     drain | trim)
         . ./drain.sh

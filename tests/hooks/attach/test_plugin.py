@@ -46,7 +46,8 @@ def test_the_skill_says_how_to_fetch_with_what_there_is(folder: ClientFolder):
     by_tools = files(folder, "http://127.0.0.1:1/mcp")
 
     assert f'"{folder.hook}" recall search' in by_command["cmserver/skills/memory/SKILL.md"]
-    assert "`get_observations`" in by_tools["cmserver/skills/memory/SKILL.md"]
+    said = by_tools["cmserver/skills/memory/SKILL.md"]
+    assert [one for one in ("observation_search", "observation_timeline", "observation_get") if f"`{one}`" not in said] == []
     assert "@" not in by_command["cmserver/skills/memory/SKILL.md"] + by_tools["cmserver/skills/memory/SKILL.md"]
     assert "cmserver/.mcp.json" not in by_command
 
@@ -64,10 +65,20 @@ def test_its_script_calls_the_hook_client_and_is_silent_without_one(folder: Clie
     assert call() == (0, "", "")
 
 
-def test_the_header_with_the_key_is_given_as_json(folder: ClientFolder):
-    said = subprocess.run([folder.headers], capture_output=True, text=True, check=True).stdout
+def test_the_command_for_the_headers_takes_the_folder_as_text_and_never_as_a_command(tmp_path: Path):
+    made = ClientFolder(tmp_path / "my $(clients)", "claude-code")
+    made.make({"URL": "http://127.0.0.1:1"}, KEY)
+    work = tmp_path / '$(touch oops) `touch oops` "; touch oops; "' / "'; touch oops; '"
+    work.mkdir(parents=True)
+    command = plugin.headers_helper(made.headers).replace("${CLAUDE_PROJECT_DIR}", str(work))
 
-    assert json.loads(said) == {"Authorization": f"Bearer {KEY}"}
+    said = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, check=True, cwd=tmp_path, env={"PATH": "/bin:/usr/bin"}
+    )
+
+    headers = json.loads(said.stdout)
+    assert headers == {"Authorization": f"Bearer {KEY}", "X-Cmserver-Project": str(work)}
+    assert not list(tmp_path.rglob("oops"))
 
 
 def test_what_was_made_is_current_until_something_is_changed(folder: ClientFolder, tmp_path: Path):
@@ -87,11 +98,16 @@ def test_what_was_made_is_current_until_something_is_changed(folder: ClientFolde
 # -- with the real client
 
 
+Seen = tuple[str | None, str | None]
+"""The key and the project that a request came with."""
+
+
 class _Mcp(BaseHTTPRequestHandler):
-    """Notes the header and refuses."""
+    """Notes the headers and refuses."""
 
     def do_POST(self) -> None:
-        self.server.seen.append(self.headers.get("Authorization"))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        seen = (self.headers.get("Authorization"), self.headers.get("X-Cmserver-Project"))
+        self.server.seen.append(seen)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         self.server.asked.set()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         self.send_response(500)
         self.send_header("Content-Length", "0")
@@ -103,9 +119,9 @@ class _Mcp(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def mcp() -> Generator[tuple[str, list[str | None], threading.Event]]:
+def mcp() -> Generator[tuple[str, list[Seen], threading.Event]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Mcp)
-    seen: list[str | None] = []
+    seen: list[Seen] = []
     asked = threading.Event()
     server.seen, server.asked = seen, asked  # pyright: ignore[reportAttributeAccessIssue]
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -116,14 +132,16 @@ def mcp() -> Generator[tuple[str, list[str | None], threading.Event]]:
 
 @pytest.mark.slow
 def test_claude_code_validates_installs_and_uses_it(
-    folder: ClientFolder, tmp_path: Path, mcp: tuple[str, list[str | None], threading.Event]
+    folder: ClientFolder, tmp_path: Path, mcp: tuple[str, list[Seen], threading.Event]
 ):
     claude = install.claude()
     url, seen, _ = mcp
     market = tmp_path / "market"
+    folder.make(folder.config(), KEY)  # with a hook that is one
     plugin.make(market, files(folder, url))
     environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
-    (tmp_path / "home").mkdir()
+    work = tmp_path / "home" / "Bestellungen 注文"
+    work.mkdir(parents=True)
 
     def run(*words: str) -> str:
         done = subprocess.run(
@@ -133,7 +151,7 @@ def test_claude_code_validates_installs_and_uses_it(
             check=False,
             env=environ,
             stdin=subprocess.DEVNULL,
-            cwd=tmp_path / "home",
+            cwd=work,
         )
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
@@ -144,7 +162,7 @@ def test_claude_code_validates_installs_and_uses_it(
     run("plugin", "install", plugin.FULL_NAME)
     assert plugin.FULL_NAME in run("plugin", "list")
     run("mcp", "list")
-    assert f"Bearer {KEY}" in seen
+    assert (f"Bearer {KEY}", str(work).encode().decode("latin-1")) in seen
     installed = [path for path in (tmp_path / "home").rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
     assert installed == []
     run("plugin", "uninstall", plugin.FULL_NAME)

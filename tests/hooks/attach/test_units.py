@@ -59,4 +59,4 @@ def test_they_are_where_the_system_looks_for_them():
 
 
 def test_this_checkout_is_started_by_its_own_command():
-    assert units.program("/usr/bin/python3")[-2:] == [str(Path(units.__file__).resolve().parents[3] / "bin" / "cmserver"), "run"]
+    assert units.program("/usr/bin/python3", "run") == [str(Path(units.__file__).resolve().parents[3] / "bin" / "cmserver"), "run"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cmserver.hooks.client import SOURCE
+from cmserver.recall.index.layout import TOOLS
 from tests.hooks.client.agent import KEY, Agent, command_lines
 from tests.hooks.client.recorder import Recorder, Reply, Sent
 
@@ -47,6 +48,14 @@ def test_a_payload_goes_to_the_server_as_it_is_and_its_answer_to_the_agent(agent
     assert len(sent.headers["x-cmserver-sent-at"]) == 13
     assert "x-cmserver-late" not in sent.headers
     assert list((agent.folder / "spool").iterdir()) == []
+
+
+def test_it_says_by_what_its_agent_reads_more(agent: Agent, server: Recorder):
+    agent.hook("Stop")
+    agent.configure(URL=server.url, TOOLS=TOOLS)
+    agent.hook("Stop")
+
+    assert [sent.headers["x-cmserver-hook"] for sent in server.sent] == [str(agent.folder / "hook"), TOOLS]
 
 
 def test_an_empty_answer_is_an_empty_object(agent: Agent, server: Recorder):
