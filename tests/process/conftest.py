@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -21,13 +22,19 @@ from tests.process.slow_provider import Gate
 _ORDINARY_USER = "cmserver-test-user"
 
 
-@pytest.fixture
-def folder() -> Generator[Path]:
+@contextmanager
+def passable_folder() -> Generator[Path]:
     """Unlike tmp_path one that other users can pass through, and with a short name."""
     found = Path(tempfile.mkdtemp(prefix="cms-"))
     found.chmod(0o711 if os.geteuid() == 0 else 0o700)
     yield found
     shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.fixture
+def folder() -> Generator[Path]:
+    with passable_folder() as found:
+        yield found
 
 
 @pytest.fixture
