@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cmserver.base import logs
-from tests.bench import against, claim, context, cost, drain, hooks, ingest, lists, page, search, start, wakeup
+from tests.bench import against, claim, context, cost, drain, hooks, ingest, lists, mcp, mcp_tokens, page, search, start, wakeup
 from tests.bench.measure import Figure, line
 from tests.bench.recall import command as recall
 from tests.bench.scale import FULL, MILLION, QUICK, Scale
@@ -34,6 +34,7 @@ BENCHMARKS = {
     "context": Benchmark(context.run, context.HOW),
     "search": Benchmark(search.run, search.HOW),
     "hooks": Benchmark(hooks.run, hooks.HOW),
+    "mcp": Benchmark(lambda world, scale: [*mcp.run(world, scale), *mcp_tokens.run(world, scale)], f"{mcp.HOW} {mcp_tokens.HOW}"),
     "start": Benchmark(start.run, start.HOW),
 }
 

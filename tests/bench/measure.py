@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-Unit = Literal["requests/s", "events/s", "ms", "s", "tokens", "%"]
+Unit = Literal["requests/s", "events/s", "ms", "s", "tokens", "%", "MiB"]
 
 
 class Aim(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "reference" / "performance.md"
 
 _HEAD = """# Performance
 
-Written by `bin/bench --write`; do not edit. `bin/bench` measures the same on your machine, in about five minutes.
+Written by `bin/bench --write`; do not edit. `bin/bench` measures the same on your machine, in about eight minutes.
 
 Each figure stands beside a yardstick that was measured in the same rounds, alternating with it, on the same machine. The ratio
 is the median of the rounds' ratios: it can be compared between machines, which the absolute numbers cannot. All is measured on

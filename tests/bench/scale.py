@@ -30,6 +30,12 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """Tool uses of one session."""
     libraries: tuple[int, ...]
     """Observations in the databases that are searched, one after the other."""
+    remembered: int
+    """Observations in the project that agents ask for."""
+    agents: int
+    """Sessions of agents at once."""
+    think_seconds: float
+    """How long an agent thinks between two calls, about."""
 
 
 FULL = Scale(
@@ -45,6 +51,9 @@ FULL = Scale(
     asked=40,
     session=200,
     libraries=(50_000,),
+    remembered=10_000,
+    agents=100,
+    think_seconds=2.0,
 )
 MILLION = msgspec.structs.replace(FULL, libraries=(10_000, 50_000, 1_000_000))
 """As FULL, with a database that takes some ten minutes to make."""
@@ -61,4 +70,7 @@ QUICK = Scale(
     asked=3,
     session=8,
     libraries=(2000,),
+    remembered=500,
+    agents=4,
+    think_seconds=0.02,
 )

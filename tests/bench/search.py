@@ -95,7 +95,7 @@ def run(world: World, scale: Scale) -> list[Figure]:
 def timed(world: World, here: Library, scale: Scale) -> list[Figure]:
     ways = {"words": 0.0, "words and meaning": None} if here.model_id is not None else {"words": 0.0}
     scopes = _scopes(here, lambda size: size in _AIMS)
-    queries = {scope: cycle(_queries(here, project_id)) for scope, project_id in scopes.items()}
+    queries = {scope: cycle(questions(here, project_id)) for scope, project_id in scopes.items()}
     taken: dict[tuple[str, str], list[list[float]]] = {(scope, way): [] for scope in scopes for way in ways}
     beside: dict[str, list[float]] = {scope: [] for scope in scopes}
     headers = {"Authorization": f"Bearer {here.place.key}"}
@@ -148,7 +148,7 @@ def _size(here: Library, scope: str) -> int:
     return here.documents if scope == _ALL else int(scope.replace(",", ""))
 
 
-def _queries(here: Library, project_id: UUID | None) -> list[Query]:
+def questions(here: Library, project_id: UUID | None) -> list[Query]:
     """Of as many documents as there are, up to some thousand: the same every time."""
     rng = np.random.default_rng(3)
     asked: list[str] = []
@@ -185,7 +185,7 @@ def recall(here: Library, model_id: int, scale: Scale) -> list[Figure]:
     scopes = _scopes(here, lambda size: size >= _YARDSTICK_MOST)
     figures: list[Figure] = []
     for scope, project_id in scopes.items():
-        queries = _queries(here, project_id)[: scale.rounds * scale.asked // 2]
+        queries = questions(here, project_id)[: scale.rounds * scale.asked // 2]
         for named, wanted in _FILTERS.items():
             if wanted.are_any and (project_id is not None or here.documents <= EXACT_MOST):
                 continue  # compared one by one, see nearest.py

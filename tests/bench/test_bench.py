@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from cmserver.providers.model import Answer, Prompt, PromptEvent
 from tests.bench import against, events, instant, page
 from tests.bench.__main__ import BENCHMARKS
+from tests.bench.agents import LEGACY, MODERN, ROUND, Known, Mcp, Reply, Rest, load, sessions
 from tests.bench.load import loader
 from tests.bench.measure import Aim, Figure, line, percentile
 from tests.bench.scale import QUICK
@@ -72,6 +74,64 @@ async def test_the_instant_provider_observes_every_third_event_whatever_the_batc
 def _prompt(size: int) -> Prompt:
     told = [PromptEvent(tag=f"e{place + 1}", event_type="PostToolUse", occurred_at_epoch=0) for place in range(size)]
     return Prompt(kind="observations", project="orders", events=told)
+
+
+KNOWN = Known(project="orders", queries=["the pause between two attempts"], numbers=[1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_refused"),
+    [
+        (Reply(200, b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"found"}],"isError":false}}'), False),
+        (Reply(200, b'{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}'), False),
+        (Reply(202, b""), False),
+        (Reply(200, b'{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}'), True),
+        (Reply(200, b'{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error."}}'), True),
+        (Reply(400, b'{"jsonrpc":"2.0","id":1,"result":{}}'), True),
+        (Reply(200, b""), True),
+    ],
+    ids=["a result", "a list", "taken", "a tool's refusal", "an error", "another status", "nothing"],
+)
+def test_a_refusal_of_the_protocol_is_known_whatever_its_status(answer: Reply, is_refused: bool):
+    assert (Mcp("key").refusal(answer) is not None) is is_refused
+
+
+@pytest.mark.parametrize("version", [LEGACY, MODERN])
+async def test_each_call_that_goes_wrong_is_told_and_no_other(version: str):
+    results = [
+        b'HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{"result":{}}',
+        b"HTTP/1.1 500 Oh\r\ncontent-length: 2\r\n\r\nno",
+        b"",
+    ]
+    asked = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+            said = results[asked % len(results)]
+            asked += 1
+            writer.write(said)
+            if not said:
+                break
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with sessions([Mcp("key", version)], port, KNOWN) as agents:
+            taken = await load(agents, ROUND, 0)
+
+    openings = 2 if version == LEGACY else 1
+    assert asked == len(taken.all_ms) == openings + len(ROUND)
+    assert len(taken.errors) == asked - len(range(0, asked, len(results)))
+    assert {len(taken.milliseconds[verb]) for verb in set(ROUND)} == {ROUND.count(verb) for verb in set(ROUND)}
+
+
+def test_rest_is_asked_the_same_as_the_tools():
+    question = Rest("key").question("observation_get", {"ids": [1, 2, 3]})
+
+    assert question.startswith(b"POST /v1/observations/batch HTTP/1.1\r\n")
+    assert question.endswith(b'\r\n\r\n{"ids":[1,2,3]}')
 
 
 @pytest.fixture(scope="module")
