@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from cmserver.access.model import Principal
-from cmserver.base.errors import Forbidden, Unauthenticated
+from cmserver.base.errors import Forbidden, Invalid, Unauthenticated
 from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import body, caller
@@ -35,6 +35,8 @@ async def post_mcp(request: Request) -> Response:
     cast("Site", request.app.state.site).check(request.headers.getlist("host"), request.headers.getlist("origin"))
     who = await _caller(request)
     raw = await body(request)
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Invalid("A message is sent as JSON: with the header `Content-Type: application/json`.")
     call = Call(
         who=who,
         verbs=cast("Verbs", request.app.state.verbs),
@@ -74,8 +76,9 @@ class _Answered(Response):
         self._raw = raw
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most = max(self._call.size_bytes, len(self._raw)) + 1  # ours has been kept
         manager = StreamableHTTPSessionManager(
-            server_for(self._call), json_response=True, stateless=True, max_request_body_size=len(self._raw) + 1
+            server_for(self._call), json_response=True, stateless=True, max_request_body_size=most
         )
         async with manager.run():
             await manager.handle_request(_trimmed(scope), _again(self._raw, receive), send)

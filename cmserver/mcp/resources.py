@@ -30,7 +30,7 @@ _PLAIN = "text/plain"
 _LISTED = 50
 _NAME_CHARS = 200
 
-_TEMPLATES = [
+TEMPLATES = [
     types.ResourceTemplate(
         name="observation",
         title="An observation",
@@ -69,7 +69,7 @@ class Named(msgspec.Struct, kw_only=True):
 
 def templates(call: Call) -> list[types.ResourceTemplate]:
     """How addresses are made; none for a key that may not read what is there."""
-    return _TEMPLATES if call.who.may(SCOPE) else []
+    return TEMPLATES if call.who.may(SCOPE) else []
 
 
 async def listed(call: Call, cursor: str | None) -> types.ListResourcesResult:

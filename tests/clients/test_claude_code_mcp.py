@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from cmserver.mcp.server import INSTRUCTIONS
+from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS
 from cmserver.observations.model import estimate_tokens
 from tests.clients.coder import PROJECT, Coder, Model, Result, Session, uses, words
 from tests.clients.desk import Sit, command_lines, files_with
@@ -148,7 +148,7 @@ def test_the_model_is_told_what_the_tools_are_called_and_what_they_are_for(serve
     told = words(session.asked[0])
     assert re.findall(r"^mcp__cmserver__(\w+)$", told, re.MULTILINE) == TOOLS
     assert tools_of(session, 0) == {}
-    assert f"## cmserver\n{INSTRUCTIONS}" in told
+    assert f"## cmserver\n{INSTRUCTIONS}{HOW_TO_WRITE}" in told
 
 
 def test_tools_that_the_model_looks_for_are_there_with_their_arguments(server: Program, coder: Coder):

@@ -6,7 +6,9 @@ import msgspec
 
 from cmserver.mcp.aliases import tools
 from cmserver.mcp.call import Tool
-from cmserver.mcp.server import INSTRUCTIONS, told
+from cmserver.mcp.prompts import NAME as PROMPT
+from cmserver.mcp.resources import TEMPLATES
+from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, told
 from cmserver.mcp.tools import TOOLS
 from cmserver.observations.model import estimate_tokens
 
@@ -19,8 +21,10 @@ def mcp_page() -> str:
         tools="\n".join(map(_section, TOOLS)),
         lists=", ".join(f"`{name}` {cost:,}" for name, cost in lists.items()),
         aliases="\n".join(map(_alias, aliases)),
-        instructions=INSTRUCTIONS.strip(),
-        instruction_tokens=estimate_tokens(INSTRUCTIONS),
+        resources="\n".join(f"| `{one.uri_template}` | {one.description} |" for one in TEMPLATES),
+        prompt=PROMPT,
+        instructions=(INSTRUCTIONS + HOW_TO_WRITE).strip(),
+        instruction_tokens=estimate_tokens(INSTRUCTIONS + HOW_TO_WRITE),
     )
 
 
@@ -71,8 +75,10 @@ How to add it to a coding agent is told in [Add the MCP server](../howto/add-the
 ## Which project
 
 A key that is bound to a project is about that one. Else it is the argument `projectId` (`"*"` is all that the key may see), else
-the header `X-Cmserver-Project`, a name, a path or the address of a git remote, as hooks say it. Without any of them search goes
-through all projects of the team, and what needs one project says so.
+the header `X-Cmserver-Project`, a name, a path or the address of a git remote, as hooks say it. Else clients of 2026-07-28 that
+declare roots are asked for them (`InputRequiredResult` with `roots/list`, one more round trip): of the first 20 folders the first
+counts whose path is a project, or for tools that read, whose name is. Without any of them search goes through all projects of the
+team, and what needs one project says so.
 
 ## Tools
 
@@ -91,9 +97,32 @@ with each value: {lists}.
 |---|---|---|
 {aliases}
 
+## Resources
+
+All are `text/plain`, need the scope `observations:read`, and are as REST tells them in plain text. There are no subscriptions.
+
+| template | what it is |
+|---|---|
+{resources}
+
+`resources/list` lists the contexts of the projects that the key sees, newest first, 50 a page. In an address a project is
+percent-encoded; slashes may be left as they are. What is not there, or is another team's, is an error with the code -32602, before
+2026-07-28 -32002.
+
+## The prompt
+
+`{prompt}` takes a `topic`, and a `project` if it is not the client's. Its one message asks what is known of that, has the lines of
+a search, and says how to go on.
+
+## Completion
+
+`completion/complete` knows the arguments of the templates and of the prompt: numbers and sessions newest first, projects by their
+canonical ids or names. At most 100 values; `total` is told only where none is left out.
+
 ## Instructions
 
-Clients that show a model the instructions of servers show it these, about {instruction_tokens} tokens:
+Clients that show a model the instructions of servers show it these, about {instruction_tokens} tokens; the last line only with a
+key that may write.
 
 ```text
 {instructions}
