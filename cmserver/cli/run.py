@@ -312,7 +312,7 @@ class _Process:
             ws="none",
             proxy_headers=False,
             server_header=False,
-            # An agent thinks for longer than uvicorn's five seconds; a call that is sent just when its connection is closed is lost.
+            # Agents think for longer than the usual five seconds; a call that is sent just when its connection is closed is lost.
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self._settings.drain_seconds)),
         )

@@ -14,16 +14,17 @@ import pytest
 from jsonschema import Draft202012Validator
 from mcp_types import ListToolsResult
 
+from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.base.http.frame import Frame
 from cmserver.base.http.wire import convert
 from cmserver.mcp.call import Tool
 from cmserver.mcp.schema import schema
-from cmserver.mcp.server import INSTRUCTIONS, told
+from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, told
 from cmserver.mcp.tools import TOOLS
 from cmserver.observations.model import estimate_tokens
 from cmserver.providers.embedding import local
-from tests.conftest import Cast
+from tests.conftest import Cast, bound_to
 from tests.mcp.tools import MODES, Mode, connected
 
 MOST_TOKENS = 1_200
@@ -61,7 +62,7 @@ def test_a_tokenizer_thinks_so_too():
 
 
 def test_the_instructions_are_short():
-    assert len(INSTRUCTIONS.encode()) < MOST_INSTRUCTIONS_BYTES
+    assert len((INSTRUCTIONS + HOW_TO_WRITE).encode()) < MOST_INSTRUCTIONS_BYTES
     assert all(name in INSTRUCTIONS for name in ("observation_search", "observation_timeline", "observation_get"))
 
 
@@ -75,7 +76,14 @@ async def test_every_client_is_told_the_same(app: Frame, cast: Cast, mode: Mode)
         told(tool).model_dump(exclude_none=True) for tool in TOOLS
     ]
     assert tools.next_cursor is None
-    assert instructions == INSTRUCTIONS
+    assert instructions == INSTRUCTIONS + HOW_TO_WRITE
+
+
+async def test_a_key_that_may_not_write_is_not_told_how(app: Frame, cast: Cast, db: Db):
+    reader = await bound_to(db, cast.alice, "github.com/acme/orders", scopes=["observations:read"])
+
+    async with connected(app, reader) as client:
+        assert client.instructions == INSTRUCTIONS
 
 
 # ---- whether it is right

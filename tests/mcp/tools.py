@@ -29,6 +29,7 @@ MODES: tuple[Mode, Mode] = ("auto", "legacy")
 
 SENT = {"Host": "localhost", "Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 """What each client of the protocol sends."""
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
 
 class _Server(uvicorn.Server):
@@ -40,7 +41,8 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def serving(app: Frame) -> AsyncGenerator[str]:
     """The address at which the application is served meanwhile, by the server that we run."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))  # named TCP, so that asyncio sends at once: else each answer waits 40 ms for an acknowledgement
     server = _Server(uvicorn.Config(app, log_config=None, lifespan="off", http="httptools", ws="none"))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     async with asyncio.timeout(ENOUGH_SECONDS):
@@ -128,3 +130,11 @@ def lines(text: str) -> list[str]:
 def numbers(text: str) -> list[int]:
     """Of the observations that have a line, in its order."""
     return [int(found[1]) for line in lines(text) if (found := re.match(r"(?:→ )?#(\d+) ", line))]
+
+
+def calling(tool: str, arguments: str) -> bytes:
+    """A call with arguments as they are written."""
+    return b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%s","arguments":%s}}' % (
+        tool.encode(),
+        arguments.encode(),
+    )

@@ -287,10 +287,17 @@ def _first_sentence(doc: str) -> tuple[str, str]:
 def _ids(operations: Sequence[Operation]) -> list[str]:
     """The handlers' names; where one handler serves several paths, with the words of its path behind it."""
     count = Counter(one.endpoint.__name__ for one in operations)
+    paths = {_path(one) for one in operations}
     return [
-        one.endpoint.__name__ if count[one.endpoint.__name__] == 1 else "_".join([one.endpoint.__name__, *_words(one)])
+        one.endpoint.__name__
+        if count[one.endpoint.__name__] == 1
+        else "_".join([one.endpoint.__name__, *(_all_words(one) if _path(one).removeprefix("/v1") in paths else _words(one))])
         for one in operations
     ]
+
+
+def _all_words(one: Operation) -> list[str]:
+    return re.findall(r"\w+", _path(one))
 
 
 def _words(one: Operation) -> list[str]:
