@@ -114,7 +114,10 @@ async def observation_record_event(call: Call, asked: EventAsked) -> str:
     if numbers is not UNSET and numbers:
         return f"{said} Observations: {', '.join(f'#{number}' for number in numbers)}."
     job = recorded.generation_job
-    return said if job is UNSET else f"{said} Job {job.id} is {job.status}."
+    if job is UNSET:
+        return said
+    late = " The wait is over, the job goes on." if recorded.wait_timed_out is True else ""
+    return f"{said} Job {job.id} is {job.status}.{late}"
 
 
 async def observation_generation_status(call: Call, asked: StatusAsked) -> str:

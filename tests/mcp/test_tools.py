@@ -198,7 +198,7 @@ async def test_an_event_can_be_waited_for(
         not_yet, _ = await called(client, "observation_record_event", **{**event, "payload": {"n": 2}}, wait=True)
 
     assert re.fullmatch(r"Recorded event \S+\. Observations: #1\.", done)
-    assert re.fullmatch(r"Recorded event \S+\. Job \S+ is queued\.", not_yet)
+    assert re.fullmatch(r"Recorded event \S+\. Job \S+ is queued\. The wait is over, the job goes on\.", not_yet)
 
 
 # ---- refusals

@@ -1,0 +1,48 @@
+"""Which project a call is about, where several things could say it."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from cmserver.base.db import Db
+from tests.conftest import Cast, bound_to
+from tests.make import Make
+from tests.mcp.tools import call, numbers, rpc
+
+STOCK = "github.com/acme/stock"
+
+
+@pytest.fixture
+async def fed(make: Make, cast: Cast, db: Db) -> tuple[int, int]:
+    """The number of what is known of the wombat in orders, and of what is in stock."""
+    stock = await bound_to(db, cast.alice, STOCK)
+    return (
+        (await make.observation(project=cast.alice.project, title="The wombat is fed")).number,
+        (await make.observation(project=stock.project, title="The wombat is counted")).number,
+    )
+
+
+async def in_stock(client: httpx.AsyncClient, cast: Cast, tool: str, **arguments: object) -> list[int]:
+    """The numbers in the answer to a client that works in stock."""
+    answered = await rpc(client, cast.alice, "tools/call", {"name": tool, "arguments": arguments}, x_cmserver_project=STOCK)
+    return numbers(answered.json()["result"]["content"][0]["text"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "unset"),
+    [
+        ("observation_search", {"query": "wombat"}, "projectId"),
+        ("observation_search", {"query": "wombat"}, "project"),
+        ("observation_search", {"query": "wombat"}, "session"),
+        ("observation_timeline", {"query": "wombat"}, "anchor"),
+        ("observation_timeline", {"query": "wombat"}, "projectId"),
+        ("observation_context", {}, "projectId"),
+    ],
+)
+async def test_null_says_as_little_as_nothing(
+    client: httpx.AsyncClient, cast: Cast, fed: tuple[int, int], tool: str, arguments: dict[str, object], unset: str
+):
+    """Some models send each argument that they are told of."""
+    assert await in_stock(client, cast, tool, **arguments) == [fed[1]]
+    assert await in_stock(client, cast, tool, **arguments, **{unset: None}) == [fed[1]]
