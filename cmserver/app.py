@@ -7,7 +7,6 @@ from starlette.applications import Starlette
 from cmserver.access.api import routes as access_routes
 from cmserver.access.authenticate import Authenticator
 from cmserver.access.guests import Guests
-from cmserver.access.limits.denials import Denials
 from cmserver.access.limits.meter import Meter
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
@@ -139,7 +138,7 @@ def create_app(
     app.state.site = Site(settings)
     app.state.verbs = Verbs(
         db=db,
-        denials=Denials(db),
+        denials=meter.denials,
         projects=app.state.projects,
         searcher=app.state.searcher,
         timelines=app.state.timelines,

@@ -12,7 +12,6 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import announce, keys, repository
-from cmserver.access.limits.denials import Denials
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Limits, Principal, StoredKey, meaning
 from cmserver.base.db import Db
@@ -46,7 +45,7 @@ class Authenticator:
         self._db = db
         self._hub = hub
         self._meter = meter
-        self._denials = Denials(db)
+        self._denials = meter.denials
         self._remembered: dict[bytes, _Known] = {}
         self._changes = 0
         hub.on(announce.CHANNEL, self._forget)

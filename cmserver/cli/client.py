@@ -127,7 +127,7 @@ def refusal(answer: httpx.Response) -> CmserverError:
     """The refusal that the server has made an answer of; each wrong field stands on a line of its own."""
     try:
         told = msgspec.json.decode(answer.content, type=_Refusal)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return CmserverError(
             f"{answer.url.copy_with(query=None)} answered with status {answer.status_code}, and not as cmserver does: "
             "is CMSERVER_URL right?"

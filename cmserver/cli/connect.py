@@ -230,7 +230,8 @@ def _plan(
         there = old.plugin if old is not None else None
         usual = there or str(folder.path.parent.parent / "marketplace")
         marketplace = Path(wanted.plugin or usual).expanduser().absolute()
-        files = plugin.files(hooks, folder.path, mcp_url=f"{whom.url}/mcp" if server.mcp.is_open else None)
+        mcp_url = f"{whom.url}/mcp" if server.mcp.is_open else None
+        files = plugin.files(hooks, folder.path, mcp_url=mcp_url, end=plugin.end_for(marketplace))
         after = entries.without_ours(before, file, folder.is_ours)
         named = [one for one in (old.settings if old else []) if one != str(file)]
     else:

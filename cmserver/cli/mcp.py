@@ -38,6 +38,7 @@ Say = Callable[[bytes], None]
 
 _AGENTS = [one for one in AGENTS if one != "claude-mem"]  # which has tools of its own
 _PATIENCE = httpx.Timeout(300.0, connect=5.0, pool=None)
+_FAREWELL_SECONDS = 2.0
 _PROJECT = b"X-Cmserver-Project"
 _PROJECT_BYTES = 4096
 """Hooks leave out a longer one, too."""
@@ -126,7 +127,7 @@ class Pump:
             return
         try:
             told = msgspec.json.decode(answer.content, type=_Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             told = _Answer()
         if bytes(told.result).startswith(b"{"):
             if message.method == "initialize":
@@ -146,7 +147,7 @@ class Pump:
         """The headers that repeat what the message says; the server compares them."""
         version = message.param("_meta", _VERSION_KEY)
         if not isinstance(version, str):
-            return {} if self._version is None or message.method == "initialize" else {_VERSION: self._version}
+            return {} if self._version is None or message.method == "initialize" else {_VERSION: header_value(self._version)}
         headers = {_VERSION: header_value(version), "Mcp-Method": header_value(message.method or "")}
         name = message.param(_NAMED_BY.get(message.method or "", ""))
         return {**headers, "Mcp-Name": header_value(name)} if isinstance(name, str) else headers
@@ -172,7 +173,7 @@ def header_value(text: str) -> str:
 
 
 async def pump(client: httpx.AsyncClient, lines: Iterable[bytes], say: Say) -> None:
-    """Pass the lines on until there are no more; what is still on its way then is given up, as nobody waits for it."""
+    """Pass the lines on until there are no more, and give what is still on its way then a moment."""
     loop = asyncio.get_running_loop()
     waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -191,6 +192,8 @@ async def pump(client: httpx.AsyncClient, lines: Iterable[bytes], say: Say) -> N
             task = asyncio.create_task(passing.take(line))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
+    if tasks:  # a client that is gone waits for nothing, but one may have sent all it had to ask
+        await asyncio.wait(tasks, timeout=_FAREWELL_SECONDS)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -20,7 +20,7 @@ from cmserver.mcp.tools import TOOLS, hits_told, observation_get, observation_ti
 from cmserver.observations.wire import BatchReadIn
 from cmserver.recall.index.layout import TOOLS as BY_TOOLS
 from cmserver.recall.search.model import SearchedKind
-from cmserver.recall.search.wire import SearchIn
+from cmserver.recall.search.wire import SearchIn, Words
 from cmserver.recall.timeline.wire import Many, TimelineIn
 from cmserver.recall.wire import ContextQuery
 
@@ -30,8 +30,6 @@ _MOST = 100
 _KINDS: dict[str, list[SearchedKind]] = {"observations": ["observation", "manual"], "sessions": ["summary"], "prompts": ["prompt"]}
 _MOST_PROJECTS = 5
 _PROJECT = {"$.projectId": "$.project"}
-
-Words = Annotated[Text, Meta(min_length=1)]
 
 
 class SearchAsked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -92,7 +90,7 @@ async def _search(call: Call, asked: SearchAsked) -> str:
     with _in_their_words({"$.since": "$.dateStart", "$.until": "$.dateEnd", **_PROJECT}):
         found = await call.verbs.searcher.search(call.who, wanted, full=False)
     order = None if asked.order_by == "relevance" else asked.order_by
-    return hits_told(found, skip=asked.offset, order=order)
+    return hits_told(found, skip=asked.offset, order=order, next_page=f"offset {asked.offset + asked.limit}")
 
 
 async def _timeline(call: Call, asked: TimelineAsked) -> str:
@@ -104,7 +102,9 @@ async def _timeline(call: Call, asked: TimelineAsked) -> str:
 
 
 async def _start(call: Call, asked: StartAsked) -> str:
-    named = list(dict.fromkeys(_words(asked.projects)))[:_MOST_PROJECTS] or [asked.project]
+    named = list(dict.fromkeys(_words(asked.projects))) or [asked.project]
+    if len(named) > _MOST_PROJECTS:
+        raise Invalid.at("$.projects", f"Say {_MOST_PROJECTS} projects at most.")
     told = [await call.verbs.contexts.told(call.who, ContextQuery(project=name), reader=BY_TOOLS) for name in named]
     return "\n".join(one.text for one in told if one.text) or NOTHING_YET
 

@@ -5,8 +5,6 @@ Each request has its key, and is answered in JSON. There are no streams: what th
 
 from __future__ import annotations
 
-import json
-import re
 from typing import cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -19,15 +17,13 @@ from cmserver.base.errors import Forbidden, Invalid, Unauthenticated
 from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import body, caller
-from cmserver.base.redaction.clean import decode_json
 from cmserver.mcp.call import Call, Verbs
+from cmserver.mcp.message import bounded, readable
 from cmserver.mcp.server import server_for
 from cmserver.mcp.site import Site
 
 PROJECT_HEADER = "x-cmserver-project"
 _PROJECT_CHARS = 1_000
-_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 async def post_mcp(request: Request) -> Response:
@@ -43,7 +39,7 @@ async def post_mcp(request: Request) -> Response:
         project=_project(request),
         size_bytes=len(raw),
     )
-    return _Answered(call, _readable(raw))
+    return _Answered(call, readable(bounded(raw)))
 
 
 def _project(request: Request) -> str | None:
@@ -58,13 +54,6 @@ async def _caller(request: Request) -> Principal:
         return await caller(request, Principal)
     except Forbidden as error:
         raise Unauthenticated(str(error)) from error
-
-
-def _readable(raw: bytes) -> bytes:
-    """Without lone surrogates, which the SDK's parser refuses: clients cut texts amid an emoji, and REST takes those, too."""
-    if not _ESCAPED_SURROGATE.search(raw):
-        return raw
-    return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", json.dumps(decode_json(raw), ensure_ascii=False)).encode()
 
 
 class _Answered(Response):

@@ -9,7 +9,7 @@ from cmserver.mcp.call import Arguments, Call, Tool
 ANY = "*"
 """In an argument: all that the key may see."""
 
-NOTHING_YET = f'Nothing is known of this project yet. "{ANY}" as the project means all that this key may see.'
+NOTHING_YET = f'Nothing is known of this project yet. A search with "{ANY}" as the project goes through all that this key may see.'
 
 
 async def answered(call: Call, tool: Tool, arguments: Arguments) -> str:
@@ -36,10 +36,9 @@ def in_project(call: Call, tool: Tool, arguments: Arguments) -> Arguments:
 
 
 def is_open(call: Call, tool: Tool, arguments: Arguments) -> bool:
-    """Whether neither the key nor the arguments say which project is meant, and the tool would go by it."""
+    """Whether neither the key nor the arguments say which project is meant, and the tool would go by it. Null says nothing."""
     return (
         tool.project_in is not None
         and call.who.project_id is None
-        and tool.project_in not in arguments
-        and not any(one in arguments for one in tool.unless)
+        and all(arguments.get(one) is None for one in (tool.project_in, *tool.unless))
     )

@@ -15,12 +15,17 @@ _TOLD = ("type", "enum", "items", "anyOf", "minimum", "maximum", "default", "add
 
 def schema(takes: type[msgspec.Struct], shows: Mapping[str, str]) -> Schema:
     """The JSON schema of an object with these fields of a Struct, by the names that they have in JSON."""
-    (_,), parts = msgspec.json.schema_components([takes], schema_hook=lambda _type: {"description": "any JSON"})
+    (_,), parts = msgspec.json.schema_components([takes], schema_hook=_any)
     whole = cast("Schema", parts[takes.__name__])
     fields = cast("dict[str, Schema]", whole["properties"])
     needed = [name for name in cast("list[str]", whole.get("required", [])) if name in shows]
     told = {name: {**_short(fields[name]), **({"description": text} if text else {})} for name, text in shows.items()}
     return {"type": "object", "properties": told, **({"required": needed} if needed else {})}
+
+
+def _any(_type: type) -> Schema:
+    """Of what may be any JSON. Some models' APIs refuse a whole list for one argument without a type, and an object suits most."""
+    return {"type": "object"}
 
 
 def _short(full: Schema) -> Schema:
@@ -29,7 +34,7 @@ def _short(full: Schema) -> Schema:
     if "items" in short:
         short["items"] = _short(cast("Schema", short["items"]))
     if "anyOf" not in short:
-        return short
+        return {"type": "string", **short} if "enum" in short else short
     ways = [_short(way) for way in cast("list[Schema]", short.pop("anyOf")) if way != {"type": "null"}]
     if len(ways) == 1:
         return {**ways[0], **short}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import mcp_types as types
 import structlog
@@ -29,7 +28,7 @@ from cmserver.mcp.schema import schema
 State = dict[str, object]
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
-Context = ServerRequestContext[State, Any]
+Context = ServerRequestContext[State]
 """What the SDK hands on. We need of it only what its client can do: what else we know of a request is in the call."""
 
 INSTRUCTIONS = """\

@@ -55,8 +55,17 @@ async def observation_search(call: Call, asked: SearchIn) -> str:
     return hits_told(await call.verbs.searcher.search(call.who, asked, full=full), full=full)
 
 
-def hits_told(found: Found, *, full: bool = False, skip: int = 0, order: Literal["date_desc", "date_asc"] | None = None) -> str:
-    """A page of hits. Whole ones say themselves what they take; `skip` leaves out the first of the page."""
+def hits_told(
+    found: Found,
+    *,
+    full: bool = False,
+    skip: int = 0,
+    order: Literal["date_desc", "date_asc"] | None = None,
+    next_page: str | None = None,
+) -> str:
+    """A page of hits. Whole ones say themselves what they take; `skip` leaves out the first of the page. `next_page` is what the
+    model sends for it, where that is not the cursor.
+    """
     hits = list(zip(found.page.hits, found.texts, strict=True))[skip:]
     if not hits:
         return "Nothing fits."
@@ -66,14 +75,17 @@ def hits_told(found: Found, *, full: bool = False, skip: int = 0, order: Literal
     of = f"{'about ' if page.is_estimate else ''}{max(page.total, skip + len(hits))}"
     observed = [hit.observation for hit, _ in hits if hit.observation]
     whole = f" Whole, these take ~{estimate_tokens(wholes(observed))} tokens." if observed and not full else ""
-    more = f' Next page: cursor "{found.next_cursor}".' if found.next_cursor else ""
+    by = next_page or f'cursor "{found.next_cursor}"'
+    more = f" Next page: {by}." if found.next_cursor else ""
     return f"{wrapped(text for _, text in hits)}{len(hits)} of {of}.{whole}{more}"
 
 
 async def observation_timeline(call: Call, asked: TimelineIn) -> str:
     """What happened around it, in lines or whole."""
     around = await call.verbs.timelines.around(call.who, asked)
-    if around is None or not around.told:
+    if around is None:
+        return "Nothing fits."
+    if not around.told:
         return "There is nothing around it."
     return in_lines(around, full=asked.format == "full")
 
@@ -82,7 +94,7 @@ async def observation_get(call: Call, asked: BatchReadIn) -> str:
     """The observations whole, and which there are not."""
     async with call.verbs.db.tenant(call.who.team_id) as conn:
         found = await observations.several(conn, call.who, asked.ids)
-    missing = f"There is no {', '.join(str(one) for one in found.missing)}." if found.missing else ""
+    missing = f"There is no observation {', '.join(str(one) for one in found.missing)}." if found.missing else ""
     return (wholes(found.observations) if found.observations else "") + missing
 
 
@@ -205,7 +217,13 @@ TOOLS: list[Tool] = [
         title="Record an event",
         description="Record something that happened, for a model to make observations of, as hooks do.",
         takes=EventAsked,
-        shows={"eventType": "", "payload": "any JSON", "contentSessionId": "", "projectId": "", "wait": "for its observations"},
+        shows={
+            "eventType": "",
+            "payload": "of a tool_use: tool_name, tool_input",
+            "contentSessionId": "",
+            "projectId": "",
+            "wait": "for its observations",
+        },
         scope="events:write",
         run=taking(EventAsked, observation_record_event),
         writes=True,

@@ -30,12 +30,10 @@ class Hand:
         (made,) = await self._db.in_tenant(who.team_id, lambda conn: write(conn, who, [given], origin=origin))
         return made
 
-    async def write_all(
-        self, who: Principal, asked: Sequence[ObservationIn], *, size_bytes: int, origin: Origin = "api"
-    ) -> list[Observation]:
-        """A batch, in its order. What is wrong with one of them says which (`$[3].title`), and then none is stored."""
+    async def write_all(self, who: Principal, asked: Sequence[ObservationIn], *, size_bytes: int) -> list[Observation]:
+        """A batch, in its order, from the door `api`. What is wrong with one says which (`$[3].title`), and then none is stored."""
         given = [await self._manual(who, one, f"$[{place}]", size_bytes) for place, one in enumerate(asked)]
-        return await self._db.in_tenant(who.team_id, lambda conn: write(conn, who, given, origin=origin))
+        return await self._db.in_tenant(who.team_id, lambda conn: write(conn, who, given))
 
     async def _manual(self, who: Principal, asked: ObservationIn, at: str, size_bytes: int) -> Manual:
         try:

@@ -27,6 +27,8 @@ _FILES = 20
 # Coding agents put what a hook says into elements of their own.
 _TAG = re.compile(r"<(?=\s*/?\s*(?:cmserver-context|system-reminder))", re.IGNORECASE)
 
+_LIKE_OURS = re.compile(r"(?:→ ?)?(?:#|prompt )? ?\d", re.IGNORECASE)
+
 # Selectors of variants print nothing, and can carry a text that only a model sees.
 _UNSEEN = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
@@ -73,16 +75,21 @@ def said(one: Observation) -> Iterator[str]:
     told = [(label, (one.summary or {}).get(name)) for name, label in SUMMARY_LABELS.items()]
     fields = [f"{label}: {block(text)}" for label, text in told if text]
     if one.subtitle:
-        yield one_line(one.subtitle, len(one.subtitle))
+        yield _apart(one_line(one.subtitle, len(one.subtitle)))
     if fields:
         yield from fields
     elif one.narrative or not (one.subtitle or one.facts):
-        yield block(one.narrative or one.content)
+        yield _apart(block(one.narrative or one.content))
     yield from (f"- {one_line(fact, len(fact))}" for fact in one.facts or ())
     for label, files in (("Modified", one.files_modified), ("Read", one.files_read)):
         if files:
             more = f" and {len(files) - _FILES} more" if len(files) > _FILES else ""
             yield f"{label}: {', '.join(one_line(file, 200) for file in files[:_FILES])}{more}"
+
+
+def _apart(text: str) -> str:
+    """Indented where it begins as a line of ours does: `#7`, `→ #7`, `prompt 7`, or a day."""
+    return f"  {text}" if _LIKE_OURS.match(text) else text
 
 
 def block(text: str) -> str:

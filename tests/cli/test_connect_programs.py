@@ -134,7 +134,8 @@ async def test_the_plugin_brings_the_mcp_server_once_there_is_one(
 
     await run("connect", "claude-code", "--yes", "--plugin")
 
-    there = {"type": "http", "url": f"{URL}/mcp", "headersHelper": plugin.headers_helper(folder(home).headers)}
+    helper = plugin.headers_helper(folder(home).headers, plugin.end_for(brought.parent.parent))
+    there = {"type": "http", "url": f"{URL}/mcp", "headersHelper": helper}
     assert json.loads(brought.read_text()) == {"mcpServers": {"cmserver": there}}
     assert folder(home).config()["TOOLS"] == "mcp"
 

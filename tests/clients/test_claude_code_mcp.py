@@ -187,7 +187,7 @@ def test_what_the_model_finds_and_reads_is_this_text_and_reading_adds_what_the_l
     found, read = session.results
     assert unscored(found.text) == FOUND
     assert read.text == READ
-    assert (estimate_tokens(found.text), estimate_tokens(read.text)) == (34, 84)
+    assert (estimate_tokens(found.text), estimate_tokens(read.text)) == (37, 84)
     (line,) = re.findall(r"^#1 .*", read.text, re.MULTILINE)
     promised = int(line.rpartition("~")[2])
     assert estimate_tokens(below(line, read.text)) == pytest.approx(promised, rel=0.1)

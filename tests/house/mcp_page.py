@@ -58,7 +58,8 @@ _PAGE = """\
 
 The Model Context Protocol is served at `/mcp`, and the same at `/v1/mcp`, as Streamable HTTP: each message is a POST with the key
 of the caller, and is answered in JSON. Both eras of the protocol are understood, that of 2026-07-28 and those that begin with
-`initialize` (2024-11-05 to 2025-11-25). There are no sessions and no streams: GET and DELETE are answered with 405.
+`initialize` (2024-11-05 to 2025-11-25). There are no sessions and no streams: GET and DELETE are answered with 405. A message
+has at most 131,072 bytes besides the `arguments` of a tool.
 
 How to add it to a coding agent is told in [Add the MCP server](../howto/add-the-mcp-server.md), why it is as it is in
 [Why MCP is served so](../why/mcp.md).
@@ -69,6 +70,7 @@ How to add it to a coding agent is told in [Add the MCP server](../howto/add-the
 | 403 | a web page asks whose origin is not listed in `CMSERVER_ALLOWED_ORIGINS` |
 | 421 | the server is asked by a name that is not listed in `CMSERVER_ALLOWED_HOSTS` |
 | 408, 413, 429, 503 | as with each other path |
+| 400 | the body is no message of JSON-RPC, or its header `Content-Type` is not `application/json` |
 | 200, `isError: true` | a tool was refused something: the text is REST's sentence, with the path of the wrong argument |
 | 200, `error` | the message is wrong: there is no such method or tool (-32601, -32602), or a bug here (-32603) |
 

@@ -140,7 +140,9 @@ async def test_search_goes_on_by_offset_and_sorts_by_date(client: httpx.AsyncCli
     oldest, _ = await call(client, cast.alice, "search", query="wombat", orderBy="date_asc")
 
     assert numbers(parts[0]) + numbers(parts[1]) == numbers(whole)
+    assert parts[0].endswith(" Next page: offset 2.")
     assert "2 of 4." in parts[1]
+    assert "Next page" not in parts[1]
     assert (numbers(newest), numbers(oldest)) == ([4, 3, 2, 1], [1, 2, 3, 4])
 
 

@@ -122,9 +122,11 @@ class TestSmall:
 
 
 async def test_our_limit_counts_and_not_the_smaller_one_of_the_sdk(client: httpx.AsyncClient, cast: Cast):
-    padded = PING[:-1] + b',"params":{"_meta":{"x":"' + b"a" * (5 << 20) + b'"}}}'
+    large = calling("observation_record_event", f'{{"eventType":"x","projectId":"orders","payload":"{"a" * (5 << 20)}"}}')
 
-    assert (await post(client, cast.alice, padded)).status_code == 200
+    answered = await post(client, cast.alice, large)
+
+    assert (answered.status_code, answered.json()["result"]["isError"]) == (200, False)
 
 
 # ---- arguments of every kind

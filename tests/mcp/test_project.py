@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import httpx
+import msgspec
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.base.http.frame import Frame
+from cmserver.mcp.aliases import tools
 from tests.conftest import Cast, bound_to
 from tests.make import Make
 from tests.mcp.tools import call, numbers, rpc
 
 STOCK = "github.com/acme/stock"
+CONTEXT: dict[str, object] = {"name": "observation_context", "arguments": {}}
 
 
 @pytest.fixture
@@ -18,7 +22,7 @@ async def fed(make: Make, cast: Cast, db: Db) -> tuple[int, int]:
     """The number of what is known of the wombat in orders, and of what is in stock."""
     stock = await bound_to(db, cast.alice, STOCK)
     return (
-        (await make.observation(project=cast.alice.project, title="The wombat is fed")).number,
+        (await make.observation(project=cast.alice.project, title="The wombat: wombat")).number,
         (await make.observation(project=stock.project, title="The wombat is counted")).number,
     )
 
@@ -36,6 +40,7 @@ async def in_stock(client: httpx.AsyncClient, cast: Cast, tool: str, **arguments
         ("observation_search", {"query": "wombat"}, "project"),
         ("observation_search", {"query": "wombat"}, "session"),
         ("observation_timeline", {"query": "wombat"}, "anchor"),
+        ("observation_timeline", {"query": "wombat"}, "session"),
         ("observation_timeline", {"query": "wombat"}, "projectId"),
         ("observation_context", {}, "projectId"),
     ],
@@ -46,3 +51,19 @@ async def test_null_says_as_little_as_nothing(
     """Some models send each argument that they are told of."""
     assert await in_stock(client, cast, tool, **arguments) == [fed[1]]
     assert await in_stock(client, cast, tool, **arguments, **{unset: None}) == [fed[1]]
+
+
+async def test_a_context_of_more_projects_than_it_tells_is_refused_and_not_cut(app: Frame, client: httpx.AsyncClient, cast: Cast):
+    app.state.verbs = msgspec.structs.replace(app.state.verbs, tools=tools("claude-mem"))
+
+    told = await call(client, cast.alice, "session_start_context", projects="a,b,c,d,e,f")
+
+    assert told == ("Say 5 projects at most. ($.projects)", True)
+
+
+async def test_what_is_said_of_a_project_without_anything_leads_on(client: httpx.AsyncClient, cast: Cast, fed: tuple[int, int]):
+    nothing = await rpc(client, cast.alice, "tools/call", CONTEXT, x_cmserver_project="github.com/acme/empty")
+    everywhere, _ = await call(client, cast.alice, "observation_search", query="wombat", projectId="*")
+
+    assert 'A search with "*"' in nothing.json()["result"]["content"][0]["text"]
+    assert set(numbers(everywhere)) == set(fed)

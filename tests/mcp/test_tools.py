@@ -81,11 +81,13 @@ async def test_a_timeline_shows_what_happened_around(app: Frame, cast: Cast, mak
         around, _ = await called(client, "observation_timeline", anchor=made[1].number, before=1, after=1)
         by_query, _ = await called(client, "observation_timeline", query="four", before=1, after=1)
         nothing = await called(client, "observation_timeline", query="platypus")
+        lonely = await called(client, "observation_timeline", anchor="2000-01-01", after=0)
 
     assert numbers(around) == [one.number for one in made[:3]]
     assert [line for line in lines(around) if line.startswith("→ ")] == [line for line in lines(around) if "step two" in line]
     assert numbers(by_query) == [made[2].number, made[3].number]
-    assert nothing == ("There is nothing around it.", False)
+    assert nothing == ("Nothing fits.", False)
+    assert lonely == ("There is nothing around it.", False)
 
 
 async def test_several_are_read_whole_and_what_is_missing_is_named(app: Frame, cast: Cast, make: Make, mode: Mode):
@@ -99,8 +101,8 @@ async def test_several_are_read_whole_and_what_is_missing_is_named(app: Frame, c
     assert not is_error
     assert numbers(text) == [other.number, one.number]
     assert {"First.", "  Second.", "- a fact", "Read: src/b.py"} <= set(lines(text))
-    assert text.endswith("There is no 99, nonsense.")
-    assert none == (f"There is no 98, {NOBODYS}.", False)
+    assert text.endswith("There is no observation 99, nonsense.")
+    assert none == (f"There is no observation 98, {NOBODYS}.", False)
 
 
 async def test_the_context_is_the_index_or_what_fits_whole(app: Frame, cast: Cast, make: Make, mode: Mode):

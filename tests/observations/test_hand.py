@@ -25,7 +25,7 @@ async def test_an_observation_says_by_which_door_it_came(hand: Hand, cast: Cast,
 
     by_default = await hand.write(who, told[0], size_bytes=0)
     alone = await hand.write(who, told[0], size_bytes=0, origin="mcp")
-    together = await hand.write_all(who, told, size_bytes=0, origin="mcp")
+    together = await hand.write_all(who, told, size_bytes=0)
 
     numbers = [one.number for one in (by_default, alone, *together)]
     async with db.tenant(who.team_id) as conn:
@@ -33,8 +33,8 @@ async def test_an_observation_says_by_which_door_it_came(hand: Hand, cast: Cast,
     assert [(one.number, one.title, one.origin) for one in found.observations] == [
         (1, "one", "api"),
         (2, "one", "mcp"),
-        (3, "one", "mcp"),
-        (4, "two", "mcp"),
+        (3, "one", "api"),
+        (4, "two", "api"),
     ]
 
 

@@ -97,7 +97,7 @@ async def test_asked_to_stop_it_answers_what_was_asked_and_goes_with_a_hundred_s
 
     assert code == 0
     for (door, _), answer in zip(waiting, answers, strict=True):
-        assert re.fullmatch(r"Recorded event \S+ Job \S+ is queued\.", text(door, answer))
+        assert re.fullmatch(r"Recorded event \S+ Job \S+ is queued\. The wait is over, the job goes on\.", text(door, answer))
     assert "Traceback" not in program.errors
     measured(f"gone in {took:.2f} s, with {SESSIONS} sessions connected and {len(waiting)} calls in flight")
 

@@ -231,12 +231,33 @@ async def test_as_text_it_has_a_line_for_each_below_its_day_and_session(client: 
 
     lines = (await client.post("/v1/timeline", json={"anchor": 2}, headers=headers)).text.splitlines()
     nothing = await client.post("/v1/timeline", json={"anchor": "2020-01-01", "before": 5, "after": 0}, headers=headers)
+    nowhere = await client.post("/v1/timeline", json={"query": "platypus"}, headers=headers)
 
     assert lines[0] == "<cmserver-context>"
     assert lines[1].startswith("2026-11-20, session ")
     assert [line.split()[:3] for line in lines[2:5]] == [["prompt", "1", "13:00"], ["#1", "14:00", "change"], ["→", "#2", "15:00"]]
     assert lines[5].startswith("prompt 2 16:00 Now the invoices and so on")
     assert nothing.text == "There is nothing around it.\n"
+    assert nowhere.text == "Nothing fits.\n"
+
+
+async def test_as_text_around_a_time_it_says_which_project_where_they_are_several(
+    client: httpx.AsyncClient, db: Db, cast: Cast, make: Make
+):
+    other = (await bound_to(db, cast.alice, "stock")).project
+    one = await make.observation(project=cast.alice.project, title="one")
+    await make.observation(project=other, title="two")
+    headers = {**cast.alice.headers, "Accept": "text/plain"}
+
+    around = await client.post("/v1/timeline", json={"anchor": one.created_at.isoformat()}, headers=headers)
+    of_one = await client.post("/v1/timeline", json={"anchor": one.number}, headers=headers)
+
+    day = f"{one.created_at:%Y-%m-%d}, without a session"
+    assert [line.partition(" ~")[0] for line in around.text.splitlines() if not line.startswith(("<", "#"))] == [
+        f"{day}, github.com/acme/orders",
+        f"{day}, stock",
+    ]
+    assert f"{day}\n" in of_one.text
 
 
 @pytest.mark.parametrize("format_", ["index", "full"])

@@ -100,7 +100,8 @@ class Meter:
     def __init__(self, db: Db, clock: Callable[[], float] = time.monotonic) -> None:
         self._db = db
         self._clock = clock
-        self._denials = Denials(db)
+        self.denials = Denials(db)
+        """One for all who refuse, so that what is told of a key is told once."""
         self._teams: dict[UUID, _Team] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._telling: asyncio.Task[None] | None = None
@@ -126,7 +127,7 @@ class Meter:
                     _too_many(team, limits.team_requests_per_minute, now, "all keys of this team together")
                 )
                 if refusal:
-                    await self._denials.record(principal, "rate_limited")
+                    await self.denials.record(principal, "rate_limited")
                     raise refusal
                 key.take(limits.requests_per_minute, now)
                 team.take(limits.team_requests_per_minute, now)
@@ -148,7 +149,7 @@ class Meter:
                 _too_much(team, limits.team_events_per_month, events, "This team", tell_used=principal.project_id is None)
             )
             if refusal:
-                await self._denials.record(principal, "quota_exceeded")
+                await self.denials.record(principal, "quota_exceeded")
                 raise refusal
         key.reserved += events
         team.reserved += events

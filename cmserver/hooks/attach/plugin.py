@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
+import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,12 +24,14 @@ FULL_NAME = f"{NAME}@{NAME}"
 _TEMPLATES = Path(__file__).parent / "templates"
 _MANIFEST = ".claude-plugin/marketplace.json"
 _PLUGIN = "${CLAUDE_PLUGIN_ROOT}"
+_SERVERS = f"{NAME}/.mcp.json"
+_END = re.compile(r"END-[0-9a-f]{32}")
 
 
-def files(hooks: Sequence[Hook], client: Path, *, mcp_url: str | None) -> dict[str, str]:
+def files(hooks: Sequence[Hook], client: Path, *, mcp_url: str | None, end: str) -> dict[str, str]:
     """Path below the marketplace's folder -> text. `client` is the client folder, which has the key and what does the work.
 
-    Without `mcp_url` there is no MCP server: a dead one would show its user an error at each start.
+    Without `mcp_url` there is no MCP server: a dead one would show its user an error at each start. `end` is of `end_for`.
     """
     owner = {"name": NAME}
     about = "What earlier sessions did, for the next one: records what Claude Code does, and tells it at the start."
@@ -53,18 +56,26 @@ def files(hooks: Sequence[Hook], client: Path, *, mcp_url: str | None) -> dict[s
         f"{NAME}/skills/memory/SKILL.md": _template("SKILL.md").replace("@HOW@", how.strip()),
     }
     if mcp_url is not None:
-        server = {"type": "http", "url": mcp_url, "headersHelper": headers_helper(client / "headers")}
-        found[f"{NAME}/.mcp.json"] = _json({"mcpServers": {NAME: server}})
+        server = {"type": "http", "url": mcp_url, "headersHelper": headers_helper(client / "headers", end)}
+        found[_SERVERS] = _json({"mcpServers": {NAME: server}})
     return found
 
 
-def headers_helper(program: Path) -> str:
+def end_for(folder: Path) -> str:
+    """What ends a text in the marketplace's commands, and nobody else can guess: as it is there already, else a new one."""
+    try:
+        found = _END.search((folder / _SERVERS).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        found = None
+    return found[0] if found else f"END-{secrets.token_hex(16)}"
+
+
+def headers_helper(program: Path, end: str) -> str:
     """What Claude Code gives a shell, to learn the headers of its calls.
 
     It runs this in the plugin's folder, and puts the folder where it works itself in the place of a name, as text: between quotes a
-    folder could then have a command in its name. So it stands in a text of its own, whose end nobody else can guess.
+    folder could then have a command in its name. So it stands in a text of its own, with an end that no folder is called.
     """
-    end = f"END-{hashlib.sha256(str(program).encode()).hexdigest()[:16]}"
     return f"{command(program, '').strip()} - <<'{end}'\n${{CLAUDE_PROJECT_DIR}}\n{end}\n"
 
 

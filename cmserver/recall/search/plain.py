@@ -11,16 +11,16 @@ from cmserver.observations.plain import one_line, said, summed_up
 from cmserver.recall.search.model import Hit
 from cmserver.sessions.model import ListedPrompt
 
-_TITLE_CHARS = 160
+TITLE_CHARS = 160
 
 
 def hit_text(hit: Hit, names: Mapping[UUID, str], *, full: bool) -> str:
     """What a model reads of it: a line with the score at its end, and where several are searched the project."""
     name = names.get(project_of(hit))
-    end = f" {hit.score:.2f} {one_line(name, _TITLE_CHARS)}\n" if name else f" {hit.score:.2f}\n"
+    end = f" {hit.score:.2f} {one_line(name, TITLE_CHARS)}\n" if name else f" {hit.score:.2f}\n"
     if hit.prompt:
         day = f"{hit.prompt.created_at.astimezone(UTC):%Y-%m-%d}"
-        text = one_line(hit.prompt.text, len(hit.prompt.text) if full else _TITLE_CHARS)
+        text = one_line(hit.prompt.text, len(hit.prompt.text) if full else TITLE_CHARS)
         return f"prompt {hit.prompt.prompt_number} {day} {text}{end}"
     assert hit.observation
     first, *rest = said(hit.observation) if full else [summed_up(hit.observation)]

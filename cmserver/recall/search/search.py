@@ -58,12 +58,16 @@ async def find(conn: Conn, principal: Principal, asked: Asked, ranking: Ranking,
     start = _start(ordered, asked.after)
     hits, taken = await search.page(ordered[start:])
     last = start + taken
-    is_more = taken > 0 and (last < len(ordered) or search.has_more)
+    # Whoever is behind what was looked at fits no better than the worst of it. So a page that is not filled is the last one, though
+    # of what is only near there is always more.
+    is_all = search.placed_all and taken < asked.limit
+    is_cut = search.is_cut and not is_all
+    is_more = taken > 0 and (last < len(ordered) or is_cut or not search.placed_all)
     return Page(
         hits=hits,
         next=Place(score=ordered[last - 1].score, id=ordered[last - 1].id, seen=last) if is_more else None,
-        total=max(search.total, round(words.hits)) if search.is_cut else search.total,
-        is_estimate=search.is_cut,
+        total=max(search.total, round(words.hits)) if is_cut else search.total,
+        is_estimate=is_cut,
         terms=search.terms,
     )
 
@@ -88,7 +92,7 @@ class _Search:
         self._sought = sought
         self._words = words
         self.is_cut = False
-        self.has_more = False
+        self.placed_all = True
         self.total = 0
         self.terms: dict[str, float] = {}
 
@@ -142,7 +146,7 @@ class _Search:
             is_reached = is_reached or any(after is not None and one.id == after.id for one in shown)
             if is_reached and len(ordered) - _start(ordered, after) >= self._asked.limit + _SPARE:
                 break
-        self.has_more = self.is_cut or placed < len(candidates)
+        self.placed_all = placed == len(candidates)
         self.total = len(ordered) + sum(1 for one in candidates[placed:] if one.score >= least)
         return ordered
 

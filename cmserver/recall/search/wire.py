@@ -14,9 +14,8 @@ from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, observation_out, type_shown
 from cmserver.recall.search.model import Hit, MatchType, SearchedKind
+from cmserver.recall.search.plain import TITLE_CHARS
 from cmserver.sessions.model import ListedPrompt
-
-_TITLE_CHARS = 160
 
 Words = Annotated[Text, Meta(min_length=1)]
 Moment = Annotated[int, Meta(ge=-62_135_596_800_000, le=253_402_300_799_999)]
@@ -157,7 +156,7 @@ def hit_out(hit: Hit, one: Observation, *, explain: bool) -> HitOut:
     return HitOut(
         number=one.number,
         type=type_shown(one.kind, one.type),
-        title=one_line(one.title or one.narrative or one.content, _TITLE_CHARS),
+        title=one_line(one.title or one.narrative or one.content, TITLE_CHARS),
         project_id=one.project_id,
         server_session_id=one.server_session_id,
         created_at_epoch=epoch_ms(one.created_at),
@@ -175,7 +174,7 @@ def prompt_out(hit: Hit, one: ListedPrompt, *, full: bool, explain: bool) -> Pro
         prompt_number=one.prompt_number,
         project_id=one.project_id,
         server_session_id=one.server_session_id,
-        text=one.text if full else one_line(one.text, _TITLE_CHARS),
+        text=one.text if full else one_line(one.text, TITLE_CHARS),
         created_at_epoch=epoch_ms(one.created_at),
         score=_rounded(hit.score),
         match_type=hit.match_type,

@@ -27,7 +27,9 @@ async def post_timeline(request: Request) -> Response:
     told = await cast("Timelines", request.app.state.timelines).around(who, asked)
     full = asked.format == "full"
     if wants_text(request):
-        return PlainTextResponse(in_lines(told, full=full) if told and told.told else "There is nothing around it.\n")
+        if told is None:
+            return PlainTextResponse("Nothing fits.\n")
+        return PlainTextResponse(in_lines(told, full=full) if told.told else "There is nothing around it.\n")
     if told is None:
         return answer(TimelineOut(anchor=None, at_epoch=None, items=[]))
     items = [item_out(one, is_anchor=one is told.anchor, full=full) for one in told.told]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
@@ -52,8 +52,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Oldest first. `anchor` stands among the others, unless it is a mere moment."""
+    """Oldest first. `anchor` stands among the others, unless it is a mere moment. `names` are those of the projects, where they are
+    several.
+    """
 
     at: datetime
     anchor: Observation | TimedPrompt | None
     told: Sequence[Observation | TimedPrompt]
+    names: Mapping[UUID, str] = {}

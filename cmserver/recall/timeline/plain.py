@@ -1,4 +1,7 @@
-"""A timeline as an agent reads it: a line for each thing, or the whole of it, below its day and its session."""
+"""A timeline as an agent reads it: a line for each thing, or the whole of it, below its day and session.
+
+Where they are of several projects each is named there, too.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from cmserver.observations.wire import type_shown
 from cmserver.recall.timeline.model import TimedPrompt, Timeline
 
 _TITLE_CHARS = 160
+_NAME_CHARS = 160
 _ANCHOR = "→ "
 
 
@@ -22,15 +26,17 @@ def in_lines(told: Timeline, *, full: bool) -> str:
 
 
 def _lines(told: Timeline, *, full: bool) -> Iterator[str]:
-    for (day, session_id), group in groupby(told.told, key=_heading):
-        yield f"{day}, {f'session {session_id}' if session_id else 'without a session'}"
+    for (day, session_id, project_id), group in groupby(told.told, key=_heading):
+        project = told.names.get(project_id)
+        where = f", {one_line(project, _NAME_CHARS)}" if project else ""
+        yield f"{day}, {f'session {session_id}' if session_id else 'without a session'}{where}"
         for one in group:
             mark = _ANCHOR if one is told.anchor else ""
             yield from _whole(one, mark) if full else [f"{mark}{_line(one)}"]
 
 
-def _heading(one: Observation | TimedPrompt) -> tuple[date, UUID | None]:
-    return one.created_at.astimezone(UTC).date(), one.server_session_id
+def _heading(one: Observation | TimedPrompt) -> tuple[date, UUID | None, UUID]:
+    return one.created_at.astimezone(UTC).date(), one.server_session_id, one.project_id
 
 
 def _line(one: Observation | TimedPrompt) -> str:

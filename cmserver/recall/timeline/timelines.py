@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
@@ -38,7 +41,11 @@ class Timelines:
             project_id = (await self._projects.named_or_own(who, asked.project_id, at="$.projectId")).id
         sought = await self.meaning.of(asked.query) if asked.query else None
         async with self._db.tenant(who.team_id) as conn:
-            return await _around(conn, who, project_id, asked, self._ranking, sought)
+            told = await _around(conn, who, project_id, asked, self._ranking, sought)
+            projects = {one.project_id for one in told.told} if told else set[UUID]()
+            if told is None or len(projects) < 2:
+                return told
+            return msgspec.structs.replace(told, names=await access.names_of(conn, who.team_id, projects))
 
 
 async def _around(

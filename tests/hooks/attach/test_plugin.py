@@ -17,6 +17,7 @@ from cmserver.hooks.attach.folder import ClientFolder
 from tests.clients import install
 
 KEY = "cms_0123456789abcdef"
+END = "END-0123456789abcdef0123456789abcdef"
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> ClientFolder:
 
 
 def files(folder: ClientFolder, mcp_url: str | None = None) -> dict[str, str]:
-    return plugin.files(claude_code.HOOKS, folder.path, mcp_url=mcp_url)
+    return plugin.files(claude_code.HOOKS, folder.path, mcp_url=mcp_url, end=END)
 
 
 def test_every_hook_is_in_it_and_the_key_is_not(folder: ClientFolder):
@@ -70,7 +71,7 @@ def test_the_command_for_the_headers_takes_the_folder_as_text_and_never_as_a_com
     made.make({"URL": "http://127.0.0.1:1"}, KEY)
     work = tmp_path / '$(touch oops) `touch oops` "; touch oops; "' / "'; touch oops; '"
     work.mkdir(parents=True)
-    command = plugin.headers_helper(made.headers).replace("${CLAUDE_PROJECT_DIR}", str(work))
+    command = plugin.headers_helper(made.headers, END).replace("${CLAUDE_PROJECT_DIR}", str(work))
 
     said = subprocess.run(
         ["/bin/sh", "-c", command], capture_output=True, text=True, check=True, cwd=tmp_path, env={"PATH": "/bin:/usr/bin"}
@@ -79,6 +80,17 @@ def test_the_command_for_the_headers_takes_the_folder_as_text_and_never_as_a_com
     headers = json.loads(said.stdout)
     assert headers == {"Authorization": f"Bearer {KEY}", "X-Cmserver-Project": str(work)}
     assert not list(tmp_path.rglob("oops"))
+
+
+def test_what_ends_the_folder_in_that_command_is_a_secret_of_each_marketplace_and_stays(folder: ClientFolder, tmp_path: Path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    ends = [plugin.end_for(place) for place in (one, other)]
+    for place, end in zip((one, other), ends, strict=True):
+        plugin.make(place, plugin.files(claude_code.HOOKS, folder.path, mcp_url="http://127.0.0.1:1/mcp", end=end))
+
+    assert ends[0] != ends[1]
+    assert [plugin.end_for(place) for place in (one, other)] == ends
+    assert ends[0] in json.loads((one / "cmserver" / ".mcp.json").read_text())["mcpServers"]["cmserver"]["headersHelper"]
 
 
 def test_what_was_made_is_current_until_something_is_changed(folder: ClientFolder, tmp_path: Path):

@@ -94,6 +94,22 @@ async def test_pages_of_words_and_meaning_are_the_whole_too(
     assert set(numbers) == {one.number for one in made}
 
 
+async def test_a_page_that_few_fit_is_the_last_though_everything_is_near_to_some_degree(
+    client: httpx.AsyncClient, app: Frame, cast: Cast, make: Make, vectors: Vectors
+):
+    made = await filled(make, cast, 80)
+    for one in made:
+        vectors.give(one, [1, 50 + one.number])
+    asked_for = await make.observation(project=cast.alice.project, title="Why the gateway drops connections")
+    vectors.give(asked_for, [1, 0])
+    app.state.searcher.meaning = Near(vectors.near(1, 0))
+
+    page = await answered(client, cast.alice, "gateway", limit=20)
+
+    assert [one["number"] for one in page["observations"]] == [asked_for.number]
+    assert (page["nextCursor"], page["total"], page["totalIsEstimate"]) == (None, 1, False)
+
+
 async def test_what_comes_in_meanwhile_repeats_nothing_and_hides_nothing(client: httpx.AsyncClient, cast: Cast, make: Make):
     made = await filled(make, cast, 60)
     seen: list[int] = []
