@@ -187,8 +187,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description=(
-                "By which names the server is asked for `/mcp`, with commas between, as a proxy in front of it hands them on: "
-                "`memory.example.com`, or `*` for any. Addresses and names of this machine need not be listed."
+                "The names by which `/mcp` may be asked, besides addresses and those of this machine, with commas between: "
+                "`memory.example.com`, as a proxy hands it on, or `*` for any."
             )
         ),
     ] = ""
@@ -196,8 +196,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description=(
-                "Web pages, by their origin and with commas between, that may ask `/mcp` from a browser: "
-                "`https://inspector.example.com`, or `*` for any. Pages of this machine need not be listed."
+                "The origins whose web pages may ask `/mcp`, besides those of this machine, with commas between: "
+                "`https://inspector.example.com`, or `*` for any."
             )
         ),
     ] = ""
@@ -205,8 +205,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["none", "claude-mem", "memory", "all"],
         Meta(
             description=(
-                "Further names for the MCP tools: those of claude-mem (search, timeline, ...), memory_* for each, or both. "
-                "Each costs a model tokens."
+                "Further names for the MCP tools, each of which costs a model tokens: those of claude-mem (search, timeline, ...), "
+                "memory_* for each, or both."
             )
         ),
     ] = "none"

@@ -28,6 +28,7 @@ Aliases = Literal["none", "claude-mem", "memory", "all"]
 
 _MOST = 100
 _KINDS: dict[str, list[SearchedKind]] = {"observations": ["observation", "manual"], "sessions": ["summary"], "prompts": ["prompt"]}
+_EVERYTHING: list[SearchedKind] = ["observation", "manual", "summary", "prompt"]
 _MOST_PROJECTS = 5
 _PROJECT = {"$.projectId": "$.project"}
 
@@ -81,7 +82,7 @@ async def _search(call: Call, asked: SearchAsked) -> str:
     wanted = SearchIn(
         query=asked.query,
         project_id=asked.project,
-        kinds=kinds,
+        kinds=kinds or (None if types else _EVERYTHING),
         types=types or None,
         since=asked.date_start,
         until=asked.date_end,
@@ -90,7 +91,8 @@ async def _search(call: Call, asked: SearchAsked) -> str:
     with _in_their_words({"$.since": "$.dateStart", "$.until": "$.dateEnd", **_PROJECT}):
         found = await call.verbs.searcher.search(call.who, wanted, full=False)
     order = None if asked.order_by == "relevance" else asked.order_by
-    return hits_told(found, skip=asked.offset, order=order, next_page=f"offset {asked.offset + asked.limit}")
+    reached = asked.offset + asked.limit
+    return hits_told(found, skip=asked.offset, order=order, next_page=f"offset {reached}" if reached < _MOST else "")
 
 
 async def _timeline(call: Call, asked: TimelineAsked) -> str:
@@ -105,7 +107,9 @@ async def _start(call: Call, asked: StartAsked) -> str:
     named = list(dict.fromkeys(_words(asked.projects))) or [asked.project]
     if len(named) > _MOST_PROJECTS:
         raise Invalid.at("$.projects", f"Say {_MOST_PROJECTS} projects at most.")
-    told = [await call.verbs.contexts.told(call.who, ContextQuery(project=name), reader=BY_TOOLS) for name in named]
+    told = [
+        await call.verbs.contexts.told(call.who, ContextQuery(project=name), reader=BY_TOOLS, among=len(named)) for name in named
+    ]
     return "\n".join(one.text for one in told if one.text) or NOTHING_YET
 
 

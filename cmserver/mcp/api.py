@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from cmserver.access.model import Principal
+from cmserver.access.projects import canonical_id
 from cmserver.base.errors import Forbidden, Invalid, Unauthenticated
 from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
@@ -22,8 +23,7 @@ from cmserver.mcp.message import bounded, readable
 from cmserver.mcp.server import server_for
 from cmserver.mcp.site import Site
 
-PROJECT_HEADER = "x-cmserver-project"
-_PROJECT_CHARS = 1_000
+PROJECT_HEADER = "X-Cmserver-Project"
 
 
 async def post_mcp(request: Request) -> Response:
@@ -43,9 +43,12 @@ async def post_mcp(request: Request) -> Response:
 
 
 def _project(request: Request) -> str | None:
-    """Where the client works, as hooks say it, in UTF-8."""
-    said = request.headers.get(PROJECT_HEADER, "").encode("latin-1").decode("utf-8", "replace")
-    return said.strip()[:_PROJECT_CHARS] or None
+    """Where the client works, as hooks say it, in UTF-8; Invalid when no project can be called so."""
+    said = request.headers.get(PROJECT_HEADER, "").encode("latin-1").decode("utf-8", "replace").strip()
+    try:
+        return canonical_id(said) if said else None
+    except Invalid as error:
+        raise Invalid(f"{PROJECT_HEADER}: {error}") from error
 
 
 async def _caller(request: Request) -> Principal:

@@ -52,19 +52,17 @@ class StatusAsked(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_f
 async def observation_search(call: Call, asked: SearchIn) -> str:
     """The hits in lines, unless whole texts are wanted, and how to get the next page."""
     full = asked.format == "full"
-    return hits_told(await call.verbs.searcher.search(call.who, asked, full=full), full=full)
+    found = await call.verbs.searcher.search(call.who, asked, full=full)
+    if not (found.texts or asked.cursor) and asked.project_id and call.who.project_id is None:
+        return f'Nothing fits in this project. With projectId "{ANY}" all that this key may see is searched.'
+    return hits_told(found, full=full, next_page=f'cursor "{found.next_cursor}"')
 
 
 def hits_told(
-    found: Found,
-    *,
-    full: bool = False,
-    skip: int = 0,
-    order: Literal["date_desc", "date_asc"] | None = None,
-    next_page: str | None = None,
+    found: Found, *, next_page: str, full: bool = False, skip: int = 0, order: Literal["date_desc", "date_asc"] | None = None
 ) -> str:
     """A page of hits. Whole ones say themselves what they take; `skip` leaves out the first of the page. `next_page` is what the
-    model sends for it, where that is not the cursor.
+    model sends to get the next one, and is told where there is one.
     """
     hits = list(zip(found.page.hits, found.texts, strict=True))[skip:]
     if not hits:
@@ -75,8 +73,7 @@ def hits_told(
     of = f"{'about ' if page.is_estimate else ''}{max(page.total, skip + len(hits))}"
     observed = [hit.observation for hit, _ in hits if hit.observation]
     whole = f" Whole, these take ~{estimate_tokens(wholes(observed))} tokens." if observed and not full else ""
-    by = next_page or f'cursor "{found.next_cursor}"'
-    more = f" Next page: {by}." if found.next_cursor else ""
+    more = f" Next page: {next_page}." if found.next_cursor and next_page else ""
     return f"{wrapped(text for _, text in hits)}{len(hits)} of {of}.{whole}{more}"
 
 

@@ -23,10 +23,13 @@ class Contexts:
         self._projects = projects
         self._shape = shape
 
-    async def told(self, who: Principal, asked: ContextQuery, *, reader: str | None = None, at: str = "$.project") -> Context:
+    async def told(
+        self, who: Principal, asked: ContextQuery, *, reader: str | None = None, at: str = "$.project", among: int = 1
+    ) -> Context:
         """The index that a session of the project is told. Invalid or NotFound for what cannot be asked.
 
-        `reader` says by what means the agent reads more, see `Occasion`; `at` is the path of what names the project.
+        `reader` says by what means the agent reads more, see `Occasion`; `at` is the path of what names the project. One `among`
+        several has its share of the tokens.
         """
         session = None
         if asked.session:
@@ -36,7 +39,9 @@ class Contexts:
         project = await self._projects.named_or_own(who, named, at=at)
         if session is not None and session.project_id != project.id:
             raise NotFound(sessions.NO_SUCH)
-        shape = self._shape if asked.limit is None else msgspec.structs.replace(self._shape, observations=asked.limit)
+        shape = self._shape.among(among)
+        if asked.limit is not None:
+            shape = msgspec.structs.replace(shape, observations=asked.limit)
         async with self._db.tenant(who.team_id) as conn:
             occasion = Occasion(
                 reason=asked.source or "asked",

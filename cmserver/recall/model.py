@@ -68,12 +68,19 @@ class Occasion(msgspec.Struct, frozen=True, kw_only=True):
     is_look: bool = False
 
 
+_LEAST_TOKENS = 200
+
+
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How much a session is told at its start, by the settings. `tokens` are estimated at 4 characters each."""
 
     tokens: int = 2_000
     observations: int = 50
     summaries: int = 10
+
+    def among(self, projects: int) -> Shape:
+        """What one of several projects has that a session is told of at once."""
+        return self if projects < 2 else msgspec.structs.replace(self, tokens=max(_LEAST_TOKENS, self.tokens // projects))
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

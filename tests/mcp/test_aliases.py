@@ -181,6 +181,17 @@ async def test_what_cannot_be_meant_is_refused_with_a_sentence(
     assert await call(client, cast.alice, name, **arguments) == (told, True)
 
 
+async def test_the_last_hit_that_offset_reaches_is_the_last(client: httpx.AsyncClient, cast: Cast, make: Make):
+    for each in range(103):
+        await make.observation(project=cast.alice.project, title=f"The wombat's day {each}")
+
+    near, _ = await call(client, cast.alice, "search", query="wombat", limit=2, offset=97)
+    far, _ = await call(client, cast.alice, "search", query="wombat", limit=2, offset=98)
+
+    assert near.endswith("Next page: offset 99.")
+    assert "Next page" not in far
+
+
 async def test_timeline_and_get_observations_are_what_the_native_ones_are(
     client: httpx.AsyncClient, cast: Cast, history: list[Observation]
 ):
@@ -205,3 +216,15 @@ async def test_the_context_is_of_one_project_or_of_several(client: httpx.AsyncCl
     assert "wombat" not in one
     assert "The stock is counted" in both
     assert "The wombat sleeps" in both
+
+
+async def test_several_projects_share_what_one_would_have(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db):
+    other = await bound_to(db, cast.alice, "github.com/acme/stock")
+    for project in (cast.alice.project, other.project):
+        for each in range(60):
+            await make.observation(project=project, title=f"Chapter {each}: {'of the long life of a wombat ' * 5}")
+
+    one, _ = await call(client, cast.alice, "session_start_context", project="github.com/acme/stock")
+    both, _ = await call(client, cast.alice, "session_start_context", projects="github.com/acme/stock,github.com/acme/orders")
+
+    assert len(both) < 1.2 * len(one)

@@ -67,3 +67,17 @@ async def test_what_is_said_of_a_project_without_anything_leads_on(client: httpx
 
     assert 'A search with "*"' in nothing.json()["result"]["content"][0]["text"]
     assert set(numbers(everywhere)) == set(fed)
+
+
+async def test_a_search_that_finds_nothing_in_a_project_says_how_to_look_elsewhere(client: httpx.AsyncClient, cast: Cast):
+    told = ('Nothing fits in this project. With projectId "*" all that this key may see is searched.', False)
+
+    assert await call(client, cast.alice, "observation_search", query="wombat", projectId="orders") == told
+    assert await call(client, cast.alice, "observation_search", query="wombat") == ("Nothing fits.", False)
+
+
+async def test_a_header_that_no_project_can_be_called_is_refused_and_not_left_out(client: httpx.AsyncClient, cast: Cast):
+    answered = await rpc(client, cast.alice, "ping", x_cmserver_project="x" * 600)
+
+    assert answered.status_code == 400
+    assert answered.json()["message"].startswith("X-Cmserver-Project: A project is named by 1 to ")

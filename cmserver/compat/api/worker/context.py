@@ -22,7 +22,6 @@ from cmserver.recall.model import Occasion, Shape
 from cmserver.recall.prompted import prompt_context
 
 _MOST_PROJECTS = 5
-_LEAST_TOKENS = 200
 _SHORTEST_QUESTION = 20
 _NOTHING_YET = "cmserver has recorded nothing of this project yet. What is done here will be listed from the next session on.\n"
 
@@ -68,8 +67,7 @@ async def get_inject(request: Request) -> Response:
     shape = cast("Shape", request.app.state.context_shape)
     # The hook asks once for its agent, and once more, with colours, for its user.
     occasion = Occasion(reason="startup", platform=platform(asked.platform_camel), is_look=asked.colors is not None)
-    if len(found) > 1:
-        shape = msgspec.structs.replace(shape, tokens=max(_LEAST_TOKENS, shape.tokens // len(found)))
+    shape = shape.among(len(found))
     texts: list[str] = []
     async with db(request).tenant(who.team_id) as conn:
         for project in found:
