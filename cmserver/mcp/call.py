@@ -46,8 +46,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
+class Taking(msgspec.Struct, frozen=True):
+    """The Struct that REST takes as well, and the verb for arguments as they come. It answers in text; raises a refusal of ours."""
+
+    struct: type[msgspec.Struct]
+    run: Callable[[Call, Arguments], Awaitable[str]]
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A name, the Struct that REST takes as well, and one verb.
+    """A name, and one verb with what it takes.
 
     `shows` are the fields that a model is told of, each with a short description; what else REST takes is taken, too.
     `project_in` is the field that says which project is meant: the client's own where it is left out, unless one of
@@ -57,24 +64,22 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     name: str
     title: str
     description: str
-    takes: type[msgspec.Struct]
+    takes: Taking
     shows: Mapping[str, str]
     scope: str
-    run: Callable[[Call, Arguments], Awaitable[str]]
-    """Answers in text; raises a refusal of ours."""
     writes: bool = False
     project_in: str | None = None
     unless: tuple[str, ...] = ()
 
 
-def taking(takes: type[T], verb: Callable[[Call, T], Awaitable[str]]) -> Callable[[Call, Arguments], Awaitable[str]]:
+def taking(struct: type[T], verb: Callable[[Call, T], Awaitable[str]]) -> Taking:
     """The verb for arguments as they come: Invalid, with the path of the wrong field, when they are no such Struct."""
-    names = {field.encode_name for field in msgspec.structs.fields(takes)}
+    names = {field.encode_name for field in msgspec.structs.fields(struct)}
 
     async def run(call: Call, arguments: Arguments) -> str:
         unknown = next((name for name in arguments if name not in names), None)
         if unknown is not None:  # REST lets claude-mem's clients say more than it knows; a model has misspelt something
             raise Invalid.at(f"$.{unknown}", f"Unknown field at $.{unknown}.")
-        return await verb(call, convert(dict(arguments), takes))
+        return await verb(call, convert(dict(arguments), struct))
 
-    return run
+    return Taking(struct, run)

@@ -15,7 +15,7 @@ NOTHING_YET = f'Nothing is known of this project yet. A search with "{ANY}" as t
 async def answered(call: Call, tool: Tool, arguments: Arguments) -> str:
     """What the tool answers about the project that is meant. That nothing was recorded yet where a client works is no mistake."""
     try:
-        return await tool.run(call, in_project(call, tool, arguments))
+        return await tool.takes.run(call, in_project(call, tool, arguments))
     except NotFound as error:
         is_of_client = call.project is not None and is_open(call, tool, arguments)
         if tool.writes or not is_of_client or str(error) != NO_SUCH:

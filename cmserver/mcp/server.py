@@ -130,7 +130,7 @@ def told(tool: Tool) -> types.Tool:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=schema(tool.takes, tool.shows),
+        input_schema=schema(tool.takes.struct, tool.shows),
         annotations=hints,
     )
 

@@ -43,7 +43,7 @@ def _section(tool: Tool) -> str:
 
 
 def _names(tool: Tool) -> list[str]:
-    return [one.encode_name for one in msgspec.structs.fields(tool.takes)]
+    return [one.encode_name for one in msgspec.structs.fields(tool.takes.struct)]
 
 
 def _alias(one: Tool) -> str:

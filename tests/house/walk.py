@@ -249,7 +249,9 @@ Named = tuple[str, str, Schema, tuple[str | int, ...]]
 
 
 def _stop(tool: Tool, unknown: list[str]) -> Stop:
-    (schema,), schemas = msgspec.json.schema_components([tool.takes], schema_hook=_anything, ref_template=f"{PREFIX}{{name}}")
+    (schema,), schemas = msgspec.json.schema_components(
+        [tool.takes.struct], schema_hook=_anything, ref_template=f"{PREFIX}{{name}}"
+    )
     named: list[Named] = [("body", name, inner, steps) for name, inner, steps in _fields(schemas, schema)]
     stop = Stop("POST", "/mcp", [], example(schemas, "", schema), tool)
     return msgspec.structs.replace(stop, slots=_slots(stop.name, stop.path, named, unknown))

@@ -40,7 +40,7 @@ def listed() -> str:
 
 
 def fields(tool: Tool) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", schema(tool.takes, tool.shows)["properties"])
+    return cast("Mapping[str, Any]", schema(tool.takes.struct, tool.shows)["properties"])
 
 
 # ---- what it costs
@@ -92,7 +92,7 @@ async def test_a_key_that_may_not_write_is_not_told_how(app: Frame, cast: Cast, 
 
 @each
 def test_it_is_a_schema_of_an_object(tool: Tool):
-    made = schema(tool.takes, tool.shows)
+    made = schema(tool.takes.struct, tool.shows)
 
     Draft202012Validator.check_schema(made)
     assert made["type"] == "object"
@@ -114,11 +114,11 @@ def is_untyped(told_of: Mapping[str, Any]) -> bool:
 
 @each
 def test_what_is_shown_is_taken_and_what_is_needed_is_shown(tool: Tool):
-    known = {field.encode_name: field for field in msgspec.structs.fields(tool.takes)}
+    known = {field.encode_name: field for field in msgspec.structs.fields(tool.takes.struct)}
 
     assert set(tool.shows) <= set(known)
     assert {name for name, field in known.items() if field.required} <= set(tool.shows)
-    assert schema(tool.takes, tool.shows).get("required", []) == [name for name in tool.shows if known[name].required]
+    assert schema(tool.takes.struct, tool.shows).get("required", []) == [name for name in tool.shows if known[name].required]
     if tool.project_in:
         assert tool.project_in in known
     assert set(tool.unless) <= set(known)
@@ -127,14 +127,14 @@ def test_what_is_shown_is_taken_and_what_is_needed_is_shown(tool: Tool):
 @each
 def test_its_limits_are_those_of_the_server(tool: Tool):
     """What the schema allows at its edges is taken, and what lies beyond them is not."""
-    needed = {field.encode_name: "x" for field in msgspec.structs.fields(tool.takes) if field.required}
+    needed = {field.encode_name: "x" for field in msgspec.structs.fields(tool.takes.struct) if field.required}
     needed |= {"ids": [1]} if "ids" in needed else {}
     for name, told_of in fields(tool).items():
         for value in within(told_of):
-            convert({**needed, name: value}, tool.takes)
+            convert({**needed, name: value}, tool.takes.struct)
         for value in beyond(told_of):
             with pytest.raises(Invalid):
-                convert({**needed, name: value}, tool.takes)
+                convert({**needed, name: value}, tool.takes.struct)
 
 
 def within(told_of: Mapping[str, Any]) -> Iterator[object]:
