@@ -6,51 +6,48 @@ from starlette.applications import Starlette
 
 from cmserver.access.api import routes as access_routes
 from cmserver.access.authenticate import Authenticator
-from cmserver.access.guests import Guests
 from cmserver.access.limits.meter import Meter
+from cmserver.access.loopback import LoopbackAccess
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.dependencies import Dependencies
+from cmserver.base.http.address import parse_networks
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import Authenticate
-from cmserver.base.live import Hub
-from cmserver.base.sealed import Seal
+from cmserver.base.http.wire import Authenticate, Authentication
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
+from cmserver.base.token_cipher import InstallationSecret
 from cmserver.compat.api import routes as compat_routes
 from cmserver.events.api import routes as event_routes
 from cmserver.generation.api import routes as generation_routes
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.hooks.api import routes as hook_routes
-from cmserver.ingest.accept import Acceptance
 from cmserver.ingest.api import routes as ingest_routes
-from cmserver.ingest.ends import Ends
-from cmserver.ingest.model import Checkpoints
-from cmserver.ingest.record import Recorder
-from cmserver.mcp.aliases import tools
+from cmserver.ingest.intake import EventIntake
+from cmserver.ingest.policy import gather_seconds
+from cmserver.ingest.record import EventRecorder
+from cmserver.mcp.allowed_hosts import AllowedHosts
 from cmserver.mcp.api import routes as mcp_routes
-from cmserver.mcp.call import Verbs
-from cmserver.mcp.site import Site
 from cmserver.observations.api import routes as observation_routes
 from cmserver.observations.embedding.api import routes as embedding_routes
-from cmserver.observations.hand import Hand
 from cmserver.ops.api import routes as ops_routes
-from cmserver.ops.budgets.api import routes as budget_routes
 from cmserver.ops.erasure.api import routes as erasure_routes
 from cmserver.ops.openapi.api import Reference
 from cmserver.ops.openapi.api import routes as openapi_routes
-from cmserver.ops.providers.api import routes as provider_routes
+from cmserver.ops.readiness import Readiness
+from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.ops.stream.api import routes as stream_routes
 from cmserver.ops.stream.feed import Feed
-from cmserver.ops.usage.api import routes as usage_routes
 from cmserver.recall.api import routes as recall_routes
-from cmserver.recall.contexts import Contexts
-from cmserver.recall.model import Shape
-from cmserver.recall.search.api import routes as search_routes
-from cmserver.recall.search.meaning import Meaning
+from cmserver.recall.model import ContextBudget
 from cmserver.recall.search.model import Ranking
+from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.searcher import Searcher
-from cmserver.recall.timeline.api import routes as timeline_routes
-from cmserver.recall.timeline.timelines import Timelines
+from cmserver.recall.timeline.timeline import Timelines
+from cmserver.redaction.identifiers import Identifiers
+from cmserver.redaction.redact import redact
 from cmserver.sessions.api import routes as session_routes
 
 ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
@@ -59,17 +56,13 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *ops_routes,
     *recall_routes,
     *mcp_routes,
-    *search_routes,
-    *timeline_routes,
     *observation_routes,
     *event_routes,
     *session_routes,
     *generation_routes,
     *compat_routes,
     *erasure_routes,
-    *usage_routes,
-    *budget_routes,
-    *provider_routes,
+    *spending_routes,
     *embedding_routes,
     *access_routes,
     *openapi_routes,
@@ -78,73 +71,71 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
 
 
 def create_app(
-    settings: Settings, db: Db, hub: Hub, bell: Bell, *, secret: bytes, authenticate: Authenticate | None = None
-) -> Frame:
-    """The application. `secret` is the installation's, for keyed hashes; `authenticate` stands in for keys, for an operator."""
+    settings: Settings,
+    db: Db,
+    notifications: NotificationListener,
+    notifier: JobNotifier,
+    *,
+    secret: bytes,
+    authenticate: Authenticate | None = None,
+    monitor: QueueMonitor | None = None,
+) -> AsgiFrame:
+    """The application. `secret` is the installation's, for keyed hashes; `authenticate` stands in for keys, for an operator.
+
+    `monitor` is the one that the caller runs; without it the numbers of the queue in `/health` stay unknown.
+    """
     app = Starlette(routes=ROUTES)
     app.router.redirect_slashes = False  # a path with a slash too many does not exist
     meter = Meter(db)
-    app.state.settings = settings
-    app.state.db = db
-    app.state.hub = hub
-    app.state.bell = bell
-    app.state.meter = meter
-    app.state.authenticate = authenticate or Authenticator(db, hub, meter)
-    app.state.guests = Guests(db, hub, meter, settings.trust_loopback)
-    app.state.projects = Projects(db, hub)
-    app.state.audit_seal = Seal(secret, b"audit")
-    app.state.reference = Reference(ROUTES)
-    app.state.feed = Feed(
-        db,
-        hub,
-        secret=secret,
-        heartbeat_seconds=settings.stream_heartbeat_seconds,
-        streams_per_key=settings.streams_per_key,
-    )
-    app.state.body_max_bytes = settings.body_max_bytes
-    app.state.body_timeout_seconds = settings.body_timeout_seconds
-    app.state.field_max_chars = settings.field_max_chars
-    app.state.job_max_attempts = settings.job_max_attempts
-    app.state.ends = Ends(
-        db,
-        bell,
-        max_attempts=settings.job_max_attempts,
-        after=Checkpoints(events=settings.checkpoint_events, minutes=settings.checkpoint_minutes),
-    )
-    app.state.meaning = Meaning(settings, db)
-    app.state.ranking = Ranking(
+    projects = Projects(db, notifications)
+    embedder = QueryEmbedder(settings, db)
+    ranking = Ranking(
         k1=settings.search_k1,
         b=settings.search_b,
         meaning_weight=settings.search_meaning_weight,
         min_score=settings.search_min_score,
     )
-    app.state.searcher = Searcher(db, app.state.projects, app.state.meaning, app.state.ranking)
-    app.state.timelines = Timelines(db, app.state.projects, app.state.meaning, app.state.ranking)
-    app.state.context_shape = Shape(
-        tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries
-    )
-    app.state.contexts = Contexts(db, app.state.projects, app.state.context_shape)
-    app.state.recorder = Recorder(
+    recorder = EventRecorder(
         db,
-        bell,
+        notifier,
         meter,
         secret=secret,
         debounce_seconds=settings.generation_debounce_seconds,
+        gather_seconds=gather_seconds(settings),
         field_max_chars=settings.field_max_chars,
         max_attempts=settings.job_max_attempts,
     )
-    app.state.acceptance = Acceptance(db, hub, app.state.projects, app.state.recorder, field_max_chars=settings.field_max_chars)
-    app.state.hand = Hand(db, app.state.projects, field_max_chars=settings.field_max_chars)
-    app.state.site = Site(settings)
-    app.state.verbs = Verbs(
-        db=db,
-        denials=meter.denials,
-        projects=app.state.projects,
-        searcher=app.state.searcher,
-        timelines=app.state.timelines,
-        contexts=app.state.contexts,
-        hand=app.state.hand,
-        acceptance=app.state.acceptance,
-        tools=tools(settings.mcp_aliases),
+    dependencies = Dependencies(
+        settings,
+        InstallationSecret(secret),
+        db,
+        notifications,
+        notifier,
+        meter,
+        meter.denials,
+        Authentication(authenticate or Authenticator(db, notifications, meter), parse_networks(settings.trusted_proxies)),
+        LoopbackAccess(db, notifications, meter, settings.trust_loopback),
+        Readiness(db, notifications),
+        monitor or QueueMonitor(db, settings),
+        Reference(ROUTES),
+        AllowedHosts(settings),
+        Identifiers(secret),
+        projects,
+        recorder,
+        EventIntake(db, notifications, projects, recorder, field_max_chars=settings.field_max_chars),
+        embedder,
+        ranking,
+        Searcher(db, projects, embedder, ranking),
+        Timelines(db, projects, embedder, ranking),
+        ContextBudget(
+            tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries
+        ),
+        Feed(
+            db,
+            notifications,
+            secret=secret,
+            heartbeat_seconds=settings.stream_heartbeat_seconds,
+            streams_per_key=settings.streams_per_key,
+        ),
     )
-    return Frame(app)
+    return AsgiFrame(app, dependencies, redact=lambda text: redact(text)[0])

@@ -377,6 +377,19 @@ BEGIN
                                               '([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])', '\1\3 \2\4', 'g'));
 END $_$;
 
+-- Name: time_of_event(timestamp with time zone, timestamp with time zone); Type: FUNCTION
+
+CREATE FUNCTION public.time_of_event(occurred_at timestamp with time zone, received_at timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN occurred_at BETWEEN received_at - interval '30 days' AND received_at - interval '1 minute'
+                THEN occurred_at ELSE received_at END
+$$;
+
+-- Name: FUNCTION time_of_event(occurred_at timestamp with time zone, received_at timestamp with time zone); Type: COMMENT
+
+COMMENT ON FUNCTION public.time_of_event(occurred_at timestamp with time zone, received_at timestamp with time zone) IS 'When something happened: as its client says if it was delivered late, else when it arrived.';
+
 -- Name: tsvector_words(tsvector); Type: FUNCTION
 
 CREATE FUNCTION public.tsvector_words(vector tsvector) RETURNS integer
@@ -1130,10 +1143,21 @@ CREATE TABLE public.observations (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     search_language text DEFAULT 'english'::text NOT NULL,
+    importance real DEFAULT 0.5 NOT NULL,
+    quote text,
+    quote_event_id uuid,
+    anchors text[],
+    state text,
+    closed_by bigint,
+    closed_at timestamp with time zone,
+    CONSTRAINT closed_when_not_open CHECK (((closed_at IS NOT NULL) = COALESCE((state = ANY (ARRAY['done'::text, 'dropped'::text])), false))),
+    CONSTRAINT observations_importance_check CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
     CONSTRAINT observations_kind_check CHECK ((kind = ANY (ARRAY['observation'::text, 'summary'::text, 'manual'::text]))),
     CONSTRAINT observations_number_check CHECK ((number >= 1)),
-    CONSTRAINT observations_origin_check CHECK ((origin = ANY (ARRAY['hook'::text, 'api'::text, 'mcp'::text, 'import'::text, 'model'::text]))),
+    CONSTRAINT observations_origin_check CHECK ((origin = ANY (ARRAY['hook'::text, 'api'::text, 'mcp'::text, 'import'::text, 'model'::text, 'rules'::text]))),
+    CONSTRAINT observations_quote_check CHECK ((length(quote) <= 400)),
     CONSTRAINT observations_scope_check CHECK ((scope = ANY (ARRAY['project'::text, 'team'::text]))),
+    CONSTRAINT observations_state_check CHECK ((state = ANY (ARRAY['open'::text, 'done'::text, 'dropped'::text]))),
     CONSTRAINT observations_type_check CHECK ((type = ANY (ARRAY['bugfix'::text, 'feature'::text, 'refactor'::text, 'change'::text, 'discovery'::text, 'decision'::text, 'security_alert'::text, 'security_note'::text, 'sensitive'::text])))
 )
 WITH (fillfactor='90', toast_tuple_target='8160');
@@ -1179,7 +1203,14 @@ CREATE VIEW public.observations_in_team AS
     created_by_job_id,
     created_at,
     updated_at,
-    search_language
+    search_language,
+    importance,
+    quote,
+    quote_event_id,
+    anchors,
+    state,
+    closed_by,
+    closed_at
    FROM public.observations
   WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
 
@@ -1314,7 +1345,9 @@ CREATE TABLE public.server_sessions (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     idle_from timestamp with time zone DEFAULT now(),
-    CONSTRAINT server_sessions_generation_status_check CHECK ((generation_status = ANY (ARRAY['idle'::text, 'completed'::text, 'failed'::text])))
+    title text,
+    CONSTRAINT server_sessions_generation_status_check CHECK ((generation_status = ANY (ARRAY['idle'::text, 'processing'::text, 'completed'::text, 'failed'::text]))),
+    CONSTRAINT server_sessions_title_check CHECK (((length(title) >= 1) AND (length(title) <= 200)))
 );
 
 -- Name: TABLE server_sessions; Type: COMMENT
@@ -1324,6 +1357,10 @@ COMMENT ON TABLE public.server_sessions IS 'Conversations of agents with their u
 -- Name: COLUMN server_sessions.idle_from; Type: COMMENT
 
 COMMENT ON COLUMN public.server_sessions.idle_from IS 'The last sign of life that the idle sweep knows of; it looks at the session again when that is long ago. NULL when its last run has its summary and nothing has come since.';
+
+-- Name: COLUMN server_sessions.title; Type: COMMENT
+
+COMMENT ON COLUMN public.server_sessions.title IS 'What people call the session. NULL until somebody gives it a title.';
 
 -- Name: session_prompts; Type: TABLE
 
@@ -1792,6 +1829,10 @@ CREATE INDEX observations_job ON public.observations USING btree (created_by_job
 
 CREATE INDEX observations_manual ON public.observations USING btree (team_id, created_at, id) WHERE (kind = 'manual'::text);
 
+-- Name: observations_open; Type: INDEX
+
+CREATE INDEX observations_open ON public.observations USING btree (team_id, project_id, number) WHERE (state = 'open'::text);
+
 -- Name: observations_project; Type: INDEX
 
 CREATE INDEX observations_project ON public.observations USING btree (project_id, created_at, id) INCLUDE (team_id, content_words);
@@ -1799,6 +1840,10 @@ CREATE INDEX observations_project ON public.observations USING btree (project_id
 -- Name: observations_project_session; Type: INDEX
 
 CREATE INDEX observations_project_session ON public.observations USING btree (project_id, server_session_id, created_at);
+
+-- Name: observations_quote_event; Type: INDEX
+
+CREATE INDEX observations_quote_event ON public.observations USING btree (quote_event_id) WHERE (quote_event_id IS NOT NULL);
 
 -- Name: observations_summaries; Type: INDEX
 
@@ -2026,6 +2071,11 @@ ALTER TABLE ONLY public.observations
 
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: observations observations_quote_event_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_quote_event_fkey FOREIGN KEY (quote_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE SET NULL (quote_event_id);
 
 -- Name: observations observations_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 

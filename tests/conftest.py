@@ -20,7 +20,7 @@ import msgspec
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cmserver.access import keys
 from cmserver.access import repository as access
@@ -29,14 +29,15 @@ from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import make_project
 from cmserver.app import create_app
-from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.db import DatabaseUrls, Db
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
-from cmserver.base.live import Hub
 from cmserver.base.migrate import installation_secret, migrate
-from cmserver.base.postgres import Binaries, Embedded, debian_binaries
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.generation.bell import Bell
+from cmserver.embedded.files import Binaries, debian_binaries
+from cmserver.embedded.postgres import EmbeddedPostgres
+from cmserver.generation.job_notifier import JobNotifier
 from tests.generation.tools import Outbox
 from tests.make import Make
 
@@ -44,12 +45,19 @@ from tests.make import Make
 class Server:
     """The PostgreSQL that tests run on: makes databases and drops them."""
 
-    def __init__(self, embedded: Embedded | None, url: str) -> None:
+    def __init__(self, embedded: EmbeddedPostgres | None, url: str) -> None:
         self.embedded = embedded
         self._url = url
 
     def url(self, database: str) -> str:
         return self.embedded.url_for(database) if self.embedded else make_conninfo(self._url, dbname=database)
+
+    def urls(self, database: str) -> DatabaseUrls:
+        """With a login for requests, where the server has one."""
+        return self.embedded.urls_for(database) if self.embedded else DatabaseUrls(owner=self.url(database))
+
+    def urls_of(self, url: str) -> DatabaseUrls:
+        return self.urls(str(conninfo_to_dict(url)["dbname"]))
 
     def create(self, name: str, template: str | None = None) -> str:
         if self.embedded:
@@ -81,7 +89,7 @@ def server() -> Generator[Server]:
         assert binaries is not None, "CMSERVER_TEST_POSTGRES=debian, but /usr/lib/postgresql has no PostgreSQL 15 or newer"
     folder = Path(tempfile.mkdtemp(prefix="cmserver-test-", dir=_in_memory()))
     folder.chmod(0o755)  # as root, PostgreSQL runs as another user, who must get through
-    embedded = Embedded(folder / "data", binaries, durable=False)
+    embedded = EmbeddedPostgres(folder / "data", binaries, durable=False)
     embedded.start()
     try:
         yield Server(embedded, embedded.url)
@@ -126,8 +134,8 @@ def database(server: Server, template: str) -> Generator[str]:
 
 
 @pytest.fixture
-async def db(database: str) -> AsyncGenerator[Db]:
-    async with Db(database, size=6) as opened:
+async def db(server: Server, database: str) -> AsyncGenerator[Db]:
+    async with Db(server.urls_of(database), size=6) as opened:
         yield opened
 
 
@@ -162,19 +170,23 @@ class Cast(msgspec.Struct, kw_only=True):
 
 @pytest.fixture
 async def cast(db: Db) -> Cast:
-    blue, red = await _team(db, "blue"), await _team(db, "red")
-    alice = await _person(db, blue, "alice", "github.com/acme/orders")
-    bob = await _person(db, blue, "bob", "github.com/acme/orders")
-    charlie = await _person(db, red, "charlie", "github.com/acme/orders")
+    return await make_cast(db)
+
+
+async def make_cast(db: Db) -> Cast:
+    blue, red = await make_team(db, "blue"), await make_team(db, "red")
+    alice = await make_person(db, blue, "alice", "github.com/acme/orders")
+    bob = await make_person(db, blue, "bob", "github.com/acme/orders")
+    charlie = await make_person(db, red, "charlie", "github.com/acme/orders")
     return Cast(alice=alice, bob=bob, charlie=charlie)
 
 
-async def _team(db: Db, name: str) -> UUID:
+async def make_team(db: Db, name: str) -> UUID:
     async with db.system() as conn:
         return (await access.insert_team(conn, new_id(), name)).id
 
 
-async def _person(db: Db, team_id: UUID, name: str, project: str) -> Person:
+async def make_person(db: Db, team_id: UUID, name: str, project: str) -> Person:
     principal, text = await mint(db, team_id, name, scopes=["*"])
     async with db.tenant(team_id) as conn:
         found, _ = await make_project(conn, principal, project)
@@ -200,9 +212,9 @@ async def bound_to(db: Db, person: Person, project: str, *, scopes: Sequence[str
 
 
 @pytest.fixture
-def hub(database: str) -> Hub:
+def hub(database: str) -> NotificationListener:
     """Not listening: enough for what happens within a process."""
-    return Hub(database)
+    return NotificationListener(database)
 
 
 @pytest.fixture
@@ -213,34 +225,33 @@ async def meter(db: Db) -> AsyncGenerator[Meter]:
 
 
 @pytest.fixture
-def authenticate(db: Db, hub: Hub, meter: Meter) -> Authenticator:
+def authenticate(db: Db, hub: NotificationListener, meter: Meter) -> Authenticator:
     """Remembers nothing unless the hub listens."""
     return Authenticator(db, hub, meter)
 
 
 @pytest.fixture
-def bell(db: Db, hub: Hub) -> Bell:
-    return Bell(db, hub)
+def notifier(db: Db, hub: NotificationListener) -> JobNotifier:
+    return JobNotifier(db, hub)
 
 
 @pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
+def outbox(db: Db, notifier: JobNotifier, cast: Cast) -> Outbox:
     """What Alice's project sends, and workers in the hand for it."""
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    return Outbox(db, notifier, cast.alice.principal, cast.alice.project)
 
 
 @pytest.fixture
-async def app(settings: Settings, db: Db, hub: Hub, bell: Bell) -> AsyncGenerator[Frame]:
+async def app(settings: Settings, db: Db, hub: NotificationListener, notifier: JobNotifier) -> AsyncGenerator[AsgiFrame]:
     async with db.system() as conn:
         secret = await installation_secret(conn)
-    app = create_app(settings, db, hub, bell, secret=secret)
+    app = create_app(settings, db, hub, notifier, secret=secret)
     yield app
-    assert isinstance(app.state.meter, Meter)
-    await app.state.meter.flush()
+    await app.dependencies.get(Meter).flush()
 
 
 @pytest.fixture
-async def client(app: Frame) -> AsyncGenerator[httpx.AsyncClient]:
+async def client(app: AsgiFrame) -> AsyncGenerator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app)  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
     async with httpx.AsyncClient(transport=transport, base_url="http://cmserver") as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""What every process remembers of keys, teams and projects is forgotten everywhere when it changes."""
+"""Notifies all processes of changed teams, and of news for the live stream."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from cmserver.access import repository
 from cmserver.base.sql import Conn
 
 CHANNEL = "cmserver_access"
+"""A key, team or project changed. The payload is the team's id."""
 NEWS = "cmserver_news"
-"""Rung for the live stream where no job is queued or done: a session, or an observation that somebody wrote by hand."""
+"""Wakes the live stream for changes without a job: sessions, and observations written by hand."""
 
 
-async def changed(conn: Conn, team_id: UUID) -> None:
-    """Tell every process to forget what it remembers of the team. Heard when the transaction commits, never before.
-
-    Whoever remembers hears it by `hub.on(CHANNEL, ...)`: the payload is the team's id, or empty when anything may have been missed.
-    """
+async def drop_cached(conn: Conn, team_id: UUID) -> None:
+    """Make every process drop its cached entries of the team when the transaction commits."""
     await repository.notify(conn, CHANNEL, str(team_id))
 
 
-async def news(conn: Conn) -> None:
-    """There is something for the live stream. One that is missed is found a second later."""
+async def wake_stream(conn: Conn) -> None:
+    """Wake the live stream, which otherwise polls once a second."""
     await repository.notify(conn, NEWS, "")

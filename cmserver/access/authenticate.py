@@ -1,121 +1,96 @@
-"""Who may come in: the key of a request becomes its principal, within its rate limit and with the scope that is asked for."""
+"""Authenticates requests: finds the principal of a key, and checks its rate limit and its scope."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
-from cmserver.access import announce, keys, repository
+from cmserver.access import keys, repository
+from cmserver.access.announce import CHANNEL
 from cmserver.access.limits.meter import Meter
-from cmserver.access.model import Limits, Principal, StoredKey, meaning
+from cmserver.access.limits.wrong_keys import SharedLookup, WrongKeys
+from cmserver.access.model import Limits, Principal, StoredKey, expand_scopes
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, Unauthenticated
-from cmserver.base.live import Hub
+from cmserver.base.http.address import network_of
+from cmserver.base.notifications import NotificationListener, TeamCache
 from cmserver.base.sql import Conn
-
-log: FilteringBoundLogger = structlog.get_logger(__name__)
+from cmserver.base.structs import reshape
 
 _WRONG = "This API key is wrong, expired or revoked. Ask an owner of the team for a new one."
-_REMEMBERED_SECONDS = 2.0
-_REMEMBERED_KEYS = 10_000
+_CACHE_SECONDS = 2.0
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """A key that was good when it was looked up."""
+class _CheckedKey(msgspec.Struct, frozen=True):
+    """The principal of an existing key, and the reason to refuse it, if any."""
 
     principal: Principal
     expires_at: datetime | None
-    until: float
+    refusal: str | None
+
+    @property
+    def is_current(self) -> bool:
+        """False for a key that has expired since it was looked up."""
+        return bool(self.refusal) or self.expires_at is None or self.expires_at > datetime.now(UTC)
 
 
 class Authenticator:
-    """Turns the key of a request into its principal. One per process.
+    """Turns the key of a request into its principal.
 
-    It remembers a key for two seconds, so that a burst costs one look-up, and forgets it as soon as anything of its team changes: a
-    revocation is effective at once. A process that cannot hear of changes remembers nothing.
+    Keys are cached for two seconds, and dropped as soon as anything of their team changes, so that a revocation takes effect at
+    once. For addresses that sent too many wrong keys, keys that are not cached share their look-ups.
     """
 
-    def __init__(self, db: Db, hub: Hub, meter: Meter) -> None:
+    def __init__(self, db: Db, notifications: NotificationListener, meter: Meter) -> None:
         self._db = db
-        self._hub = hub
         self._meter = meter
         self._denials = meter.denials
-        self._remembered: dict[bytes, _Known] = {}
-        self._changes = 0
-        hub.on(announce.CHANNEL, self._forget)
+        self._cache = TeamCache[bytes, _CheckedKey](
+            notifications, CHANNEL, lambda key: key.principal.team_id, seconds=_CACHE_SECONDS
+        )
+        self._wrong_keys = WrongKeys()
+        self._shared_lookup = SharedLookup(self._find_keys)
 
-    async def __call__(self, text: str | None, scope: str) -> Principal:
-        """Whoever the key stands for, when it has the scope ("" asks for none).
+    async def __call__(self, text: str | None, scope: str, address: str = "") -> Principal:
+        """The principal of the key, if it has the scope ("" requires none). `address` is the client's.
 
-        Unauthenticated without a key; Forbidden when it is wrong, expired or revoked, when its team is gone, or the scope missing;
-        RateLimited when it asks too often.
+        Unauthenticated without a key; Forbidden when it is wrong, expired or revoked, its team is archived, or the scope is
+        missing; RateLimited after too many requests.
         """
         if not text:
-            raise Unauthenticated("This needs an API key: send it as `Authorization: Bearer <key>` or `X-Api-Key: <key>`.")
+            raise Unauthenticated("An API key is required: send `Authorization: Bearer <key>` or `X-Api-Key: <key>`.")
         fingerprint = hashlib.sha256(text.encode(errors="replace")).digest()
-        principal = self._recalled(fingerprint) or await self._looked_up(text, fingerprint)
+        key = self._cache.get(fingerprint)
+        if key is None or not key.is_current:
+            is_shared = fingerprint not in self._cache and self._wrong_keys.are_too_many(network_of(address))
+            key = await self._cache.load(fingerprint, lambda: self._look_up(text, network_of(address), is_shared=is_shared))
+        principal = key.principal
+        if key.refusal:
+            await self._denials.record(principal, key.refusal)
+            raise Forbidden(_WRONG)
         await self._meter.admit(principal, scope)
         if scope:
             await self._denials.require(principal, scope)
         return principal
 
-    def _recalled(self, fingerprint: bytes) -> Principal | None:
-        known = self._remembered.get(fingerprint)
-        if known is None or not self._hub.listening.is_set():
-            return None
-        is_over = known.expires_at is not None and known.expires_at <= datetime.now(UTC)
-        return known.principal if known.until > time.monotonic() and not is_over else None
-
-    async def _looked_up(self, text: str, fingerprint: bytes) -> Principal:
-        changes = self._changes
-        async with self._db.system_statement() as conn:
-            key = await _stored(conn, text)
+    async def _look_up(self, text: str, address: str, *, is_shared: bool) -> _CheckedKey:
+        key = await self._shared_lookup(text) if is_shared else (await self._find_keys([text])).get(text)
         if key is None:
-            log.info("access.denied", reason="unknown_key")
+            self._wrong_keys.count(address)
             raise Forbidden(_WRONG)
-        principal = _principal(key)
-        if reason := _why_not(key):
-            await self._denials.record(principal, reason)
-            raise Forbidden(_WRONG)
-        # A change that was heard while we looked may be younger than what we have seen.
-        if self._hub.listening.is_set() and changes == self._changes:
-            if len(self._remembered) >= _REMEMBERED_KEYS:
-                self._remembered.clear()
-            self._remembered[fingerprint] = _Known(principal, key.expires_at, time.monotonic() + _REMEMBERED_SECONDS)
-        return principal
+        principal = reshape(key, Principal, key_id=key.id, scopes=expand_scopes(key.scopes), limits=reshape(key, Limits))
+        return _CheckedKey(principal, key.expires_at, _find_refusal(key))
 
-    def _forget(self, team: str) -> None:
-        """What is known of the team's keys, or of all when it is the empty string."""
-        self._changes += 1
-        kept = {mark: one for mark, one in self._remembered.items() if str(one.principal.team_id) != team} if team else {}
-        self._remembered = kept
+    async def _find_keys(self, texts: Sequence[str]) -> Mapping[str, StoredKey]:
+        async with self._db.system_statement() as conn:
+            return await _find_keys(conn, texts)
 
 
-def _principal(key: StoredKey) -> Principal:
-    return Principal(
-        team_id=key.team_id,
-        team_name=key.team_name,
-        project_id=key.project_id,
-        key_id=key.id,
-        counts_as=key.counts_as,
-        actor_id=key.actor_id,
-        scopes=meaning(key.scopes),
-        limits=Limits(
-            requests_per_minute=key.requests_per_minute,
-            events_per_month=key.events_per_month,
-            team_requests_per_minute=key.team_requests_per_minute,
-            team_events_per_month=key.team_events_per_month,
-        ),
-    )
-
-
-def _why_not(key: StoredKey) -> str | None:
+def _find_refusal(key: StoredKey) -> str | None:
     if key.revoked_at is not None:
         return "revoked"
     if key.team_archived_at is not None:
@@ -123,9 +98,16 @@ def _why_not(key: StoredKey) -> str | None:
     return "expired" if key.expired else None
 
 
-async def _stored(conn: Conn, text: str) -> StoredKey | None:
-    key_id, key_hash = keys.parse(text)
-    if key_id is None:
-        return await repository.key_by_hash(conn, key_hash)
-    key = await repository.key_by_id(conn, key_id)
-    return key if key and hmac.compare_digest(key.key_hash, key_hash) else None
+async def _find_keys(conn: Conn, texts: Sequence[str]) -> dict[str, StoredKey]:
+    """The existing keys by their texts."""
+    parsed = {text: keys.parse(text) for text in texts}
+    ids = [key_id for key_id, _ in parsed.values() if key_id is not None]
+    stored = await repository.find_keys(conn, ids, [key_hash for key_id, key_hash in parsed.values() if key_id is None])
+    by_id = {key.id: key for key in stored}
+    by_hash = {key.key_hash: key for key in stored}
+    found_keys: dict[str, StoredKey] = {}
+    for text, (key_id, key_hash) in parsed.items():
+        key = by_hash.get(key_hash) if key_id is None else by_id.get(key_id)
+        if key is not None and hmac.compare_digest(key.key_hash, key_hash):
+            found_keys[text] = key
+    return found_keys

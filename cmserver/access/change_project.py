@@ -1,22 +1,23 @@
-"""Changes what a project is called, what else it answers to, when observations are made of it, and whether it is still there."""
+"""Changes a project's names, metadata, policy and search language, and archives it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from cmserver.access import announce, audit, repository
 from cmserver.access.model import GenerationPolicy, Principal, Project
-from cmserver.access.projects import NO_SUCH, canonical_id, find, one
+from cmserver.access.projects import NO_SUCH, canonical_id, find, require_project
 from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be different; what is not said stays. `aliases` are all there shall be, besides older canonical ids."""
+class ProjectChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields to change; UNSET ones stay. `aliases` replaces all aliases except older canonical ids."""
 
     name: str | UnsetType = UNSET
     canonical_id: str | UnsetType = UNSET
@@ -27,53 +28,58 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     archived: bool | UnsetType = UNSET
 
 
-async def change(conn: Conn, principal: Principal, named: str, wanted: Change) -> Project:
-    """The project with what is different. Under a new canonical id the old one stays as an alias.
+async def change(conn: Conn, principal: Principal, reference: str, changes: ProjectChange) -> Project:
+    """Change a project. The old canonical id stays as an alias.
 
-    Conflict when another project has one of the names, archived or not: a name never means two projects.
+    Conflict when another project, archived or not, has one of the names.
     """
-    if principal.project_id is not None and (wanted.canonical_id, wanted.aliases) != (UNSET, UNSET):
-        # a name that is taken would tell it of other projects
-        raise Forbidden("This key is bound to a project; canonical ids and aliases are given by keys of the whole team.")
+    if principal.project_id is not None and (changes.canonical_id, changes.aliases) != (UNSET, UNSET):
+        # a conflict would reveal other projects
+        raise Forbidden("This key is bound to a project. Use a key of the whole team to set canonical ids and aliases.")
     await repository.lock_names(conn, principal.team_id)
-    project = await one(conn, principal, named)
+    project = await require_project(conn, principal, reference)
     if not await repository.lock_project(conn, principal.team_id, project.id):
         raise NotFound(NO_SUCH)
-    canonical, aliases = _names(project, wanted)
+    canonical, aliases = _merge_names(project, changes)
     await _refuse_taken(conn, project, [canonical, *aliases])
-    different = {
+    values = {
         field: value
         for field in ("name", "metadata", "policy", "search_language")
-        if (value := getattr(wanted, field)) is not UNSET
+        if (value := getattr(changes, field)) is not UNSET
     }
-    changed = msgspec.structs.replace(project, canonical_id=canonical, aliases=aliases, **different)
+    changed = msgspec.structs.replace(project, canonical_id=canonical, aliases=aliases, **values)
     if changed.search_language != project.search_language:
         await repository.lock_language(conn, principal.team_id, project.id)
-    archived = project.archived_at is not None if wanted.archived is UNSET else wanted.archived
+    archived = project.archived_at is not None if changes.archived is UNSET else changes.archived
     await repository.update_project(conn, changed, archived=archived)
     action = "project.archived" if archived and not project.archived_at else "project.updated"
-    fields = sorted(field for field in Change.__struct_fields__ if getattr(wanted, field) is not UNSET)
+    fields = sorted(field for field in ProjectChange.__struct_fields__ if getattr(changes, field) is not UNSET)
     await audit.record(conn, principal, action, "project", project.id, project_id=project.id, canonical_id=canonical, fields=fields)
-    await announce.changed(conn, principal.team_id)
-    return await one(conn, principal, str(project.id))
+    await announce.drop_cached(conn, principal.team_id)
+    return await require_project(conn, principal, str(project.id))
 
 
-async def follow(conn: Conn, principal: Principal, before: str, now: str) -> None:
-    """The remote of a checkout has changed from one name to another: what was known under the old name goes on under both.
+async def follow(
+    conn: Conn, principal: Principal, old_name: str, new_name: str, *, is_from_there: Callable[[UUID], Awaitable[bool]]
+) -> None:
+    """Make a checkout's new remote an alias of the project that has its old one.
 
-    Nothing happens when the old name is no project's, or the new one is another's already.
+    Does nothing when no project has the old name, or another one has the new name, or `is_from_there` returns False for the
+    project's id: the checkout must belong to it, or anybody who writes events could rename any project.
     """
-    canonical = canonical_id(now)
-    if named_id(now) or await find(conn, principal, now) is not None:
+    canonical = canonical_id(new_name)
+    if named_id(new_name) or await find(conn, principal, new_name) is not None:
         return
     await repository.lock_names(conn, principal.team_id)
-    project = await find(conn, principal, before)
+    project = await find(conn, principal, old_name)
     if project is None or await repository.names_taken(conn, principal.team_id, [canonical]):
+        return
+    if not await is_from_there(project.id):
         return
     if not await repository.lock_project(conn, principal.team_id, project.id):
         return
-    known = msgspec.structs.replace(project, aliases=sorted({*project.aliases, canonical}))
-    await repository.update_project(conn, known, archived=False)
+    renamed = msgspec.structs.replace(project, aliases=sorted({*project.aliases, canonical}))
+    await repository.update_project(conn, renamed, archived=False)
     await audit.record(
         conn,
         principal,
@@ -85,31 +91,31 @@ async def follow(conn: Conn, principal: Principal, before: str, now: str) -> Non
         fields=["aliases"],
         alias=canonical,
     )
-    await announce.changed(conn, principal.team_id)
+    await announce.drop_cached(conn, principal.team_id)
 
 
-def _names(project: Project, wanted: Change) -> tuple[str, list[str]]:
-    """The canonical id and the aliases that the project is to have."""
-    canonical = project.canonical_id if wanted.canonical_id is UNSET else _canonical(wanted.canonical_id, "$.canonicalId")
+def _merge_names(project: Project, changes: ProjectChange) -> tuple[str, list[str]]:
+    """The project's canonical id and aliases after the changes."""
+    canonical = project.canonical_id if changes.canonical_id is UNSET else _parse_name(changes.canonical_id, "$.canonicalId")
     aliases = project.aliases
-    if wanted.aliases is not UNSET:
-        aliases = [_canonical(alias, f"$.aliases[{place}]") for place, alias in enumerate(wanted.aliases)]
+    if changes.aliases is not UNSET:
+        aliases = [_parse_name(alias, f"$.aliases[{index}]") for index, alias in enumerate(changes.aliases)]
     if canonical != project.canonical_id:
         aliases = [*aliases, project.canonical_id]
     return canonical, sorted({alias for alias in aliases if alias != canonical})
 
 
-def _canonical(named: str, at: str) -> str:
-    if named_id(named):
-        raise Invalid.at(at, "A project's names are addresses (github.com/user/repo), plain names or paths, not uuids.")
+def _parse_name(reference: str, at: str) -> str:
+    if named_id(reference):
+        raise Invalid.at(at, "A project's name is an address (github.com/user/repo), a plain name or a path, not a UUID.")
     try:
-        return canonical_id(named)
+        return canonical_id(reference)
     except Invalid as error:
         raise Invalid.at(at, str(error)) from error
 
 
 async def _refuse_taken(conn: Conn, project: Project, names: Sequence[str]) -> None:
-    for taken in await repository.names_taken(conn, project.team_id, names):
-        if taken.project_id != project.id:
-            what = "an archived project" if taken.archived else "another project"
-            raise Conflict(f"{taken.name} is the canonical id or an alias of {what} ({taken.project_id}) already.")
+    for name in await repository.names_taken(conn, project.team_id, names):
+        if name.project_id != project.id:
+            owner = "an archived project" if name.archived else "another project"
+            raise Conflict(f"{name.name} is already the canonical id or an alias of {owner} ({name.project_id}).")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Literal
@@ -24,18 +25,18 @@ SCOPES = (
     "admin",
     "*",
 )
-"""What a key may be allowed. `admin` allows everything in the key's team; `*` also what is the operator's: teams, their limits."""
+"""The scopes of keys. `admin` allows everything in the key's team; `*` also teams and their limits, for the operator."""
 
 OLDER_SCOPES = {
     "memories:read": frozenset({"observations:read", "jobs:read"}),
     "memories:write": frozenset({"events:write", "sessions:write", "observations:write", "jobs:write"}),
 }
-"""Scope words of claude-mem's server, accepted as the sets they mean."""
+"""Scopes of claude-mem's server, and the scopes that they stand for."""
 
 
-def meaning(scopes: Iterable[str]) -> frozenset[str]:
-    """The scopes that the words stand for, older ones taken apart."""
-    return frozenset(meant for scope in scopes for meant in OLDER_SCOPES.get(scope, {scope}))
+def expand_scopes(scopes: Iterable[str]) -> frozenset[str]:
+    """The scopes with older ones replaced by those that they stand for."""
+    return frozenset(plain_scope for scope in scopes for plain_scope in OLDER_SCOPES.get(scope, {scope}))
 
 
 Role = Literal["owner", "member"]
@@ -55,8 +56,26 @@ SearchLanguage = Annotated[
 SkipRule = Annotated[Text, Meta(min_length=3, max_length=200)]
 """What is not worth an observation: `path:GLOB`, `command:BEGINNING`, or a sentence for the model."""
 
-LAWS = ("path:", "command:")
-"""How the skip rules begin that are law."""
+SKIP_RULE_PREFIXES = ("path:", "command:")
+"""The prefixes of skip rules that are applied by code, not by the model."""
+_COMMAND_CHAIN = re.compile(r"[;|&<>\n]")
+
+
+def find_rule_error(rule: str) -> str | None:
+    """The error in a rule that is applied by code; None for a valid one, and for a sentence for the model."""
+    prefix = next((prefix for prefix in SKIP_RULE_PREFIXES if rule.startswith(prefix)), None)
+    if prefix is None:
+        return None
+    pattern = rule.removeprefix(prefix).strip()
+    if not pattern.strip("/."):
+        return f"Write a pattern after {prefix}."
+    if prefix == "path:" and pattern.startswith("!"):
+        return "A path rule cannot have exceptions (`!`)."
+    if prefix == "path:" and ".." in pattern.replace("\\", "/").split("/"):
+        return "A path rule is relative to the project's folder and cannot contain `..`."
+    if prefix == "command:" and _COMMAND_CHAIN.search(pattern):
+        return "A command rule is the beginning of a single command, without `;`, `|`, `&`, `<` or `>`."
+    return None
 
 
 class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -72,7 +91,8 @@ class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True
     skip_event_types: Annotated[list[Label], Meta(max_length=100)] = []
     skip_tools: Annotated[list[Label], Meta(max_length=100)] = []
     verbosity: Literal["minimal", "normal", "verbose"] | None = None
-    """How much is recorded: only what changes how one works on; what one would tell a colleague; or whatever may be of use."""
+    """How much is recorded: only what changes how one works on; what one would tell a colleague; or whatever may be of use.
+    CMSERVER_VERBOSITY where nothing is said."""
     language: Annotated[Text, Meta(min_length=2, max_length=40)] | None = None
     """What observations are worded in, as people call it, or a code; CMSERVER_LANGUAGE where nothing is said."""
     skip_rules: Annotated[list[SkipRule], Meta(max_length=50)] = []
@@ -90,7 +110,7 @@ class Team(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, object]
     policy: GenerationPolicy
     requests_per_minute: int | None
-    """For all keys of the team together, as the next one; None is no limit."""
+    """This and the next are for all keys of the team together; None is no limit."""
     events_per_month: int | None
     archived_at: datetime | None
     created_at: datetime
@@ -129,7 +149,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakenName(msgspec.Struct, frozen=True, kw_only=True):
-    """A canonical id or an alias that a project has."""
+    """A canonical id or alias of a project."""
 
     name: str
     project_id: UUID
@@ -149,10 +169,10 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     expires_at: datetime | None
     expired: bool
-    """By the database's clock."""
+    """Whether the key has expired, by the database's clock."""
     team_archived_at: datetime | None
     counts_as: UUID
-    """The key whose limits and usage it goes on with: its own id, but for what a rotation has made."""
+    """The key whose usage it continues: for a rotated key the first one, else its own id."""
     requests_per_minute: int | None
     events_per_month: int | None
     team_requests_per_minute: int | None
@@ -160,7 +180,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a key, and all keys of its team together, may do; None is no limit."""
+    """Limits of a key, and of all keys of its team together; None means no limit."""
 
     requests_per_minute: int | None = None
     events_per_month: int | None = None
@@ -171,29 +191,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 NO_LIMITS = Limits()
 
 
-class MintedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A new key with its text, which is shown once."""
-
-    id: UUID
-    text: str
-
-
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever is asking: a key's team, its project when it is bound to one, and what it may do."""
+    """The caller: a key's team, its project when it is bound to one, and its scopes."""
 
     team_id: UUID
     project_id: UUID | None
     key_id: UUID | None
-    """None for an operator, who asks without a key (`--operator`)."""
+    """None for an operator without a key (`--operator`)."""
     actor_id: str
     scopes: frozenset[str]
     team_name: str = ""
     limits: Limits = NO_LIMITS
     counts_as: UUID | None = None
-    """The key under which it is counted, where that is not its own (see StoredKey)."""
+    """The key whose usage it continues, if it is another one (see StoredKey)."""
 
     def sees(self, project_id: UUID | None) -> bool:
-        """Whether what belongs to the project, or to the whole team without one, is within the key's reach."""
+        """Whether the key may see the project; None stands for what belongs to the whole team."""
         return self.project_id in (None, project_id)
 
     def may(self, scope: str) -> bool:
@@ -202,6 +215,6 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.scopes & {scope, "*", "admin"})
 
     def require(self, scope: str) -> None:
-        """Forbidden, in a sentence that says what to ask for, when the key lacks the scope."""
+        """Raise Forbidden when the key lacks the scope."""
         if not self.may(scope):
             raise Forbidden(f"This key does not have the scope {scope}. Ask an owner of the team for a key that has it.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from psycopg import errors
@@ -14,66 +15,52 @@ from cmserver.base.sql import Conn, Jsonb, Query
 
 OWNS = {"teams", "team_members", "projects", "project_aliases"}
 
+_TEAM: LiteralString = """
+    id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at, updated_at
+"""
+_PROJECT: LiteralString = """
+    p.id, p.team_id, p.canonical_id, p.name,
+    ARRAY(SELECT a.alias FROM project_aliases a WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
+    p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.search_language, p.archived_at, p.created_at,
+    p.updated_at
+"""
+
 ANY_TEAM = Query(bool, "SELECT EXISTS (SELECT FROM teams)")
 
 LOCK_BOOTSTRAP = Query(str, "SELECT pg_advisory_xact_lock(7237415002)::text")
 
-TEAM_BY_ID = Query(
-    Team,
-    """
-    SELECT id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
-           updated_at
-      FROM teams WHERE id = %(id)s AND (%(archived)s OR archived_at IS NULL)
-    """,
-)
+TEAM_BY_ID = Query(Team, f"SELECT {_TEAM} FROM teams WHERE id = %(id)s AND (%(archived)s OR archived_at IS NULL)")
 
 TEAM_NAMED = Query(
     Team,
-    """
-    SELECT id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
-           updated_at
+    f"""
+    SELECT {_TEAM}
       FROM teams WHERE archived_at IS NULL AND (name = %(name)s OR id = %(id)s)
      ORDER BY name = %(name)s DESC LIMIT 1
     """,
 )
 
-ALL_TEAMS = Query(
-    Team,
-    """
-    SELECT id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
-           updated_at
-      FROM teams ORDER BY created_at DESC, id DESC
-    """,
-)
+ALL_TEAMS = Query(Team, f"SELECT {_TEAM} FROM teams ORDER BY created_at DESC, id DESC")
 
-LOCK_TEAM = Query(
-    Team,
-    """
-    SELECT id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
-           updated_at
-      FROM teams WHERE id = %(id)s FOR NO KEY UPDATE
-    """,
-)
+LOCK_TEAM = Query(Team, f"SELECT {_TEAM} FROM teams WHERE id = %(id)s FOR NO KEY UPDATE")
 
 INSERT_TEAM = Query(
     Team,
-    """
+    f"""
     INSERT INTO teams (id, name, metadata) VALUES (%(id)s, %(name)s, %(metadata)s)
-    RETURNING id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
-              updated_at
+    RETURNING {_TEAM}
     """,
 )
 
 UPDATE_TEAM = Query(
     Team,
-    """
+    f"""
     UPDATE teams
        SET name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s, requests_per_minute = %(requests_per_minute)s,
            events_per_month = %(events_per_month)s,
            archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
      WHERE id = %(id)s
-    RETURNING id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at,
-              updated_at
+    RETURNING {_TEAM}
     """,
 )
 
@@ -110,7 +97,7 @@ PUT_MEMBER = Query(
 
 REMOVE_MEMBER = Query(int, "DELETE FROM team_members WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
 
-KEY_BY_ID = Query(
+FIND_KEYS = Query(
     StoredKey,
     """
     SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, k.project_id, k.actor_id, k.scopes, k.revoked_at, k.expires_at,
@@ -119,51 +106,31 @@ KEY_BY_ID = Query(
            k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,
            t.events_per_month AS team_events_per_month
       FROM api_keys k JOIN teams t ON t.id = k.team_id
-     WHERE k.id = %(id)s
-    """,
-)
-
-KEY_BY_HASH = Query(
-    StoredKey,
-    """
-    SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, k.project_id, k.actor_id, k.scopes, k.revoked_at, k.expires_at,
-           coalesce(k.expires_at <= now(), false) AS expired, t.archived_at AS team_archived_at,
-           coalesce(k.counts_as, k.id) AS counts_as,
-           k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,
-           t.events_per_month AS team_events_per_month
-      FROM api_keys k JOIN teams t ON t.id = k.team_id
-     WHERE k.key_hash = %(key_hash)s
+     WHERE k.id = ANY (%(ids)s) OR k.key_hash = ANY (%(hashes)s)
     """,
 )
 
 PROJECT = Query(
     Project,
-    """
-    SELECT p.id, p.team_id, p.canonical_id, p.name,
-           ARRAY(SELECT a.alias FROM project_aliases a
-                  WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
-           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.search_language, p.archived_at,
-           p.created_at, p.updated_at
+    f"""
+    SELECT {_PROJECT}
       FROM projects p JOIN teams t ON t.id = p.team_id
      WHERE p.id = %(id)s AND p.team_id = %(team_id)s AND (%(archived)s OR p.archived_at IS NULL)
     """,
 )
 
-# The best match first: the canonical id, an alias, then a name that only one project of the team has. With `only`, that project
-# alone is there, so that a key that is bound to it cannot learn from a name whether another project has it, too.
+# The best match first: the canonical id, an alias, then a name that only one project of the team has; but no name that could be an
+# address or a path, since whoever makes a project calls it as he likes, and would get what others send there. With `only`, that
+# project alone is there, so that a key that is bound to it cannot learn from a name whether another project has it, too.
 PROJECT_NAMED = Query(
     Project,
-    """
-    SELECT p.id, p.team_id, p.canonical_id, p.name,
-           ARRAY(SELECT a.alias FROM project_aliases a
-                  WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
-           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.search_language, p.archived_at,
-           p.created_at, p.updated_at
+    f"""
+    SELECT {_PROJECT}
       FROM projects p JOIN teams t ON t.id = p.team_id
       LEFT JOIN project_aliases n ON n.project_id = p.id AND n.team_id = p.team_id AND n.alias = %(named)s
      WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
        AND (p.canonical_id = %(named)s OR n.alias IS NOT NULL
-            OR (p.name = %(named)s AND NOT EXISTS (
+            OR (p.name = %(named)s AND strpos(p.name, '/') = 0 AND NOT EXISTS (
                     SELECT FROM projects q
                      WHERE q.team_id = p.team_id AND q.name = p.name AND q.id <> p.id AND q.archived_at IS NULL
                        AND %(only)s::uuid IS NULL)))
@@ -172,14 +139,25 @@ PROJECT_NAMED = Query(
     """,
 )
 
+# The oldest, where there are several. Only asked for a name that nothing else is known by.
+PROJECT_IN_ANY_CASE = Query(
+    Project,
+    f"""
+    SELECT {_PROJECT}
+      FROM projects p JOIN teams t ON t.id = p.team_id
+     WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
+       AND (lower(p.canonical_id COLLATE "C") = %(named)s
+            OR EXISTS (SELECT FROM project_aliases n
+                        WHERE n.project_id = p.id AND n.team_id = p.team_id AND lower(n.alias COLLATE "C") = %(named)s))
+     ORDER BY lower(p.canonical_id COLLATE "C") = %(named)s DESC, p.created_at, p.id
+     LIMIT 1
+    """,
+)
+
 PROJECTS = Query(
     Project,
-    """
-    SELECT p.id, p.team_id, p.canonical_id, p.name,
-           ARRAY(SELECT a.alias FROM project_aliases a
-                  WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
-           p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.search_language, p.archived_at,
-           p.created_at, p.updated_at
+    f"""
+    SELECT {_PROJECT}
       FROM projects p JOIN teams t ON t.id = p.team_id
      WHERE p.team_id = %(team_id)s AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
        AND %(archived)s = (p.archived_at IS NOT NULL)
@@ -264,6 +242,31 @@ KEEP_ALIASES = Query(
     """,
 )
 
+# Erasure: FOR UPDATE blocks new references to the row, and waits for transactions that have just made one.
+LOCK_TEAM_TO_DELETE = Query(UUID, "SELECT id FROM teams WHERE id = %(team_id)s FOR UPDATE")
+
+LOCK_PROJECTS_TO_DELETE = Query(
+    int,
+    """
+    WITH locked AS MATERIALIZED (
+        SELECT id FROM projects
+         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR id = %(project_id)s::uuid) ORDER BY id FOR UPDATE
+    )
+    SELECT count(*) FROM locked
+    """,
+    prepare=False,
+)
+
+DELETE_PROJECTS = Query(
+    int,
+    """
+    DELETE FROM projects WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+DELETE_TEAM = Query(int, "DELETE FROM teams WHERE id = %(team_id)s")
+
 NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
 
 
@@ -272,12 +275,12 @@ async def any_team(conn: Conn) -> bool:
 
 
 async def lock_bootstrap(conn: Conn) -> None:
-    """Only one process at a time looks whether the database is empty and fills it."""
+    """Take the lock under which one process checks that the database is empty and fills it."""
     await LOCK_BOOTSTRAP.run(conn)
 
 
 async def all_teams(conn: Conn) -> list[Team]:
-    """Of everybody, archived ones too: for the operator."""
+    """All teams, archived ones too."""
     return await ALL_TEAMS.all(conn)
 
 
@@ -289,22 +292,22 @@ async def insert_team(conn: Conn, team_id: UUID, name: str, metadata: Mapping[st
 
 
 async def team(conn: Conn, team_id: UUID, *, archived: bool = False) -> Team | None:
-    """The team; an archived one only when that is asked for."""
+    """The team; an archived one only with `archived`."""
     return await TEAM_BY_ID.first(conn, id=team_id, archived=archived)
 
 
 async def team_named(conn: Conn, name: str, team_id: UUID | None) -> Team | None:
-    """The team of that name, or else of that id, unless it is archived: for the operator, who may name any."""
+    """The team with that name, or else that id; never an archived one."""
     return await TEAM_NAMED.first(conn, name=name, id=team_id)
 
 
 async def lock_team(conn: Conn, team_id: UUID) -> Team:
-    """The team, archived or not; whoever else changes it or its members waits."""
+    """The team, archived or not, locked against other changes of it and its members."""
     return await LOCK_TEAM.one(conn, id=team_id)
 
 
 async def update_team(conn: Conn, changed: Team, *, archived: bool) -> Team:
-    """All of the team that may change. When it was archived is known to the database."""
+    """Store the changeable fields of the team. The database sets the time of archiving."""
     try:
         return await UPDATE_TEAM.one(
             conn,
@@ -321,11 +324,11 @@ async def update_team(conn: Conn, changed: Team, *, archived: bool) -> Team:
 
 
 def _name_taken(name: str) -> Conflict:
-    return Conflict(f"There is a team of the name {name!r} already. Choose another name.")
+    return Conflict(f"A team named {name!r} exists already. Choose another name.")
 
 
 async def members(conn: Conn, team_id: UUID, *, before: datetime | None, after: str | None, limit: int) -> list[Member]:
-    """Newest first, from the member `after` on, who was added at `before`."""
+    """Newest first, starting after the member `after`, who was added at `before`."""
     return await MEMBERS.all(conn, team_id=team_id, before=before, after=after, limit=limit)
 
 
@@ -346,22 +349,24 @@ async def remove_member(conn: Conn, team_id: UUID, user_id: str) -> None:
     await REMOVE_MEMBER.run(conn, team_id=team_id, user_id=user_id)
 
 
-async def key_by_id(conn: Conn, key_id: UUID) -> StoredKey | None:
-    return await KEY_BY_ID.first(conn, id=key_id)
-
-
-async def key_by_hash(conn: Conn, key_hash: str) -> StoredKey | None:
-    return await KEY_BY_HASH.first(conn, key_hash=key_hash)
+async def find_keys(conn: Conn, ids: Sequence[UUID], hashes: Sequence[str]) -> list[StoredKey]:
+    """The existing keys, unordered."""
+    return await FIND_KEYS.all(conn, ids=list(ids), hashes=list(hashes))
 
 
 async def project(conn: Conn, team_id: UUID, project_id: UUID, *, archived: bool = False) -> Project | None:
-    """The project; an archived one only when that is asked for."""
+    """The project; an archived one only with `archived`."""
     return await PROJECT.first(conn, id=project_id, team_id=team_id, archived=archived)
 
 
-async def project_named(conn: Conn, team_id: UUID, named: str, *, only: UUID | None) -> Project | None:
-    """The project of that name; `only` is the one that may be found at all."""
-    return await PROJECT_NAMED.first(conn, team_id=team_id, named=named, only=only)
+async def project_named(conn: Conn, team_id: UUID, name: str, *, only: UUID | None) -> Project | None:
+    """The project with that name; with `only` no other project than that."""
+    return await PROJECT_NAMED.first(conn, team_id=team_id, named=name, only=only)
+
+
+async def project_in_any_case(conn: Conn, team_id: UUID, name: str, *, only: UUID | None) -> Project | None:
+    """The project with that name in any case; with `only` no other project than that. `name` is in lower case (of ASCII)."""
+    return await PROJECT_IN_ANY_CASE.first(conn, team_id=team_id, named=name, only=only)
 
 
 async def projects(
@@ -374,28 +379,28 @@ async def projects(
     before_id: UUID | None,
     limit: int,
 ) -> list[Project]:
-    """Newest first: the archived ones, or the others."""
+    """Newest first: only archived ones, or none of them."""
     return await PROJECTS.all(conn, team_id=team_id, only=only, archived=archived, before=before, before_id=before_id, limit=limit)
 
 
 async def lock_names(conn: Conn, team_id: UUID) -> None:
-    """Only one transaction at a time gives names to projects of the team."""
+    """Take the lock for naming projects of the team."""
     await LOCK_NAMES.run(conn, team_id=team_id)
 
 
 async def names_taken(conn: Conn, team_id: UUID, names: Sequence[str]) -> list[TakenName]:
-    """Which of the names are a project's canonical id or alias, archived ones included."""
+    """The given names that a project, archived or not, already has as canonical id or alias."""
     return await NAMES_TAKEN.all(conn, team_id=team_id, names=list(names))
 
 
 async def names_of(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> dict[UUID, str]:
-    """The canonical id of each of the projects that exist, archived ones too."""
-    found = await NAMES_OF.all(conn, team_id=team_id, ids=list(project_ids))
-    return {one.project_id: one.name for one in found}
+    """Canonical ids by project id, archived projects included."""
+    rows = await NAMES_OF.all(conn, team_id=team_id, ids=list(project_ids))
+    return {row.project_id: row.name for row in rows}
 
 
 async def names_begun(conn: Conn, team_id: UUID, begun: str, *, only: UUID | None, limit: int) -> list[str]:
-    """Canonical ids of projects whose canonical id or name begins so, in whatever case, by the alphabet."""
+    """Canonical ids, in alphabetical order, of projects whose canonical id or name begins with `begun` in any case."""
     return await NAMES_BEGUN.all(conn, team_id=team_id, begun=begun, only=only, limit=limit)
 
 
@@ -408,8 +413,8 @@ async def insert_project(
     metadata: Mapping[str, object],
     search_language: str,
 ) -> bool:
-    """Whether it is new: False when the canonical id is taken."""
-    made = await INSERT_PROJECT.first(
+    """Insert the project; False when the canonical id is taken."""
+    inserted = await INSERT_PROJECT.first(
         conn,
         id=project_id,
         team_id=team_id,
@@ -418,21 +423,21 @@ async def insert_project(
         metadata=Jsonb(metadata),
         search_language=search_language,
     )
-    return made is not None
+    return inserted is not None
 
 
 async def lock_project(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
-    """Whether it is still there."""
+    """Lock the project; False when it does not exist."""
     return await LOCK_PROJECT.first(conn, id=project_id, team_id=team_id) is not None
 
 
 async def lock_language(conn: Conn, team_id: UUID, project_id: UUID) -> None:
-    """From now on nobody stores a text of the project by its language of before."""
+    """Lock the project's search language, so that no text is stored with the old one meanwhile."""
     await LOCK_LANGUAGE.first(conn, id=project_id, team_id=team_id)
 
 
 async def update_project(conn: Conn, changed: Project, *, archived: bool) -> None:
-    """All of the project that may change, its aliases, too. When it was archived is known to the database."""
+    """Store the changeable fields of the project and its aliases. The database sets the time of archiving."""
     await UPDATE_PROJECT.run(
         conn,
         id=changed.id,
@@ -448,6 +453,25 @@ async def update_project(conn: Conn, changed: Project, *, archived: bool) -> Non
     await KEEP_ALIASES.run(conn, id=changed.id, team_id=changed.team_id, aliases=changed.aliases)
 
 
+async def lock_team_to_delete(conn: Conn, team_id: UUID) -> bool:
+    """Lock the team against all changes; False when it does not exist."""
+    return await LOCK_TEAM_TO_DELETE.first(conn, team_id=team_id) is not None
+
+
+async def lock_projects_to_delete(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """Lock the project, or all of the team for None, against all changes; returns how many."""
+    return await LOCK_PROJECTS_TO_DELETE.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def delete_projects(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """Delete the project, or all of the team for None; returns how many."""
+    return await DELETE_PROJECTS.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def delete_team(conn: Conn, team_id: UUID) -> None:
+    await DELETE_TEAM.run(conn, team_id=team_id)
+
+
 async def notify(conn: Conn, channel: str, payload: str) -> None:
-    """Heard by every process that listens on the channel, when the transaction commits."""
+    """Notify the channel's listeners when the transaction commits."""
     await NOTIFY.run(conn, channel=channel, payload=payload)

@@ -1,4 +1,4 @@
-"""Teams: made by the operator, changed by their admins, who may close them, too."""
+"""Makes, changes and archives teams, and manages their members."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cmserver.access import announce, audit, keys, repository
-from cmserver.access.keys.model import Grant, Made
-from cmserver.access.model import GenerationPolicy, Principal, Team
-from cmserver.base.errors import Forbidden, NotFound
+from cmserver.access.keys import manage
+from cmserver.access.keys.model import KeyGrant, NewKey
+from cmserver.access.model import GenerationPolicy, Member, Principal, Role, Team
+from cmserver.base.errors import Conflict, Forbidden, NotFound
 from cmserver.base.sql import Conn
 
-NO_SUCH = "There is no such team."
+NO_SUCH = "Team not found."
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be different; what is not said stays."""
+class TeamChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields to change; UNSET ones stay."""
 
     name: str | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET
@@ -28,60 +29,103 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def create(
-    conn: Conn, operator: Principal, has: Grant, *, name: str, metadata: Mapping[str, object], usual_requests_per_minute: int | None
-) -> tuple[Team, Made]:
-    """A team with its first key and its first owner, who is whoever asks. `operator` is the caller, as one of the new team.
+    conn: Conn,
+    operator: Principal,
+    caller_grant: KeyGrant,
+    *,
+    name: str,
+    metadata: Mapping[str, object],
+    usual_requests_per_minute: int | None,
+) -> tuple[Team, NewKey]:
+    """A team with its first key and its first owner, the caller. `operator` is the caller as a principal of the new team.
 
-    The key lasts no longer, and may do no more in a minute, than what the caller `has`.
+    The key's expiry and limits are at most those of `caller_grant`.
     """
     team = await repository.insert_team(conn, operator.team_id, name, metadata)
     await audit.record(conn, operator, "team.created", "team", team.id, name=team.name)
     await repository.put_member(conn, team.id, operator.actor_id, "owner", {})
     await audit.record(conn, operator, "member.set", "team_member", operator.actor_id, role="owner")
-    first = Grant(
+    first = KeyGrant(
         scopes=["admin"],
         project_id=None,
         actor_id=operator.actor_id,
-        expires_at=has.expires_at,
-        requests_per_minute=keys.least(usual_requests_per_minute, has.requests_per_minute),
-        events_per_month=has.events_per_month,
+        expires_at=caller_grant.expires_at,
+        requests_per_minute=keys.min_limit(usual_requests_per_minute, caller_grant.requests_per_minute),
+        events_per_month=caller_grant.events_per_month,
     )
-    made = await keys.make(conn, team.id, first, name="first key")
-    await audit.record(conn, operator, "key.created", "api_key", made.key.id, scopes=first.scopes, actor=first.actor_id)
-    return team, made
+    new_key = await keys.make(conn, team.id, first, name="first key")
+    await audit.record(conn, operator, "key.created", "api_key", new_key.id, scopes=first.scopes, actor=first.actor_id)
+    return team, new_key
 
 
-async def one(conn: Conn, principal: Principal, named: str) -> Team:
+async def require_team(conn: Conn, principal: Principal, reference: str) -> Team:
     """The caller's team, by its id or name; NotFound for any other."""
     team = await repository.team(conn, principal.team_id, archived=True)
-    if team is None or named not in (str(team.id), team.name):
+    if team is None or reference not in (str(team.id), team.name):
         raise NotFound(NO_SUCH)
     return team
 
 
-async def change(conn: Conn, principal: Principal, named: str, wanted: Change) -> Team:
-    """The team with what is different. What is the operator's to say is Forbidden for others: its limits, and its name.
+async def change(conn: Conn, principal: Principal, reference: str, changes: TeamChange) -> Team:
+    """Change a team. Only the operator may set its limits, or its name, whose conflicts reveal other teams; else Forbidden.
 
-    (That a name is taken tells of another team, so only the operator may try.) Archived, its keys open nothing any more.
+    The keys of an archived team are refused.
     """
-    whole_team(principal)
-    await one(conn, principal, named)
-    for field, value in (("requestsPerMinute", wanted.requests_per_minute), ("eventsPerMonth", wanted.events_per_month)):
+    require_team_key(principal)
+    await require_team(conn, principal, reference)
+    for field, value in (("requestsPerMinute", changes.requests_per_minute), ("eventsPerMonth", changes.events_per_month)):
         if value is not UNSET and not principal.may("*"):
             raise Forbidden(f"{field} of a team is set by the operator of this server, with a key that has the scope *.")
     team = await repository.lock_team(conn, principal.team_id)
-    if wanted.name not in (UNSET, team.name) and not principal.may("*"):
+    if changes.name not in (UNSET, team.name) and not principal.may("*"):
         raise Forbidden("A team is renamed by the operator of this server, with a key that has the scope *.")
-    different = {field: value for field in Change.__struct_fields__ if (value := getattr(wanted, field)) is not UNSET}
-    archived = bool(different.pop("archived", team.archived_at is not None))
-    changed = await repository.update_team(conn, msgspec.structs.replace(team, **different), archived=archived)
+    values = {field: value for field in TeamChange.__struct_fields__ if (value := getattr(changes, field)) is not UNSET}
+    archived = bool(values.pop("archived", team.archived_at is not None))
+    changed = await repository.update_team(conn, msgspec.structs.replace(team, **values), archived=archived)
     action = "team.archived" if changed.archived_at and not team.archived_at else "team.updated"
-    await audit.record(conn, principal, action, "team", team.id, name=changed.name, fields=sorted(different))
-    await announce.changed(conn, principal.team_id)
+    await audit.record(conn, principal, action, "team", team.id, name=changed.name, fields=sorted(values))
+    await announce.drop_cached(conn, principal.team_id)
     return changed
 
 
-def whole_team(principal: Principal) -> None:
-    """Forbidden for a key that is bound to a project."""
+def require_team_key(principal: Principal) -> None:
+    """Raise Forbidden when the key is bound to a project."""
     if principal.project_id is not None:
-        raise Forbidden("This key is bound to a project; its team and the people in it are for keys of the whole team.")
+        raise Forbidden("This key is bound to a project. Use a key of the whole team to see or change the team and its members.")
+
+
+async def put_member(
+    conn: Conn, principal: Principal, reference: str, user_id: str, role: Role, metadata: Mapping[str, object] | None
+) -> tuple[Member, bool]:
+    """Add a member, or change their role; returns the member, and whether they are new. None keeps the metadata."""
+    await require_team(conn, principal, reference)
+    require_team_key(principal)
+    await repository.lock_team(conn, principal.team_id)
+    previous = await repository.member(conn, principal.team_id, user_id)
+    if previous is not None and role != "owner":
+        await _leave_an_owner(conn, previous)
+    if metadata is None:
+        metadata = previous.metadata if previous else {}
+    member = await repository.put_member(conn, principal.team_id, user_id, role, metadata)
+    await audit.record(conn, principal, "member.set", "team_member", user_id, role=role)
+    return member, previous is None
+
+
+async def remove_member(conn: Conn, principal: Principal, reference: str, user_id: str) -> int:
+    """Remove a member and revoke their keys; returns how many."""
+    await require_team(conn, principal, reference)
+    require_team_key(principal)
+    await repository.lock_team(conn, principal.team_id)
+    previous = await repository.member(conn, principal.team_id, user_id)
+    if previous is None:
+        raise NotFound("Member not found.")
+    await _leave_an_owner(conn, previous)
+    revoked = await manage.revoke_all_of(conn, principal, user_id)
+    await repository.remove_member(conn, principal.team_id, user_id)
+    await audit.record(conn, principal, "member.removed", "team_member", user_id, revoked_keys=revoked)
+    return revoked
+
+
+async def _leave_an_owner(conn: Conn, member: Member) -> None:
+    if member.role == "owner" and not await repository.other_owners(conn, member.team_id, member.user_id):
+        raise Conflict(f"{member.user_id} is the last owner of the team. Make another member an owner first.")

@@ -7,9 +7,8 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.audit.model import AuditEntry
-from cmserver.access.keys.model import Key
-from cmserver.access.model import GenerationPolicy, Member, Project, Role, Team
-from cmserver.base.ids import epoch_ms, epoch_ms_or_none
+from cmserver.access.model import GenerationPolicy, Project, Role, Team
+from cmserver.base.structs import reshape
 
 
 class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -29,20 +28,7 @@ class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 def project_out(project: Project) -> ProjectOut:
-    """The project as it is shown."""
-    return ProjectOut(
-        id=project.id,
-        team_id=project.team_id,
-        canonical_id=project.canonical_id,
-        name=project.name,
-        aliases=project.aliases,
-        metadata=project.metadata,
-        generation_policy=project.policy,
-        search_language=project.search_language,
-        archived_at_epoch=epoch_ms_or_none(project.archived_at),
-        created_at_epoch=epoch_ms(project.created_at),
-        updated_at_epoch=epoch_ms(project.updated_at),
-    )
+    return reshape(project, ProjectOut, generation_policy=project.policy)
 
 
 class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -60,18 +46,7 @@ class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 def team_out(team: Team) -> TeamOut:
-    """The team as it is shown."""
-    return TeamOut(
-        id=team.id,
-        name=team.name,
-        metadata=team.metadata,
-        generation_policy=team.policy,
-        requests_per_minute=team.requests_per_minute,
-        events_per_month=team.events_per_month,
-        archived_at_epoch=epoch_ms_or_none(team.archived_at),
-        created_at_epoch=epoch_ms(team.created_at),
-        updated_at_epoch=epoch_ms(team.updated_at),
-    )
+    return reshape(team, TeamOut, generation_policy=team.policy)
 
 
 class MemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -83,18 +58,6 @@ class MemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     metadata: dict[str, object]
     created_at_epoch: int
     updated_at_epoch: int
-
-
-def member_out(member: Member) -> MemberOut:
-    """The member as it is shown."""
-    return MemberOut(
-        team_id=member.team_id,
-        user_id=member.user_id,
-        role=member.role,
-        metadata=member.metadata,
-        created_at_epoch=epoch_ms(member.created_at),
-        updated_at_epoch=epoch_ms(member.updated_at),
-    )
 
 
 class KeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -116,26 +79,6 @@ class KeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     updated_at_epoch: int
 
 
-def key_out(key: Key) -> KeyOut:
-    """The key as it is shown."""
-    return KeyOut(
-        id=key.id,
-        name=key.name,
-        team_id=key.team_id,
-        project_id=key.project_id,
-        actor_id=key.actor_id,
-        scopes=key.scopes,
-        requests_per_minute=key.requests_per_minute,
-        events_per_month=key.events_per_month,
-        last_used_at_epoch=epoch_ms_or_none(key.last_used_at),
-        expires_at_epoch=epoch_ms_or_none(key.expires_at),
-        revoked_at_epoch=epoch_ms_or_none(key.revoked_at),
-        replaced_by=key.replaced_by,
-        created_at_epoch=epoch_ms(key.created_at),
-        updated_at_epoch=epoch_ms(key.updated_at),
-    )
-
-
 class AuditEntryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A row of the audit log on the wire."""
 
@@ -151,17 +94,101 @@ class AuditEntryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     created_at_epoch: int
 
 
-def audit_entry_out(entry: AuditEntry, sealed_id: str) -> AuditEntryOut:
-    """The row as it is shown: its number counts all teams together, and is sealed."""
-    return AuditEntryOut(
-        id=sealed_id,
-        action=entry.action,
-        resource_type=entry.resource_type,
-        resource_id=entry.resource_id,
-        project_id=entry.project_id,
-        actor_id=entry.actor_id,
-        api_key_id=entry.api_key_id,
-        request_id=entry.request_id,
-        details=entry.details,
-        created_at_epoch=epoch_ms(entry.created_at),
-    )
+def audit_entry_out(entry: AuditEntry, encrypted_id: str) -> AuditEntryOut:
+    """The id is encrypted: it counts the rows of all teams."""
+    return reshape(entry, AuditEntryOut, id=encrypted_id)
+
+
+class AuditOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    entries: list[AuditEntryOut]
+    next_cursor: str | None
+
+
+class KeysOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    keys: list[KeyOut]
+    next_cursor: str | None
+
+
+class OneKeyOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One key."""
+
+    key: KeyOut
+
+
+class NewKeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A new key. `apiKey` is its text, shown only now; `expiresAt` is ISO 8601."""
+
+    id: UUID
+    api_key: str
+    scopes: list[str]
+    expires_at: str | None
+    mcp_url: str
+    connect_command: str
+    key: KeyOut
+
+
+class RevokedKeyOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The key that opens nothing any more."""
+
+    revoked: bool
+    id: UUID
+    key: KeyOut
+
+
+class OneProjectOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One project."""
+
+    project: ProjectOut
+
+
+class ProjectsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    projects: list[ProjectOut]
+    next_cursor: str | None
+
+
+class TeamsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The one team that a key knows; `nextCursor` is always null."""
+
+    teams: list[TeamOut]
+    next_cursor: str | None
+
+
+class OneTeamOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One team."""
+
+    team: TeamOut
+
+
+class NewTeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A new team with its first key, whose text is shown only now."""
+
+    team: TeamOut
+    key: KeyOut
+    api_key: str
+
+
+class MembersOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    members: list[MemberOut]
+    next_cursor: str | None
+
+
+class OneMemberOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One member."""
+
+    member: MemberOut
+
+
+class RemovedMemberOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Who was removed, and how many of their keys were revoked with it."""
+
+    deleted: bool
+    user_id: str
+    revoked_keys: int

@@ -1,4 +1,4 @@
-"""Reads the settings once, at the edge, from a TOML file and the environment; says what is wrong with one, and shows them."""
+"""Reads and checks the settings from a TOML file and the environment."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from cmserver.base.errors import CmserverError
+from cmserver.base.http.address import parse_networks
 from cmserver.base.settings import PREFIX, Field, Settings, fields
 
 TEST_PREFIX = "CMSERVER_TEST_"
-"""Names below it belong to the tests and are not warned about."""
+"""Prefix of the tests' variables, which are not warned about."""
 CLIENT_NAMES = {"CMSERVER_URL", "CMSERVER_KEY", "CMSERVER_KEY_FILE", "CMSERVER_CLIENT_DIR"}
-"""Where the commands that ask a server find it and their key, and where hooks keep theirs: options, and no settings."""
+"""Variables of the client commands and hooks, which are no settings of the server."""
 CONFIG_FILE = "CMSERVER_CONFIG"
 OLDER_NAMES = {"CLAUDE_MEM_SERVER_DATABASE_URL": "database_url"}
-"""Accepted where the setting has no value under its own name."""
+"""Other names, used when the setting's own name is not set."""
 _DEBOUNCE_WITH_A_MODEL_SECONDS = 30.0
+_DATABASE_URLS = {"database_url", "database_tenant_url", "database_direct_url"}
 
 
 class BadSetting(CmserverError):
-    """A setting has a value that cannot be used; the program does not start."""
+    """A setting has an invalid value; the program does not start."""
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings, where each came from, and what the operator should be told about them."""
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings, their sources, and warnings for the operator."""
 
     settings: Settings
     sources: dict[str, str]
@@ -41,63 +43,63 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences."""
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """One effective setting as it may be shown to anybody."""
+class ShownSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """An effective setting with secrets masked."""
 
     name: str
     value: str | int | float | None
     source: str
     masked: bool
-    """Whether the value stands for one that is not shown."""
+    """Whether the value is hidden."""
 
 
-class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A value, and how whoever set it would name it in a sentence."""
+class _RawValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value, and how messages describe where it was set."""
 
     value: object
-    written: str
+    description: str
     source: str
     typed: bool = False
-    """From TOML, where "80" is no number; a variable or a `_FILE` holds all values as text."""
+    """Whether the value is from TOML, where "80" is no number; variables and `_FILE`s hold text."""
 
 
-def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> Loaded:
+def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> LoadedSettings:
     """Defaults, then the TOML file (`config_file`, or the one CMSERVER_CONFIG names), then the environment.
 
     An empty value counts as not set. Raises `BadSetting` with one sentence for the first value that cannot be used.
     """
     warnings: list[str] = []
-    found = _from_toml(environ, config_file, warnings) | _from_environment(environ, warnings)
+    raw_values = _from_toml(environ, config_file, warnings) | _from_environment(environ, warnings)
     values: dict[str, object] = {}
     for field in fields():
-        if field.name in found:
-            values[field.name] = _checked(field, found[field.name], environ)
+        if field.name in raw_values:
+            values[field.name] = _checked(field, raw_values[field.name], environ)
     if "data_dir" not in values:
         values["data_dir"] = default_data_dir(environ)
     if values.get("provider", "offline") != "offline":
         values.setdefault("generation_debounce_seconds", _DEBOUNCE_WITH_A_MODEL_SECONDS)
     settings = msgspec.convert(values, Settings)
-    _check_together(settings, {f.name: found[f.name].written if f.name in found else f.environment for f in fields()})
-    sources = {f.name: found[f.name].source if f.name in found else "default" for f in fields()}
-    return Loaded(settings=settings, sources=sources, warnings=warnings)
+    _check_together(settings, {f.name: raw_values[f.name].description if f.name in raw_values else f.environment for f in fields()})
+    sources = {f.name: raw_values[f.name].source if f.name in raw_values else "default" for f in fields()}
+    return LoadedSettings(settings=settings, sources=sources, warnings=warnings)
 
 
-def effective(loaded: Loaded) -> list[Shown]:
+def effective(loaded: LoadedSettings) -> list[ShownSetting]:
     """Every setting with its source, secrets masked."""
-    shown: list[Shown] = []
+    effective_settings: list[ShownSetting] = []
     for field in fields():
         value = getattr(loaded.settings, field.name)
         value = str(value) if isinstance(value, Path) else value
         masked = field.masked(value)
-        shown.append(
-            Shown(
+        effective_settings.append(
+            ShownSetting(
                 name=field.name,
                 value=msgspec.convert(masked, str | int | float | None),
                 source=loaded.sources[field.name],
                 masked=masked != value,
             )
         )
-    return shown
+    return effective_settings
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
@@ -109,26 +111,28 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return _home(environ) / ".local" / "share" / "cmserver"
 
 
-def _from_toml(environ: Mapping[str, str], config_file: Path | None, warnings: list[str]) -> dict[str, _Found]:
+def _from_toml(environ: Mapping[str, str], config_file: Path | None, warnings: list[str]) -> dict[str, _RawValue]:
+    """The values in the TOML file, if there is one; names that are no settings go into `warnings`."""
     if config_file is None and not environ.get(CONFIG_FILE):
         return {}
-    naming, path = ("--config", config_file) if config_file else (CONFIG_FILE, Path(environ[CONFIG_FILE]))
+    source_name, path = ("--config", config_file) if config_file else (CONFIG_FILE, Path(environ[CONFIG_FILE]))
     try:
-        table = tomllib.loads(_text_of(path, naming))
+        table = tomllib.loads(_text_of(path, source_name))
     except tomllib.TOMLDecodeError as error:
-        raise BadSetting(f"{naming} names {path}, which is not valid TOML: {error}.") from error
-    known = {field.name: field.name for field in fields()}
-    found: dict[str, _Found] = {}
+        raise BadSetting(f"{source_name} names {path}, which is not valid TOML: {error}.") from error
+    names = {field.name: field.name for field in fields()}
+    raw_values: dict[str, _RawValue] = {}
     for key, value in table.items():
-        if key not in known:
-            warnings.append(f"{key} in {path} is not a setting and is ignored{_nearest(key, known)}")
+        if key not in names:
+            warnings.append(f"{key} in {path} is not a setting and is ignored{_nearest(key, names)}")
         elif value != "":
-            found[key] = _Found(value=value, written=f"{key} in {path}", source=str(path), typed=True)
-    return found
+            raw_values[key] = _RawValue(value=value, description=f"{key} in {path}", source=str(path), typed=True)
+    return raw_values
 
 
-def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[str, _Found]:
-    found: dict[str, _Found] = {}
+def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[str, _RawValue]:
+    """The values in the variables and in the files that `_FILE` variables name; unknown and ignored names go into `warnings`."""
+    raw_values: dict[str, _RawValue] = {}
     for field in fields():
         name, file_name = field.environment, f"{field.environment}_FILE"
         path = environ.get(file_name, "") if field.mask else ""
@@ -138,74 +142,93 @@ def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[s
             value = _text_of(Path(path), file_name).removesuffix("\n").removesuffix("\r")
             if not value:
                 raise BadSetting(f"{file_name} names {path}, which is empty: write the value into it.")
-            found[field.name] = _Found(value=value, written=f"{file_name} ({path})", source=f"{file_name}={path}")
+            raw_values[field.name] = _RawValue(value=value, description=f"{file_name} ({path})", source=f"{file_name}={path}")
         elif environ.get(name):
-            found[field.name] = _Found(value=environ[name], written=name, source=f"environment {name}")
+            raw_values[field.name] = _RawValue(value=environ[name], description=name, source=f"environment {name}")
     for older, field_name in OLDER_NAMES.items():
-        if environ.get(older) and field_name in found:
-            warnings.append(f"{older} is ignored, because {found[field_name].written} is set.")
+        if environ.get(older) and field_name in raw_values:
+            warnings.append(f"{older} is ignored, because {raw_values[field_name].description} is set.")
         elif environ.get(older):
-            found[field_name] = _Found(value=environ[older], written=older, source=f"environment {older}")
+            raw_values[field_name] = _RawValue(value=environ[older], description=older, source=f"environment {older}")
     warnings.extend(_unknown(environ))
-    return found
+    return raw_values
 
 
 def _unknown(environ: Mapping[str, str]) -> list[str]:
-    known = {CONFIG_FILE, *(f.environment for f in fields()), *(f"{f.environment}_FILE" for f in fields() if f.mask)}
+    """A warning for each CMSERVER_ variable that is no setting, with the setting that it may mean."""
+    names = {CONFIG_FILE, *(f.environment for f in fields()), *(f"{f.environment}_FILE" for f in fields() if f.mask)}
     # Compared without the prefix, so that CMSERVER_OPENAI_API_KEY finds OPENAI_API_KEY.
-    candidates = {name.removeprefix(PREFIX): name for name in sorted(known)}
+    candidates = {name.removeprefix(PREFIX): name for name in sorted(names)}
     return [
         f"{name} is not a setting and is ignored{_nearest(name.removeprefix(PREFIX), candidates)}"
         for name in sorted(environ)
-        if name.startswith(PREFIX) and name not in known | CLIENT_NAMES and not name.startswith(TEST_PREFIX)
+        if name.startswith(PREFIX) and name not in names | CLIENT_NAMES and not name.startswith(TEST_PREFIX)
     ]
 
 
-def _checked(field: Field, found: _Found, environ: Mapping[str, str]) -> object:
-    value = found.value
+def _checked(field: Field, raw: _RawValue, environ: Mapping[str, str]) -> object:
+    """The value in its type; BadSetting when it is none that the setting can have."""
+    value = raw.value
     if isinstance(value, str) and field.choices:
         value = value.lower()
     if isinstance(value, str) and field.type is Path:
         value = _home(environ) / value[2:] if value == "~" or value.startswith("~/") else Path(value)
     try:
-        converted: object = msgspec.convert(value, field.annotated, strict=found.typed)
+        converted: object = msgspec.convert(value, field.annotated, strict=raw.typed)
     except msgspec.ValidationError:
-        raise _bad(field, found, field.expected) from None  # its text could hold the secret
+        raise _bad(field, raw, field.expected) from None  # its text could hold the secret
     if isinstance(converted, Path) and not converted.is_absolute():
-        raise _bad(field, found, field.expected)
-    if field.name == "database_url" and not _is_database_url(str(converted)):
-        raise _bad(field, found, "a URL like postgresql://user:password@host:5432/database")
+        raise _bad(field, raw, field.expected)
+    if field.name in _DATABASE_URLS and not _is_database_url(str(converted)):
+        raise _bad(field, raw, "a URL like postgresql://user:password@host:5432/database")
     if field.name in {"base_url", "embedder_base_url"} and not all(
-        re.match(r"https?://[^\s/]|$", one.strip()) for one in str(converted).split(",")
+        re.match(r"https?://[^\s/]|$", url.strip()) for url in str(converted).split(",")
     ):
-        raise _bad(field, found, "a URL that begins with http:// or https://")
+        raise _bad(field, raw, "a URL that begins with http:// or https://")
     return converted
 
 
-def _check_together(settings: Settings, written: Mapping[str, str]) -> None:
+def _check_together(settings: Settings, names: Mapping[str, str]) -> None:
+    """Raise BadSetting for values that are valid each, but not together."""
     if settings.embedded == "never" and settings.database_url is None:
         raise BadSetting(
-            f"{written['embedded']} is 'never' and {written['database_url']} is not set: "
+            f"{names['embedded']} is 'never' and {names['database_url']} is not set: "
             "set the URL of a PostgreSQL 15 or newer, or let the embedded one be used with 'auto'."
+        )
+    if settings.database_url is None:
+        for name in ("database_tenant_url", "database_direct_url", "database_pooling"):
+            if getattr(settings, name) not in {None, "none"}:
+                raise BadSetting(
+                    f"{names[name]} is set and {names['database_url']} is not: it belongs to a database of your own. "
+                    "Set the URL of that as well."
+                )
+    if settings.database_pooling == "transaction" and settings.database_direct_url is None:
+        raise BadSetting(
+            f"{names['database_pooling']} is 'transaction' and {names['database_direct_url']} is not set: migrations, locks "
+            "and LISTEN need a session. Set it to the database's own URL, past the pooler."
         )
     heartbeat_and_drain_seconds = settings.heartbeat_seconds + settings.drain_seconds
     if settings.lease_seconds <= heartbeat_and_drain_seconds:
         raise BadSetting(
-            f"{written['lease_seconds']} is {settings.lease_seconds:g}: more than {written['heartbeat_seconds']} and "
-            f"{written['drain_seconds']} together ({heartbeat_and_drain_seconds:g}) is expected, "
+            f"{names['lease_seconds']} is {settings.lease_seconds:g}: more than {names['heartbeat_seconds']} and "
+            f"{names['drain_seconds']} together ({heartbeat_and_drain_seconds:g}) is expected, "
             "or a stopping worker loses its jobs while it finishes them."
         )
     if settings.provider_timeout_seconds >= settings.job_hard_limit_seconds:
         raise BadSetting(
-            f"{written['provider_timeout_seconds']} is {settings.provider_timeout_seconds:g}: less than "
-            f"{written['job_hard_limit_seconds']} ({settings.job_hard_limit_seconds:g}) is expected, "
+            f"{names['provider_timeout_seconds']} is {settings.provider_timeout_seconds:g}: less than "
+            f"{names['job_hard_limit_seconds']} ({settings.job_hard_limit_seconds:g}) is expected, "
             "or a job is given up while its provider may still answer."
         )
     if settings.trust_loopback is not None and not _is_loopback(settings.host):
         raise BadSetting(
-            f"{written['trust_loopback']} is set and {written['host']} is {_short(repr(settings.host))}: callers without a key are "
+            f"{names['trust_loopback']} is set and {names['host']} is {_short(repr(settings.host))}: callers without a key are "
             "only let in where nobody but this machine can call. Listen on 127.0.0.1, or let them use keys."
         )
+    try:
+        parse_networks(settings.trusted_proxies)
+    except ValueError as error:
+        raise BadSetting(f"{names['trusted_proxies']}: {error}.") from error
 
 
 def _is_loopback(host: str) -> bool:
@@ -215,20 +238,20 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _bad(field: Field, found: _Found, expected: str) -> BadSetting:
-    value = found.value if field.mask is None else field.masked(found.value)
-    if field.name == "database_url" and not _is_database_url(str(found.value)):
+def _bad(field: Field, raw: _RawValue, expected: str) -> BadSetting:
+    value = raw.value if field.mask is None else field.masked(raw.value)
+    if field.name in _DATABASE_URLS and not _is_database_url(str(raw.value)):
         value = "***"  # what cannot be read as a URL cannot be masked in part
-    return BadSetting(f"{found.written} is {_short(repr(value))}: {expected} is expected.")
+    return BadSetting(f"{raw.description} is {_short(repr(value))}: {expected} is expected.")
 
 
-def _text_of(path: Path, naming: str) -> str:
+def _text_of(path: Path, source_name: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise BadSetting(f"{naming} names {path}, which cannot be read: {error.strerror or error}.") from error
+        raise BadSetting(f"{source_name} names {path}, which cannot be read: {error.strerror or error}.") from error
     except ValueError:
-        raise BadSetting(f"{naming} names {path}, which cannot be read: it is no UTF-8 text.") from None
+        raise BadSetting(f"{source_name} names {path}, which cannot be read: it is no UTF-8 text.") from None
 
 
 def _home(environ: Mapping[str, str]) -> Path:
@@ -241,7 +264,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _nearest(name: str, candidates: Mapping[str, str]) -> str:
-    """Finishes the sentence about an unknown name; the candidates are what to compare -> what to show."""
+    """The end of the warning about an unknown name. `candidates`: compared name -> displayed name."""
     near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)  # LEASE finds LEASE_SECONDS
     return f"; did you mean {candidates[near[0]]}?" if near else "; `cmserver config` lists all there are."
 

@@ -1,21 +1,26 @@
-"""The file `credentials` in the data folder: where this machine's server is and a key for it, for its owner only."""
+"""Reads and writes the file `credentials` in the data folder: the server's URL and a key, readable by the owner only."""
 
 from __future__ import annotations
 
 import os
-import secrets
+import stat
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 
+from cmserver.base.atomic_file import write_file
 from cmserver.base.errors import CmserverError
 
 FILE_NAME = "credentials"
+PENDING_NAME = "credentials.pending"
+"""Holds a first key whose transaction may not have been committed yet; see `access.bootstrap`."""
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """How the command line reaches the server. Written at the very first start; a person may replace it."""
+    """The server's URL, a key and its team. Written at the first start; users may replace it."""
 
     url: str
     key: str
@@ -28,14 +33,25 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return [("url", self.url), ("key", "..."), ("team", self.team)]
 
 
+def parse_key_id(key: str) -> UUID | None:
+    """The id in a key's text, `cms_<key id>_<secret>`; None for a key of another form."""
+    parts = key.split("_", 2)
+    if len(parts) == 3 and parts[0] == "cms":
+        with suppress(ValueError):
+            return UUID(hex=parts[1])
+    return None
+
+
 class BadCredentials(CmserverError):
-    """The file is there but cannot be used."""
+    """The file exists but cannot be used."""
 
 
-def read(data_dir: Path) -> Credentials | None:
-    """None when there is no such file; raises `BadCredentials` when it cannot be read or understood."""
-    path = data_dir / FILE_NAME
+def read(data_dir: Path, name: str = FILE_NAME) -> Credentials | None:
+    """The credentials in the file; None when there is no file. BadCredentials when it cannot be read or understood."""
+    path = data_dir / name
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
+            raise BadCredentials(f"{path} is not a file. Move it away.")
         return msgspec.json.decode(path.read_bytes(), type=Credentials)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -46,24 +62,39 @@ def read(data_dir: Path) -> Credentials | None:
         raise BadCredentials(f'{path} is damaged: it must hold {{"url": ..., "key": ..., "team": ...}}. Write it anew.') from None
 
 
-def write(data_dir: Path, credentials: Credentials) -> Path:
-    """Replaces the file as a whole; `data_dir` must exist. Nobody but the owner can read it at any moment."""
-    path = data_dir / FILE_NAME
-    draft = data_dir / f".{FILE_NAME}.{secrets.token_hex(8)}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(credentials)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            draft.unlink()
-        raise
-    folder = os.open(data_dir, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name, too, survives a loss of power
-    finally:
-        os.close(folder)
+def write(data_dir: Path, credentials: Credentials, name: str = FILE_NAME) -> Path:
+    """Replace the file as a whole; returns its path. `data_dir` must exist. Nobody but the owner can read it at any moment."""
+    return write_bytes(data_dir, msgspec.json.format(msgspec.json.encode(credentials)) + b"\n", name)
+
+
+def write_bytes(data_dir: Path, content: bytes, name: str = FILE_NAME) -> Path:
+    """Replace the file by this content, which is that of a credentials file; returns its path."""
+    path = data_dir / name
+    write_file(path, content, mode=0o600)
+    sync_folder(data_dir)
     return path
+
+
+def confirm_pending(data_dir: Path) -> Path | None:
+    """Make the pending file the credentials file, unless another process did. Returns the backup of a different earlier file.
+
+    It is kept because it may be the only copy of another database's key.
+    """
+    path, pending = data_dir / FILE_NAME, data_dir / PENDING_NAME
+    backup: Path | None = None
+    if path.exists() and pending.exists() and path.read_bytes() != pending.read_bytes():
+        backup = next(name for number in count(1) if not (name := data_dir / f"{FILE_NAME}.{number}").exists())
+        path.replace(backup)
+    with suppress(FileNotFoundError):
+        pending.replace(path)
+    sync_folder(data_dir)
+    return backup
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync the folder, so that new names in it survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

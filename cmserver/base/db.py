@@ -1,154 +1,457 @@
-"""The two doors to the database: the tenant's, behind row-level security, and the owner's, for work that spans teams.
+"""Connections to the database: as tenant, behind row-level security, and as owner, for work that spans teams.
 
-`db` may open transactions of its own; what it opens is a `conn`.
+Also recognizes a database that runs out of disk, memory or connections, and checks which pooler is before it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Self, TypeVar
+import os
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Literal, Self, TypeVar
 from uuid import UUID
 
+import msgspec
 import psycopg
+import structlog
 from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+from structlog.typing import FilteringBoundLogger
 
-from cmserver.base.errors import Unavailable
+from cmserver.base.errors import DatabaseExhausted, StatementTimeout, Unavailable
 from cmserver.base.sql import Conn, Query
+from cmserver.base.tenant_role import (
+    TENANT_ROLE,
+    TENANT_SETTINGS,
+    UnsafeConnection,
+    check_tenant_role,
+    keep_role_settings,
+    missing_request_role,
+)
+from cmserver.base.waiting import retry
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+Pooling = Literal["none", "session", "transaction"]
 
-TENANT_ROLE = "cmserver_tenant"
-_SET_TEAM = Query(str, "SELECT set_config('cmserver.team_id', %(team)s, true)")
-_AWAY = "The database cannot be reached at the moment; try again in a moment."
-_TRIES = 3
-_HURRIED_SECONDS = 0.5
+# Also checks that row-level security binds this transaction, since a pooler may use a connection of another role, and sets the
+# time limit, since poolers keep no settings of connections; in one statement, to save round trips.
+_SET_TEAM = Query(
+    bool,
+    """
+    SELECT set_config('cmserver.team_id', %(team)s, true) <> '' AND row_security_active('observations')
+           AND set_config('statement_timeout', coalesce(%(timeout)s::text, current_setting('statement_timeout')), true) <> ''
+    """,
+)
+_SET_IDLE_TIMEOUT = Query(str, "SELECT set_config('idle_in_transaction_session_timeout', %(milliseconds)s, true)")
+_ROLE_NOT_BOUND = (
+    "Row-level security does not bind the database's connections for requests, so every request is refused. "
+    "Restart the server: it reports what to do."
+)
+_WRITE_MEGABYTE = Query(
+    int, "CREATE TEMPORARY TABLE room ON COMMIT DROP AS SELECT repeat('room', 250) FROM generate_series(1, 1000)"
+)
+"""Writes a megabyte that is dropped at commit."""
+_AWAY = "The database cannot be reached. Try again in a moment."
+_TIMED_OUT = (
+    "The database took too long, so the query was ended (CMSERVER_STATEMENT_TIMEOUT_SECONDS). Ask for less: fewer words, a "
+    "smaller page, or one project."
+)
+_RETRY_AFTER_SECONDS = 10.0
+_DEADLOCK_PAUSES_SECONDS = (0.01, 0.04)
+_STOPPING_WAIT_SECONDS = 0.5
+_SESSIONS = 4
+"""Connections past a transaction pooler: for procrastinate's two workers, and for making indexes."""
+_LOG_INTERVAL_SECONDS = 60.0
+_EXHAUSTION_SENTENCES = {
+    "53100": "The database's disk is full: nothing was stored. Its operator must make room; then it goes on by itself.",
+    "53200": "The database is out of memory: nothing was stored. Try again later; its operator can give it more.",
+    "53300": "The database has no connections left: nothing was stored. Try again later; its operator can raise max_connections.",
+    "53400": "The database has reached a limit of its configuration: nothing was stored. Its operator must raise it.",
+    "53000": "The database is out of resources: nothing was stored. Its operator can see of which in its log.",
+    "58030": "The database's disk fails: nothing was stored. Its operator can see how in its log.",
+    "25006": "The database may only be read, as after a failover or when a disk is full: nothing was stored.",
+}
+"""By SQLSTATE: 58030 is a failing disk, 25006 a read-only database."""
+_DISK_FULL = "53100"
+_AWAY_AND_FULL = (
+    "The database's disk is full, and the database does not answer. Its operator must make room; then it goes on by itself."
+)
+_WAL_SEGMENT_BYTES = 16 << 20
+"""With less free space PostgreSQL may stop, and cannot start again."""
+_BACKEND_PID = Query(int, "SELECT pg_backend_pid()")
+_SHARING_ROUNDS = 3
+_SHARING_TIMEOUT_SECONDS = 5.0
+
+
+class DatabaseUrls(msgspec.Struct, frozen=True, kw_only=True):
+    """The database's URLs for the owner, for requests and for sessions, and the kind of pooler before it."""
+
+    owner: str
+    tenant: str | None = None
+    """With the login role for requests; None switches the owner's login to that role, impossible with transaction pooling."""
+    direct: str | None = None
+    """Past a transaction pooler."""
+    pooling: Pooling = "none"
+
+    @property
+    def session(self) -> str:
+        """For LISTEN, session locks and migrations."""
+        return self.direct or self.owner
+
+    def __repr__(self) -> str:
+        return f"DatabaseUrls(pooling={self.pooling!r})"  # the URLs hold passwords
+
+
+class PoolTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long callers wait for a connection, and how long an idle one stays open."""
+
+    wait_seconds: float = 3.0
+    idle_seconds: float = 120.0
+
+
+class Exhaustion:
+    """Remembers whether the database reported exhaustion. `disk` is a folder on its disk, if that is a local one."""
+
+    def __init__(self, disk: Path | None = None) -> None:
+        self.is_noted = False
+        self._disk = disk
+        self._logged_at: dict[str, float] = {}
+
+    def recognize(self, error: psycopg.Error) -> DatabaseExhausted | None:
+        """The error to raise instead, logged once a minute per cause; None for other errors."""
+        state = error.sqlstate
+        if state is None or (sentence := _EXHAUSTION_SENTENCES.get(state)) is None:
+            return None
+        return self._note(state, sentence, error.diag.message_primary)
+
+    def why_away(self) -> DatabaseExhausted | None:
+        """The error to raise when the database does not answer because its disk is full, else None."""
+        try:
+            disk = os.statvfs(self._disk) if self._disk else None
+        except OSError:
+            return None
+        if disk is None or disk.f_bavail * disk.f_frsize >= _WAL_SEGMENT_BYTES:
+            return None
+        return self._note(_DISK_FULL, _AWAY_AND_FULL, f"PostgreSQL does not answer, and {self._disk} is full")
+
+    def _note(self, state: str, sentence: str, reason: str | None) -> DatabaseExhausted:
+        self.is_noted = True
+        now = time.monotonic()
+        if now - self._logged_at.get(state, -_LOG_INTERVAL_SECONDS) >= _LOG_INTERVAL_SECONDS:
+            self._logged_at[state] = now
+            log.error("database.exhausted", sqlstate=state, reason=reason)
+        return DatabaseExhausted(sentence, _RETRY_AFTER_SECONDS)
+
+    def forget(self) -> None:
+        """Reset: the database can write again."""
+        self.is_noted = False
+        self._logged_at.clear()
 
 
 class Db:
-    """Two pools on one database. Open it with `async with`."""
+    """Connection pools for the owner and for tenants, and for sessions past a transaction pooler. Open it with `async with`.
 
-    def __init__(self, url: str, *, size: int = 10, idle_in_transaction_seconds: float = 10) -> None:
-        self.url = url
-        self._owner = _pool("owner", url, size, f"-c idle_in_transaction_session_timeout={int(idle_in_transaction_seconds * 1000)}")
-        # The role as a start-up option survives RESET ROLE and RESET ALL.
-        # Somebody waits for what a tenant asks: several processes for one statement, and code that is compiled for it, take longer
-        # to come than most statements take, and longer than they save in the others.
-        quick = "-c max_parallel_workers_per_gather=0 -c jit=off"
-        self._tenant = _pool("tenant", url, size, f"-c role={TENANT_ROLE} -c idle_in_transaction_session_timeout=10000 {quick}")
+    `disk` is a folder on the database's disk, if that is a local one.
+    """
+
+    def __init__(
+        self,
+        urls: DatabaseUrls | str,
+        *,
+        size: int = 10,
+        timeouts: PoolTimeouts | None = None,
+        statement_timeout_seconds: float = 0,
+        idle_in_transaction_seconds: float = 10,
+        disk: Path | None = None,
+    ) -> None:
+        timeouts = timeouts or PoolTimeouts()
+        urls = DatabaseUrls(owner=urls) if isinstance(urls, str) else urls
+        self.url = urls.owner
+        self._exhaustion = Exhaustion(disk)
+        self._refusal: str | None = None
+        self._idle_milliseconds = str(int(idle_in_transaction_seconds * 1000))
+        self._statement_milliseconds = str(max(1, round(statement_timeout_seconds * 1000))) if statement_timeout_seconds else None
+        self._is_shared = urls.pooling == "transaction"
+        owner = _Login(urls.owner, urls.pooling, {"idle_in_transaction_session_timeout": self._idle_milliseconds})
+        tenant = _tenant_login(urls, self._statement_milliseconds)
+        self._owner = owner.pool("owner", size, timeouts)
+        self._tenant = tenant.pool("tenant", size, timeouts, check=self._check_tenant)
+        self._session = self._owner
+        if self._is_shared:
+            self._session = msgspec.structs.replace(owner, url=urls.session, pooling="none").pool(
+                "session", _SESSIONS, timeouts, min_size=0
+            )
 
     async def __aenter__(self) -> Self:
-        await self._owner.open()
-        await self._tenant.open()
+        for pool in self._pools:
+            await pool.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._tenant.close()
-        await self._owner.close()
+        for pool in reversed(self._pools):
+            await pool.close()
 
     @property
-    def owner_pool(self) -> AsyncConnectionPool[AsyncConnection[TupleRow]]:
-        """For procrastinate, which shares it."""
-        return self._owner
+    def _pools(self) -> list[AsyncConnectionPool[AsyncConnection[TupleRow]]]:
+        return list(dict.fromkeys([self._owner, self._session, self._tenant]))
+
+    @property
+    def session_pool(self) -> AsyncConnectionPool[AsyncConnection[TupleRow]]:
+        """The owner's pool of connections that are sessions, which procrastinate uses as well."""
+        return self._session
 
     def hurry(self) -> None:
-        """From now on nobody waits long for a connection: the process stops, and a database that is away must not keep it."""
-        self._owner.timeout = self._tenant.timeout = _HURRIED_SECONDS
+        """Shorten the wait for connections, so that a database that is away does not delay the stop of the process."""
+        for pool in self._pools:
+            pool.timeout = _STOPPING_WAIT_SECONDS
 
     @asynccontextmanager
-    async def tenant(self, team_id: UUID) -> AsyncGenerator[Conn]:
-        """A transaction that sees one team only."""
-        async with _connection(self._tenant) as conn, conn.transaction():
-            await _SET_TEAM.run(conn, team=str(team_id))
+    async def tenant(self, team_id: UUID, *, has_time_limit: bool = True) -> AsyncGenerator[Conn]:
+        """A transaction that sees one team only; Unavailable when row-level security does not ensure that.
+
+        StatementTimeout when a statement exceeds the time limit, if there is one.
+        """
+        timeout = self._statement_milliseconds if has_time_limit else "0"
+        async with self._tenant_connection() as conn, conn.transaction():
+            if not await _SET_TEAM.one(conn, team=str(team_id), timeout=timeout):
+                raise Unavailable(_ROLE_NOT_BOUND)
             yield conn
 
+    async def check_tenant(self) -> None:
+        """Raise Unavailable when row-level security does not bind requests."""
+        async with self._tenant_connection() as conn:
+            try:
+                await check_tenant_role(conn)
+            except UnsafeConnection as error:
+                raise Unavailable(str(error)) from error
+
     async def statement_in_tenant(self, act: Callable[[Conn], Awaitable[T]]) -> T:
-        """`act` on a tenant's connection in autocommit, for one statement that names its team itself; repeated like `in_tenant`."""
-
-        async def once() -> T:
-            async with _connection(self._tenant) as conn:
-                return await act(conn)
-
-        return await _repeated(once)
+        """Run `act`, one statement that names its team, on a tenant connection in autocommit; repeated like `in_tenant`."""
+        return await _repeat_on_conflict(self._tenant_connection, act)
 
     @asynccontextmanager
     async def system(self) -> AsyncGenerator[Conn]:
-        """A transaction of the owner: claim and effects, key lookup, readiness, reaper, operators' commands."""
-        async with _connection(self._owner) as conn, conn.transaction():
+        """A transaction of the owner: for jobs, keys, readiness, and operators' commands."""
+        async with _connection(self._owner, self._exhaustion) as conn, conn.transaction():
+            if self._is_shared:  # a setting of the connection would be lost in the next transaction
+                await _SET_IDLE_TIMEOUT.run(conn, milliseconds=self._idle_milliseconds)
             yield conn
 
     @asynccontextmanager
     async def system_statement(self) -> AsyncGenerator[Conn]:
-        """The owner's connection in autocommit, for single statements."""
-        async with _connection(self._owner) as conn:
+        """A connection of the owner in autocommit, for single statements."""
+        async with _connection(self._owner, self._exhaustion) as conn:
             yield conn
 
-    async def in_tenant(self, team_id: UUID, act: Callable[[Conn], Awaitable[T]]) -> T:
-        """`act` in a tenant transaction, repeated when the database broke a deadlock by ending it."""
+    @asynccontextmanager
+    async def owner_session(self) -> AsyncGenerator[Conn]:
+        """A connection of the owner in autocommit that stays one session, for locks that span statements."""
+        async with _connection(self._session, self._exhaustion) as conn:
+            yield conn
 
-        async def once() -> T:
-            async with self.tenant(team_id) as conn:
-                return await act(conn)
+    async def require_room(self) -> None:
+        """Raise DatabaseExhausted while the database cannot write; tested only after it has reported exhaustion."""
+        if self._exhaustion.is_noted:
+            async with self.system() as conn:
+                await _WRITE_MEGABYTE.run(conn)
+            self._exhaustion.forget()
 
-        return await _repeated(once)
+    async def in_tenant(self, team_id: UUID, act: Callable[[Conn], Awaitable[T]], *, has_time_limit: bool = True) -> T:
+        """Run `act` in a tenant transaction; repeated after deadlocks and serialization failures."""
+        return await _repeat_on_conflict(lambda: self.tenant(team_id, has_time_limit=has_time_limit), act)
 
     async def in_system(self, act: Callable[[Conn], Awaitable[T]]) -> T:
-        """`act` in a transaction of the owner, repeated like `in_tenant`."""
+        """Run `act` in a transaction of the owner; repeated like `in_tenant`."""
+        return await _repeat_on_conflict(self.system, act)
 
-        async def once() -> T:
-            async with self.system() as conn:
-                return await act(conn)
-
-        return await _repeated(once)
-
-
-async def _repeated(once: Callable[[], Awaitable[T]]) -> T:
-    for attempt in range(_TRIES):
+    @asynccontextmanager
+    async def _tenant_connection(self) -> AsyncGenerator[Conn]:
         try:
-            return await once()
-        except (errors.DeadlockDetected, errors.SerializationFailure):
-            await asyncio.sleep(0.01 * 4**attempt)
-    raise Unavailable("The database is too busy with the same rows at the moment; try again in a moment.")
+            async with _connection(self._tenant, self._exhaustion) as conn:
+                yield conn
+        except Unavailable as error:
+            if isinstance(error.__cause__, PoolTimeout) and self._refusal is not None:
+                raise Unavailable(self._refusal) from error
+            raise
+
+    async def _check_tenant(self, conn: Conn) -> None:
+        """Check a new connection. The pool drops one that fails, and logs the error."""
+        try:
+            await check_tenant_role(conn)
+        except UnsafeConnection as error:
+            self._refusal = str(error)
+            raise
+        self._refusal = None
+
+
+async def prepare_tenant(urls: DatabaseUrls) -> None:
+    """Check the login of requests after migrations; UnsafeConnection when teams would not be kept apart."""
+    if urls.pooling == "transaction" and urls.tenant is None:
+        raise missing_request_role()
+    async with _tenant_login(urls).connection() as conn:
+        await check_tenant_role(conn)
+        if urls.tenant is not None:
+            await keep_role_settings(conn)
+
+
+async def check_pooling(urls: DatabaseUrls) -> None:
+    """Raise UnsafeConnection when connections pass a pooler that the setting does not name.
+
+    Sharing may go unnoticed while others use the pooler; each transaction of a request checks its role, and /readyz LISTEN.
+    """
+    urls_by_setting = {"CMSERVER_DATABASE_URL": urls.owner, "CMSERVER_DATABASE_TENANT_URL": urls.tenant}
+    for setting, url in urls_by_setting.items():
+        if url is not None and urls.pooling == "none" and await _passes_pooler(url):
+            raise UnsafeConnection(
+                f"CMSERVER_DATABASE_POOLING is 'none', but {setting} leads to a pooler. Set it to 'session' or 'transaction', as "
+                "the pooler is set, or connect directly."
+            )
+        if url is not None and urls.pooling == "session" and await _is_shared(url):
+            raise UnsafeConnection(
+                f"CMSERVER_DATABASE_POOLING is 'session', but {setting} leads to a pooler that shares its connections "
+                "between transactions. Set it to 'transaction', or the pooler to session pooling."
+            )
+    if urls.direct is not None and await _is_shared(urls.direct):
+        raise UnsafeConnection(
+            "CMSERVER_DATABASE_DIRECT_URL leads to a pooler that shares its connections between transactions: LISTEN and locks "
+            "would be lost. Let it lead past the pooler."
+        )
+
+
+async def _passes_pooler(url: str) -> bool:
+    """Whether the login reports another backend than the one that answers: poolers make up its number."""
+    async with await _connect(url) as conn:
+        return conn.info.backend_pid != await _BACKEND_PID.one(conn)
+
+
+async def _is_shared(url: str) -> bool:
+    """Whether two connections are answered by one backend, or one of them by several."""
+    async with await _connect(url) as first, await _connect(url) as second:
+        first_pid = await _BACKEND_PID.one(first)
+        for _ in range(_SHARING_ROUNDS):
+            try:
+                second_pid = await asyncio.wait_for(_BACKEND_PID.one(second), _SHARING_TIMEOUT_SECONDS)
+            except TimeoutError:
+                return False  # session pooling with a single connection
+            if second_pid == first_pid or await _BACKEND_PID.one(first) != first_pid:
+                return True
+    return False
+
+
+async def _connect(url: str) -> AsyncConnection[TupleRow]:
+    return await AsyncConnection.connect(url, autocommit=True, prepare_threshold=None)
+
+
+async def _repeat_on_conflict(connect: Callable[[], AbstractAsyncContextManager[Conn]], act: Callable[[Conn], Awaitable[T]]) -> T:
+    """The result of `act` on such a connection, repeated after deadlocks and serialization failures."""
+
+    async def once() -> T:
+        async with connect() as conn:
+            return await act(conn)
+
+    try:
+        return await retry(once, (errors.DeadlockDetected, errors.SerializationFailure), iter(_DEADLOCK_PAUSES_SECONDS))
+    except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+        raise Unavailable("Other requests are changing the same rows. Try again.") from error
 
 
 @asynccontextmanager
-async def _connection(pool: AsyncConnectionPool[AsyncConnection[TupleRow]]) -> AsyncGenerator[Conn]:
+async def _connection(pool: AsyncConnectionPool[AsyncConnection[TupleRow]], exhaustion: Exhaustion) -> AsyncGenerator[Conn]:
     try:
         async with pool.connection() as conn:
             yield conn
     except (PoolTimeout, PoolClosed) as error:
-        raise Unavailable(_AWAY) from error
-    except (errors.OperationalError, errors.IdleInTransactionSessionTimeout, psycopg.InterfaceError) as error:
+        raise exhaustion.why_away() or Unavailable(_AWAY) from error
+    except psycopg.Error as error:
+        if (exhausted := exhaustion.recognize(error)) is not None:
+            raise exhausted from error
+        if isinstance(error, errors.QueryCanceled):
+            raise StatementTimeout(_TIMED_OUT, _RETRY_AFTER_SECONDS) from error
+        if not isinstance(error, (errors.OperationalError, errors.IdleInTransactionSessionTimeout, psycopg.InterfaceError)):
+            raise
         if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure, errors.ProgramLimitExceeded)):
             raise
-        raise Unavailable(_AWAY) from error
+        raise exhaustion.why_away() or Unavailable(_AWAY) from error
 
 
-def _pool(name: str, url: str, size: int, options: str) -> AsyncConnectionPool[AsyncConnection[TupleRow]]:
-    return AsyncConnectionPool(
-        with_options(url, options),
-        min_size=min(2, size),
-        max_size=size,
-        open=False,
-        configure=_configure,
-        timeout=3,
-        # An attempt that gives up soon is made again by the next caller; a patient one would wait out its back-off after a restart.
-        reconnect_timeout=2,
-        max_idle=120,
-        name=name,
-    )
+class _Login(msgspec.Struct, frozen=True):
+    """The arguments and settings of connections."""
+
+    url: str
+    pooling: Pooling
+    settings: Mapping[str, str]
+
+    @property
+    def conninfo(self) -> str:
+        # As start-up options they, the role included, survive RESET ROLE and RESET ALL, but poolers refuse or drop them.
+        options = " ".join(f"-c {name}={value}" for name, value in self.settings.items()) if self.pooling == "none" else ""
+        return with_options(self.url, options)
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        # A transaction pooler may use another connection, without the prepared statement.
+        return {"prepare_threshold": None} if self.pooling == "transaction" else {}
+
+    async def configure(self, conn: Conn) -> None:
+        # Here and not in the pool's kwargs: procrastinate passes autocommit itself when it opens its listener from this pool.
+        await conn.set_autocommit(True)
+        if self.pooling == "session":
+            for name, value in self.settings.items():
+                await conn.execute("SELECT set_config(%s, %s, false)", [name, value])
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Conn]:
+        async with await AsyncConnection.connect(self.conninfo, **self.arguments) as conn:  # pyright: ignore[reportArgumentType]
+            await self.configure(conn)
+            yield conn
+
+    def pool(
+        self,
+        name: str,
+        size: int,
+        timeouts: PoolTimeouts,
+        *,
+        min_size: int = 2,
+        check: Callable[[Conn], Awaitable[None]] | None = None,
+    ) -> AsyncConnectionPool[AsyncConnection[TupleRow]]:
+        """`check` raises for a new connection that must not be used."""
+
+        async def configure(conn: Conn) -> None:
+            await self.configure(conn)
+            if check is not None:
+                await check(conn)
+
+        return AsyncConnectionPool(
+            self.conninfo,
+            kwargs=self.arguments,
+            min_size=min(min_size, size),
+            max_size=size,
+            open=False,
+            configure=configure,
+            timeout=timeouts.wait_seconds,
+            # Short: after a restart of the database the next caller tries again at once, instead of waiting out a long back-off.
+            reconnect_timeout=2,
+            max_idle=timeouts.idle_seconds,
+            name=name,
+        )
+
+
+def _tenant_login(urls: DatabaseUrls, statement_milliseconds: str | None = None) -> _Login:
+    """The login role of requests, which has its own settings, or the owner's login switched to the tenant role."""
+    timeout = {"statement_timeout": statement_milliseconds} if statement_milliseconds else {}
+    if urls.tenant is not None:
+        return _Login(urls.tenant, urls.pooling, timeout)
+    return _Login(urls.owner, urls.pooling, {"role": TENANT_ROLE, **TENANT_SETTINGS, **timeout})
 
 
 def with_options(url: str, options: str) -> str:
-    """The connection string with further server options behind those it already has."""
-    present = conninfo_to_dict(url).get("options")
-    return make_conninfo(url, options=f"{present} {options}" if present else options, application_name="cmserver")
-
-
-async def _configure(conn: AsyncConnection[TupleRow]) -> None:
-    # Here and not in the pool's kwargs: procrastinate passes autocommit itself when it opens its listener from this pool.
-    await conn.set_autocommit(True)
+    """The connection string with server options added to those it has."""
+    both = " ".join(filter(None, [str(conninfo_to_dict(url).get("options") or ""), options]))
+    return make_conninfo(url, options=both or None, application_name="cmserver")

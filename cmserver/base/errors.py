@@ -1,4 +1,4 @@
-"""The few ways a request can be refused. Each is a sentence to a person; the doors decide how it is shown."""
+"""Errors of requests. Messages are sentences for people; HTTP, MCP and the command line decide how to show them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Issue(msgspec.Struct, frozen=True):
 
 
 class CmserverError(Exception):
-    """Base of every refusal. `str(error)` is a sentence that may be shown to whoever asked."""
+    """Base of every refusal. `str(error)` is a sentence that the caller may see."""
 
 
 class Invalid(CmserverError):
-    """The input cannot be accepted as it is; nothing was changed."""
+    """The input is not valid; nothing was changed."""
 
     def __init__(self, message: str, issues: Sequence[Issue] = ()) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class Invalid(CmserverError):
 
     @classmethod
     def at(cls, path: str, message: str) -> Self:
-        """One field is wrong, and the message says what is."""
+        """The error for one wrong field: `path` is where it is, the message what is wrong."""
         return cls(message, [Issue(path, message)])
 
 
@@ -37,11 +37,11 @@ class Unauthenticated(CmserverError):
 
 
 class Forbidden(CmserverError):
-    """The key is wrong, over, or lacks the scope."""
+    """The key is wrong, expired or revoked, or lacks the scope."""
 
 
 class Misdirected(CmserverError):
-    """It was sent to a name that is not this server's."""
+    """The request names a host that is not this server."""
 
 
 class NotFound(CmserverError):
@@ -53,15 +53,19 @@ class NotFound(CmserverError):
 
 
 class Conflict(CmserverError):
-    """It contradicts what is already so."""
+    """The request contradicts the present state."""
 
 
 class RequestTimeout(CmserverError):
-    """The body did not come in time; nothing was changed."""
+    """The request took too long to arrive; nothing was changed."""
 
 
 class TooLarge(CmserverError):
     """The body is over the limit."""
+
+
+class HeadersTooLarge(CmserverError):
+    """The request line and the headers are over the limit."""
 
 
 class RateLimited(CmserverError):
@@ -72,7 +76,7 @@ class RateLimited(CmserverError):
         self.retry_after_seconds = retry_after_seconds
         self.limit = limit
         self.full_after_seconds = full_after_seconds
-        """When as many requests may come at once again as the limit says."""
+        """When the full limit of requests is available again."""
 
 
 class QuotaExceeded(CmserverError):
@@ -80,8 +84,16 @@ class QuotaExceeded(CmserverError):
 
 
 class Unavailable(CmserverError):
-    """The database or a provider is away for now; asking again later is right."""
+    """The database or a provider is away; try again later."""
 
     def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class DatabaseExhausted(Unavailable):
+    """The database has run out of disk, memory or connections, or may not write; nothing was changed. It needs an operator."""
+
+
+class StatementTimeout(Unavailable):
+    """A query of the request ran longer than the setting allows and was ended; nothing was changed."""

@@ -43,7 +43,7 @@ def parse_id(text: str) -> UUID | None:
 
 
 def named_id(text: str) -> UUID | None:
-    """Like `parse_id`, in either case: where somebody names a thing there is nothing else that it could mean."""
+    """The UUID that a reference to a thing spells with hyphens, in upper or lower case; None when it is none, but a name."""
     return parse_id(text.lower())
 
 
@@ -58,7 +58,7 @@ def epoch_ms_or_none(moment: datetime | None) -> int | None:
 
 
 def from_epoch_ms(milliseconds: int) -> datetime:
-    """In UTC; OverflowError outside the years 1 to 9999."""
+    """The moment in UTC, of milliseconds since 1970; OverflowError outside the years 1 to 9999."""
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 

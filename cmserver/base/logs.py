@@ -22,7 +22,18 @@ MAX_DEPTH = 6
 MAX_ITEMS = 100
 
 # Compared with the key in lower case and with underscores. A count of `tokens` is no secret.
-_SECRET_PARTS = ("authorization", "api_key", "apikey", "password", "passwd", "secret", "cookie", "database_url")
+_SECRET_PARTS = (
+    "authorization",
+    "api_key",
+    "apikey",
+    "password",
+    "passwd",
+    "secret",
+    "cookie",
+    "database_url",
+    "database_tenant_url",
+    "database_direct_url",
+)
 _SECRET_ENDS = ("token", "bootstrap_key")
 
 # What PostgreSQL adds to the sentence of an error: rows and parameters stand there.
@@ -102,6 +113,7 @@ class _ToStandardError(logging.StreamHandler[TextIO]):
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):
     def format(self, record: logging.LogRecord) -> str:
+        """Format the record; where that fails, a line that says so."""
         try:
             for value in record.args.values() if isinstance(record.args, Mapping) else record.args or ():
                 if isinstance(value, BaseException):
@@ -121,29 +133,31 @@ class _Formatter(structlog.stdlib.ProcessorFormatter):
 
 def forget_rows(error: BaseException) -> None:
     """Changes what PostgreSQL's errors say, in the whole chain: the texts of users stand in the details, and must not be logged."""
-    waiting, seen = [error], set[int]()
+    waiting, visited = [error], set[int]()
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+        exception = waiting.pop()
+        if id(exception) in visited:
             continue
-        seen.add(id(one))
-        waiting += [linked for linked in (one.__cause__, one.__context__) if linked is not None]
-        if isinstance(one, BaseExceptionGroup):
-            waiting += cast("BaseExceptionGroup[BaseException]", one).exceptions
-        if isinstance(one, psycopg.Error):
-            one.args = (_without_values(one),)
+        visited.add(id(exception))
+        waiting += [linked for linked in (exception.__cause__, exception.__context__) if linked is not None]
+        if isinstance(exception, BaseExceptionGroup):
+            waiting += cast("BaseExceptionGroup[BaseException]", exception).exceptions
+        if isinstance(exception, psycopg.Error):
+            exception.args = (_without_values(exception),)
 
 
 def _without_values(error: psycopg.Error) -> str:
-    said = error.diag.message_primary
-    if said is None:  # from the client's side, or made in a test
+    """The sentence of a PostgreSQL error without values of users, with its SQLSTATE and constraint."""
+    message = error.diag.message_primary
+    if message is None:  # from the client's side, or made in a test
         return _ADDED.split(str(error), maxsplit=1)[0]
-    said = said.partition(': "')[0]  # invalid input syntax for type integer: "..."
-    known = [f"SQLSTATE {error.diag.sqlstate}", error.diag.constraint_name and f"constraint {error.diag.constraint_name}"]
-    return f"{said} ({', '.join(filter(None, known))})"
+    message = message.partition(': "')[0]  # invalid input syntax for type integer: "..."
+    details = [f"SQLSTATE {error.diag.sqlstate}", error.diag.constraint_name and f"constraint {error.diag.constraint_name}"]
+    return f"{message} ({', '.join(filter(None, details))})"
 
 
 def _without_rows(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Remove the texts of users from the exception of a log event."""
     info: object = event.get("exc_info")
     if info is True:
         info = sys.exc_info()
@@ -184,6 +198,7 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 def _masked(key: str, value: object, depth: int) -> object:
+    """The value as `_plain` has it, or `***` when the name is that of a secret."""
     if isinstance(value, bool | int | float) or value is None:
         return _plain(value)
     name = key.lower().replace("-", "_")
@@ -212,12 +227,13 @@ def _plain(value: object, depth: int = 0) -> object:
     return _cut(text, MAX_CHARS)
 
 
-def _cut(text: str, most: int) -> str:
+def _cut(text: str, max_chars: int) -> str:
+    """The text with only its head and tail when it is longer than `max_chars`, and without lone surrogates."""
     if not text.isascii():
         # Lone surrogates (from file names, or half an emoji) can be neither written nor read back.
         text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return text
-    mark = f" ... {len(text) - most} characters ... "
-    head = (most - len(mark)) // 2
-    return text[:head] + mark + text[-(most - len(mark) - head) :]
+    mark = f" ... {len(text) - max_chars} characters ... "
+    head = (max_chars - len(mark)) // 2
+    return text[:head] + mark + text[-(max_chars - len(mark) - head) :]

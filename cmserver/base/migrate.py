@@ -1,12 +1,10 @@
-"""Numbered SQL files, forward only, each applied once and in order; safe when several processes start at the same moment."""
+"""Applies numbered SQL files, once each and in order; safe when several processes start at once."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import hashlib
-import time
 from importlib import resources
 from pathlib import Path
 from typing import LiteralString, cast
@@ -18,9 +16,10 @@ from procrastinate.schema import SchemaManager
 from psycopg import AsyncConnection, errors
 from psycopg.rows import TupleRow
 
-from cmserver.base.db import TENANT_ROLE
 from cmserver.base.errors import CmserverError
 from cmserver.base.sql import Conn, Query
+from cmserver.base.tenant_role import TENANT_ROLE
+from cmserver.base.waiting import backoff, retry
 
 log = structlog.get_logger()
 
@@ -32,11 +31,11 @@ _INCLUDE_PROCRASTINATE = "--include procrastinate"
 
 
 class MigrationError(CmserverError):
-    """The database cannot be brought to this program's schema; the sentence says what a person must do."""
+    """The database cannot be migrated; the message says what to do."""
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """One file: its number, name, text and the checksum that is remembered."""
+    """A migration file."""
 
     number: int
     name: str
@@ -66,7 +65,7 @@ def newest() -> int:
 
 
 async def migrate(url: str) -> list[str]:
-    """Bring the database to this program's schema; the names of what was applied.
+    """Migrate the database; returns the names of the applied migrations. The URL must lead to a session, for a lock.
 
     Raises MigrationError when the database is newer than the program, an applied file was changed, the server is too old,
     or its user may not make the tenant role.
@@ -75,7 +74,7 @@ async def migrate(url: str) -> list[str]:
         await _check_version(conn)
         await conn.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         try:
-            await _ensure_tenant_role(conn)
+            await ensure_tenant_role(conn)
             return await _apply_missing(conn)
         finally:
             await conn.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
@@ -88,48 +87,47 @@ async def _check_version(conn: AsyncConnection[TupleRow]) -> None:
 
 
 async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
+    """Apply the migrations that the database lacks, each in a transaction; returns their names."""
     await conn.execute(
         "CREATE TABLE IF NOT EXISTS schema_migrations (number integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, "
         "applied_at timestamptz NOT NULL DEFAULT now())"
     )
     cursor = await conn.execute("SELECT number, name, checksum FROM schema_migrations ORDER BY number")
     applied: dict[int, tuple[str, str]] = {row[0]: (row[1], row[2]) for row in await cursor.fetchall()}
-    known = migrations()
-    _refuse_strangers(applied, {one.number: one for one in known})
+    available = migrations()
+    _check_applied(applied, {migration.number: migration for migration in available})
     done: list[str] = []
-    for one in known:
-        if one.number in applied:
+    for migration in available:
+        if migration.number in applied:
             continue
         async with conn.transaction():
             # One simple-protocol call: a file holds many statements. The text is ours, never a user's.
-            await conn.execute(cast("LiteralString", _full_text(one)))
+            text = migration.text.replace(_INCLUDE_PROCRASTINATE, SchemaManager.get_schema())
+            await conn.execute(cast("LiteralString", text))
             await conn.execute(
                 "INSERT INTO schema_migrations (number, name, checksum) VALUES (%s, %s, %s)",
-                [one.number, one.name, one.checksum],
+                [migration.number, migration.name, migration.checksum],
             )
-        log.info("migration.applied", name=one.name)
-        done.append(one.name)
+        log.info("migration.applied", name=migration.name)
+        done.append(migration.name)
     await _ensure_installation(conn)
     return done
 
 
-def _refuse_strangers(applied: dict[int, tuple[str, str]], known: dict[int, Migration]) -> None:
+def _check_applied(applied: dict[int, tuple[str, str]], available: dict[int, Migration]) -> None:
+    """Raise MigrationError when the database has a migration that this program does not have, or has with another text."""
     for number, (name, checksum) in applied.items():
-        mine = known.get(number)
-        if mine is None:
+        migration = available.get(number)
+        if migration is None:
             raise MigrationError(
                 f"The database was made by a newer cmserver (it has migration {name}, this program knows up to "
-                f"{max(known):04}). Upgrade this program; the database was not changed."
+                f"{max(available):04}). Upgrade this program; the database was not changed."
             )
-        if mine.checksum != checksum:
+        if migration.checksum != checksum:
             raise MigrationError(
                 f"Migration {name} was applied with another text than this program's file has. "
                 "Restore the released file, or the database that belongs to it; nothing was changed."
             )
-
-
-def _full_text(one: Migration) -> str:
-    return one.text.replace(_INCLUDE_PROCRASTINATE, SchemaManager.get_schema())
 
 
 async def _ensure_installation(conn: AsyncConnection[TupleRow]) -> None:
@@ -144,41 +142,42 @@ async def installation_secret(conn: Conn) -> bytes:
     return await SECRET.one(conn)
 
 
-async def _ensure_tenant_role(conn: AsyncConnection[TupleRow]) -> None:
-    """Roles belong to the cluster: a restored dump does not bring them, so this is looked at on every start."""
-    # From 16 on a role can be granted without the right to become it; SET says that it is there.
-    may, with_set = ("SET", " WITH SET TRUE") if conn.info.server_version >= 160_000 else ("MEMBER", "")
-    me = conn.info.user.replace(chr(34), chr(34) * 2)
+async def ensure_tenant_role(conn: AsyncConnection[TupleRow]) -> None:
+    """Make the role that requests run as, and grant it to the owner.
+
+    Checked on every start: roles belong to the cluster, so a restored dump does not bring them.
+    """
+    # Since PostgreSQL 16 a role can be granted without the right to SET ROLE.
+    privilege, with_set = ("SET", " WITH SET TRUE") if conn.info.server_version >= 160_000 else ("MEMBER", "")
+    user = conn.info.user.replace(chr(34), chr(34) * 2)
     statements: list[str] = []
     cursor = await conn.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [TENANT_ROLE])
     if await cursor.fetchone() is None:
-        statements = [f"CREATE ROLE {TENANT_ROLE} NOLOGIN", f'GRANT {TENANT_ROLE} TO "{me}"{with_set}']
+        statements = [f"CREATE ROLE {TENANT_ROLE} NOLOGIN", f'GRANT {TENANT_ROLE} TO "{user}"{with_set}']
     else:
         cursor = await conn.execute(
-            "SELECT rolsuper OR pg_has_role(current_user, %s, %s) FROM pg_roles WHERE rolname = current_user", [TENANT_ROLE, may]
+            "SELECT rolsuper OR pg_has_role(current_user, %s, %s) FROM pg_roles WHERE rolname = current_user",
+            [TENANT_ROLE, privilege],
         )
         row = await cursor.fetchone()
         if row is None or not row[0]:
-            statements = [f'GRANT {TENANT_ROLE} TO "{me}"{with_set}']
+            statements = [f'GRANT {TENANT_ROLE} TO "{user}"{with_set}']
     try:
         for statement in statements:
             with contextlib.suppress(errors.DuplicateObject, errors.UniqueViolation):  # another database's server made it
                 await conn.execute(cast("LiteralString", statement))
     except errors.InsufficientPrivilege as error:
-        told = "".join(f"\n  {statement};" for statement in statements)
+        grants = "".join(f"\n  {statement};" for statement in statements)
         raise MigrationError(
-            f"The database user {me} may not make the role cmserver works with. Ask whoever runs the database to execute:{told}"
+            f"The database user {user} may not make the role cmserver works with. Ask whoever runs the database to execute:{grants}"
         ) from error
 
 
 async def connect_when_ready(url: str, wait_seconds: float) -> None:
-    """Return once the database answers; Unavailable-like psycopg.OperationalError after `wait_seconds`."""
-    end = time.monotonic() + wait_seconds
-    while True:
-        try:
-            async with await AsyncConnection.connect(url, connect_timeout=5):
-                return
-        except psycopg.OperationalError:
-            if time.monotonic() >= end:
-                raise
-            await asyncio.sleep(0.3)
+    """Return once the database answers; psycopg.OperationalError after `wait_seconds`."""
+
+    async def connect() -> None:
+        async with await AsyncConnection.connect(url, connect_timeout=5):
+            pass
+
+    await retry(connect, psycopg.OperationalError, backoff(0.3, 0.3, total_seconds=wait_seconds))

@@ -22,260 +22,291 @@ def _log_format_here() -> Literal["console", "json"]:
     return "console" if sys.stderr.isatty() else "json"
 
 
+def described(description: str, extra: dict[str, str] | None = None) -> Meta:
+    """A setting: a noun phrase with its unit. `extra` has the `mask` of a secret, or the `default` in words."""
+    return Meta(description=description, extra=extra)
+
+
+def within(at_least: float, at_most: float, description: str, extra: dict[str, str] | None = None) -> Meta:
+    """A number within limits."""
+    return Meta(ge=at_least, le=at_most, description=description, extra=extra)
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator may set. Made by `load`, which has checked every value; never changed afterwards."""
 
     data_dir: Annotated[
         Path,
-        Meta(
-            description="The folder of the embedded database, the credentials file, and the pid and port files.",
-            extra={"default": "`$XDG_DATA_HOME/cmserver` or `~/.local/share/cmserver`; as root `/var/lib/cmserver`"},
+        described(
+            "Folder of the embedded database, the credentials file, the logs, and `server.json`, which names the running server.",
+            {"default": "`$XDG_DATA_HOME/cmserver` or `~/.local/share/cmserver`; as root `/var/lib/cmserver`"},
         ),
     ]
     database_url: Annotated[
+        str | None, described("URL of your PostgreSQL, version 15 or newer. Without it, an embedded one is started.", _URL)
+    ] = None
+    database_tenant_url: Annotated[
         str | None,
-        Meta(
-            description="A PostgreSQL 15 or newer that is yours; without it an embedded one is started.",
-            extra=_URL,
+        described(
+            "URL of the same database for requests, with a login role that row-level security binds. Without it, the "
+            "owner's login takes that role, which transaction pooling does not allow.",
+            _URL,
         ),
     ] = None
+    database_direct_url: Annotated[
+        str | None,
+        described(
+            "URL of the same database past the pooler, with the login that owns the tables: for migrations, locks and LISTEN. "
+            "Required with transaction pooling; without it, the database URL is used.",
+            _URL,
+        ),
+    ] = None
+    database_pooling: Annotated[
+        Literal["none", "session", "transaction"],
+        described("Mode of the pooler that the database URLs lead to (PgBouncer's `pool_mode`)."),
+    ] = "none"
     database_wait_seconds: Annotated[
-        float, Meta(ge=0, le=3600, description="How long the start waits for a database that cannot be reached.")
+        float, within(0, 3600, "How long the start waits for a database that does not answer, in seconds.")
     ] = 30.0
     database_pool_size: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=1000,
-            description="The most connections in each of a process's two pools: for requests, and for work and upkeep.",
-        ),
+        int, within(1, 1000, "Maximum connections in each of a process's two pools: for requests, and for work and upkeep.")
     ] = 10
+    database_pool_timeout_seconds: Annotated[
+        float,
+        within(
+            0.1, 600, "How long a request or a job waits for a free database connection, in seconds; then it fails for now (503)."
+        ),
+    ] = 3.0
+    database_pool_idle_seconds: Annotated[
+        float, within(1, 86_400, "How long an unused connection stays open where the pool has more than two, in seconds.")
+    ] = 120.0
+    statement_timeout_seconds: Annotated[
+        float,
+        within(
+            0,
+            3600,
+            "Time limit for one database query of a request, in seconds; then the request is answered with 503. 0: "
+            "no limit. Workers, migrations, purges and deletions have none.",
+        ),
+    ] = 15.0
     embedded: Annotated[
-        Literal["auto", "never"],
-        Meta(description="Whether an embedded PostgreSQL may be started when no database URL is set."),
+        Literal["auto", "never"], described("Whether an embedded PostgreSQL is started when no database URL is set.")
     ] = "auto"
-    host: Annotated[str, Meta(description="The address to listen on; 0.0.0.0 is every address of this machine.")] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65535, description="The port to listen on; 0 takes any free one.")] = 37877
-    bootstrap_team: Annotated[str, Meta(description="The team that is made in an empty database.")] = "default"
+    host: Annotated[str, described("Address to listen on; 0.0.0.0 is every address of this machine.")] = "127.0.0.1"
+    port: Annotated[int, within(0, 65535, "Port to listen on; 0 takes any free one.")] = 37877
+    bootstrap_team: Annotated[str, described("Name of the team that is made in an empty database.")] = "default"
     bootstrap_key: Annotated[
         str | None,
-        Meta(description="The admin key of that team; without it one is made and shown once.", extra=_KEY),
+        described(
+            "First key of the team that is made in an empty database; it may do everything (scope `*`). Without it, a key is made. "
+            "Either is written to the credentials file.",
+            _KEY,
+        ),
     ] = None
     provider: Annotated[
         str,
-        Meta(
-            description=(
-                "Who generates observations: offline (rules), anthropic, gemini, openai, openrouter, ollama, claude-cli, or one of "
-                "your own as package.module:factory; several, with commas between, stand in for each other in that order."
-            )
+        described(
+            "Provider that generates observations: offline (rules), anthropic, gemini, openai, openrouter, ollama, "
+            "claude-cli, or your own as package.module:factory. Of several, separated by commas, the next is called "
+            "while those before are paused."
         ),
     ] = "offline"
     model: Annotated[
         str | None,
-        Meta(description="The provider's model; without it the one that its page recommends; of several providers one each."),
+        described(
+            "Model of the provider; without it, the one that its page recommends. With several providers, one for each in "
+            "the same order, separated by commas."
+        ),
     ] = None
-    base_url: Annotated[str | None, Meta(description="Where the provider is reached, if not at its usual address.", extra=_URL)] = (
-        None
-    )
-    anthropic_api_key: Annotated[str | None, Meta(description="The key of the provider anthropic.", extra=_KEY)] = None
-    gemini_api_key: Annotated[str | None, Meta(description="The key of the provider gemini.", extra=_KEY)] = None
-    openai_api_key: Annotated[str | None, Meta(description="The key of the provider openai.", extra=_KEY)] = None
-    openrouter_api_key: Annotated[str | None, Meta(description="The key of the provider openrouter.", extra=_KEY)] = None
-    claude_program: Annotated[str, Meta(description="The program that the provider claude-cli starts.")] = "claude"
+    base_url: Annotated[
+        str | None, described("Address of the provider, if not its usual one. With several providers, as for the model.", _URL)
+    ] = None
+    anthropic_api_key: Annotated[str | None, described("API key of the provider anthropic.", _KEY)] = None
+    gemini_api_key: Annotated[str | None, described("API key of the provider gemini.", _KEY)] = None
+    openai_api_key: Annotated[str | None, described("API key of the provider openai, and of the embedder openai.", _KEY)] = None
+    openrouter_api_key: Annotated[str | None, described("API key of the provider openrouter.", _KEY)] = None
+    claude_program: Annotated[str, described("Program that the provider claude-cli starts.")] = "claude"
     language: Annotated[
-        str, Meta(min_length=2, max_length=40, description="What observations are worded in, unless the project says otherwise.")
+        str, Meta(min_length=2, max_length=40, description="Language of observations, unless the project sets another.")
     ] = "English"
+    verbosity: Annotated[
+        Literal["minimal", "normal", "verbose"],
+        described(
+            "Which events become observations: only what changes how to work on the project (minimal), what you would tell a "
+            "colleague (normal), or whatever may be useful (verbose). A project or its team can set another level."
+        ),
+    ] = "normal"
     prompt_event_tokens: Annotated[
         int,
-        Meta(
-            ge=500,
-            le=500_000,
-            description="How much of a batch's events a model is shown, at 4 characters a token; the longest are cut to fit.",
+        within(
+            500,
+            500_000,
+            "Maximum tokens of a batch's events that a model is shown (4 characters each); the longest events are cut.",
         ),
     ] = 16_000
     answer_max_tokens: Annotated[
-        int,
-        Meta(ge=256, le=128_000, description="The longest answer a model may give; one that is cut there is asked for in parts."),
+        int, within(256, 128_000, "Maximum tokens of a model's answer; an answer that reaches them is requested again in parts.")
     ] = 8_192
     generation_debounce_seconds: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=3600,
-            description="How long an event waits for the rest of its burst; one call of a model serves a burst.",
-            extra={"default": "`2` with the provider offline, else `30`"},
+        within(
+            0,
+            3600,
+            "How long an event waits for the rest of its burst, in seconds; a burst is one call of a model.",
+            {"default": "`2` with the provider offline, else `30`"},
         ),
     ] = 2.0
-    session_idle_hours: Annotated[
+    generation_gather_seconds: Annotated[
         float,
-        Meta(
-            ge=0, le=8760, description="A session without a sign of life for so long is ended, and gets its summary; 0 never does."
+        within(
+            0,
+            86_400,
+            "With the provider `offline`, how long events of hooks wait for the end of their turn at most, in seconds. 0: they wait"
+            " like all others.",
         ),
+    ] = 600.0
+    session_idle_hours: Annotated[
+        float, within(0, 8760, "End a session, and summarize it, after this many hours without events. 0: never.")
     ] = 4.0
     checkpoint_events: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000,
-            description="At the end of a turn a session gets a new summary when it has so many new events since the last.",
-        ),
+        int, within(1, 100_000, "Summarize an open session at the end of a turn after this many events since its last summary.")
     ] = 50
     checkpoint_minutes: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=10_080,
-            description="Or when it has any, and so many minutes have passed since the last summary, or since its start.",
+        within(
+            0,
+            10_080,
+            "Summarize an open session at the end of a turn this many minutes after its last summary, if there are new events.",
         ),
     ] = 30.0
     context_tokens: Annotated[
-        int,
-        Meta(
-            ge=200,
-            le=2_375,
-            description="The most that a session's index costs, at 4 characters a token; agents cut what is longer than the most.",
-        ),
+        int, within(200, 2_375, "Maximum tokens of a session's context index (4 characters each); agents cut a longer one.")
     ] = 2_000
     context_observations: Annotated[
-        int, Meta(ge=0, le=500, description="The most observations in that index; the most useful ones are taken.")
+        int, within(0, 500, "Maximum observations in a session's context index; the most relevant are taken.")
     ] = 50
-    context_summaries: Annotated[int, Meta(ge=0, le=50, description="The most summaries of earlier sessions in that index.")] = 10
+    context_summaries: Annotated[int, within(0, 50, "Maximum summaries of earlier sessions in a session's context index.")] = 10
     context_on_prompt: Annotated[
-        Literal["on", "off"], Meta(description="Whether a prompt is answered with up to three lines that clearly belong to it.")
+        Literal["on", "off"],
+        described("Whether up to three observations that clearly belong to a prompt are added to it, one line each."),
     ] = "on"
     context_on_file: Annotated[
         Literal["on", "off"],
-        Meta(
-            description="Whether an agent that opens a file is told in a few lines what is known about it; "
-            "Claude Code also needs `cmserver connect claude-code --on-file`."
+        described(
+            "Whether an agent that opens a file gets a few lines of what is known about it. Claude Code also needs "
+            "`cmserver connect claude-code --on-file`."
         ),
     ] = "off"
     embedder: Annotated[
         Literal["auto", "local", "ollama", "openai", "voyage", "none"],
-        Meta(
-            description="Who makes vectors of texts, with pgvector, so that search finds what is said in other words; auto is "
-            "local where that is installed, else none."
+        described(
+            "Embedder that makes vectors for search by meaning (needs pgvector); auto is local where that is installed, else none."
         ),
     ] = "auto"
     embedder_model: Annotated[
         str | None,
-        Meta(description="The embedder's model, if not the one that its page recommends; a new one is used once all is embedded."),
+        described("Model of the embedder, if not the one that its page recommends. A new one is used once everything is embedded."),
     ] = None
-    embedder_base_url: Annotated[
-        str | None, Meta(description="Where the embedder is reached, if not at its usual address.", extra=_URL)
-    ] = None
+    embedder_base_url: Annotated[str | None, described("Address of the embedder, if not its usual one.", _URL)] = None
     embedder_dimensions: Annotated[
-        int,
-        Meta(
-            ge=0, le=4000, description="How long the vectors shall be, for models that offer several lengths; 0 leaves it to them."
-        ),
+        int, within(0, 4000, "Length of the vectors, for models that offer several. 0: the model's default.")
     ] = 0
-    embedder_key: Annotated[str | None, Meta(description="The key of an embedder at an address of your own.", extra=_KEY)] = None
-    voyage_api_key: Annotated[str | None, Meta(description="The key of the embedder voyage.", extra=_KEY)] = None
-    search_k1: Annotated[
-        float, Meta(ge=0, le=10, description="BM25: how much a word that comes again and again in a text still counts.")
-    ] = 0.9
-    search_b: Annotated[float, Meta(ge=0, le=1, description="BM25: how much long texts are held back.")] = 0.4
+    embedder_key: Annotated[str | None, described("API key of the embedder at CMSERVER_EMBEDDER_BASE_URL.", _KEY)] = None
+    voyage_api_key: Annotated[str | None, described("API key of the embedder voyage.", _KEY)] = None
+    search_k1: Annotated[float, within(0, 10, "Term-frequency saturation of BM25 (k1).")] = 0.9
+    search_b: Annotated[float, within(0, 1, "Document-length normalization of BM25 (b).")] = 0.4
     search_meaning_weight: Annotated[
-        float, Meta(ge=0, le=1, description="How much of a hit's score is nearness in meaning; the rest is shared words.")
+        float, within(0, 1, "Weight of nearness in meaning in a hit's score (0 to 1); the rest is shared words.")
     ] = 0.45
-    search_min_score: Annotated[
-        float,
-        Meta(ge=0, le=1, description="What fits worse is not found, so that a query about nothing known finds nothing."),
-    ] = 0.23
+    search_min_score: Annotated[float, within(0, 1, "Hits that score lower are dropped (0 to 1).")] = 0.23
     allowed_hosts: Annotated[
         str,
-        Meta(
-            description=(
-                "The names by which `/mcp` may be asked, besides addresses and those of this machine, with commas between: "
-                "`memory.example.com`, as a proxy hands it on, or `*` for any."
-            )
+        described(
+            "Host names under which `/mcp` is reached, besides IP addresses and those of this machine, separated by "
+            "commas: `memory.example.com`, or `*` for any."
+        ),
+    ] = ""
+    trusted_proxies: Annotated[
+        str,
+        described(
+            "Addresses and networks of the proxies before this server, separated by commas (`10.0.0.0/8, ::1`). "
+            "Their `X-Forwarded-For` or `Forwarded` names the client."
         ),
     ] = ""
     allowed_origins: Annotated[
         str,
-        Meta(
-            description=(
-                "The origins whose web pages may ask `/mcp`, besides those of this machine, with commas between: "
-                "`https://inspector.example.com`, or `*` for any."
-            )
+        described(
+            "Origins whose web pages may call `/mcp`, besides those of this machine, separated by commas: "
+            "`https://inspector.example.com`, or `*` for any."
         ),
     ] = ""
     mcp_aliases: Annotated[
         Literal["none", "claude-mem", "memory", "all"],
-        Meta(
-            description=(
-                "Further names for the MCP tools, each of which costs a model tokens: those of claude-mem (search, timeline, ...), "
-                "memory_* for each, or both."
-            )
+        described(
+            "Further names for the MCP tools: those of claude-mem (search, timeline, ...), memory_* for each, or "
+            "both. Each costs a model tokens."
         ),
     ] = "none"
     trust_loopback: Annotated[
         str | None,
-        Meta(
-            description=(
-                "A team whose memory callers on this machine may use without a key, as the hooks of claude-mem do; "
-                "only where the server listens on loopback, and in no container."
-            )
+        described(
+            "Team that callers on this machine may use without a key, as the hooks of claude-mem do. Only where the "
+            "server listens on loopback, and in no container."
         ),
     ] = None
-    heartbeat_seconds: Annotated[float, Meta(ge=0.05, le=600, description="How often a worker says that it is alive.")] = 5.0
+    heartbeat_seconds: Annotated[float, within(0.05, 600, "Interval of a worker's heartbeats, in seconds.")] = 5.0
     lease_seconds: Annotated[
-        float, Meta(ge=0.2, le=3600, description="How long a silent worker keeps its jobs before others take them.")
+        float, within(0.2, 3600, "How long a silent worker keeps its jobs before others take them, in seconds.")
     ] = 20.0
-    drain_seconds: Annotated[float, Meta(ge=0, le=600, description="How long a stopping worker may finish what it has begun.")] = (
-        8.0
-    )
-    job_hard_limit_seconds: Annotated[
-        float, Meta(ge=0.1, le=86400, description="The longest one job may take before it is given up.")
-    ] = 300.0
-    provider_timeout_seconds: Annotated[float, Meta(ge=0.1, le=3600, description="How long one call of a provider may take.")] = (
-        120.0
-    )
-    generation_concurrency: Annotated[
-        int, Meta(ge=1, le=1000, description="How many batches one worker generates at the same time.")
-    ] = 4
-    batch_max_events: Annotated[int, Meta(ge=1, le=500, description="The most events that are given to a provider at once.")] = 20
-    batch_max_chars: Annotated[
-        int, Meta(ge=1000, le=10_000_000, description="The most characters of events that are given at once.")
-    ] = 60_000
+    drain_seconds: Annotated[float, within(0, 600, "How long a stopping worker may finish what it has begun, in seconds.")] = 8.0
+    job_hard_limit_seconds: Annotated[float, within(0.1, 86400, "Time limit for one job, in seconds.")] = 300.0
+    provider_timeout_seconds: Annotated[float, within(0.1, 3600, "Time limit for one call of a provider, in seconds.")] = 120.0
+    generation_concurrency: Annotated[int, within(1, 1000, "Batches that one worker generates at the same time.")] = 4
+    batch_max_events: Annotated[int, within(1, 500, "Maximum events in one call of a provider.")] = 20
+    batch_max_chars: Annotated[int, within(1000, 10_000_000, "Maximum characters of events in one call of a provider.")] = 60_000
     queue_warning_seconds: Annotated[
-        float,
-        Meta(ge=0, le=604_800, description="How long a job that is due may wait before that is logged and shown; 0 never warns."),
+        float, within(0, 604_800, "Warn in logs and health when a due job has waited for this many seconds. 0: never.")
     ] = 300.0
-    job_max_attempts: Annotated[int, Meta(ge=1, le=100, description="How often a job is tried before it has failed.")] = 3
+    queue_warning_jobs: Annotated[
+        int, within(0, 10_000_000, "Warn in logs and health when a team has this many queued jobs. 0: never.")
+    ] = 2_000
+    queue_warning_growth: Annotated[
+        int, within(0, 10_000_000, "Warn in logs and health when a team's queue grows by this many jobs in ten minutes. 0: never.")
+    ] = 1_000
+    job_max_attempts: Annotated[int, within(1, 100, "How often a job is tried before it has failed.")] = 3
     body_max_bytes: Annotated[
-        int, Meta(ge=1024, le=268_435_456, description="The largest request body; a larger one is answered with 413.")
+        int, within(1024, 268_435_456, "Maximum size of a request body, in bytes; a larger one is answered with 413.")
     ] = 8_388_608
     body_timeout_seconds: Annotated[
-        float, Meta(ge=0.1, le=3600, description="How long a request's body may take to come; after that it is answered with 408.")
+        float,
+        within(
+            0.1, 3600, "Time limit for a request's headers, and then for its body, in seconds; a slower one is answered with 408."
+        ),
     ] = 30.0
+    max_connections: Annotated[
+        int,
+        within(
+            10, 100_000, "Maximum HTTP connections. When all are taken, idle ones are closed, or a new one is answered with 503."
+        ),
+    ] = 1_000
     field_max_chars: Annotated[
-        int, Meta(ge=100, le=10_000_000, description="Longer fields of a payload keep their head and tail only.")
+        int, within(100, 10_000_000, "Maximum characters of a payload's field; of a longer one the head and the tail are kept.")
     ] = 16_000
     key_requests_per_minute: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="How many requests a minute a new key may make, unless it is made with a limit.")
+        int, within(1, 1_000_000, "Requests per minute of a new key, unless it is made with another limit.")
     ] = 600
-    stream_heartbeat_seconds: Annotated[
-        float, Meta(ge=0.05, le=600, description="How often a live stream on which nothing happens shows that it is alive.")
-    ] = 15.0
-    streams_per_key: Annotated[
-        int, Meta(ge=1, le=100_000, description="How many live streams one key may have open at a time.")
-    ] = 50
+    stream_heartbeat_seconds: Annotated[float, within(0.05, 600, "Interval of heartbeats on a silent live stream, in seconds.")] = (
+        15.0
+    )
+    streams_per_key: Annotated[int, within(1, 100_000, "Maximum open live streams of one key.")] = 50
     stalled_client_seconds: Annotated[
-        float,
-        Meta(ge=1, le=3600, description="How long a client may take in nothing of an answer before its connection is closed."),
+        float, within(1, 3600, "How long a client may read nothing of an answer before its connection is closed, in seconds.")
     ] = 30.0
     log_format: Annotated[
         Literal["console", "json"],
-        Meta(
-            description="Logs for a person to read, or one JSON object a line.",
-            extra={"default": "`console` on a terminal, else `json`"},
-        ),
+        described("Logs for people (console), or one JSON object per line.", {"default": "`console` on a terminal, else `json`"}),
     ] = msgspec.field(default_factory=_log_format_here)
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="The least important records that are logged.")
-    ] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], described("Lowest level that is logged.")] = "info"
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -332,6 +363,7 @@ def fields() -> tuple[Field, ...]:
 
 
 def _field(info: msgspec.structs.FieldInfo) -> Field:
+    """The setting that a field of `Settings` declares."""
     type_, meta = get_args(info.type)
     assert isinstance(meta, Meta)
     extra: dict[str, str] = meta.extra or {}

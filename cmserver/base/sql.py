@@ -1,4 +1,4 @@
-"""One idea: a query is its text and the type of one row. Repositories hold them as constants; tests PREPARE each."""
+"""Queries: SQL text with the type of a row. Repositories hold them as constants; tests PREPARE each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cmserver.base.errors import NotFound
 
 Row = TypeVar("Row")
 Conn = AsyncConnection[TupleRow]
-"""A connection inside somebody's transaction. A function that takes one never touches the network."""
+"""A connection inside the caller's transaction. Functions that take one must not use the network otherwise."""
 
 set_json_dumps(msgspec.json.Encoder().encode)
 set_json_loads(msgspec.json.decode)
@@ -45,24 +45,25 @@ class Query(Generic[Row]):
             return await cursor.fetchone()
 
     async def one(self, conn: Conn, **params: object) -> Row:
-        """The one row, or NotFound."""
+        """The one row; NotFound when it was deleted since the request looked for it."""
         row = await self.first(conn, **params)
         if row is None:
-            raise NotFound("There is no such thing.")
+            raise NotFound("Not found: it was deleted meanwhile.")
         return row
 
     async def run(self, conn: Conn, **params: object) -> int:
-        """Execute it; how many rows were touched."""
+        """Execute it; returns the number of rows that it wrote."""
         cursor = await conn.execute(self.text, params, prepare=self.prepare)
         return cursor.rowcount
 
 
 def _rows_of(row: type[Row]) -> Callable[[AsyncCursor[Any]], Callable[[Sequence[Any]], Row]]:
+    """A row factory of psycopg: Structs by the names of columns, or the values of the single column."""
     if not issubclass(row, msgspec.Struct):
         return cast("Callable[[AsyncCursor[Any]], Callable[[Sequence[Any]], Row]]", scalar_row)
 
     def factory(cursor: AsyncCursor[Any]) -> Callable[[Sequence[Any]], Row]:
-        # Not cursor.description: that asks for each column's type as well, on the way of every event.
+        # Not cursor.description, which also looks up the types of columns.
         result = cursor.pgresult
         names = [(result.fname(place) or b"").decode() for place in range(result.nfields)] if result else []
 

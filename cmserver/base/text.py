@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 KEY_MOST = 500
-"""A row of an index holds 2,704 bytes. So many characters are 2,000 bytes at most; the rest is for the other columns."""
+"""The most characters of a text in an index: 2,000 bytes, so that other columns fit into the 2,704 bytes of its row."""
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 STORABLE_PATTERN = r"^[^\x00\ud800-\udfff]*$"
@@ -18,7 +18,7 @@ _WHY_NOT: dict[str, str] = {}
 
 
 def matching(pattern: str, why_not: str) -> Meta:
-    """For the type of a text that must match; `why_not` is what a person is told instead of the pattern."""
+    """The constraint of a text type that must match the pattern; `why_not` is the error's text instead of the pattern."""
     _WHY_NOT[pattern] = why_not
     return Meta(pattern=pattern)
 
@@ -41,3 +41,8 @@ Label = Annotated[Text, Meta(min_length=1, max_length=100)]
 def storable(text: str) -> str:
     """The text with U+FFFD for each character that cannot be stored."""
     return UNSTORABLE.sub("\ufffd", text)
+
+
+def split_commas(text: str | None) -> list[str]:
+    """The words between commas."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]

@@ -5,27 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from cmserver.cli.show import moment, table
-from cmserver.cli.talk import Talk, limit_option, more, talks
-
-
-class Entry(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A row of the audit log."""
-
-    action: str
-    resource_type: str
-    resource_id: str | None
-    actor_id: str | None
-    api_key_id: str | None
-    details: dict[str, object]
-    created_at_epoch: int
-
-
-class Entries(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An answer with rows of the audit log."""
-
-    entries: list[Entry]
-    next_cursor: str | None
+from cmserver.access.wire import AuditOut
+from cmserver.cli.api_client import ApiClient, api_command, limit_option
+from cmserver.cli.output import format_time, render_table
 
 
 @click.group()
@@ -34,16 +16,16 @@ def audit() -> None:
 
 
 @audit.command("list")
-@click.option("--project", help="Only what concerns this project.")
-@click.option("--action", help="Only this act, for example key.created.")
-@click.option("--resource-type", metavar="TYPE", help="Only acts on this kind of thing, for example api_key.")
-@click.option("--resource-id", metavar="ID", help="Only acts on this one thing.")
-@click.option("--actor", metavar="USER", help="Only what this person did.")
-@click.option("--key-id", metavar="ID", help="Only what was done with this key.")
+@click.option("--project", help="Only entries about this project.")
+@click.option("--action", help="Only this action, for example key.created.")
+@click.option("--resource-type", metavar="TYPE", help="Only this type of resource, for example api_key.")
+@click.option("--resource-id", metavar="ID", help="Only this resource.")
+@click.option("--actor", metavar="USER", help="Only actions of this person.")
+@click.option("--key-id", metavar="ID", help="Only actions with this key.")
 @limit_option
-@talks
+@api_command
 async def list_entries(
-    talk: Talk,
+    client: ApiClient,
     project: str | None,
     action: str | None,
     resource_type: str | None,
@@ -52,8 +34,8 @@ async def list_entries(
     key_id: str | None,
     limit: int,
 ) -> None:
-    """What was done in the team, newest first."""
-    asked = {
+    """List the team's audit log, newest first."""
+    query = {
         "project": project,
         "action": action,
         "resourceType": resource_type,
@@ -61,16 +43,15 @@ async def list_entries(
         "actor": actor,
         "key": key_id,
     }
-    talk.tell(await talk.api.pages("/v1/audit", "entries", asked, limit=limit), Entries, _table)
+    client.show(await client.pages("/v1/audit", "entries", query, limit=limit), AuditOut, _table)
 
 
-def _table(found: Entries) -> str:
-    more(found.next_cursor)
-    return table(
+def _table(page: AuditOut) -> str:
+    return render_table(
         ("when", "who", "action", "of", "id", "key", "details"),
         [
             (
-                moment(entry.created_at_epoch),
+                format_time(entry.created_at_epoch),
                 entry.actor_id,
                 entry.action,
                 entry.resource_type,
@@ -78,8 +59,9 @@ def _table(found: Entries) -> str:
                 entry.api_key_id,
                 msgspec.json.encode(entry.details).decode() if entry.details else None,
             )
-            for entry in found.entries
+            for entry in page.entries
         ],
-        nothing="Nothing of that kind was done.",
-        wide=("details",),
+        empty="No entries.",
+        shrink=("details",),
+        next_cursor=page.next_cursor,
     )

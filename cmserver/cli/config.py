@@ -1,4 +1,4 @@
-"""`cmserver config`: the settings in force and where each comes from."""
+"""`cmserver config`: the effective settings and their sources. Also the option --config, by which all commands load theirs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from pathlib import Path
 import click
 
 from cmserver.base import configuration
-from cmserver.base.configuration import Shown
+from cmserver.base.configuration import ShownSetting
+from cmserver.base.settings import Settings
+
+
+def _load_settings(_context: click.Context, _parameter: click.Parameter, config_file: Path | None) -> Settings:
+    return configuration.load(os.environ, config_file=config_file).settings
+
+
+settings_option = click.option(
+    "--config", "settings", type=click.Path(path_type=Path), callback=_load_settings, help="A TOML file with settings."
+)
+"""Passes the settings of this file and the environment to the command as `settings`."""
 
 
 @click.command("config")
@@ -17,19 +28,19 @@ from cmserver.base.configuration import Shown
     "--config",
     "config_file",
     type=click.Path(path_type=Path),
-    help="A TOML file of settings; else the one that CMSERVER_CONFIG names.",
+    help="A TOML file with settings. [default: the file in CMSERVER_CONFIG]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> value, source, masked.")
 def config(config_file: Path | None, *, as_json: bool) -> None:
-    """Print the settings in force, secrets masked.
+    """Print the effective settings, with secrets masked.
 
-    The output is TOML and can be the beginning of a config file; masked lines are comments in it.
+    The output is TOML and can serve as a config file; masked lines are comments.
     """
     loaded = configuration.load(os.environ, config_file=config_file)
     shown = configuration.effective(loaded)
     if as_json:
-        everything = {s.name: {"value": s.value, "source": s.source, "masked": s.masked} for s in shown}
-        click.echo(json.dumps(everything, indent=2))
+        settings = {s.name: {"value": s.value, "source": s.source, "masked": s.masked} for s in shown}
+        click.echo(json.dumps(settings, indent=2))
     else:
         for setting in shown:
             click.echo(_line(setting))
@@ -37,8 +48,8 @@ def config(config_file: Path | None, *, as_json: bool) -> None:
         click.echo(warning, err=True)
 
 
-def _line(setting: Shown) -> str:
-    # JSON's texts and numbers are TOML's as well, but for one character; an empty text counts as not set.
+def _line(setting: ShownSetting) -> str:
+    # JSON's strings and numbers are TOML's too, except for one character; an empty string counts as not set.
     value = json.dumps("" if setting.value is None else setting.value, ensure_ascii=False).replace("\x7f", "\\u007f")
     line = f"{setting.name} = {value}  # {setting.source}"
     return f"# {line} (masked)" if setting.masked else line

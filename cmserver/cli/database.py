@@ -1,28 +1,43 @@
-"""The database for commands: given by URL, or the embedded one, running or started for the moment."""
+"""The database of the server and the commands: the configured one, or the embedded one, running or started for the command."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from cmserver.base.postgres import DataDirInUse, Embedded
+from cmserver.base.db import DatabaseUrls
 from cmserver.base.settings import Settings
+from cmserver.embedded.files import DataDirInUse
+from cmserver.embedded.postgres import EmbeddedPostgres
+
+
+def own_database(settings: Settings) -> DatabaseUrls | None:
+    """The database that the settings name; None for the embedded one."""
+    if settings.database_url is None:
+        return None
+    return DatabaseUrls(
+        owner=settings.database_url,
+        tenant=settings.database_tenant_url,
+        direct=settings.database_direct_url,
+        pooling=settings.database_pooling,
+    )
 
 
 @contextmanager
-def database_url(settings: Settings) -> Generator[str, None, None]:
-    """Its URL, for as long as the command runs."""
-    if settings.database_url:
-        yield settings.database_url
+def database_urls(settings: Settings) -> Generator[DatabaseUrls, None, None]:
+    """The URLs of the database, usable inside the context."""
+    urls = own_database(settings)
+    if urls is not None:
+        yield urls
         return
-    embedded = Embedded(settings.data_dir)
+    embedded = EmbeddedPostgres(settings.data_dir)
     try:
         embedded.start()
     except DataDirInUse:
-        # The server runs: its database is ours to ask.
-        yield embedded.url
+        # The server runs: use its database.
+        yield embedded.urls
         return
     try:
-        yield embedded.url
+        yield embedded.urls
     finally:
         embedded.stop()

@@ -1,42 +1,41 @@
-"""`cmserver doctor`: whether what cmserver depends on works, tried out."""
+"""`cmserver doctor`: tries out the configured provider and embedder."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from decimal import Decimal
-from pathlib import Path
 
 import click
 import msgspec
 
-from cmserver.base.configuration import BadSetting, load
+from cmserver.answers.parse import parse
+from cmserver.base.configuration import BadSetting
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import new_id
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
-from cmserver.cli.exits import Exit
-from cmserver.cli.show import plain
-from cmserver.generation.answers.parse import parse
+from cmserver.cli.config import settings_option
+from cmserver.cli.exit_codes import ExitCode
+from cmserver.cli.output import mask_key
 from cmserver.providers import registry
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder
-from cmserver.providers.failures import in_prose
-from cmserver.providers.meaning import MEANINGS
-from cmserver.providers.model import Completion, FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
-from cmserver.providers.prices import charged
+from cmserver.providers.failures import FAILURE_HELP, find_error_in_prose
+from cmserver.providers.model import Completion, FailureKind, Prompt, PromptEvent, Provider, ProviderError, ProviderSettings
+from cmserver.providers.prices import compute_cost
 
-_KEYS = {"anthropic", "gemini", "openai", "openrouter", "voyage"}
-_EMBEDDER_HELPS = {
-    FailureKind.TRANSIENT: "time; if it stays so, see whether it runs, and whether CMSERVER_EMBEDDER_BASE_URL is right",
+_KEYS = {name.removesuffix("_api_key") for name in Settings.__struct_fields__ if name.endswith("_api_key")}
+_EMBEDDER_REMEDIES = {
+    FailureKind.TRANSIENT: "time; if it persists, check that it runs and that CMSERVER_EMBEDDER_BASE_URL is right",
     FailureKind.AUTH_INVALID: "check its key; that of a server at CMSERVER_EMBEDDER_BASE_URL is CMSERVER_EMBEDDER_KEY",
-    FailureKind.SETUP_REQUIRED: "check CMSERVER_EMBEDDER_MODEL and CMSERVER_EMBEDDER_BASE_URL, and whether it offers that model",
+    FailureKind.SETUP_REQUIRED: "check CMSERVER_EMBEDDER_MODEL and CMSERVER_EMBEDDER_BASE_URL, and that it offers this model",
     FailureKind.CONTEXT_TOO_LONG: "a model with a larger context",
     FailureKind.REFUSED: "another model or embedder",
     FailureKind.UNUSABLE_ANSWER: "check CMSERVER_EMBEDDER_DIMENSIONS, and that CMSERVER_EMBEDDER_MODEL is a model for embeddings",
 }
-"""What helps where an embedder's settings are not those of a provider of the same name."""
+"""Remedies that differ from a provider's, because an embedder has settings of its own."""
 _SIGN_IN = {"claude-cli": "that the program is signed in: start it, and say /login"}
 
 PROMPT = Prompt(
@@ -67,146 +66,136 @@ PROMPT = Prompt(
         ),
     ],
 )
-"""Two events that nobody has sent: what the doctor shows a model is nobody's."""
+"""Two made-up events, so that nobody's data is sent."""
 
 
 @click.group()
 def doctor() -> None:
-    """Try out whether what cmserver depends on works."""
+    """Check that the configured provider and embedder work."""
 
 
 @doctor.command()
 @click.argument("name", required=False)
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings.")
-def provider(name: str | None, config_file: Path | None) -> None:
-    """Ask each provider of CMSERVER_PROVIDER once, or the one of that NAME, and say what came of it.
+@settings_option
+def provider(name: str | None, settings: Settings) -> None:
+    """Call each provider of CMSERVER_PROVIDER once, or the one called NAME, and print the result.
 
-    The call is a real one, with two made-up events; it costs what it says. Needs no server. Exits 0 when every answer could be
-    used, 1 when one could not, and 2 when a setting is missing or wrong.
+    This is a real call with two made-up events; it costs what it prints. Needs no server. Exits 0 when every answer was usable,
+    1 when one was not, and 2 when a setting is missing or wrong.
     """
-    settings = load(os.environ, config_file=config_file).settings
-    ends = [_try(one, settings) for one in _asked(settings, name)]
-    sys.exit(max(ends))
+    sys.exit(max([_try_provider(provider, settings) for provider in _find_providers(settings, name)]))
 
 
 @doctor.command()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings.")
-def embedder(config_file: Path | None) -> None:
-    """Ask the embedder of CMSERVER_EMBEDDER once for the vectors of the names of two tools, and say what came of it.
+@settings_option
+def embedder(settings: Settings) -> None:
+    """Call the embedder of CMSERVER_EMBEDDER once, with two short texts, and print the result.
 
-    Needs no server. Exits 0 when the vectors can be used, also when there is none to ask; 1 when they cannot, and 2 when a setting
-    is missing or wrong.
+    Needs no server. Exits 0 when the vectors are usable or there is no embedder, 1 when they are not, and 2 when a setting is
+    missing or wrong.
     """
-    settings = load(os.environ, config_file=config_file).settings
-    given = embedders.chosen(settings)
-    if given is None:
-        why = "CMSERVER_EMBEDDER is none" if settings.embedder == "none" else "None is set, and local is not installed"
-        click.echo(f"There is no embedder ({why}): search goes by words.")
+    configured = embedders.embedder_settings(settings)
+    if configured is None:
+        why = "CMSERVER_EMBEDDER is none" if settings.embedder == "none" else "none is set, and local is not installed"
+        click.echo(f"No embedder ({why}): search uses words only.")
         return
     try:
-        made = embedders.make(given)
+        embedder = embedders.make(configured)
     except Invalid as error:
         raise BadSetting(str(error)) from error
-    said, end = asyncio.run(_embedded(made))
-    click.echo(plain(said.replace(given.api_key, "***") if given.api_key else said))
-    sys.exit(end)
+    result, exit_code = asyncio.run(_call_embedder(embedder))
+    click.echo(sanitize_line(mask_key(result, configured.api_key)))
+    sys.exit(exit_code)
 
 
-async def _embedded(asked: Embedder) -> tuple[str, Exit]:
-    """What there is to say of one call."""
-    began = time.monotonic()
-    name = f"{asked.provider} ({asked.model})"
+async def _call_embedder(embedder: Embedder) -> tuple[str, ExitCode]:
+    started = time.monotonic()
+    name = f"{embedder.provider} ({embedder.model})"
     try:
-        vectors = await asked.embed([event.tool_name or "" for event in PROMPT.events], "document")
+        vectors = await embedder.embed([event.tool_name or "" for event in PROMPT.events], "document")
     except ProviderError as error:
-        return f"{name} {failed_embedding(asked.provider, error)}", Exit.NO
+        return f"{name} {describe_embedder_failure(embedder.provider, error)}", ExitCode.FAILURE
     finally:
-        await asked.close()
-    return f"{name} answered in {time.monotonic() - began:.2f} s: vectors of {len(vectors[0])} dimensions.", Exit.OK
+        await embedder.close()
+    return f"{name} answered in {time.monotonic() - started:.2f} s: vectors of {len(vectors[0])} dimensions.", ExitCode.OK
 
 
-def _asked(settings: Settings, name: str | None) -> list[Given]:
+def _find_providers(settings: Settings, name: str | None) -> list[ProviderSettings]:
+    """The providers of CMSERVER_PROVIDER, or the one of that name, which need not be among them."""
     try:
         if name is None:
-            return registry.given(settings)
-        chain = [one for one in _chain_if_any(settings) if one.name == name]
-        return chain or registry.given(msgspec.structs.replace(settings, provider=name, model=None, base_url=None))
+            return registry.provider_settings(settings)
+        configured = [provider for provider in _configured_providers(settings) if provider.name == name]
+        return configured or registry.provider_settings(msgspec.structs.replace(settings, provider=name, model=None, base_url=None))
     except Invalid as error:
         raise BadSetting(str(error)) from error
 
 
-def _chain_if_any(settings: Settings) -> list[Given]:
+def _configured_providers(settings: Settings) -> list[ProviderSettings]:
     try:
-        return registry.given(settings)
+        return registry.provider_settings(settings)
     except Invalid:
-        return []  # another provider's setting may be wrong: this one is asked about
+        return []  # the wrong setting may be another provider's
 
 
-def _try(given: Given, settings: Settings) -> Exit:
+def _try_provider(configured: ProviderSettings, settings: Settings) -> ExitCode:
+    """Call the provider, print the result, and return its exit code."""
     try:
-        made = registry.load(given)
+        provider = registry.load(configured)
     except Invalid as error:
-        _say(given, f"{given.name} cannot be asked: {error}")
-        return Exit.USAGE
-    said, end = asyncio.run(_said(made, settings.provider_timeout_seconds))
-    _say(given, f"{made.name} ({made.model}) {said}")
-    return end
+        result, exit_code = f"{configured.name} cannot be called: {error}", ExitCode.USAGE
+    else:
+        result, exit_code = asyncio.run(_call_provider(provider, settings.provider_timeout_seconds))
+        result = f"{provider.name} ({provider.model}) {result}"
+    click.echo(sanitize_line(mask_key(result, configured.api_key)))
+    return exit_code
 
 
-def _say(given: Given, sentence: str) -> None:
-    """Whatever a provider says: not its key."""
-    click.echo(plain(sentence.replace(given.api_key, "***") if given.api_key else sentence))
-
-
-async def _said(asked: Provider, timeout_seconds: float) -> tuple[str, Exit]:
-    """What there is to say of one call, behind the provider's name."""
-    began = time.monotonic()
+async def _call_provider(provider: Provider, timeout_seconds: float) -> tuple[str, ExitCode]:
+    """The result of one call as the predicate of a sentence about the provider."""
+    started = time.monotonic()
     try:
         async with asyncio.timeout(timeout_seconds):
-            completion = await asked.complete(PROMPT)
+            completion = await provider.complete(PROMPT)
     except TimeoutError:
-        late = f"no answer within {timeout_seconds:g} s, which CMSERVER_PROVIDER_TIMEOUT_SECONDS allows"
-        return failed(asked.name, ProviderError(FailureKind.TRANSIENT, late)), Exit.NO
+        message = f"no answer within {timeout_seconds:g} s (CMSERVER_PROVIDER_TIMEOUT_SECONDS)"
+        return describe_failure(provider.name, ProviderError(FailureKind.TRANSIENT, message)), ExitCode.FAILURE
     except ProviderError as error:
-        return failed(asked.name, error), Exit.NO
-    seconds = time.monotonic() - began
+        return describe_failure(provider.name, error), ExitCode.FAILURE
+    call = _describe_call(provider.name, time.monotonic() - started, completion)
     try:
-        read = parse(completion.text, [new_id() for _ in PROMPT.events])
+        count = len(parse(completion.text, [new_id() for _ in PROMPT.events]).observations)
     except ProviderError as error:
-        why = in_prose(asked.name, completion.text) or error
-        return f"{_answered(asked.name, seconds, completion)}; but it {failed(asked.name, why)}", Exit.NO
-    count = len(read.observations)
-    return (
-        f"{_answered(asked.name, seconds, completion)}; the answer was read: {count} observation{'' if count == 1 else 's'}.",
-        Exit.OK,
-    )
+        failure = find_error_in_prose(provider.name, completion.text) or error
+        return f"{call}; but it {describe_failure(provider.name, failure)}", ExitCode.FAILURE
+    return f"{call}; the answer was read: {count} observation{'' if count == 1 else 's'}.", ExitCode.OK
 
 
-def _answered(provider: str, seconds: float, completion: Completion) -> str:
-    tokens_in = completion.input_tokens + completion.cache_read_tokens + completion.cache_write_tokens
-    took = f"answered in {seconds:.1f} s"
-    if not tokens_in + completion.output_tokens:
-        return took
-    price = charged(provider, completion)
-    cut = ", and was cut there (CMSERVER_ANSWER_MAX_TOKENS)" if completion.truncated else ""
-    return f"{took}: {tokens_in:,} tokens in, {completion.output_tokens:,} out{cut}, {_money(price)}"
+def _describe_call(provider: str, seconds: float, completion: Completion) -> str:
+    input_tokens = completion.input_tokens + completion.cache_read_tokens + completion.cache_write_tokens
+    text = f"answered in {seconds:.1f} s"
+    if not input_tokens + completion.output_tokens:
+        return text
+    cut = ", cut at the limit (CMSERVER_ANSWER_MAX_TOKENS)" if completion.truncated else ""
+    price = _format_price(compute_cost(provider, completion))
+    return f"{text}: {input_tokens:,} tokens in, {completion.output_tokens:,} out{cut}, {price}"
 
 
-def _money(price: Decimal | None) -> str:
+def _format_price(price: Decimal | None) -> str:
     if price is None:
-        return "at a price that is not known here"
-    return "for nothing" if price == 0 else f"about ${max(price, Decimal('0.0001')):.4f}"
+        return "price unknown"
+    return "free" if price == 0 else f"about ${max(price, Decimal('0.0001')):.4f}"
 
 
-def failed(name: str, error: ProviderError) -> str:
-    """What there is to say of a call that failed, behind the provider's name."""
-    meaning = MEANINGS[error.kind]
+def describe_failure(name: str, error: ProviderError) -> str:
+    """The failure and its remedy as the predicate of a sentence about the provider."""
+    entry = FAILURE_HELP[error.kind]
     key = f"{name.upper()}_API_KEY" if name in _KEYS else _SIGN_IN.get(name, "its key")
-    return f"{meaning.what} ({str(error).rstrip('.')}). What helps: {meaning.helps.format(key=key)}."
+    return f"{entry.predicate} ({str(error).rstrip('.')}). What helps: {entry.remedy.format(key=key)}."
 
 
-def failed_embedding(name: str, error: ProviderError) -> str:
-    """The same of an embedder: what helps is in settings of its own."""
-    if error.kind in _EMBEDDER_HELPS:
-        return f"{MEANINGS[error.kind].what} ({str(error).rstrip('.')}). What helps: {_EMBEDDER_HELPS[error.kind]}."
-    return failed(name, error)
+def describe_embedder_failure(name: str, error: ProviderError) -> str:
+    """What is wrong with an embedder, for its operator, with what to do."""
+    if error.kind in _EMBEDDER_REMEDIES:
+        return f"{FAILURE_HELP[error.kind].predicate} ({str(error).rstrip('.')}). What helps: {_EMBEDDER_REMEDIES[error.kind]}."
+    return describe_failure(name, error)

@@ -2,135 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import get_args
+
 import click
 import msgspec
+from msgspec import UNSET
 
 from cmserver.base.errors import Forbidden
-from cmserver.cli.show import Cell, moment, pairs, plain, table
-from cmserver.cli.talk import Talk, limit_option, more, segment, talks
+from cmserver.base.lookalikes import sanitize_line
+from cmserver.cli.api_client import ApiClient, api_command, limit_option, path_segment
+from cmserver.cli.output import Cell, format_time, render_fields, render_table
+from cmserver.generation.model import Status
+from cmserver.generation.wire import CancelledJobOut, JobDetailOut, JobEventsOut, JobsOut, RetriedJobOut, RunOut
+from cmserver.ops.wire import InfoOut
 
-_LONGEST_LIFE = 1000
-STATUSES = ("queued", "processing", "completed", "failed", "cancelled")
-
-
-class Job(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A job as lists show it."""
-
-    id: str
-    project_id: str
-    source_type: str
-    source_id: str
-    status: str
-    attempts: int
-    max_attempts: int
-    created_at_epoch: int
-    completed_at_epoch: int | None = None
-    failed_at_epoch: int | None = None
-    last_error: Error | None = None
-
-
-class Error(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job failed."""
-
-    reason: str = ""
-    message: str = ""
-
-    def __str__(self) -> str:
-        return ": ".join(filter(None, [self.reason, self.message]))
-
-
-class OneJob(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An answer with one job."""
-
-    generation_job: FullJob
-
-
-class FullJob(Job, rename="camel", frozen=True, kw_only=True):
-    """A job as it is shown alone."""
-
-    job_type: str | None = None
-    server_session_id: str | None = None
-    outcome: str | None = None
-    outcome_reason: str | None = None
-    next_attempt_at_epoch: int | None = None
-    cancelled_at_epoch: int | None = None
-    updated_at_epoch: int
-
-
-class Run(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A call of a provider."""
-
-    provider: str
-    model: str
-    status: str
-    error_class: str | None = None
-    error_message: str | None = None
-    input_tokens: int
-    output_tokens: int
-    cost_usd: str | None = None
-    latency_ms: int
-    answer: str | None = None
-
-
-class JobDetail(OneJob, rename="camel", frozen=True, kw_only=True):
-    """An answer with one job and its newest call."""
-
-    run: Run | None = None
-
-
-class Jobs(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An answer with jobs."""
-
-    jobs: list[Job]
-    next_cursor: str | None = None
-
-
-class Step(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A line of a job's life."""
-
-    event_type: str
-    details: dict[str, object] = {}
-    created_at_epoch: int
-
-
-class Life(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The answer with a job's life."""
-
-    events: list[Step]
-
-
-class Retried(OneJob, rename="camel", frozen=True, kw_only=True):
-    """The answer to a retry."""
-
-    already_queued: bool
-
-
-class Cancelled(OneJob, rename="camel", frozen=True, kw_only=True):
-    """The answer to a cancellation."""
-
-    already_cancelled: bool
-
-
-class Queue(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What GET /v1/info says of the queue."""
-
-    waiting: int
-    active: int
-    delayed: int
-    held: int
-    completed: int
-    failed: int
-    cancelled: int
-    recovered: int
-    oldest_waiting_seconds: float | None
-    warning: str | None
-
-
-class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What GET /v1/info says; of the queue only to those who may read jobs."""
-
-    workers: int
-    queue: Queue | None = None
+_MAX_STEPS = 1000
 
 
 @click.group()
@@ -139,18 +26,18 @@ def jobs() -> None:
 
 
 @jobs.command()
-@talks
-async def status(talk: Talk) -> None:
-    """How many jobs wait, run, or have ended how."""
-    talk.tell(await talk.api.get("/v1/info"), Info, _status)
+@api_command
+async def status(client: ApiClient) -> None:
+    """Count the jobs that wait, run, or have ended."""
+    client.show(await client.get("/v1/info"), InfoOut, _queue_lines)
 
 
-def _status(info: Info) -> str:
+def _queue_lines(info: InfoOut) -> str:
     queue = info.queue
-    if queue is None:
+    if queue is UNSET:
         raise Forbidden("This key does not have the scope jobs:read. Ask an owner of the team for a key that has it.")
-    oldest = None if queue.oldest_waiting_seconds is None else f"waits for {queue.oldest_waiting_seconds:.0f} s"
-    return pairs(
+    oldest = None if queue.oldest_waiting_seconds is None else f"waiting for {queue.oldest_waiting_seconds:.0f} s"
+    return render_fields(
         ("workers", info.workers),
         ("waiting", queue.waiting),
         ("active", queue.active),
@@ -166,32 +53,32 @@ def _status(info: Info) -> str:
 
 
 @jobs.command("list")
-@click.option("--status", type=click.Choice(STATUSES), help="Only those in this state.")
-@click.option("--project", help="Only those of this project.")
+@click.option("--status", type=click.Choice(get_args(Status)), help="Only jobs with this status.")
+@click.option("--project", help="Only jobs of this project.")
+@click.option("--session", metavar="ID", help="Only jobs of this session.")
 @limit_option
-@talks
-async def list_jobs(talk: Talk, status: str | None, project: str | None, limit: int) -> None:
-    """The team's jobs, newest first."""
-    await _list(talk, status, project, limit)
+@api_command
+async def list_jobs(client: ApiClient, status: str | None, project: str | None, session: str | None, limit: int) -> None:
+    """List the team's jobs, newest first."""
+    await _list(client, {"status": status, "project": project, "session": session}, limit)
 
 
 @jobs.command()
-@click.option("--project", help="Only those of this project.")
+@click.option("--project", help="Only jobs of this project.")
 @limit_option
-@talks
-async def failed(talk: Talk, project: str | None, limit: int) -> None:
-    """The jobs that have failed for good, and why."""
-    await _list(talk, "failed", project, limit)
+@api_command
+async def failed(client: ApiClient, project: str | None, limit: int) -> None:
+    """List the jobs that have failed for good, and why."""
+    await _list(client, {"status": "failed", "project": project}, limit)
 
 
-async def _list(talk: Talk, status: str | None, project: str | None, limit: int) -> None:
-    answer = await talk.api.pages("/v1/jobs", "jobs", {"status": status, "project": project}, limit=limit)
-    talk.tell(answer, Jobs, _table)
+async def _list(client: ApiClient, query: Mapping[str, str | None], limit: int) -> None:
+    answer = await client.pages("/v1/jobs", "jobs", query, limit=limit)
+    client.show(answer, JobsOut, _table)
 
 
-def _table(found: Jobs) -> str:
-    more(found.next_cursor)
-    return table(
+def _table(page: JobsOut) -> str:
+    return render_table(
         ("id", "status", "of", "tries", "project", "created", "error"),
         [
             (
@@ -200,47 +87,42 @@ def _table(found: Jobs) -> str:
                 job.source_type,
                 f"{job.attempts}/{job.max_attempts}",
                 job.project_id,
-                moment(job.created_at_epoch),
-                str(job.last_error or ""),
+                format_time(job.created_at_epoch),
+                _error(job.last_error),
             )
-            for job in found.jobs
+            for job in page.jobs
         ],
-        nothing="There are no such jobs.",
-        wide=("error",),
+        empty="There are no such jobs.",
+        shrink=("error",),
+        next_cursor=page.next_cursor,
     )
+
+
+def _error(error: Mapping[str, object] | None) -> str:
+    return ": ".join(str(text) for name in ("reason", "message") if (text := (error or {}).get(name)))
 
 
 @jobs.command()
 @click.argument("job_id")
-@click.option("--answer", "with_answer", is_flag=True, help="Also what the provider said, if it is kept; needs the scope admin.")
-@talks
-async def show(talk: Talk, job_id: str, *, with_answer: bool) -> None:
-    """One job, the newest call that was made for it, and its life."""
-    answer = await talk.api.get(_path(job_id), {"include": "payload"} if with_answer else None)
-    if talk.as_json:
-        talk.tell(answer, JobDetail, _lines)
+@click.option("--answer", "with_answer", is_flag=True, help="Also the provider's answer, if it is stored; needs the scope admin.")
+@api_command
+async def show(client: ApiClient, job_id: str, *, with_answer: bool) -> None:
+    """Show one job, its newest provider call, and its history."""
+    answer = await client.get(_path(job_id), {"include": "payload"} if with_answer else None)
+    if client.as_json:
+        client.show(answer, JobDetailOut, _lines)
         return
-    life = await talk.api.pages(f"{_path(job_id)}/events", "events", limit=_LONGEST_LIFE)
-    talk.tell(answer, JobDetail, lambda one: f"{_lines(one)}\n\n{_life(life.read(Life))}{_answer(one) if with_answer else ''}")
-
-
-def _answer(one: JobDetail) -> str:
-    said = one.run.answer if one.run else None
-    return "\n\n" + ("No answer is kept." if said is None else "\n".join(plain(line) for line in said.splitlines()))
-
-
-def _run(run: Run) -> tuple[tuple[str, Cell], ...]:
-    cost = "" if run.cost_usd is None else f", ${run.cost_usd}"
-    return (
-        ("call", f"{run.provider} ({run.model}): {run.status}"),
-        ("call took", f"{run.latency_ms / 1000:.1f} s, {run.input_tokens:,} tokens in, {run.output_tokens:,} out{cost}"),
-        *((("call failed", str(Error(reason=run.error_class, message=run.error_message or ""))),) if run.error_class else ()),
+    history = (await client.pages(f"{_path(job_id)}/events", "events", limit=_MAX_STEPS)).read(JobEventsOut)
+    client.show(
+        answer,
+        JobDetailOut,
+        lambda detail: f"{_lines(detail)}\n\n{_render_history(history)}{_answer(detail.run) if with_answer else ''}",
     )
 
 
-def _lines(one: JobDetail) -> str:
-    job = one.generation_job
-    return pairs(
+def _lines(detail: JobDetailOut) -> str:
+    job = detail.generation_job
+    return render_fields(
         ("id", job.id),
         ("type", job.job_type),
         ("status", job.status),
@@ -248,57 +130,74 @@ def _lines(one: JobDetail) -> str:
         ("project", job.project_id),
         ("session", job.server_session_id),
         (job.source_type, job.source_id),
-        ("created", moment(job.created_at_epoch)),
-        ("next try", moment(job.next_attempt_at_epoch)),
-        ("completed", moment(job.completed_at_epoch)),
-        ("failed", moment(job.failed_at_epoch)),
-        ("cancelled", moment(job.cancelled_at_epoch)),
+        ("created", format_time(job.created_at_epoch)),
+        ("next try", format_time(job.next_attempt_at_epoch)),
+        ("completed", format_time(job.completed_at_epoch)),
+        ("failed", format_time(job.failed_at_epoch)),
+        ("cancelled", format_time(job.cancelled_at_epoch)),
         *((("outcome", ": ".join(filter(None, [job.outcome, job.outcome_reason]))),) if job.outcome else ()),
-        ("error", str(job.last_error or "")),
-        *(_run(one.run) if one.run else ()),
+        ("error", _error(job.last_error)),
+        *(_run_fields(detail.run) if detail.run else ()),
     )
 
 
-def _life(life: Life) -> str:
-    return table(
+def _run_fields(run: RunOut) -> tuple[tuple[str, Cell], ...]:
+    cost = "" if run.cost_usd is None else f", ${run.cost_usd}"
+    error = {"reason": run.error_class, "message": run.error_message}
+    return (
+        ("call", f"{run.provider} ({run.model}): {run.status}"),
+        ("call took", f"{run.latency_ms / 1000:.1f} s, {run.input_tokens:,} tokens in, {run.output_tokens:,} out{cost}"),
+        *((("call failed", _error(error)),) if run.error_class else ()),
+    )
+
+
+def _render_history(history: JobEventsOut) -> str:
+    return render_table(
         ("when", "what", "details"),
         [
-            (moment(step.created_at_epoch), step.event_type, msgspec.json.encode(step.details).decode() if step.details else None)
-            for step in life.events
+            (
+                format_time(event.created_at_epoch),
+                event.event_type,
+                msgspec.json.encode(event.details).decode() if event.details else None,
+            )
+            for event in history.events
         ],
-        nothing="Nothing is known of its life.",
-        wide=("details",),
+        empty="The job has no history.",
+        shrink=("details",),
     )
+
+
+def _answer(run: RunOut | None) -> str:
+    text = run.answer if run else None
+    return "\n\n" + ("\n".join(map(sanitize_line, text.splitlines())) if isinstance(text, str) else "No answer is stored.")
 
 
 @jobs.command()
 @click.argument("job_id")
-@talks
-async def retry(talk: Talk, job_id: str) -> None:
+@api_command
+async def retry(client: ApiClient, job_id: str) -> None:
     """Put a failed or cancelled job back into the queue."""
-    answer = await talk.api.post(f"{_path(job_id)}/retry")
-    talk.tell(
-        answer,
-        Retried,
-        lambda it: f"The job {it.generation_job.id} {'was queued already' if it.already_queued else 'is queued again'}.",
-    )
+    client.show(await client.post(f"{_path(job_id)}/retry"), RetriedJobOut, _retry_line)
+
+
+def _retry_line(result: RetriedJobOut) -> str:
+    return f"The job {result.generation_job.id} {'was queued already' if result.already_queued else 'is queued again'}."
 
 
 @jobs.command()
 @click.argument("job_id")
-@talks
-async def cancel(talk: Talk, job_id: str) -> None:
-    """Take a job out of the queue; one that runs is stopped and writes nothing."""
-    answer = await talk.api.post(f"{_path(job_id)}/cancel")
-    talk.tell(answer, Cancelled, _cancelled)
+@api_command
+async def cancel(client: ApiClient, job_id: str) -> None:
+    """Take a job out of the queue; a running one is stopped and writes nothing."""
+    client.show(await client.post(f"{_path(job_id)}/cancel"), CancelledJobOut, _cancel_line)
 
 
-def _cancelled(it: Cancelled) -> str:
-    job = it.generation_job
+def _cancel_line(result: CancelledJobOut) -> str:
+    job = result.generation_job
     if job.status == "processing":
         return f"The job {job.id} is being stopped; it writes nothing."
-    return f"The job {job.id} {'was cancelled already' if it.already_cancelled else 'is cancelled'}."
+    return f"The job {job.id} {'was cancelled already' if result.already_cancelled else 'is cancelled'}."
 
 
 def _path(job_id: str) -> str:
-    return f"/v1/jobs/{segment(job_id)}"
+    return f"/v1/jobs/{path_segment(job_id)}"

@@ -1,4 +1,4 @@
-"""`cmserver keys`: API keys. A key's text is printed where it is made, once, and nowhere else."""
+"""`cmserver keys`: API keys. A key's text is printed once, where it is created."""
 
 from __future__ import annotations
 
@@ -7,58 +7,12 @@ from collections.abc import Mapping
 from uuid import UUID
 
 import click
-import msgspec
 
-from cmserver.cli.show import moment, pairs, table
-from cmserver.cli.talk import Talk, confirm, limit_option, more, segment, talks, yes_option
+from cmserver.access.wire import KeyOut, KeysOut, NewKeyOut, OneKeyOut
+from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
+from cmserver.cli.output import format_time, render_fields, render_table
 
-
-class Key(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A key as the API shows it."""
-
-    id: str
-    name: str
-    project_id: str | None
-    actor_id: str
-    scopes: list[str]
-    requests_per_minute: int | None
-    events_per_month: int | None
-    last_used_at_epoch: int | None
-    expires_at_epoch: int | None
-    revoked_at_epoch: int | None
-    replaced_by: str | None
-    created_at_epoch: int
-
-    @property
-    def state(self) -> str:
-        if self.revoked_at_epoch is not None:
-            return "revoked"
-        if self.expires_at_epoch is not None and self.expires_at_epoch <= time.time() * 1000:
-            return "expired"
-        return "replaced" if self.replaced_by else "active"
-
-
-class OneKey(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer with one key."""
-
-    key: Key
-
-
-class NewKey(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The answer to a new key; its text is shown only now."""
-
-    key: Key
-    api_key: str
-
-
-class Keys(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An answer with keys."""
-
-    keys: list[Key]
-    next_cursor: str | None
-
-
-_quiet = click.option("--quiet", is_flag=True, help="Print the key and nothing else: KEY=$(cmserver keys create --quiet).")
+_quiet = click.option("--quiet", is_flag=True, help="Print only the key: KEY=$(cmserver keys create --quiet).")
 
 
 @click.group()
@@ -67,18 +21,16 @@ def keys() -> None:
 
 
 @keys.command("list")
-@click.option("--active", is_flag=True, help="Without those that are revoked or expired.")
+@click.option("--active", is_flag=True, help="Without revoked and expired keys.")
 @limit_option
-@talks
-async def list_keys(talk: Talk, limit: int, *, active: bool) -> None:
-    """The team's keys, newest first; never their texts."""
-    answer = await talk.api.pages("/v1/keys", "keys", {"active": active or None}, limit=limit)
-    talk.tell(answer, Keys, _table)
+@api_command
+async def list_keys(client: ApiClient, limit: int, *, active: bool) -> None:
+    """List the team's keys, newest first, without their texts."""
+    client.show(await client.pages("/v1/keys", "keys", {"active": active or None}, limit=limit), KeysOut, _table)
 
 
-def _table(found: Keys) -> str:
-    more(found.next_cursor)
-    return table(
+def _table(page: KeysOut) -> str:
+    return render_table(
         ("id", "name", "actor", "scopes", "project", "state", "last used", "expires"),
         [
             (
@@ -87,47 +39,67 @@ def _table(found: Keys) -> str:
                 key.actor_id,
                 " ".join(key.scopes),
                 key.project_id,
-                key.state,
-                moment(key.last_used_at_epoch),
-                moment(key.expires_at_epoch),
+                key_state(key),
+                format_time(key.last_used_at_epoch),
+                format_time(key.expires_at_epoch),
             )
-            for key in found.keys
+            for key in page.keys
         ],
-        nothing="There are no keys.",
-        wide=("name", "actor", "scopes"),
+        empty="There are no keys.",
+        shrink=("name", "actor", "scopes"),
+        next_cursor=page.next_cursor,
     )
 
 
-def _lines(key: Key) -> str:
-    return pairs(
+def key_state(key: KeyOut) -> str:
+    if key.revoked_at_epoch is not None:
+        return "revoked"
+    if key.expires_at_epoch is not None and key.expires_at_epoch <= time.time() * 1000:
+        return "expired"
+    return "replaced" if key.replaced_by else "active"
+
+
+def _lines(key: KeyOut) -> str:
+    return render_fields(
         ("id", key.id),
         ("name", key.name),
         ("actor", key.actor_id),
         ("scopes", " ".join(key.scopes)),
         ("project", key.project_id),
-        ("state", key.state),
+        ("state", key_state(key)),
         ("requests/min", key.requests_per_minute),
         ("events/month", key.events_per_month),
-        ("last used", moment(key.last_used_at_epoch)),
-        ("expires", moment(key.expires_at_epoch)),
-        ("revoked", moment(key.revoked_at_epoch)),
+        ("last used", format_time(key.last_used_at_epoch)),
+        ("expires", format_time(key.expires_at_epoch)),
+        ("revoked", format_time(key.revoked_at_epoch)),
         ("replaced by", key.replaced_by),
-        ("created", moment(key.created_at_epoch)),
+        ("created", format_time(key.created_at_epoch)),
     )
 
 
 @keys.command()
-@click.option("--name", help="What it is for; for people.")
-@click.option("--scope", "scopes", multiple=True, help="What it may do; may be repeated. Without one it may read.")
-@click.option("--project", help="Bind it to one project, outside of which it sees nothing.")
-@click.option("--actor", metavar="USER", help="Who uses it; else whoever makes it.")
-@click.option("--expires-in-days", type=click.IntRange(1, 365), help="How long it works; else as long as the key that makes it.")
-@click.option("--requests-per-minute", type=click.IntRange(1), help="The most requests in a minute.")
-@click.option("--events-per-month", type=click.IntRange(0), help="The most events in a calendar month.")
+@click.option("--name", help="What the key is for.")
+@click.option("--scope", "scopes", multiple=True, help="A scope of the key; may be repeated. [default: memories:read]")
+@click.option("--project", help="Restrict the key to one project. [default: as the key that creates it]")
+@click.option("--actor", metavar="USER", help="Who uses the key. [default: as the key that creates it]")
+@click.option(
+    "--expires-in-days", type=click.IntRange(1, 365), help="How long the key works. [default: as long as the key that creates it]"
+)
+@click.option(
+    "--requests-per-minute",
+    type=click.IntRange(1),
+    help="The maximum number of requests in a minute. [default: the server's CMSERVER_KEY_REQUESTS_PER_MINUTE, or the limit of the "
+    "key that creates it if that is lower]",
+)
+@click.option(
+    "--events-per-month",
+    type=click.IntRange(0),
+    help="The maximum number of events in a calendar month. [default: as the key that creates it]",
+)
 @_quiet
-@talks
+@api_command
 async def create(
-    talk: Talk,
+    client: ApiClient,
     name: str | None,
     scopes: tuple[str, ...],
     project: str | None,
@@ -138,8 +110,8 @@ async def create(
     *,
     quiet: bool,
 ) -> None:
-    """Make a key and show it, once. It can be allowed no more than the key that makes it."""
-    said = {
+    """Create a key and print it, once. It cannot be allowed more than the key that creates it."""
+    body = {
         "name": name,
         "scopes": list(scopes) or None,
         "project": project,
@@ -148,48 +120,51 @@ async def create(
         "requestsPerMinute": requests_per_minute,
         "eventsPerMonth": events_per_month,
     }
-    await _make(talk, "/v1/keys", {name: value for name, value in said.items() if value is not None}, quiet=quiet)
+    await _create(client, "/v1/keys", present(body), quiet=quiet)
 
 
 @keys.command()
 @click.argument("key_id")
-@talks
-async def show(talk: Talk, key_id: str) -> None:
-    """One key; never its text."""
-    talk.tell(await talk.api.get(f"/v1/keys/{segment(key_id)}"), OneKey, lambda one: _lines(one.key))
+@api_command
+async def show(client: ApiClient, key_id: str) -> None:
+    """Show one key, without its text."""
+    client.show(await client.get(_path(key_id)), OneKeyOut, lambda result: _lines(result.key))
 
 
 @keys.command()
 @click.argument("key_id")
-@click.option("--overlap-seconds", type=click.IntRange(0, 2_592_000), help="How long the old one works on; else a day.")
+@click.option("--overlap-seconds", type=click.IntRange(0, 2_592_000), help="How long the old key still works. [default: a day]")
 @_quiet
-@talks
-async def rotate(talk: Talk, key_id: str, overlap_seconds: int | None, *, quiet: bool) -> None:
-    """Put a new key in the place of one, and show it, once. The old one works on for a while.
+@api_command
+async def rotate(client: ApiClient, key_id: str, overlap_seconds: int | None, *, quiet: bool) -> None:
+    """Replace a key by a new one and print it, once. The old one still works for a while.
 
-    Where the old one stands in the data folder's credentials, the new one is written in its place.
+    If the old key is the one in the data folder's credentials file, the new one replaces it there.
     """
-    body = {} if overlap_seconds is None else {"overlapSeconds": overlap_seconds}
-    made = await _make(talk, f"/v1/keys/{segment(key_id)}/rotate", body, quiet=quiet)
-    talk.keep(UUID(key_id), made.api_key)
+    created = await _create(client, f"{_path(key_id)}/rotate", present({"overlapSeconds": overlap_seconds}), quiet=quiet)
+    client.store_rotated_key(UUID(key_id), created.api_key)
 
 
 @keys.command()
 @click.argument("key_id")
 @yes_option
-@talks
-async def revoke(talk: Talk, key_id: str, *, yes: bool) -> None:
-    """Refuse a key from now on, for ever. Jobs that were queued under it fail when their turn comes."""
+@api_command
+async def revoke(client: ApiClient, key_id: str, *, yes: bool) -> None:
+    """Revoke a key for ever. Jobs that were queued with it fail when their turn comes."""
     confirm(f"Revoke the key {key_id}, for ever?", yes=yes)
-    answer = await talk.api.delete(f"/v1/keys/{segment(key_id)}")
-    talk.tell(answer, OneKey, lambda one: f"The key {one.key.id} ({one.key.name or one.key.actor_id}) is revoked.")
+    answer = await client.delete(_path(key_id))
+    client.show(answer, OneKeyOut, lambda result: f"The key {result.key.id} ({result.key.name or result.key.actor_id}) is revoked.")
 
 
-async def _make(talk: Talk, path: str, body: Mapping[str, object], *, quiet: bool) -> NewKey:
-    answer = await talk.api.post(path, body)
-    made = answer.read(NewKey)
+async def _create(client: ApiClient, path: str, body: Mapping[str, object], *, quiet: bool) -> NewKeyOut:
+    answer = await client.post(path, body)
+    if not quiet:
+        client.show(answer, NewKeyOut, lambda result: f"{_lines(result.key)}\nkey, shown only now:\n{result.api_key}")
+    created = answer.read(NewKeyOut)
     if quiet:
-        click.echo(made.api_key)
-    else:
-        talk.tell(answer, NewKey, lambda made: f"{_lines(made.key)}\nkey, shown only now:\n{made.api_key}")
-    return made
+        click.echo(created.api_key)
+    return created
+
+
+def _path(key_id: str) -> str:
+    return f"/v1/keys/{path_segment(key_id)}"

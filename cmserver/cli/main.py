@@ -1,7 +1,8 @@
-"""The command `cmserver`: every act of an operator."""
+"""The command `cmserver` and its command groups."""
 
 from __future__ import annotations
 
+import errno
 import sys
 
 import click
@@ -9,15 +10,14 @@ import click
 from cmserver import __version__
 from cmserver.base.errors import CmserverError
 from cmserver.cli.audit import audit
+from cmserver.cli.backup import backup, restore
 from cmserver.cli.budgets import budgets
 from cmserver.cli.config import config
-from cmserver.cli.connect import connect, disconnect
-from cmserver.cli.connections import list_connections
+from cmserver.cli.connect import connect_group, connections, disconnect_group
 from cmserver.cli.context import context
 from cmserver.cli.doctor import doctor
 from cmserver.cli.embeddings import embeddings
-from cmserver.cli.evaluate import evaluate
-from cmserver.cli.exits import exit_code
+from cmserver.cli.exit_codes import ExitCode, exit_code
 from cmserver.cli.jobs import jobs
 from cmserver.cli.keys import keys
 from cmserver.cli.mcp import mcp
@@ -39,9 +39,9 @@ def cli() -> None:
     """Memory for coding agents, on one PostgreSQL and nothing else."""
 
 
-for command in (run, start, stop, restart, status, config, verify, doctor, evaluate):
+for command in (run, start, stop, restart, status, config, backup, restore, verify, doctor):
     cli.add_command(command)
-for command in (connect, disconnect, list_connections, mcp):  # these look after the agents of this user
+for command in (connect_group, disconnect_group, connections, mcp):  # the agents on this machine
     cli.add_command(command)
 for command in (
     teams,
@@ -57,14 +57,23 @@ for command in (
     budgets,
     providers,
     embeddings,
-):  # these ask a server
+):  # clients of the API
     cli.add_command(command)
 
 
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
+
 def main() -> None:
-    """Run the command; a refusal is one sentence on standard error and an exit code."""
+    """Run the command; an error is one sentence on standard error and an exit code."""
     try:
         cli(prog_name="cmserver")  # also as `python -m cmserver`
     except CmserverError as error:
         click.echo(f"cmserver: {error}", err=True)
         sys.exit(exit_code(error))
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        click.echo(f"cmserver: {error.strerror}{where}. Free space on that disk, then try again.", err=True)
+        sys.exit(ExitCode.FAILURE)

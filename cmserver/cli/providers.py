@@ -1,78 +1,48 @@
-"""`cmserver providers`: who generates observations, and whether they are paused."""
+"""`cmserver providers`: the providers that generate observations, and their pauses."""
 
 from __future__ import annotations
 
 import click
-import msgspec
 
-from cmserver.cli.show import moment, table
-from cmserver.cli.talk import Talk, segment, talks
-
-
-class Pause(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Why a provider is left alone, and until when."""
-
-    reason: str
-    message: str
-    until_epoch: int
-
-
-class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider as the API shows it."""
-
-    name: str
-    model: str | None = None
-    state: str
-    pause: Pause | None = None
-
-
-class Providers(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of GET /v1/providers."""
-
-    providers: list[Provider]
-
-
-class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a resumption."""
-
-    resumed: bool
-    name: str
+from cmserver.cli.api_client import ApiClient, api_command, path_segment
+from cmserver.cli.output import format_time, render_table
+from cmserver.ops.wire import ProvidersOut, ResumedProviderOut
 
 
 @click.group()
 def providers() -> None:
-    """Who generates observations. A provider that has refused is paused for the whole server, and resumes by itself."""
+    """The providers that generate observations. One that fails is paused for the whole server, and resumes by itself."""
 
 
 @providers.command("list")
-@talks
-async def list_providers(talk: Talk) -> None:
-    """The providers in the order in which they are asked, and why one is paused."""
-    talk.tell(await talk.api.get("/v1/providers"), Providers, _table)
+@api_command
+async def list_providers(client: ApiClient) -> None:
+    """List the providers in the order in which they are asked, and why one is paused."""
+    client.show(await client.get("/v1/providers"), ProvidersOut, _table)
 
 
-def _table(found: Providers) -> str:
-    return table(
+def _table(page: ProvidersOut) -> str:
+    return render_table(
         ("name", "model", "state", "until", "why"),
         [
             (
-                one.name,
-                one.model,
-                one.state,
-                moment(one.pause.until_epoch) if one.pause else None,
-                f"{one.pause.reason}: {one.pause.message}" if one.pause else None,
+                provider.name,
+                provider.model,
+                provider.state,
+                provider.pause and format_time(provider.pause.until_epoch),
+                provider.pause and f"{provider.pause.reason}: {provider.pause.message}",
             )
-            for one in found.providers
+            for provider in page.providers
         ],
-        nothing="There is no provider.",
-        wide=("why",),
+        empty="There is no provider.",
+        shrink=("why",),
     )
 
 
 @providers.command()
 @click.argument("provider")
-@talks
-async def resume(talk: Talk, provider: str) -> None:
-    """Ask a paused provider again now. For the operator: with --operator, or a key of the scope *."""
-    answer = await talk.api.post(f"/v1/providers/{segment(provider)}/resume")
-    talk.tell(answer, Resumed, lambda it: f"{it.name} is asked again." if it.resumed else f"{it.name} was not paused.")
+@api_command
+async def resume(client: ApiClient, provider: str) -> None:
+    """End a provider's pause. Operator only: --operator, or a key with the scope *."""
+    answer = await client.post(f"/v1/providers/{path_segment(provider)}/resume")
+    client.show(answer, ResumedProviderOut, lambda result: f"{result.name} {'is resumed' if result.resumed else 'was not paused'}.")

@@ -1,40 +1,26 @@
-"""`cmserver reindex`: make search columns anew."""
+"""`cmserver reindex`: recompute search columns."""
 
 from __future__ import annotations
 
 import click
-import msgspec
 
-from cmserver.cli.talk import Talk, talks
-
-
-class Begun(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The answer to a reindexing."""
-
-    generation_job: BegunJob
-
-
-class BegunJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Its job, as far as it matters here."""
-
-    id: str
-    status: str
+from cmserver.cli.api_client import ApiClient, api_command, present
+from cmserver.generation.wire import SingleJobOut
 
 
 @click.command()
-@click.option("--project", help="Of all observations of this project.")
-@click.option("--session", "session_id", metavar="ID", help="Of all observations of this session.")
-@click.option("--observation", "observation_id", metavar="ID", help="Of this one observation, by id or number.")
-@talks
-async def reindex(talk: Talk, project: str | None, session_id: str | None, observation_id: str | None) -> None:
-    """Make the search columns of observations anew. Say of which."""
-    named = {"projectId": project, "sessionId": session_id, "observation": observation_id}
-    body = {name: value for name, value in named.items() if value is not None}
+@click.option("--project", help="Reindex all observations of this project.")
+@click.option("--session", "session_id", metavar="ID", help="Reindex all observations of this session.")
+@click.option("--observation", "observation_id", metavar="ID", help="Reindex this observation, by id or number.")
+@api_command
+async def reindex(client: ApiClient, project: str | None, session_id: str | None, observation_id: str | None) -> None:
+    """Recompute the search columns of observations: of a project, a session, or one observation."""
+    body = present({"projectId": project, "sessionId": session_id, "observation": observation_id})
     if len(body) != 1:
-        raise click.UsageError("Say one of --project, --session and --observation.")
-    answer = await talk.api.post("/v1/reindex", body)
-    talk.tell(
-        answer,
-        Begun,
-        lambda it: f"The job {it.generation_job.id} is {it.generation_job.status}: `cmserver jobs show` tells when it is done.",
-    )
+        raise click.UsageError("Pass one of --project, --session and --observation.")
+    client.show(await client.post("/v1/reindex", body), SingleJobOut, _line)
+
+
+def _line(result: SingleJobOut) -> str:
+    job = result.generation_job
+    return f"The job {job.id} is {job.status}. Follow it with `cmserver jobs show {job.id}`."

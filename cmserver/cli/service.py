@@ -1,4 +1,4 @@
-"""`cmserver start`, `stop`, `restart` and `status`: the server in the background, and how it is."""
+"""`cmserver start`, `stop`, `restart` and `status`: the server in the background."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -17,57 +16,29 @@ from cmserver.base import credentials
 from cmserver.base.configuration import load
 from cmserver.base.credentials import Credentials
 from cmserver.base.errors import CmserverError
-from cmserver.base.postgres import make_data_dir
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.cli import state
-from cmserver.cli.connections import spooled
-from cmserver.cli.exits import Exit
-from cmserver.cli.run import first_key_lines
-from cmserver.cli.show import plain
+from cmserver.cli.exit_codes import ExitCode
+from cmserver.cli.first_key import FirstKey, echo_first_key
 from cmserver.cli.state import ServerState
-from cmserver.hooks.attach.folder import clients_folder
+from cmserver.client.client_folder import clients_folder
+from cmserver.client.connections import render_unsent_calls
+from cmserver.embedded.files import make_data_dir
+from cmserver.observations.embedding.wire import EmbeddingsOut
+from cmserver.ops.wire import ProviderOut, QueueOut
 
 READY_SECONDS = 60.0
 STOPPED_SECONDS = 15.0
 LOG_NAME = "cmserver.log"
 LOG_KEPT_BYTES = 10_000_000
-_TICK_SECONDS = 0.05
-_ASK_SECONDS = 5.0
-_OWN_SENTENCE = "cmserver: "
+_POLL_SECONDS = 0.05
+_TIMEOUT_SECONDS = 5.0
+_ERROR_PREFIX = "cmserver: "
 
 
-class Queue(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The queue of the key's team, as GET /v1/info tells it."""
-
-    waiting: int
-    active: int
-    delayed: int
-    held: int
-    failed: int
-    oldest_waiting_seconds: float | None
-    recovered: int = 0
-    warning: str | None = None
-
-
-class Pause(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Why a provider is left alone, and until when."""
-
-    provider: str
-    reason: str
-    message: str
-    until_epoch: int
-
-
-class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """Who generates observations."""
-
-    name: str
-    chain: list[str] = []
-    pauses: list[Pause]
-
-
-class Budget(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What may be spent on providers in a day or a month, by the team or one of its projects."""
+class BudgetSummary(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A budget of the team or of one of its projects."""
 
     project: str | None
     period: str
@@ -78,27 +49,7 @@ class Budget(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """What `status` reads of GET /v1/budgets."""
 
-    budgets: list[Budget]
-
-
-class Building(msgspec.Struct, frozen=True, kw_only=True):
-    """The model of embeddings that takes the place of the one in use."""
-
-    embedder: str
-    model: str
-    waiting: int
-
-
-class Embeddings(msgspec.Struct, frozen=True, kw_only=True):
-    """How embedding goes, for the key's team."""
-
-    state: str
-    embedder: str | None
-    model: str | None
-    waiting: int
-    failing: int
-    building: Building | None
-    hint: str | None
+    budgets: list[BudgetSummary]
 
 
 class Postgres(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,9 +66,9 @@ class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     version: str
     postgres: Postgres
     workers: int
-    provider: Provider | None = None
-    queue: Queue | None = None
-    embeddings: Embeddings | None = None
+    provider: ProviderOut | None = None
+    queue: QueueOut | None = None
+    embeddings: EmbeddingsOut | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,45 +77,49 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     running: bool
     ready: bool
     why_not: str | None = None
-    """A sentence, when something keeps the rest from being known."""
+    """A sentence about what is wrong, or why the rest is unknown."""
     url: str | None = None
     pid: int | None = None
     background: bool | None = None
     role: str | None = None
     since_epoch: int | None = None
     info: Info | None = None
-    exhausted: list[Budget] = []
-    """The budgets of which nothing is left, as far as the key may know."""
+    exhausted: list[BudgetSummary] = []
+    """The budgets that are spent, as far as the key may know."""
     hooks: list[str] = []
-    """A sentence for each agent of this user whose calls wait, or were lost."""
+    """A line for each agent of this user with calls that wait or were lost."""
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--port", help="Instead of CMSERVER_PORT."),
-        click.option("--host", help="Instead of CMSERVER_HOST."),
-        click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings."),
-    ):
-        command = option(command)
-    return command
+_config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="A TOML file with settings. [default: the file in CMSERVER_CONFIG]",
+)
+_host_option = click.option("--host", help="Instead of CMSERVER_HOST.")
+_port_option = click.option("--port", help="Instead of CMSERVER_PORT.")
 
 
 @click.command()
-@_options
+@_config_option
+@_host_option
+@_port_option
 def start(config_file: Path | None, host: str | None, port: str | None) -> None:
     """Start the server in the background and return when it is ready."""
     _start(_settings(config_file, host, port), _arguments(config_file, host, port))
 
 
 @click.command()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings.")
+@_config_option
 def stop(config_file: Path | None) -> None:
-    """Stop the server that `cmserver start` has started; it finishes what it has begun."""
+    """Stop the server that `cmserver start` started, after its current requests and jobs."""
     _stop(_settings(config_file))
 
 
 @click.command()
-@_options
+@_config_option
+@_host_option
+@_port_option
 def restart(config_file: Path | None, host: str | None, port: str | None) -> None:
     """Stop the server in the background, if there is one, and start it."""
     settings = _settings(config_file, host, port)
@@ -173,61 +128,61 @@ def restart(config_file: Path | None, host: str | None, port: str | None) -> Non
 
 
 @click.command()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+@_config_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(config_file: Path | None, as_json: bool) -> None:
-    """Say whether the server runs, and how its queue is. Exits 1 when it does not run or is not ready."""
-    found = msgspec.structs.replace(_status(_settings(config_file)), hooks=_hooks())
+    """Show whether the server runs, and its queue. Exits with 1 when it does not run or is not ready."""
+    found = msgspec.structs.replace(_read_status(_settings(config_file)), hooks=_unsent_calls())
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
-        click.echo("\n".join([*_lines(found), *(f"hooks     {line}" for line in found.hooks)]))
+        click.echo("\n".join([*_render(found), *(f"hooks     {line}" for line in found.hooks)]))
     if not found.ready:
-        sys.exit(Exit.NO)
+        sys.exit(ExitCode.FAILURE)
 
 
 def _settings(config_file: Path | None, host: str | None = None, port: str | None = None) -> Settings:
-    given = {"CMSERVER_HOST": host, "CMSERVER_PORT": port}
-    return load({**os.environ, **{name: value for name, value in given.items() if value}}, config_file=config_file).settings
+    options = {"CMSERVER_HOST": host, "CMSERVER_PORT": port}
+    return load({**os.environ, **{name: value for name, value in options.items() if value}}, config_file=config_file).settings
 
 
 def _arguments(config_file: Path | None, host: str | None, port: str | None) -> list[str]:
-    given = {"--config": config_file, "--host": host, "--port": port}
-    return [word for name, value in given.items() if value for word in (name, str(value))]
+    options = {"--config": config_file, "--host": host, "--port": port}
+    return [word for name, value in options.items() if value for word in (name, str(value))]
 
 
 # -- start
 
 
 def _start(settings: Settings, arguments: list[str]) -> None:
-    there = state.running(settings.data_dir)
-    if there is not None:
-        how = "in the background" if there.background else "in the foreground"
-        click.echo(f"cmserver runs already {how} at {there.url} (process {there.pid}).")
+    server = state.running(settings.data_dir)
+    if server is not None:
+        place = "in the background" if server.background else "in the foreground"
+        click.echo(f"cmserver runs already {place} at {server.url} (process {server.pid}).")
         return
     make_data_dir(settings.data_dir)
-    had = credentials.read(settings.data_dir)
+    old_credentials = credentials.read(settings.data_dir)
     log_file = settings.data_dir / LOG_NAME
     child, offset = _spawn(log_file, arguments)
-    end = time.monotonic() + READY_SECONDS
-    while time.monotonic() < end:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
         code = child.poll()
         if code is not None:
-            click.echo(f"{_OWN_SENTENCE}{_last_sentence(log_file, offset, code)}", err=True)
-            sys.exit(code if code > 0 else Exit.NO)
+            click.echo(f"{_ERROR_PREFIX}{_read_last_message(log_file, offset, code)}", err=True)
+            sys.exit(code if code > 0 else ExitCode.FAILURE)
         server = state.running(settings.data_dir)
-        if server is not None and server.pid == child.pid and _why_not_ready(server.url) is None:
-            _tell(settings, server, had, log_file)
+        if server is not None and server.pid == child.pid and _find_problem(server.url) is None:
+            _report_start(settings, server, old_credentials, log_file)
             return
-        time.sleep(_TICK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     click.echo(
-        f"{_OWN_SENTENCE}The server (process {child.pid}) is not ready after {READY_SECONDS:.0f} s. See {log_file}.", err=True
+        f"{_ERROR_PREFIX}The server (process {child.pid}) is not ready after {READY_SECONDS:.0f} s. See {log_file}.", err=True
     )
-    sys.exit(Exit.NO)
+    sys.exit(ExitCode.FAILURE)
 
 
 def _spawn(log_file: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes], int]:
-    """The server, detached from this terminal; and where in the log its life begins."""
+    """The server, detached from this terminal, and the offset of its output in the log."""
     try:
         if log_file.exists() and log_file.stat().st_size > LOG_KEPT_BYTES:
             log_file.replace(log_file.with_suffix(".log.1"))
@@ -249,24 +204,24 @@ def _spawn(log_file: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes
         os.close(output)
 
 
-def _tell(settings: Settings, server: ServerState, had: Credentials | None, log_file: Path) -> None:
+def _report_start(settings: Settings, server: ServerState, old_credentials: Credentials | None, log_file: Path) -> None:
     click.echo(f"cmserver is ready at {server.url} (process {server.pid})")
     click.echo(f"Data: {settings.data_dir}; log: {log_file}")
-    has = credentials.read(settings.data_dir)
-    if has is not None and (had is None or had.key != has.key):
-        click.echo(first_key_lines(settings, has.key, settings.data_dir / credentials.FILE_NAME))
-    click.echo("`cmserver status` says how it is, `cmserver stop` stops it.")
+    stored = credentials.read(settings.data_dir)
+    if stored is not None and (old_credentials is None or old_credentials.key != stored.key):
+        echo_first_key(settings, FirstKey(text=stored.key, file=settings.data_dir / credentials.FILE_NAME))
+    click.echo("`cmserver status` shows its state, `cmserver stop` stops it.")
 
 
-def _last_sentence(log_file: Path, offset: int, code: int) -> str:
-    """What the server said before it went: its own sentence, else the last line of its log."""
+def _read_last_message(log_file: Path, offset: int, code: int) -> str:
+    """The server's last output: its error message, else the last line of its log."""
     with log_file.open("rb") as file:
         file.seek(offset)
-        said = file.read().decode(errors="replace").strip()
-    start_of_own = f"\n{said}".rfind(f"\n{_OWN_SENTENCE}")
-    if start_of_own >= 0:
-        return said[start_of_own + len(_OWN_SENTENCE) :]
-    return f"The server ended while it started (exit code {code}): {(said.splitlines() or ['it said nothing'])[-1]} See {log_file}."
+        output = file.read().decode(errors="replace").strip()
+    at = f"\n{output}".rfind(f"\n{_ERROR_PREFIX}")
+    if at >= 0:
+        return output[at + len(_ERROR_PREFIX) :]
+    return f"The server ended while it started (exit code {code}): {(output.splitlines() or ['no output'])[-1]} See {log_file}."
 
 
 # -- stop
@@ -288,105 +243,102 @@ def _stop(settings: Settings) -> None:
         raise CmserverError(
             f"The server at {server.url} (process {server.pid}) belongs to another user. Stop it as that user."
         ) from error
-    end = time.monotonic() + STOPPED_SECONDS
+    deadline = time.monotonic() + STOPPED_SECONDS
     while state.alive(server):
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise CmserverError(
                 f"The server (process {server.pid}) has not stopped within {STOPPED_SECONDS:.0f} s; it may still be finishing. "
                 f"Its log is {settings.data_dir / LOG_NAME}."
             )
-        time.sleep(_TICK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     click.echo(f"cmserver (process {server.pid}) has stopped.")
 
 
 # -- status
 
 
-def _status(settings: Settings) -> Status:
+def _read_status(settings: Settings) -> Status:
     server = state.running(settings.data_dir)
     if server is None:
         return Status(running=False, ready=False)
-    why_not = _why_not_ready(server.url)
+    problem = _find_problem(server.url)
+    is_ready = problem is None
     info: Info | None = None
-    exhausted: list[Budget] = []
-    if why_not is None:
-        info, why_unknown = _info(settings, server.url)
-        exhausted = _exhausted(settings, server.url) if info else []
-    else:
-        why_unknown = why_not
+    if is_ready:
+        info, problem = _read_info(settings, server.url)
     return Status(
         running=True,
-        ready=why_not is None,
-        why_not=why_unknown,
+        ready=is_ready,
+        why_not=problem,
         url=server.url,
         pid=server.pid,
         background=server.background,
         role=server.role,
         since_epoch=server.since_epoch,
         info=info,
-        exhausted=exhausted,
+        exhausted=_read_spent_budgets(settings, server.url) if info else [],
     )
 
 
-def _why_not_ready(url: str) -> str | None:
-    """A sentence, or None when the server is ready."""
+def _find_problem(url: str) -> str | None:
+    """Why the server is not ready; None when it is."""
     try:
-        answer = httpx.get(f"{url}/readyz", timeout=_ASK_SECONDS, trust_env=False)
+        response = httpx.get(f"{url}/readyz", timeout=_TIMEOUT_SECONDS, trust_env=False)
     except httpx.HTTPError as error:
         return f"The server does not answer ({type(error).__name__})."
-    return None if answer.is_success else f"The server is not ready: {_message(answer)}"
+    return None if response.is_success else f"The server is not ready: {_message(response)}"
 
 
-def _info(settings: Settings, url: str) -> tuple[Info | None, str | None]:
-    """What the server says of itself, or a sentence why that is not known."""
-    known = credentials.read(settings.data_dir)
-    if known is None:
-        return None, f"There is no key in {settings.data_dir / credentials.FILE_NAME}, so the queue cannot be asked about."
-    headers = {"Authorization": f"Bearer {known.key}"}
+def _read_info(settings: Settings, url: str) -> tuple[Info | None, str | None]:
+    """GET /v1/info, or why there is none."""
+    stored = credentials.read(settings.data_dir)
+    if stored is None:
+        return None, f"There is no key in {settings.data_dir / credentials.FILE_NAME}, so the queue is not shown."
+    headers = {"Authorization": f"Bearer {stored.key}"}
     try:
-        answer = httpx.get(f"{url}/v1/info", headers=headers, timeout=_ASK_SECONDS, trust_env=False)
-        if not answer.is_success:
-            return None, f"The server does not tell how its queue is: {_message(answer)}"
-        return msgspec.json.decode(answer.content, type=Info), None
+        response = httpx.get(f"{url}/v1/info", headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=False)
+        if not response.is_success:
+            return None, f"The server did not return its queue status: {_message(response)}"
+        return msgspec.json.decode(response.content, type=Info), None
     except httpx.HTTPError as error:
         return None, f"The server does not answer ({type(error).__name__})."
     except msgspec.DecodeError:
         return None, "The server is of another version than this command."
 
 
-def _hooks() -> list[str]:
+def _unsent_calls() -> list[str]:
     try:
-        return spooled(clients_folder(os.environ))
+        return render_unsent_calls(clients_folder(os.environ))
     except CmserverError as error:
-        return [str(error)]  # the server is none the worse for it
+        return [str(error)]  # it is no problem of the server's
 
 
-def _exhausted(settings: Settings, url: str) -> list[Budget]:
-    """None where the key may not read budgets, or the server has none."""
-    known = credentials.read(settings.data_dir)
-    headers = {"Authorization": f"Bearer {known.key}"} if known else {}
+def _read_spent_budgets(settings: Settings, url: str) -> list[BudgetSummary]:
+    """The budgets that are spent; empty where the key may not read budgets, or the server has none."""
+    stored = credentials.read(settings.data_dir)
+    headers = {"Authorization": f"Bearer {stored.key}"} if stored else {}
     try:
-        answer = httpx.get(f"{url}/v1/budgets", headers=headers, timeout=_ASK_SECONDS, trust_env=False)
-        told = msgspec.json.decode(answer.content, type=Budgets) if answer.is_success else Budgets(budgets=[])
+        response = httpx.get(f"{url}/v1/budgets", headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=False)
+        budgets = msgspec.json.decode(response.content, type=Budgets).budgets if response.is_success else []
     except (httpx.HTTPError, msgspec.DecodeError):
         return []
-    return [one for one in told.budgets if one.state == "exhausted"]
+    return [budget for budget in budgets if budget.state == "exhausted"]
 
 
-def _message(answer: httpx.Response) -> str:
+def _message(response: httpx.Response) -> str:
     try:
-        return msgspec.json.decode(answer.content, type=dict[str, str]).get("message", f"status {answer.status_code}")
+        return msgspec.json.decode(response.content, type=dict[str, str]).get("message", f"status {response.status_code}")
     except msgspec.DecodeError:
-        return f"status {answer.status_code}"
+        return f"status {response.status_code}"
 
 
-def _lines(found: Status) -> list[str]:
+def _render(found: Status) -> list[str]:
     if not found.running:
         return ["cmserver is not running."]
-    how = "background" if found.background else "foreground"
+    place = "background" if found.background else "foreground"
     lines = [
         f"cmserver {'is ready' if found.ready else 'runs, but is not ready'} at {found.url}",
-        f"process   {found.pid} in the {how}, since {_local_time(found.since_epoch)}",
+        f"process   {found.pid} in the {place}, since {_local_time(found.since_epoch)}",
     ]
     if found.why_not:
         lines.append(found.why_not)
@@ -405,10 +357,10 @@ def _lines(found: Status) -> list[str]:
         lines += _provider_lines(info.provider)
     if info.embeddings:
         lines += _embedding_lines(info.embeddings)
-    return lines + [_budget_line(one) for one in found.exhausted]
+    return lines + [_budget_line(budget) for budget in found.exhausted]
 
 
-def _queue_lines(queue: Queue) -> list[str]:
+def _queue_lines(queue: QueueOut) -> list[str]:
     counts = f"{queue.waiting} waiting, {queue.active} active, {queue.delayed} delayed, {queue.held} held, {queue.failed} failed"
     oldest = "" if queue.oldest_waiting_seconds is None else f"; the oldest waits for {_duration(queue.oldest_waiting_seconds)}"
     lines = [f"queue     {counts}{oldest}"]
@@ -419,7 +371,7 @@ def _queue_lines(queue: Queue) -> list[str]:
     return lines
 
 
-def _provider_lines(provider: Provider) -> list[str]:
+def _provider_lines(provider: ProviderOut) -> list[str]:
     chain = provider.chain or [provider.name]
     return [
         f"provider  {chain[0]}{', then ' if chain[1:] else ''}{', '.join(chain[1:])}",
@@ -430,23 +382,25 @@ def _provider_lines(provider: Provider) -> list[str]:
     ]
 
 
-def _embedding_lines(embeddings: Embeddings) -> list[str]:
+def _embedding_lines(embeddings: EmbeddingsOut) -> list[str]:
     if embeddings.model is None:
-        return [f"embedder  none. {plain(embeddings.hint or '')}".rstrip()]
+        return [f"embedder  none. {sanitize_line(embeddings.hint or '')}".rstrip()]
     failing = f", {embeddings.failing} of them failed" if embeddings.failing else ""
     waiting = f"{embeddings.waiting} waiting{failing}" if embeddings.waiting else "nothing waits"
-    lines = [f"embedder  {embeddings.embedder} ({plain(embeddings.model)}): {waiting}"]
+    lines = [f"embedder  {embeddings.embedder} ({sanitize_line(embeddings.model)}): {waiting}"]
     if building := embeddings.building:
-        lines.append(f"          {building.embedder} ({plain(building.model)}) takes its place; {building.waiting} wait for it")
+        lines.append(
+            f"          {building.embedder} ({sanitize_line(building.model)}) takes its place; {building.waiting} wait for it"
+        )
     if embeddings.hint:
-        lines.append(f"          {plain(embeddings.hint)}")
+        lines.append(f"          {sanitize_line(embeddings.hint)}")
     return lines
 
 
-def _budget_line(budget: Budget) -> str:
-    of = f"the project {plain(budget.project)}" if budget.project else "the team"
+def _budget_line(budget: BudgetSummary) -> str:
+    owner = f"the project {sanitize_line(budget.project)}" if budget.project else "the team"
     until = _local_time(budget.resets_at_epoch)
-    return f"budget    {of} has spent its budget of this {budget.period}: no model is asked until {until}"
+    return f"budget    {owner} has spent its budget of this {budget.period}: no model is asked until {until}"
 
 
 def _duration(seconds: float) -> str:

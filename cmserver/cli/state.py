@@ -6,7 +6,6 @@ It is stale when no process with that pid and that start time is there.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from cmserver.base.atomic_file import write_file
+
 FILE_NAME = "server.json"
 
 
@@ -24,7 +25,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: int
     started: str
-    """When the process began, as the system counts it: the same pid with another one is a stranger."""
+    """When the process began, as the system counts it. Another process with the same pid has another value."""
     url: str
     role: str
     since_epoch: int
@@ -34,7 +35,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def announce(data_dir: Path, url: str, role: str, *, background: bool) -> None:
-    """Say that this process serves. Raises OSError when the file cannot be written; `data_dir` must exist."""
+    """Write the file for this process. Raises OSError when it cannot be written; `data_dir` must exist."""
     pid = os.getpid()
     state = ServerState(
         pid=pid,
@@ -44,30 +45,21 @@ def announce(data_dir: Path, url: str, role: str, *, background: bool) -> None:
         since_epoch=time.time_ns() // 1_000_000,
         background=background,
     )
-    draft = data_dir / f".{FILE_NAME}.{secrets.token_hex(8)}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(state) + b"\n")
-        draft.replace(data_dir / FILE_NAME)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            draft.unlink()
-        raise
+    write_file(data_dir / FILE_NAME, msgspec.json.encode(state) + b"\n", mode=0o600)
 
 
 def withdraw(data_dir: Path) -> None:
-    """Say that this process serves no more. The file of another one stays."""
-    found = _read(data_dir)
-    if found is not None and found.pid == os.getpid() and found.started == _started(found.pid):
+    """Remove the file of this process. That of another one stays."""
+    server = _read(data_dir)
+    if server is not None and server.pid == os.getpid() and server.started == _started(server.pid):
         with suppress(OSError):
             (data_dir / FILE_NAME).unlink()
 
 
 def running(data_dir: Path) -> ServerState | None:
     """The server of this data folder, if the process that wrote the file is alive."""
-    found = _read(data_dir)
-    return found if found is not None and alive(found) else None
+    server = _read(data_dir)
+    return server if server is not None and alive(server) else None
 
 
 def alive(server: ServerState) -> bool:
@@ -82,13 +74,13 @@ def terminate(server: ServerState) -> None:
             if alive(server):
                 os.kill(server.pid, signal.SIGTERM)
             return
-        # Held by its descriptor the process stays the one that is looked at, even if it ends now and its pid is given away.
-        held = os.pidfd_open(server.pid)
+        # The descriptor stays that of the checked process, even if it ends now and its pid is given away.
+        pidfd = os.pidfd_open(server.pid)
         try:
             if alive(server):
-                signal.pidfd_send_signal(held, signal.SIGTERM)
+                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         finally:
-            os.close(held)
+            os.close(pidfd)
 
 
 def _read(data_dir: Path) -> ServerState | None:
@@ -99,7 +91,7 @@ def _read(data_dir: Path) -> ServerState | None:
 
 
 def _started(pid: int) -> str | None:
-    """When that process began; None when there is none, or only what is left of one until its parent has noticed."""
+    """When the process began; None when there is none, or only a zombie."""
     if pid <= 0:
         return None
     if sys.platform == "linux":

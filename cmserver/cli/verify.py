@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 import click
 
-from cmserver.base.configuration import load
-from cmserver.base.db import Db
-from cmserver.cli.database import database_url
-from cmserver.cli.exits import Exit
+from cmserver.base.db import DatabaseUrls, Db
+from cmserver.base.settings import Settings
+from cmserver.cli.config import settings_option
+from cmserver.cli.database import database_urls
+from cmserver.cli.exit_codes import ExitCode
 from cmserver.ops import repository
 from cmserver.ops.repository import Conservation
 
@@ -20,18 +20,23 @@ _COLUMNS = ("events", "jobs", "queued", "processing", "observed", "skipped", "fa
 
 
 @click.command()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file with settings.")
-def verify(config_file: Path | None) -> None:
-    """Prove that nothing was lost: every event that asked for observations has exactly one job, in one state.
+@settings_option
+def verify(settings: Settings) -> None:
+    """Check that nothing was lost: every event that needs observations has exactly one job, in one state.
 
-    Exits 1 when the sums do not hold, or when no team can be seen at all.
+    Exits 1 when the sums do not hold, or when the database shows no team.
     """
-    settings = load(os.environ, config_file=config_file).settings
-    with database_url(settings) as url:
-        teams = asyncio.run(_sums(url))
+    with database_urls(settings) as urls:
+        teams = asyncio.run(_sums(urls))
+    if not echo_sums(teams):
+        sys.exit(ExitCode.FAILURE)
+
+
+def echo_sums(teams: Sequence[Conservation]) -> bool:
+    """Print the sums of every team; True when there is a team and all sums hold."""
     if not teams:
-        click.echo("No team can be seen in this database: that proves nothing.", err=True)
-        sys.exit(Exit.NO)
+        click.echo("This database shows no team, so there is nothing to check.", err=True)
+        return False
     width = max(4, *(len(team.team) for team in teams))
     click.echo("  ".join(["team".ljust(width), *(name.rjust(10) for name in _COLUMNS)]))
     for team in teams:
@@ -45,10 +50,11 @@ def verify(config_file: Path | None) -> None:
             err=True,
         )
     if wrong:
-        sys.exit(Exit.NO)
+        return False
     click.echo("The sums hold: events asked = queued + processing + observed + skipped + failed + cancelled.")
+    return True
 
 
-async def _sums(url: str) -> list[Conservation]:
-    async with Db(url, size=1) as db, db.system() as conn:
+async def _sums(urls: DatabaseUrls) -> list[Conservation]:
+    async with Db(urls, size=1) as db, db.system() as conn:
         return await repository.conservation(conn)

@@ -1,18 +1,23 @@
-"""Raw events of coding agents: what they did, as they told it."""
+"""Raw events of coding agents, as they reported them."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, LiteralString
 from uuid import UUID
 
 import msgspec
 
+PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
+"""Events that are a prompt of the user."""
+REPLY_TYPE = "assistant_message"
+"""The event that carries an agent's last words of a turn."""
+
 Origin = Literal["hook", "api", "mcp", "import", "model"]
-"""The door that an event or an observation came through. The server says it; nobody sends it."""
+"""How an event or an observation reached the server, which sets it."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One thing an agent reported: a tool use, a prompt, a message. Stored once by its idempotency key, redacted; never changed."""
 
     id: UUID
@@ -30,3 +35,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at: datetime
     received_at: datetime
     created_at: datetime
+
+
+EVENT_COLUMNS: LiteralString = (
+    "id, project_id, team_id, server_session_id, source_adapter, source_event_id, event_type, platform_source, origin, generate,"
+    " payload, metadata, occurred_at, received_at, created_at"
+)

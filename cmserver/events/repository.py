@@ -1,33 +1,56 @@
-"""Reading events. They are written by ingest, together with their jobs and lanes, in one statement."""
+"""Reads events. Ingest writes them, with their jobs and lanes, in one statement."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
-from cmserver.events.model import Event
+from cmserver.events.model import EVENT_COLUMNS, StoredEvent
 
 OWNS = {"agent_events"}
 
-BY_ID = Query(
-    Event,
-    """
-    SELECT id, project_id, team_id, server_session_id, source_adapter, source_event_id, event_type, platform_source, origin,
-           generate, payload, metadata, occurred_at, received_at, created_at
-      FROM agent_events WHERE id = %(id)s AND team_id = %(team_id)s
-    """,
-)
+_E_COLUMNS: LiteralString = "e." + EVENT_COLUMNS.replace(", ", ", e.")
+_E_COLUMNS_ON_REQUEST: LiteralString = _E_COLUMNS.replace("e.payload", "CASE WHEN %(with_payload)s THEN e.payload END AS payload")
+
+BY_ID = Query(StoredEvent, f"SELECT {EVENT_COLUMNS} FROM agent_events WHERE id = %(id)s AND team_id = %(team_id)s")
 
 BY_KEYS = Query(
-    Event,
-    """
-    SELECT e.id, e.project_id, e.team_id, e.server_session_id, e.source_adapter, e.source_event_id, e.event_type, e.platform_source,
-           e.origin, e.generate, e.payload, e.metadata, e.occurred_at, e.received_at, e.created_at
+    StoredEvent,
+    f"""
+    SELECT {_E_COLUMNS}
       FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k(key, place)
       JOIN agent_events e ON e.idempotency_key = k.key AND e.team_id = %(team_id)s
      ORDER BY k.place
     """,
+)
+
+# Of each project as many as the page may need, each read from the end of its index, and the newest of them all. Newest by when they
+# happened, which never changes; what arrives late takes its place among the others.
+PAGE = Query(
+    StoredEvent,
+    f"""
+    WITH page AS MATERIALIZED (
+        SELECT event.id, event.occurred_at
+          FROM projects p
+         CROSS JOIN LATERAL (
+               SELECT e.id, e.occurred_at FROM agent_events e
+                WHERE e.project_id = p.id AND e.team_id = %(team_id)s
+                  AND (%(session_id)s::uuid IS NULL OR e.server_session_id = %(session_id)s::uuid)
+                  AND (%(event_type)s::text IS NULL OR e.event_type = %(event_type)s::text)
+                  AND (%(before)s::timestamptz IS NULL
+                       OR (e.occurred_at <= %(before)s::timestamptz
+                           AND (e.occurred_at, e.id) < (%(before)s::timestamptz, %(before_id)s::uuid)))
+                ORDER BY e.occurred_at DESC, e.id DESC LIMIT %(limit)s) event
+         WHERE p.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
+         ORDER BY event.occurred_at DESC, event.id DESC LIMIT %(limit)s
+    )
+    SELECT {_E_COLUMNS_ON_REQUEST}
+      FROM page JOIN agent_events e ON e.id = page.id AND e.team_id = %(team_id)s
+     ORDER BY e.occurred_at DESC, e.id DESC
+    """,
+    prepare=False,
 )
 
 # A sub-agent's report is not the session's last word, nor is the error that ended a turn.
@@ -80,13 +103,39 @@ ENDS_A_TURN = Query(
 )
 
 
-async def by_id(conn: Conn, team_id: UUID, event_id: UUID) -> Event | None:
+async def by_id(conn: Conn, team_id: UUID, event_id: UUID) -> StoredEvent | None:
     return await BY_ID.first(conn, id=event_id, team_id=team_id)
 
 
-async def by_keys(conn: Conn, team_id: UUID, keys: list[str]) -> list[Event]:
+async def by_keys(conn: Conn, team_id: UUID, keys: list[str]) -> list[StoredEvent]:
     """One event for each key that is stored, in the keys' order."""
     return await BY_KEYS.all(conn, team_id=team_id, keys=keys)
+
+
+async def page(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    project_id: UUID | None,
+    session_id: UUID | None,
+    event_type: str | None,
+    with_payload: bool,
+    before: datetime | None,
+    before_id: UUID | None,
+    limit: int,
+) -> list[StoredEvent]:
+    """Newest first; `before` and `before_id` are the place of the last one on the page before. Without payloads they are None."""
+    return await PAGE.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        session_id=session_id,
+        event_type=event_type,
+        with_payload=with_payload,
+        before=before,
+        before_id=before_id,
+        limit=limit,
+    )
 
 
 async def last_message(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
@@ -99,15 +148,15 @@ async def count_of_session(conn: Conn, team_id: UUID, project_id: UUID, session_
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """All of the project, or of the team without one; how many."""
+    """Delete all events of the project, or without one of the team; returns their number."""
     return await ERASE.run(conn, team_id=team_id, project_id=project_id)
 
 
 async def last_received(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> datetime | None:
-    """When the newest event of the session came in. Looks at all of them."""
+    """When the newest event of the session was received; None without events. Reads all events of the session."""
     return await LAST_RECEIVED.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
 
 
 async def ends_a_turn(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> bool:
-    """Whether the event that came in last is an agent's last message of a turn, told over the API by the agent's own hook."""
+    """Whether the event that came in last is an agent's last message of a turn, sent over the API by the agent's own hook."""
     return bool(await ENDS_A_TURN.first(conn, team_id=team_id, project_id=project_id, session_id=session_id))

@@ -1,17 +1,29 @@
-"""An event on the wire."""
+"""Events on the wire."""
 
 from __future__ import annotations
 
+from typing import Literal
 from uuid import UUID
 
 import msgspec
 
-from cmserver.base.ids import epoch_ms
-from cmserver.events.model import Event
+from cmserver.base.paging import Limit
+from cmserver.base.text import Key, Label, Text
 
 
-class EventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Times in epoch milliseconds; the payload as it was stored (redacted, long fields cut)."""
+class EventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Without `project`, a key of the whole team sees all its projects. `session` is its id, or the one that its agent gave it."""
+
+    project: Text | None = None
+    session: Key | None = None
+    type: Label | None = None
+    limit: Limit = 50
+    cursor: str | None = None
+    include: Literal["payload"] | None = None
+
+
+class EventRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An event in a list, which has its payload with `include=payload` only. Times in epoch milliseconds."""
 
     id: UUID
     project_id: UUID
@@ -23,29 +35,26 @@ class EventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     platform_source: str | None
     origin: str
     generate: bool
-    payload: object
     metadata: dict[str, object]
     occurred_at_epoch: int
     received_at_epoch: int
     created_at_epoch: int
 
 
-def event_out(event: Event) -> EventOut:
-    """The event as it is shown."""
-    return EventOut(
-        id=event.id,
-        project_id=event.project_id,
-        team_id=event.team_id,
-        server_session_id=event.server_session_id,
-        source_adapter=event.source_adapter,
-        source_event_id=event.source_event_id,
-        event_type=event.event_type,
-        platform_source=event.platform_source,
-        origin=event.origin,
-        generate=event.generate,
-        payload=event.payload,
-        metadata=event.metadata,
-        occurred_at_epoch=epoch_ms(event.occurred_at),
-        received_at_epoch=epoch_ms(event.received_at),
-        created_at_epoch=epoch_ms(event.created_at),
-    )
+class EventOut(EventRowOut, rename="camel", frozen=True, kw_only=True):
+    """An event with its payload as it was stored (redacted, long fields cut)."""
+
+    payload: object
+
+
+class EventsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first, by when they happened; `nextCursor` is null on the last page."""
+
+    events: list[EventRowOut]
+    next_cursor: str | None
+
+
+class OneEventOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One event."""
+
+    event: EventOut

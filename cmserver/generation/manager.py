@@ -1,7 +1,7 @@
-"""procrastinate's worker over our outbox: this job manager claims lanes where the stock one fetches rows of its own table.
+"""Job manager for procrastinate's worker that claims lanes of our outbox instead of rows of procrastinate's job table.
 
 A procrastinate Job stands for one batch; its id is the claim number. The batch's task writes the fenced end itself, so finishing a
-Job here only gives its slot back.
+Job here only frees its slot.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Any
 
 import msgspec
 import structlog
@@ -21,9 +20,9 @@ from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
-from cmserver.base.live import Hub
+from cmserver.base.notifications import NotificationListener
 from cmserver.generation import repository
-from cmserver.generation.bell import CANCEL, JOBS, Bell
+from cmserver.generation.job_notifier import CANCEL, JOBS, JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
 
@@ -33,8 +32,8 @@ QUEUE = "generation"
 TASK = "generation.run_batch"
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker takes, and how its lease is kept."""
+class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a worker's slots and batches, and the length of its lease."""
 
     slots: int
     max_events: int
@@ -43,49 +42,59 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxManager(manager.JobManager):
-    """A fresh one for each run of a worker: it holds what that run has claimed."""
+    """Holds the claims of one run of a worker; each run needs a new manager."""
 
-    def __init__(self, connector: BaseConnector, db: Db, hub: Hub, bell: Bell, *, label: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        connector: BaseConnector,
+        db: Db,
+        listener: NotificationListener,
+        notifier: JobNotifier,
+        *,
+        label: str,
+        limits: WorkerLimits,
+    ) -> None:
         super().__init__(connector)
         self._db = db
-        self._hub = hub
-        self._bell = bell
+        self._listener = listener
+        self._notifier = notifier
         self._label = label
         self._limits = limits
         self._claims: dict[int, Claim] = {}
         self._ready: deque[jobs.Job] = deque()
-        self._rings = 0
+        self._notification_count = 0
         self._worker_id: int | None = None
         self.stop_worker: Callable[[], None] = lambda: None
-        """Set by the supervisor; called when the lease is over."""
+        """Set by the supervisor; called when the lease has expired."""
 
-    def claimed(self, claim: int) -> Claim:
-        """The batch behind a Job."""
+    def find_claim(self, claim: int) -> Claim:
+        """The claim of a procrastinate Job, whose id is the claim number."""
         return self._claims[claim]
 
     async def register_worker(self) -> int:
         self._worker_id = worker_id = await super().register_worker()
         async with self._db.system_statement() as conn:
-            await leases.sign_on(conn, worker_id, self._label, self._limits.lease_seconds)
+            await leases.register(conn, worker_id, self._label, self._limits.lease_seconds)
         return worker_id
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> jobs.Job | None:
-        """One claimed batch; claims for all free slots when none is at hand."""
+        """Return a claimed batch or None; claims for all free slots when none is ready."""
         while not self._ready:
-            rings = self._rings
+            notification_count = self._notification_count
             try:
                 await self._claim(worker_id)
             except Unavailable:
                 if not self._ready:
-                    # The database is away for less than a lease, or the heartbeat ends this worker.
+                    # If the outage outlasts the lease, the heartbeat ends this worker.
                     await asyncio.sleep(0.2)
                     return None
-            # The worker clears its wake event after this call: a ring during the claim would be lost, so look again.
-            if rings == self._rings:
+            # The worker clears its wake event after this call, which would lose a notification that came during the claim.
+            if notification_count == self._notification_count:
                 break
         return self._ready.popleft() if self._ready else None
 
     async def _claim(self, worker_id: int) -> None:
+        """Claim lanes for the free slots; the claims wait in `_ready` until procrastinate fetches them."""
         slots = self._limits.slots - len(self._claims)
         if slots <= 0:
             return
@@ -102,7 +111,7 @@ class OutboxManager(manager.JobManager):
             for claim in claims:
                 if claim.job_ids:
                     self._claims[claim.claim] = claim
-                    self._ready.append(_as_job(claim, worker_id))
+                    self._ready.append(_make_job(claim, worker_id))
             for claim in claims:
                 if not claim.job_ids:
                     # A second statement with a fresh snapshot: within the claim the lane would sleep on an event it cannot see.
@@ -122,32 +131,32 @@ class OutboxManager(manager.JobManager):
         self._claims.pop(job.id or 0, None)
 
     async def listen_for_jobs(self, *, on_notification: manager.NotificationCallback, queues: Iterable[str] | None = None) -> None:
-        """Hear the process's hub for ever. The hub reconnects by itself, so this never ends of its own accord."""
-        pending: set[asyncio.Task[None]] = set()
+        """Pass on notifications of the process's listener until cancelled. The listener reconnects by itself."""
+        pending: set[asyncio.Future[object]] = set()
 
-        def start(act: Any) -> None:
-            task = asyncio.create_task(act)
+        def start(action: Awaitable[object]) -> None:
+            task = asyncio.ensure_future(action)
             pending.add(task)
             task.add_done_callback(pending.discard)
 
-        def rung(payload: str) -> None:
-            if not self._bell.is_mine(payload):
-                self._rings += 1
+        def on_jobs(payload: str) -> None:
+            if not self._notifier.is_own(payload):
+                self._notification_count += 1
                 start(on_notification(channel=JOBS, notification={"type": "job_inserted", "job_id": 0}))
 
         async def abort() -> None:
             for claim in await self.list_jobs_to_abort_async():
                 await on_notification(channel=CANCEL, notification={"type": "abort_job_requested", "job_id": claim})
 
-        stop_hearing = [self._hub.on(JOBS, rung), self._hub.on(CANCEL, lambda _: start(abort()))]
+        unsubscribers = [self._listener.subscribe(JOBS, on_jobs), self._listener.subscribe(CANCEL, lambda _: start(abort()))]
         try:
             await asyncio.Event().wait()
         finally:
-            for stop in stop_hearing:
-                stop()
+            for unsubscribe in unsubscribers:
+                unsubscribe()
 
     async def list_jobs_to_abort_async(self, queue: str | None = None) -> Iterable[int]:
-        """The batches of this worker of which every job was cancelled."""
+        """Claims of this worker whose jobs were all cancelled."""
         if self._worker_id is None:
             return []
         try:
@@ -157,7 +166,7 @@ class OutboxManager(manager.JobManager):
             return []
 
     async def update_heartbeat(self, worker_id: int) -> None:
-        """Renew the lease. When it is over (paused, or cut off for too long), this worker ends; the next has a new id."""
+        """Renew the lease. If it has expired, stop this worker; its successor gets a new id."""
         try:
             async with self._db.system_statement() as conn:
                 alive = await leases.heartbeat(conn, worker_id, self._limits.lease_seconds)
@@ -168,18 +177,19 @@ class OutboxManager(manager.JobManager):
             self.stop_worker()
 
     async def unregister_worker(self, worker_id: int) -> None:
-        """Put back all that this worker still holds: heartbeats have ended before the drain."""
+        """Requeue all that this worker still holds; heartbeats have ended by now."""
         self._ready.clear()
         self._claims.clear()
         try:
-            await self._db.in_system(lambda conn: leases.put_back(conn, worker_id))
+            await self._db.in_system(lambda conn: leases.requeue_all(conn, worker_id))
             await super().unregister_worker(worker_id)
-        except Exception as error:  # noqa: BLE001 - the reaper does it, when the lease is over
+        except Exception as error:  # noqa: BLE001 - the reaper does it when the lease has expired
             log.warning("worker.not_unregistered", worker=worker_id, error=type(error).__name__)
-        self._bell.ring()
+        self._notifier.notify_due()
 
 
-def _as_job(claim: Claim, worker_id: int) -> jobs.Job:
+def _make_job(claim: Claim, worker_id: int) -> jobs.Job:
+    """The claim as a job of procrastinate."""
     return jobs.Job(
         id=claim.claim,
         status="doing",
@@ -205,7 +215,7 @@ _CONTRACT = {
 
 
 def check_contract() -> None:
-    """TypeError when the installed procrastinate calls its manager in another way than this one answers."""
+    """Raise TypeError if the installed procrastinate calls its manager with other parameters."""
     for name, expected in _CONTRACT.items():
         actual = list(inspect.signature(getattr(manager.JobManager, name)).parameters)
         if actual != expected:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, LiteralString
 from uuid import UUID
 
 import msgspec
@@ -18,28 +18,42 @@ Status = Literal["queued", "processing", "completed", "failed", "cancelled"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work, and the row that is claimed for it. Made with its event; ended only by the claim that holds it."""
+    """One queued piece of work. Made with its event; ended only by the claim that holds it."""
 
     id: UUID
     project_id: UUID
     team_id: UUID
     lane: UUID
+    agent_event_id: UUID | None = None
+    server_session_id: UUID | None
     source_type: str
     source_id: UUID
     source_run: int
-    server_session_id: UUID | None
     job_type: str
     status: Status
     attempts: int
     max_attempts: int
     outcome: str | None
     outcome_reason: str | None
+    last_error: dict[str, object] | None = None
+    next_attempt_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    completed_at: datetime | None = None
+    failed_at: datetime | None = None
+    cancelled_at: datetime | None = None
     created_at: datetime
     updated_at: datetime
 
 
+JOB_COLUMNS: LiteralString = (
+    "id, project_id, team_id, lane, agent_event_id, server_session_id, source_type, source_id, source_run, job_type, status,"
+    " attempts, max_attempts, outcome, outcome_reason, last_error, next_attempt_at, cancel_requested_at, completed_at, failed_at,"
+    " cancelled_at, created_at, updated_at"
+)
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session has done since its last summary was asked for."""
+    """What a session has done since its last summary was requested."""
 
     events: int
     waits_for_end: bool
@@ -47,8 +61,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """On whose behalf a job is made, and on what occasion."""
+class JobOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asked for a job, and by which request."""
 
     team_id: UUID
     api_key_id: UUID | None
@@ -59,7 +73,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane in a worker's hands. `claim` is the fencing token; without jobs the lane turned out to be empty."""
+    """A lane held by a worker. `claim` is the fencing token; without jobs the lane was empty."""
 
     lane: UUID
     team_id: UUID
@@ -68,8 +82,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     job_ids: list[UUID]
 
 
-class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed job with its source as it is now. Event fields are None for a summary and a reindex."""
+class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A claimed job with the present state of its source and key. Event fields are None for a summary and a reindex."""
 
     id: UUID
     seq: int
@@ -92,28 +106,23 @@ class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
     event_type: str | None
     payload: object
     occurred_at: datetime | None
+    late_at: datetime | None = None
+    """When the job's event happened (for a summary: the session's last event), if that was delivered late; else None."""
     origin: str | None
     prompt_number: int | None
-    """The user's request that was current when the event arrived."""
+    """The number of the user's newest prompt when the event arrived."""
     project_name: str
     project_open: bool
     policy: GenerationPolicy
     team_policy: GenerationPolicy
     key_revoked: bool
+    key_expired: bool
+    """False for a key that was rotated before."""
+    key_scopes: list[str] | None
+    """None when no key asked for the job."""
+    key_project_id: UUID | None
     unreached_times: int
-    """How often the provider could not be reached for it, one after the other."""
-
-
-class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider's answer that was paid for and not yet applied; `job_ids` in the order of the prompt's tags."""
-
-    id: UUID
-    job_ids: list[UUID]
-    answer: str
-    provider: str
-    model: str
-    input_tokens: int
-    output_tokens: int
+    """How often in a row the provider was unreachable for it."""
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,15 +135,13 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     error: dict[str, object] | None = None
     give_back: bool = False
     run_id: UUID | None = None
-    """The call that failed it for good."""
+    """The call whose failure ended the job."""
 
 
-class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why nobody calls a provider at the moment."""
+class LaneHold(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the lane waits after this batch, and why."""
 
-    provider: str
-    reason: str
-    message: str
-    paused_at: datetime
-    until_at: datetime
-    seconds_left: float
+    seconds: float = 0
+    reason: str | None = None
+    held_for: str | None = None
+    """The paused provider, or BUDGET; None for a back-off."""

@@ -1,8 +1,7 @@
-"""Reindex jobs: the search columns of an observation, a session or a project are computed anew, without a provider.
+"""Reindex jobs: recompute the search columns of an observation, a session or a project, without a provider.
 
-A trigger makes them, so an UPDATE that changes nothing is enough. It goes in chunks, each its own transaction behind the
-claim's fence. How far it got stands in the job's payload: whoever takes the job over goes on from there, and a worker gives a long
-one back before its hard limit.
+A trigger computes them, so an UPDATE that changes nothing is enough. Each chunk is a transaction behind the claim's fence. The
+progress is stored in the job's payload, where the next claim resumes it; a worker gives a long job back before its hard limit.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
-from cmserver.generation.apply import LeaseLostError
-from cmserver.generation.model import Asker, Claim, End, HeldJob
+from cmserver.generation.lease import LeaseLostError
+from cmserver.generation.model import Claim, ClaimedJob, End, Job, JobOrigin
 from cmserver.generation.operate import repository as operate
-from cmserver.generation.operate.model import KnownJob
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Place
-from cmserver.observations.reindex.repository import reindex as reindex_observations
 from cmserver.sessions import repository as sessions
 
 CHUNK = 500
@@ -34,8 +31,8 @@ CHUNK = 500
 Scope = Literal["observation", "session", "project"]
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload of a reindex job: what it is about, how many observations are done, and the last of them."""
+class ReindexProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload of a reindex job: its scope, how many observations are done, and the last one."""
 
     scope: Scope
     done: int = 0
@@ -43,20 +40,20 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID | None = None
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be reindexed: a thing that is there, and that the caller may name."""
+class ReindexTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """What to reindex; it exists and the caller may see it."""
 
     project_id: UUID
     scope: Scope
     source_id: UUID
 
 
-async def ask(conn: Conn, principal: Principal, target: Target, *, max_attempts: int) -> tuple[KnownJob, bool]:
-    """The job, and whether it is new: while one still waits, asking again is answered with that one."""
+async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarget, *, max_attempts: int) -> tuple[Job, bool]:
+    """The job, and whether it is new: while one is queued, the same one is returned."""
     last = await operate.last_reindex(conn, principal.team_id, target.project_id, target.source_id)
     if last is not None and last.status == "queued":
         return last, False
-    asker = Asker(
+    job_origin = JobOrigin(
         team_id=principal.team_id,
         api_key_id=principal.key_id,
         actor_id=principal.actor_id,
@@ -66,19 +63,19 @@ async def ask(conn: Conn, principal: Principal, target: Target, *, max_attempts:
     try:
         job = await operate.insert_reindex(
             conn,
-            asker,
+            job_origin,
             job_id=new_id(),
             project_id=target.project_id,
             source_id=target.source_id,
             source_run=last.source_run + 1 if last else 1,
             payload={"scope": target.scope},
         )
-    except errors.ForeignKeyViolation as error:  # deleted since it was named
-        raise NotFound("There is no such project.") from error
-    if job is None:  # somebody else has asked at the same moment
+    except errors.ForeignKeyViolation as error:  # deleted meanwhile
+        raise NotFound("Project not found.") from error
+    if job is None:  # requested at the same moment by another
         last = await operate.last_reindex(conn, principal.team_id, target.project_id, target.source_id)
         if last is None:
-            raise Conflict("Somebody else has asked for the same at the same moment; ask again.")
+            raise Conflict("The same reindex was requested at the same moment. Try again.")
         return last, False
     await audit.record(
         conn,
@@ -94,34 +91,34 @@ async def ask(conn: Conn, principal: Principal, target: Target, *, max_attempts:
     return job, True
 
 
-def progress_of(job: HeldJob) -> Progress | str:
-    """What the job is about, or a sentence why that cannot be known (a row that psql wrote)."""
+def read_progress(job: ClaimedJob) -> ReindexProgress | str:
+    """The job's progress, or a sentence why its payload is invalid (a row that psql wrote)."""
     try:
-        return msgspec.convert(job.job_payload, Progress)
+        return msgspec.convert(job.job_payload, ReindexProgress)
     except msgspec.ValidationError as error:
-        return f"The payload of this job does not say what to reindex: {error}."
+        return f"The payload of this job is no reindex request: {error}."
 
 
-async def source_is_there(conn: Conn, job: HeldJob, scope: Scope) -> bool:
-    """Whether what is to be reindexed still is in the job's project."""
+async def has_source(conn: Conn, job: ClaimedJob, scope: Scope) -> bool:
+    """Whether the job's source still exists in its project."""
     if scope == "project":
         return job.source_id == job.project_id
-    found = (
+    source = (
         await observations.by_id(conn, job.team_id, job.source_id)
         if scope == "observation"
         else await sessions.by_id(conn, job.team_id, job.source_id)
     )
-    return found is not None and found.project_id == job.project_id
+    return source is not None and source.project_id == job.project_id
 
 
-async def chunk(conn: Conn, claim: Claim, job: HeldJob, progress: Progress) -> Progress | None:
-    """Reindex the next observations; None when there are no more, or the job was cancelled. LeaseLostError when it is not ours."""
+async def reindex_chunk(conn: Conn, claim: Claim, job: ClaimedJob, progress: ReindexProgress) -> ReindexProgress | None:
+    """Reindex the next observations. None when there are no more or the job was cancelled; LeaseLostError when it is not ours."""
     if job.id not in await repository.still_held(conn, claim.claim, [job.id]):
         if not await repository.holds(conn, claim.lane, claim.claim):
             raise LeaseLostError
         return None
     after = Place(created_at=progress.created_at, id=progress.id) if progress.created_at and progress.id else None
-    done = await reindex_observations(
+    reindexed = await observations.reindex(
         conn,
         job.team_id,
         job.project_id,
@@ -130,15 +127,15 @@ async def chunk(conn: Conn, claim: Claim, job: HeldJob, progress: Progress) -> P
         after=after,
         limit=CHUNK,
     )
-    if not done:
+    if not reindexed:
         return None
-    last = max(done, key=lambda one: (one.created_at, one.id))
-    now = Progress(scope=progress.scope, done=progress.done + len(done), created_at=last.created_at, id=last.id)
-    await repository.note_progress(conn, claim.claim, job.id, now)
-    return now
+    last = max(reindexed, key=lambda place: (place.created_at, place.id))
+    updated = ReindexProgress(scope=progress.scope, done=progress.done + len(reindexed), created_at=last.created_at, id=last.id)
+    await repository.save_progress(conn, claim.claim, job.id, updated)
+    return updated
 
 
-def end_of(job: HeldJob, progress: Progress) -> End:
-    """It made no observation, so it ends as skipped; the reason says how many were reindexed."""
+def completed_end(job: ClaimedJob, progress: ReindexProgress) -> End:
+    """Ends as skipped, as it made no observation; the reason says how many were reindexed."""
     reason = f"{progress.done} observation{'' if progress.done == 1 else 's'} reindexed"
     return End(job_id=job.id, status="completed", outcome="skipped", reason=reason)

@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.generation.model import JOB_FOR_SUMMARY, Asker, Claim, End, HeldJob, Job, Work
+from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_SUMMARY, Claim, ClaimedJob, End, Job, JobOrigin, LaneHold, Work
 
 OWNS = {
     "observation_generation_jobs",
@@ -18,11 +18,13 @@ OWNS = {
     "generation_lanes",
 }
 
-# One statement: as many due lanes as there are free slots, and of each the waiting jobs that make its next batch. Jobs that carry a
-# stored answer form exactly that batch; otherwise up to the first summary, and a summary alone. A lane's `at_most` (a policy) makes
-# batches smaller; events that wait for the end of their session are taken along. A worker without a live heartbeat gets nothing.
-# (500 is the most that batch_max_events may be; the inner constant keeps the planner on the index beside a lane of 100,000.) What a
-# batch leaves in the lane is found at its release, never here: this snapshot may be old.
+_NO_HOLD = LaneHold()
+
+# Claims as many due lanes as there are free slots, and the queued jobs of each lane's next batch. Jobs with a stored answer form
+# exactly that answer's batch; otherwise a batch ends before the first summary; a summary is alone. A lane's `at_most` (a
+# policy) limits batches further; events that wait for the end of their session are included. No live heartbeat, no lanes.
+# 500 is the maximum of batch_max_events; the constant keeps the planner on the index beside a lane of 100,000 jobs. Jobs left in
+# the lane are found at its release, never here: this snapshot may be old.
 CLAIM = Query(
     Claim,
     """
@@ -79,8 +81,7 @@ CLAIM = Query(
 )
 
 # The LAST statement of a transaction. `least` on the row's own due_at keeps an event that committed while we waited for its lock.
-# Events that came in meanwhile and wait for the end of their session do not make the lane due; what stands before a queued summary
-# has its turn, for the summary does. (A busy lane's first job is found at once; only where all wait are they all looked at.)
+# Events that wait for the end of their session make the lane due only when another job, such as a summary, is queued.
 RELEASE = Query(
     UUID,
     """
@@ -116,13 +117,14 @@ REMOVE_IDLE_LANES = Query(
     """,
 )
 
-HELD_JOBS = Query(
-    HeldJob,
+CLAIMED_JOBS = Query(
+    ClaimedJob,
     """
     SELECT j.id, j.seq, j.team_id, j.project_id, j.lane, j.source_type, j.source_id, j.source_run, j.agent_event_id,
            j.server_session_id, j.attempts, j.max_attempts, j.api_key_id, j.actor_id, j.request_id, j.generation_run_id,
            j.payload AS job_payload, j.created_at,
            e.event_type, e.payload, e.occurred_at, e.origin,
+           nullif(time_of_event(s.occurred_at, s.received_at), s.received_at) AS late_at,
            (SELECT max(n.prompt_number) FROM session_prompts n
              WHERE n.server_session_id = j.server_session_id
                AND n.created_at <= coalesce(e.received_at, j.created_at)) AS prompt_number,
@@ -131,9 +133,18 @@ HELD_JOBS = Query(
            CASE WHEN j.last_error ->> 'times' ~ '^[0-9]{1,6}$'
                 THEN (j.last_error ->> 'times')::integer ELSE 0 END AS unreached_times,
            coalesce(p.archived_at IS NULL AND t.archived_at IS NULL AND p.team_id = j.team_id, false) AS project_open,
-           coalesce(k.revoked_at IS NOT NULL, false) AS key_revoked
+           coalesce(k.revoked_at IS NOT NULL, false) AS key_revoked,
+           coalesce(k.expires_at <= now() AND k.replaced_by IS NULL, false) AS key_expired,
+           k.scopes AS key_scopes, k.project_id AS key_project_id
       FROM observation_generation_jobs j
       LEFT JOIN agent_events e ON e.id = j.agent_event_id AND e.project_id = j.project_id AND e.team_id = j.team_id
+      LEFT JOIN LATERAL (
+           SELECT e.occurred_at, e.received_at WHERE j.source_type = 'agent_event'
+           UNION ALL
+           (SELECT l.occurred_at, l.received_at FROM agent_events l
+             WHERE j.source_type = 'session_summary' AND l.project_id = j.project_id AND l.team_id = j.team_id
+               AND l.server_session_id = j.server_session_id
+             ORDER BY l.occurred_at DESC LIMIT 1)) s ON true
       LEFT JOIN projects p ON p.id = j.project_id
       LEFT JOIN teams t ON t.id = j.team_id
       LEFT JOIN api_keys k ON k.id = j.api_key_id
@@ -142,7 +153,6 @@ HELD_JOBS = Query(
     """,
 )
 
-# Locks what is still ours, in order of id; the rows of cancelled jobs say so.
 STILL_HELD = Query(
     UUID,
     """
@@ -175,7 +185,7 @@ END_JOBS = Query(
     """,
 )
 
-NOTE_PROGRESS = Query(
+SAVE_PROGRESS = Query(
     int,
     """
     UPDATE observation_generation_jobs SET payload = payload || %(progress)s
@@ -185,7 +195,7 @@ NOTE_PROGRESS = Query(
 
 HOLDS = Query(bool, "SELECT EXISTS (SELECT FROM generation_lanes WHERE lane = %(lane)s AND claim = %(claim)s)")
 
-# In order of id: who erases the project waits until the call is recorded, or has taken the jobs away.
+# In order of id, so that an erasure of the project either waits for the call's record or has deleted the jobs before.
 LOCK_HELD = Query(
     UUID,
     """
@@ -202,7 +212,7 @@ ATTACH_RUN = Query(
     """,
 )
 
-# Of several providers the one whose pause ends first holds a lane; when another one comes back earlier, it can go on, too.
+# A lane is held for the provider whose pause was to end first; one that comes back earlier may answer it, too.
 UNHOLD_LANES = Query(
     int,
     """
@@ -215,7 +225,7 @@ UNHOLD_LANES = Query(
     """,
 )
 
-# A lane goes on unless one of its budgets is known to be spent: one that was raised is not, nor one that is gone.
+# Lanes without an exhausted budget; a budget that was raised or deleted is not exhausted.
 UNHOLD_FOR_BUDGET = Query(
     int,
     """
@@ -236,27 +246,24 @@ UNHOLD_FOR_BUDGET = Query(
 
 JOBS = Query(
     Job,
-    """
-    SELECT id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
-           max_attempts, outcome, outcome_reason, created_at, updated_at
+    f"""
+    SELECT {JOB_COLUMNS}
       FROM observation_generation_jobs WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
     """,
 )
 
 JOBS_OF_EVENTS = Query(
     Job,
-    """
-    SELECT id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
-           max_attempts, outcome, outcome_reason, created_at, updated_at
+    f"""
+    SELECT {JOB_COLUMNS}
       FROM observation_generation_jobs WHERE agent_event_id = ANY(%(event_ids)s) AND team_id = %(team_id)s
     """,
 )
 
 LAST_SUMMARY_JOB = Query(
     Job,
-    """
-    SELECT id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
-           max_attempts, outcome, outcome_reason, created_at, updated_at
+    f"""
+    SELECT {JOB_COLUMNS}
       FROM observation_generation_jobs
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND source_type = 'session_summary' AND source_id = %(session_id)s
      ORDER BY source_run DESC LIMIT 1
@@ -279,7 +286,7 @@ NEWS_SINCE = Query(
     """,
 )
 
-# Counted only as far as it matters. What waits for the end of its session does not get a summary before it.
+# Events are counted up to `max_events`; a session whose events wait for its end gets no earlier summary.
 WORK_SINCE = Query(
     Work,
     """
@@ -290,26 +297,26 @@ WORK_SINCE = Query(
     SELECT (SELECT count(*) FROM (SELECT FROM observation_generation_jobs j
                                    WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s
                                      AND j.source_type = 'agent_event' AND j.seq > coalesce(summary.seq, 0)
-                                   LIMIT %(most)s) one)::integer AS events,
+                                   LIMIT %(max_events)s) counted)::integer AS events,
            EXISTS (SELECT FROM observation_generation_jobs j
                     WHERE j.lane = %(session_id)s AND j.team_id = %(team_id)s AND j.status = 'queued'
                       AND j.source_type = 'agent_event' AND j.waits_for_end) AS waits_for_end,
-           extract(epoch FROM now() - coalesce(summary.created_at, %(started_at)s))::float8 AS seconds
+           extract(epoch FROM time_of_event(coalesce(%(occurred_at)s::timestamptz, now()), now())
+                              - coalesce(summary.created_at, %(started_at)s))::float8 AS seconds
       FROM summary
     """,
 )
 
 INSERT_SUMMARY_JOB = Query(
     Job,
-    """
+    f"""
     INSERT INTO observation_generation_jobs
            (id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, idempotency_key,
             max_attempts, api_key_id, actor_id, source_adapter, request_id, created_at)
     VALUES (%(id)s, %(project_id)s, %(team_id)s, %(session_id)s, 'session_summary', %(session_id)s, %(source_run)s, %(session_id)s,
             %(job_type)s, %(idempotency_key)s, %(max_attempts)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s,
             clock_timestamp())
-    RETURNING id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, status, attempts,
-              max_attempts, outcome, outcome_reason, created_at, updated_at
+    RETURNING {JOB_COLUMNS}
     """,
 )
 
@@ -321,6 +328,61 @@ WAKE_LANE = Query(
     ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at))
     RETURNING lane
     """,
+)
+
+# What waits for the end of its turn need wait no longer.
+HASTEN_LANE = Query(
+    UUID,
+    """
+    UPDATE generation_lanes SET due_at = greatest(held_until, least(due_at, now()))
+     WHERE lane = %(lane)s AND due_at IS NOT NULL
+    RETURNING lane
+    """,
+)
+
+LOCK_JOBS = Query(
+    int,
+    """
+    WITH locked AS MATERIALIZED (
+        SELECT id FROM observation_generation_jobs
+         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+         ORDER BY id FOR UPDATE
+    )
+    SELECT count(*) FROM locked
+    """,
+    prepare=False,
+)
+
+LOCK_LANES = Query(
+    int,
+    """
+    WITH locked AS MATERIALIZED (
+        SELECT lane FROM generation_lanes
+         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+         ORDER BY lane FOR UPDATE
+    )
+    SELECT count(*) FROM locked
+    """,
+    prepare=False,
+)
+
+# Deletes their events by cascade.
+ERASE_JOBS = Query(
+    int,
+    """
+    DELETE FROM observation_generation_jobs
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+ERASE_LANES = Query(
+    int,
+    """
+    DELETE FROM generation_lanes
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
 )
 
 NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
@@ -340,24 +402,16 @@ async def claim(
     )
 
 
-async def release(
-    conn: Conn,
-    lane: UUID,
-    claim: int,
-    *,
-    hold_seconds: float = 0,
-    hold_reason: str | None = None,
-    held_for: str | None = None,
-) -> bool:
-    """Give the lane back; False when the claim is no longer ours. `held_for` is the provider whose pause holds it."""
+async def release(conn: Conn, lane: UUID, claim: int, hold: LaneHold = _NO_HOLD) -> bool:
+    """Release the lane; False when the claim has lost it."""
     released = await RELEASE.first(
-        conn, lane=lane, claim=claim, hold_seconds=hold_seconds, hold_reason=hold_reason, held_for=held_for
+        conn, lane=lane, claim=claim, hold_seconds=hold.seconds, hold_reason=hold.reason, held_for=hold.held_for
     )
     return released is not None
 
 
 async def remove_lane(conn: Conn, lane: UUID, claim: int) -> bool:
-    """For the lane of a single job that has ended; False when the claim is no longer ours."""
+    """Delete the lane of a single job that has ended; False when the claim has lost it."""
     return await REMOVE_LANE.first(conn, lane=lane, claim=claim) is not None
 
 
@@ -365,47 +419,47 @@ async def remove_idle_lanes(conn: Conn) -> int:
     return await REMOVE_IDLE_LANES.run(conn)
 
 
-async def held_jobs(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[HeldJob]:
-    return await HELD_JOBS.all(conn, claim=claim, job_ids=list(job_ids))
+async def claimed_jobs(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[ClaimedJob]:
+    return await CLAIMED_JOBS.all(conn, claim=claim, job_ids=list(job_ids))
 
 
 async def still_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> set[UUID]:
-    """Those that are ours and not cancelled, locked until the transaction ends."""
+    """The jobs that the claim still holds and that are not cancelled, locked until the transaction ends."""
     return set(await STILL_HELD.all(conn, claim=claim, job_ids=list(job_ids)))
 
 
 async def end_jobs(conn: Conn, claim: int, ends: Sequence[End], *, hold_seconds: float = 0) -> set[UUID]:
-    """Write the ends of the jobs that this claim holds; those it no longer holds are left alone."""
+    """Write the ends of the jobs that the claim still holds; return their ids."""
     return set(await END_JOBS.all(conn, claim=claim, ends=Jsonb(list(ends)), hold_seconds=hold_seconds))
 
 
-async def note_progress(conn: Conn, claim: int, job_id: UUID, progress: object) -> None:
-    """Keep in the job's payload how far it got, for whoever takes it over."""
-    await NOTE_PROGRESS.run(conn, claim=claim, job_id=job_id, progress=Jsonb(progress))
+async def save_progress(conn: Conn, claim: int, job_id: UUID, progress: object) -> None:
+    """Store the progress in the job's payload, where the next claim resumes it."""
+    await SAVE_PROGRESS.run(conn, claim=claim, job_id=job_id, progress=Jsonb(progress))
 
 
 async def holds(conn: Conn, lane: UUID, claim: int) -> bool:
-    """Whether the lane is still this claim's."""
+    """Whether the claim still holds the lane."""
     return await HOLDS.one(conn, lane=lane, claim=claim)
 
 
 async def lock_held(conn: Conn, claim: int, job_ids: Sequence[UUID]) -> list[UUID]:
-    """Those of the jobs that are still this claim's, locked; also those that are marked as cancelled."""
+    """The jobs that the claim still holds, cancelled ones included, locked until the transaction ends."""
     return await LOCK_HELD.all(conn, claim=claim, job_ids=list(job_ids))
 
 
 async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUID]) -> None:
-    """Let the jobs carry the stored answer."""
+    """Attach the stored answer to its jobs."""
     await ATTACH_RUN.run(conn, claim=claim, run_id=run_id, job_ids=list(job_ids))
 
 
 async def unhold_lanes(conn: Conn) -> int:
-    """Make the lanes due that waited for the end of a provider's pause; back-offs stay, and what waits for a budget."""
+    """Make the lanes due that are held for a provider's pause; not those held for a back-off or a budget."""
     return await UNHOLD_LANES.run(conn)
 
 
 async def unhold_for_budget(conn: Conn, team_id: UUID | None = None) -> int:
-    """Make the lanes due, of a team or of all, that wait for a budget and need not any more; how many."""
+    """Make the lanes due whose budget allows calls again, of a team or of all; return their number."""
     return await UNHOLD_FOR_BUDGET.run(conn, team_id=team_id)
 
 
@@ -424,22 +478,35 @@ async def last_summary_job(conn: Conn, team_id: UUID, project_id: UUID, session_
 
 
 async def news_since(conn: Conn, team_id: UUID, session_id: UUID, summary_job_id: UUID | None) -> bool:
-    """Whether the session has got events to generate from, or prompts, since that summary was asked for; at all without one."""
+    """Whether the session got events or prompts since that summary was requested; without one, since it started."""
     return await NEWS_SINCE.one(conn, team_id=team_id, session_id=session_id, summary_job_id=summary_job_id)
 
 
 async def work_since(
-    conn: Conn, team_id: UUID, session_id: UUID, summary_job_id: UUID | None, *, started_at: datetime, most: int
+    conn: Conn,
+    team_id: UUID,
+    session_id: UUID,
+    summary_job_id: UUID | None,
+    *,
+    started_at: datetime,
+    occurred_at: datetime | None,
+    max_events: int,
 ) -> Work:
-    """What the session has done since that summary was asked for; without one, since it started. Events are counted to `most`."""
+    """What the session has done since that summary was requested; without one, since it started. Counts up to `max_events`."""
     return await WORK_SINCE.one(
-        conn, team_id=team_id, session_id=session_id, summary_job_id=summary_job_id, started_at=started_at, most=most
+        conn,
+        team_id=team_id,
+        session_id=session_id,
+        summary_job_id=summary_job_id,
+        started_at=started_at,
+        occurred_at=occurred_at,
+        max_events=max_events,
     )
 
 
 async def insert_summary_job(
     conn: Conn,
-    asker: Asker,
+    job_origin: JobOrigin,
     *,
     job_id: UUID,
     project_id: UUID,
@@ -448,21 +515,21 @@ async def insert_summary_job(
     source_adapter: str,
     idempotency_key: str,
 ) -> Job:
-    """The job of a session's summary. The caller holds the session's lock and wakes its lane."""
+    """Insert the job of a session's summary. The caller holds the session's lock and wakes its lane."""
     return await INSERT_SUMMARY_JOB.one(
         conn,
         id=job_id,
         project_id=project_id,
-        team_id=asker.team_id,
+        team_id=job_origin.team_id,
         session_id=session_id,
         source_run=source_run,
         job_type=JOB_FOR_SUMMARY,
         idempotency_key=idempotency_key,
-        max_attempts=asker.max_attempts,
-        api_key_id=asker.api_key_id,
-        actor_id=asker.actor_id,
+        max_attempts=job_origin.max_attempts,
+        api_key_id=job_origin.api_key_id,
+        actor_id=job_origin.actor_id,
         source_adapter=source_adapter,
-        request_id=asker.request_id,
+        request_id=job_origin.request_id,
     )
 
 
@@ -470,6 +537,27 @@ async def wake_lane(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> 
     await WAKE_LANE.run(conn, lane=lane, team_id=team_id, project_id=project_id)
 
 
+async def hasten_lane(conn: Conn, lane: UUID) -> None:
+    """Make the lane due now, if anything waits in it. The last statement of its transaction."""
+    await HASTEN_LANE.all(conn, lane=lane)
+
+
 async def notify(conn: Conn, channel: str, payload: str) -> None:
-    """Tell every process that listens on the channel. Not in a transaction that writes: see the bell."""
+    """NOTIFY the channel. Not in a transaction that writes: see job_notifier.py."""
     await NOTIFY.run(conn, channel=channel, payload=payload)
+
+
+async def lock_all(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
+    """Lock all jobs, then all lanes, of the project, or of the team without one."""
+    await LOCK_JOBS.one(conn, team_id=team_id, project_id=project_id)
+    await LOCK_LANES.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def erase_jobs(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """Delete those of the project, or of the team without one; return their number."""
+    return await ERASE_JOBS.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def erase_lanes(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """Delete those of the project, or of the team without one; return their number."""
+    return await ERASE_LANES.run(conn, team_id=team_id, project_id=project_id)

@@ -1,4 +1,4 @@
-"""A generation job on the wire."""
+"""Generation jobs on the wire."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from typing import Literal
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from cmserver.base.ids import epoch_ms
-from cmserver.generation.model import Job
+from cmserver.base.money import usd
+from cmserver.base.structs import reshape
+from cmserver.generation.model import Job, Status
+from cmserver.generation.operate.model import JobEvent, Payload, Run
 
 
 class GenerationJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The job of an event or a session's end, as the answer to it shows it. `bullmqJobId` is an older name of the id."""
+    """The job in the answer to an event or a session's end. `bullmqJobId` is an older name of the id."""
 
     id: UUID
     status: str
@@ -27,15 +30,163 @@ class GenerationJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True
 
 
 def job_out(job: Job) -> GenerationJobOut:
-    """The job as the answer to its event shows it."""
-    return GenerationJobOut(
-        id=job.id,
-        status=job.status,
-        bullmq_job_id=job.id,
-        source_type=job.source_type,
-        source_id=job.source_id,
-        attempts=job.attempts,
-        max_attempts=job.max_attempts,
-        created_at_epoch=epoch_ms(job.created_at),
-        updated_at_epoch=epoch_ms(job.updated_at),
-    )
+    return reshape(job, GenerationJobOut, bullmq_job_id=job.id)
+
+
+class EventPayloadOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The event of a job."""
+
+    id: UUID
+    type: str
+    payload: object
+
+
+class PayloadOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's input: its own payload, and its event if it has one."""
+
+    job: dict[str, object]
+    event: EventPayloadOut | None
+
+
+class JobRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A job in a list."""
+
+    id: UUID
+    project_id: UUID
+    team_id: UUID
+    source_type: str
+    source_id: UUID
+    status: Status
+    attempts: int
+    max_attempts: int
+    created_at_epoch: int
+    completed_at_epoch: int | None
+    failed_at_epoch: int | None
+    last_error: dict[str, object] | None
+    payload: PayloadOut | UnsetType = UNSET
+
+
+class JobOut(JobRowOut, rename="camel", frozen=True, kw_only=True):
+    """A job with all its details. `bullmqJobId` is an older name of the id."""
+
+    agent_event_id: UUID | None
+    server_session_id: UUID | None
+    job_type: str
+    bullmq_job_id: UUID
+    source_run: int
+    outcome: str | None
+    outcome_reason: str | None
+    next_attempt_at_epoch: int | None
+    cancel_requested_at_epoch: int | None
+    cancelled_at_epoch: int | None
+    updated_at_epoch: int
+
+
+class JobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page. `total` is counted up to 10,000."""
+
+    jobs: list[JobRowOut]
+    total: int
+    total_is_capped: bool
+    limit: int
+    offset: int
+    next_cursor: str | None
+    request_id: str | None
+
+
+class SingleJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One job."""
+
+    generation_job: JobOut
+
+
+class RunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A provider call; its tokens, with those of the cache, are the sum for all jobs that it served.
+
+    `status` is asked (the tokens are an estimate), answered, applied, unusable, failed, or lost with its worker. `costUsd` is null
+    for an unknown price. `answer`, with `include=payload`, is the provider's text until it is applied, or if it is unusable.
+    """
+
+    id: UUID
+    provider: str
+    model: str
+    status: str
+    error_class: str | None
+    error_message: str | None
+    input_tokens: int
+    output_tokens: int
+    cost_usd: str | None
+    """US dollars, as decimal text."""
+    latency_ms: int
+    created_at_epoch: int
+    answer: str | UnsetType | None = UNSET
+
+
+class JobDetailOut(SingleJobOut, rename="camel", frozen=True, kw_only=True):
+    """One job and its newest provider call."""
+
+    run: RunOut | None
+
+
+class RetriedJobOut(SingleJobOut, rename="camel", frozen=True, kw_only=True):
+    """The queued job; `retriedCount` is 0 if it was queued before."""
+
+    retried_count: int
+    already_queued: bool
+    request_id: str | None
+
+
+class CancelledJobOut(SingleJobOut, rename="camel", frozen=True, kw_only=True):
+    """The job; a running one shows `processing` until its worker has stopped it."""
+
+    already_cancelled: bool
+    request_id: str | None
+
+
+class JobEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An entry of a job's history, and the status it led to."""
+
+    id: str
+    event_type: str
+    status_after: Status
+    attempt: int
+    details: dict[str, object]
+    created_at_epoch: int
+
+
+class JobEventsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Oldest first; `nextCursor` is null on the last page."""
+
+    events: list[JobEventOut]
+    next_cursor: str | None
+
+
+def job_row_out(job: Job, payload: Payload | None) -> JobRowOut:
+    return reshape(job, JobRowOut, last_error=_error_out(job.last_error), payload=_payload_out(payload))
+
+
+def job_out_with_details(job: Job, payload: Payload | None = None) -> JobOut:
+    return reshape(job, JobOut, bullmq_job_id=job.id, last_error=_error_out(job.last_error), payload=_payload_out(payload))
+
+
+def run_out(run: Run, *, with_answer: bool) -> RunOut:
+    cost_usd = None if run.cost_usd is None else usd(run.cost_usd)
+    return reshape(run, RunOut, cost_usd=cost_usd, answer=run.answer if with_answer else UNSET)
+
+
+def _payload_out(payload: Payload | None) -> PayloadOut | UnsetType:
+    if payload is None:
+        return UNSET
+    event = None
+    if payload.event_id is not None:
+        event = EventPayloadOut(id=payload.event_id, type=payload.event_type or "", payload=payload.event_payload)
+    return PayloadOut(job=payload.payload, event=event)
+
+
+def _error_out(error: dict[str, object] | None) -> dict[str, object] | None:
+    """Without claims and workers, which only the operator sees."""
+    return None if error is None else {name: value for name, value in error.items() if name not in {"claim", "worker"}}
+
+
+def job_event_out(event: JobEvent) -> JobEventOut:
+    return reshape(event, JobEventOut, id=str(event.number))

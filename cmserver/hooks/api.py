@@ -1,8 +1,11 @@
-"""The door for coding agents: their hooks' payloads come in raw, and go out as their own hook output."""
+"""Takes the hooks of coding agents as they send them, and answers in each agent's own schema."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import cast
 from uuid import UUID
 
@@ -17,166 +20,209 @@ from cmserver.access import audit
 from cmserver.access.change_project import follow
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
+from cmserver.base.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import STATUS, answer, body, caller, db
+from cmserver.base.http.wire import STATUS, answer, body, caller, db, dependency
 from cmserver.base.ids import from_epoch_ms
-from cmserver.base.redaction.clean import clean, decode_json
+from cmserver.base.json_text import decode_json
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
 from cmserver.base.text import storable
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.hooks import claude_code, codex, gemini
-from cmserver.hooks.model import Adapter, HookCall, Told
-from cmserver.hooks.output import HookOutput
+from cmserver.hooks.model import Adapter, HookCall, HookOutput, HookReply
 from cmserver.ingest import session as sessions
-from cmserver.ingest.ends import Ends
-from cmserver.ingest.model import Incoming
-from cmserver.ingest.record import Recorder
-from cmserver.recall.context import context
-from cmserver.recall.model import MOST_CHANGED_FILES, Occasion, Shape
-from cmserver.recall.on_file import file_context
-from cmserver.recall.prompted import prompt_context
+from cmserver.ingest.record import EventRecorder, EventSubmission
+from cmserver.ingest.wire import EventIn
+from cmserver.recall.context import build_context
+from cmserver.recall.file_context import build_file_context
+from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextRequest
+from cmserver.recall.prompt_context import build_prompt_context
+from cmserver.redaction.clean import clean
+from cmserver.redaction.identifiers import Identifiers
 from cmserver.sessions import repository
 from cmserver.sessions.model import NewSession
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
-ADAPTERS: dict[str, Adapter] = {one.platform: one for one in (claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER)}
+ADAPTERS: dict[str, Adapter] = {adapter.platform: adapter for adapter in (claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER)}
 
-_LONGEST_DELAY = timedelta(days=30)
-_PROMPT_CHARS = 20_000
-"""So much of a prompt is cleaned; search takes the beginning of what that leaves."""
+_MAX_DELAY = timedelta(days=30)
+_MAX_PATH_CHARS = 1_000
+_MAX_PROMPT_CHARS = 20_000
+"""More of a prompt is not cleaned; search takes its beginning."""
 
 
 async def post_hook(request: Request) -> Response:
-    """Take a hook's payload as the agent sends it; the answer is the agent's hook output, with context where it belongs."""
+    """Take a hook's payload as the agent sends it. The answer is the agent's hook output, with context where the hook takes it."""
     adapter = ADAPTERS.get(request.path_params["client"])
     try:
-        who = await caller(request, Principal)
+        principal = await caller(request, Principal)
     except (Unauthenticated, Forbidden) as error:
         # Hooks that call curl do not see the status: the body makes a wrong key visible to the user.
         status, name = STATUS[type(error)]
-        told = {"error": name, "message": str(error), "requestId": audit.request_id()}
-        seen = adapter.output(None, Told(message=f"cmserver: {error}")) if adapter else None
-        return answer({**told, **msgspec.to_builtins(seen)} if seen else told, status)
+        refusal = {"error": name, "message": str(error), "requestId": audit.request_id()}
+        output = adapter.render(None, HookReply(message=f"cmserver: {error}")) if adapter else HookOutput()
+        return answer({**refusal, **msgspec.to_builtins(output)}, status)
     if adapter is None:
-        raise NotFound(f"There are no hooks for this agent here; there are for: {', '.join(sorted(ADAPTERS))}.")
+        raise NotFound(f"Unknown agent. Known agents: {', '.join(sorted(ADAPTERS))}.")
     raw = await body(request)
     payload = decode_json(raw)
-    call = adapter.understand(payload, request.headers.get("x-cmserver-delivery"))
-    project = await _project(request, who, call)
-    session_id = await _start(request, who, adapter, project, call) if call.moment == "start" else None
-    session_id = await _store(request, who, adapter, project, call, len(raw)) or session_id
-    if call.moment == "turn_end" and session_id is not None:
-        await cast("Ends", request.app.state.ends).turn(who, session_id)
-    if call.moment == "end" and session_id is not None:
-        await cast("Ends", request.app.state.ends).session(who, session_id)
-    told = Told()
-    if not _header(request, "late"):
+    call = adapter.parse(payload, request.headers.get("x-cmserver-delivery"))
+    identifiers = dependency(request, Identifiers)
+    call = msgspec.structs.replace(call, session_id=identifiers.clean(call.session_id))
+    project = await _find_project(request, principal, call)
+    session_id = await _start_session(request, principal, adapter, project, call) if call.moment == "start" else None
+    session_id = await _store_events(request, principal, adapter, project, call, len(raw)) or session_id
+    if session_id is not None:
+        await _end_turn_or_session(request, principal, project, call, session_id)
+    reply = HookReply()
+    if not _read_header(request, "late"):
         try:
-            told = Told(context=await _context(request, who, adapter, project, call, session_id))
-        except psycopg.Error as error:  # its session may just have been erased; what it sent is stored, and must not be sent again
+            reply = HookReply(context=await _find_context(request, principal, adapter, project, call, session_id))
+        except psycopg.Error as error:  # its session may just have been erased; the event is stored, and must not be sent again
             log.warning("hook.told_nothing", agent=adapter.platform, error=type(error).__name__)  # its text may quote values
-    return answer(adapter.output(call, told))
+    return answer(adapter.render(call, reply))
 
 
-async def _project(request: Request, who: Principal, call: HookCall) -> Project:
-    """The key's project; else the one that the hook client names; else the folder's git remote; else the folder."""
-    projects = cast("Projects", request.app.state.projects)
-    remote, before = _header(request, "git-remote"), _header(request, "git-remote-before")
-    named = _header(request, "project") or remote or _header(request, "root") or call.cwd
-    if remote and before and named == remote and who.project_id is None:
-        await db(request).in_tenant(who.team_id, lambda conn: follow(conn, who, before, remote))
-    return await projects.named_or_own(who, None if who.project_id else named, at="$.cwd", make=True)
+async def _find_project(request: Request, principal: Principal, call: HookCall) -> Project:
+    """The key's project; else the one that the hook client names; else the folder's git remote; else the folder.
+
+    Invalid names and unknown ids are skipped: the repository chose them, and its event must not be lost for that.
+    """
+    projects = dependency(request, Projects)
+    remote, before = _read_header(request, "git-remote"), _read_header(request, "git-remote-before")
+    candidates = [name for name in (_read_header(request, "project"), remote, _read_header(request, "root"), call.cwd) if name]
+    if remote and before and candidates[0] == remote and principal.project_id is None:
+        with suppress(Invalid):
+            place = _read_place(request, call)
+            await db(request).in_tenant(principal.team_id, lambda conn: _follow_rename(conn, principal, before, remote, place))
+    if principal.project_id is None:
+        for name in candidates[:-1]:
+            with suppress(Invalid, NotFound):
+                return await projects.named_or_own(principal, name, at="$.cwd", make=True)
+    last = None if principal.project_id or not candidates else candidates[-1]
+    return await projects.named_or_own(principal, last, at="$.cwd", make=True)
 
 
-async def _start(request: Request, who: Principal, adapter: Adapter, project: Project, call: HookCall) -> UUID:
+async def _follow_rename(conn: Conn, principal: Principal, before: str, remote: str, place: Mapping[str, object]) -> None:
+    """Follow the change only for a project that has had sessions in this folder."""
+
+    async def is_from_there(project_id: UUID) -> bool:
+        folder = next(iter(place.values()), None)
+        return isinstance(folder, str) and await repository.came_from(conn, principal.team_id, project_id, folder)
+
+    await follow(conn, principal, before, remote, is_from_there=is_from_there)
+
+
+def _read_place(request: Request, call: HookCall) -> dict[str, object]:
+    """The root of the repository, else the agent's working folder, as it is kept with a session."""
+    root = _read_header(request, "root")
+    place = {"root": root} if root else {"cwd": call.cwd} if call.cwd else {}
+    return cast("dict[str, object]", clean(place, field_max_chars=_MAX_PATH_CHARS).value)
+
+
+async def _end_turn_or_session(request: Request, principal: Principal, project: Project, call: HookCall, session_id: UUID) -> None:
+    """Do what the end of a turn or of the session asks for; nothing at other moments."""
+    place = db(request), dependency(request, JobNotifier), dependency(request, Settings), principal
+    if call.moment == "turn_end":
+        await sessions.checkpoint_turn(*place, project, session_id, occurred_at=_read_sent_at(request))
+    elif call.moment == "end":
+        await sessions.end_session(*place, session_id, occurred_at=_read_sent_at(request))
+    elif call.moment == "prompt" or any(event.event_type == "turn_failed" for event in call.events):
+        await sessions.release_turn(*place, project, session_id)
+
+
+async def _start_session(request: Request, principal: Principal, adapter: Adapter, project: Project, call: HookCall) -> UUID:
+    metadata = cast("dict[str, object]", clean(call.metadata, field_max_chars=_MAX_PATH_CHARS).value)
     new = NewSession(
         external_session_id=call.session_id,
         content_session_id=call.session_id,
         platform_source=adapter.platform,
-        metadata=cast("dict[str, object]", clean(call.metadata, field_max_chars=1000).value),
+        metadata={**metadata, **_read_place(request, call)},
+        started_at=_read_sent_at(request),
     )
-    session, _ = await db(request).in_tenant(who.team_id, lambda conn: sessions.start(conn, who, project, new))
+    session, _ = await db(request).in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
     return session.id
 
 
-async def _store(
-    request: Request, who: Principal, adapter: Adapter, project: Project, call: HookCall, size_bytes: int
+async def _store_events(
+    request: Request, principal: Principal, adapter: Adapter, project: Project, call: HookCall, size_bytes: int
 ) -> UUID | None:
     """The session that the events are of; None when there is nothing to store."""
     if not call.events:
         return None
-    branch = _header(request, "git-branch")
-    occurred_at = _occurred_at(request)
-    incoming = [
-        Incoming(
+    branch = _read_header(request, "git-branch")
+    occurred_at = _read_sent_at(request)
+    submissions = [
+        EventSubmission(
+            event=EventIn(
+                event_type=event.event_type,
+                source_type="hook",
+                payload=event.payload,
+                source_event_id=event.source_event_id,
+                content_session_id=call.session_id,
+                platform_source=adapter.platform,
+                metadata={**event.metadata, "git_branch": branch[:200]} if branch else event.metadata,
+            ),
             project=project,
-            event_type=one.event_type,
-            payload=one.payload,
-            occurred_at=occurred_at,
-            source_adapter="hook",
             origin="hook",
-            generate=one.generate,
-            source_event_id=one.source_event_id,
-            content_session_id=call.session_id,
-            platform_source=adapter.platform,
-            metadata={**one.metadata, "git_branch": branch[:200]} if branch else one.metadata,
+            generate=event.generate,
+            occurred_at=occurred_at,
+            session_metadata=_read_place(request, call),
             size_bytes=size_bytes,
         )
-        for one in call.events
+        for event in call.events
     ]
-    recorded = await cast("Recorder", request.app.state.recorder).record(who, incoming)
+    recorded = await dependency(request, EventRecorder).record(principal, submissions)
     return recorded[0].event.server_session_id
 
 
-async def _context(
-    request: Request, who: Principal, adapter: Adapter, project: Project, call: HookCall, session_id: UUID | None
+async def _find_context(
+    request: Request, principal: Principal, adapter: Adapter, project: Project, call: HookCall, session_id: UUID | None
 ) -> str | None:
-    """What the agent is told on this occasion, if anything."""
-    settings = cast("Settings", request.app.state.settings)
-    wanted = {
+    """The context for the model at this moment, if there is any."""
+    settings = dependency(request, Settings)
+    is_wanted = {
         "start": True,
         "prompt": settings.context_on_prompt == "on" and call.prompt,
         "file": settings.context_on_file == "on" and call.file,
     }
-    if not wanted.get(call.moment) or call.is_subagent or not who.may("observations:read"):
+    if not is_wanted.get(call.moment) or call.is_subagent or not principal.may("observations:read"):
         return None
-    reader = _header(request, "hook") or None
-    async with db(request).tenant(who.team_id) as conn:
+    new_request = partial(ContextRequest, platform=adapter.platform, reader=_read_header(request, "hook") or None)
+    async with db(request).tenant(principal.team_id) as conn:
         if call.moment == "start":
-            files = [name for name in _header(request, "changed-files").split("\t") if name][:MOST_CHANGED_FILES]
-            occasion = Occasion(
-                reason=call.source, session_id=session_id, platform=adapter.platform, changed_files=files, reader=reader
-            )
-            told = await context(conn, who, project, occasion, cast("Shape", request.app.state.context_shape))
+            files = [name for name in _read_header(request, "changed-files").split("\t") if name][:MAX_CHANGED_FILES]
+            context_request = new_request(reason=call.source, session_id=session_id, changed_files=files)
+            found = await build_context(conn, principal, project, context_request, dependency(request, ContextBudget))
         elif call.moment == "prompt":
-            occasion = Occasion(reason="prompt", session_id=session_id, platform=adapter.platform, reader=reader)
-            prompt = clean((call.prompt or "")[:_PROMPT_CHARS], field_max_chars=_PROMPT_CHARS).value
-            told = await prompt_context(conn, who, project, occasion, cast("str", prompt))
+            prompt = clean((call.prompt or "")[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value
+            context_request = new_request(reason="prompt", session_id=session_id)
+            found = await build_prompt_context(conn, principal, project, context_request, cast("str", prompt))
         else:
-            known = await repository.by_external_id(conn, who.team_id, project.id, call.session_id, adapter.platform)
-            known_id = known.id if known else None
-            occasion = Occasion(reason="file", session_id=known_id, platform=adapter.platform, reader=reader)
-            told = await file_context(conn, who, project, occasion, call.file or "")
-    return told.text or None if told else None
+            session = await repository.by_external_id(conn, principal.team_id, project.id, call.session_id, adapter.platform)
+            context_request = new_request(reason="file", session_id=session.id if session else None)
+            found = await build_file_context(conn, principal, project, context_request, call.file or "")
+    return found.text or None if found else None
 
 
-def _header(request: Request, name: str) -> str:
-    """What the hook client says under `X-Cmserver-...`, which is UTF-8; the empty string when it says nothing."""
+def _read_header(request: Request, name: str) -> str:
+    """The hook client's header `X-Cmserver-...` as UTF-8; empty without one."""
     return storable(request.headers.get(f"x-cmserver-{name}", "").encode("latin-1").decode("utf-8", "replace")).strip()
 
 
-def _occurred_at(request: Request) -> datetime:
-    """When the hook client says it was sent (a spool may deliver later), within reason; else now."""
+def _read_sent_at(request: Request) -> datetime:
+    """When the hook client sent it, which may be long before it arrives; now for an implausible time."""
     now = datetime.now(UTC)
-    sent = _header(request, "sent-at")
+    sent = _read_header(request, "sent-at")
     if not (sent.isascii() and sent.isdigit()) or len(sent) > 15:
         return now
     try:
         at = from_epoch_ms(int(sent))
     except OverflowError:
         return now
-    return at if now - _LONGEST_DELAY <= at <= now + timedelta(minutes=5) else now
+    return at if now - _MAX_DELAY <= at <= now + timedelta(minutes=5) else now
 
 
 routes = [

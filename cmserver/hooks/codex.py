@@ -1,73 +1,67 @@
-"""Codex: what its hooks send, as our events, and our answers in its output schemas, which refuse every key that they do not know.
+"""Codex: its hooks' payloads as events. Its output schemas refuse unknown keys.
 
 Its shell is called Bash there, with the command as one text; its edits are apply_patch, with the patch as the command. It reads
-files in its shell, so there is no moment before that. A tool that fails tells nothing, a command that fails tells what it printed.
+files in its shell, so no hook runs before that. A tool that fails sends nothing; a command that fails sends what it printed.
 https://developers.openai.com/codex/hooks
 """
 
 from __future__ import annotations
 
-from cmserver.hooks.events import told, tool_use
-from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment, Told
-from cmserver.hooks.output import HookOutput, spoken
+from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
 from cmserver.hooks.payload import (
-    PATH_MOST,
+    MAX_PATH_CHARS,
     Fields,
-    delivery_event_id,
-    fields_of,
-    required,
-    session_source,
-    snake,
-    text,
-    texts,
+    build_event,
+    build_tool_use,
+    make_delivery_event_id,
+    parse_fields,
+    read_session_start,
+    read_text,
+    read_texts,
+    require_text,
+    to_snake_case,
 )
 
-PLATFORM = "codex"
-
 _TYPES = {"UserPromptSubmit": "user_prompt", "Stop": "assistant_message", "StopFailure": "turn_failed"}
+_SUBAGENT_TYPES = {"UserPromptSubmit": "machine_prompt", "Stop": "subagent_stop"}
 _TOOL_USES = {"PostToolUse": "tool_use", "PostToolUseFailure": "tool_use_failure"}
-_SAYS_NOTHING_NEW = {"PreToolUse", "PermissionRequest", "Notification"}
+_IGNORED_HOOKS = {"PreToolUse", "PermissionRequest", "Notification"}
 _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "UserPromptSubmit": "prompt", "Stop": "turn_end", "SessionEnd": "end"}
-_TAKES_CONTEXT = {"SessionStart", "UserPromptSubmit"}
-# A session's end has no schema for an answer.
-_SILENT = {"Stop", "SubagentStop", "SessionEnd"}
 
 
-def understand(payload: object, delivery_id: str | None) -> HookCall:
-    """What a hook has sent. Unknown kinds of hooks are stored and never refused; Invalid only when it is no hook's payload."""
-    fields = fields_of(payload)
-    name, session_id = required(fields, "hook_event_name"), required(fields, "session_id")
-    is_subagent = text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
+def parse(payload: object, delivery_id: str | None) -> HookCall:
+    """What a hook of Codex reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
+    fields = parse_fields(payload)
+    name, session_id = require_text(fields, "hook_event_name"), require_text(fields, "session_id")
+    is_subagent = read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
     moment = _MOMENTS.get(name, "other")
     if is_subagent and moment in {"prompt", "turn_end"}:
         moment = "other"
     return HookCall(
         name=name,
         session_id=session_id,
-        cwd=text(fields, "cwd", PATH_MOST),
+        cwd=read_text(fields, "cwd", MAX_PATH_CHARS),
         moment=moment,
-        events=_events(name, fields, delivery_id, is_subagent=is_subagent),
-        source=session_source(fields),
-        prompt=text(fields, "prompt", None) or "" if moment == "prompt" else None,
+        events=_build_events(name, fields, delivery_id, is_subagent=is_subagent),
+        source=read_session_start(fields),
+        prompt=read_text(fields, "prompt", None) or "" if moment == "prompt" else None,
         is_subagent=is_subagent,
-        metadata=texts(fields, "cwd", "source", "model", most=PATH_MOST) if name == "SessionStart" else {},
+        metadata=read_texts(fields, "cwd", "source", "model", max_chars=MAX_PATH_CHARS) if name == "SessionStart" else {},
     )
 
 
-def output(call: HookCall | None, what: Told) -> HookOutput:
-    """Only what each hook's schema names, and nothing at a turn's end, where it could make the model go on."""
-    return spoken(call, what, context_at=_TAKES_CONTEXT, silent_at=_SILENT)
-
-
-def _events(name: str, fields: Fields, delivery_id: str | None, *, is_subagent: bool) -> list[HookEvent]:
-    if name in _SAYS_NOTHING_NEW:
+def _build_events(name: str, fields: Fields, delivery_id: str | None, *, is_subagent: bool) -> list[HookEvent]:
+    if name in _IGNORED_HOOKS:
         return []
     if name in _TOOL_USES:
-        return tool_use(_TOOL_USES[name], fields, delivery_id)
-    event_type = _TYPES.get(name) or snake(name)
-    if is_subagent:
-        event_type = {"user_prompt": "machine_prompt", "assistant_message": "subagent_stop"}.get(event_type, event_type)
-    return told(event_type, fields, delivery_event_id(delivery_id))
+        return build_tool_use(_TOOL_USES[name], fields, delivery_id)
+    event_type = (_SUBAGENT_TYPES.get(name) if is_subagent else None) or _TYPES.get(name) or to_snake_case(name)
+    return build_event(event_type, fields, make_delivery_event_id(delivery_id))
 
 
-ADAPTER = Adapter(platform=PLATFORM, understand=understand, output=output)
+ADAPTER = Adapter(
+    platform="codex",
+    parse=parse,
+    context_hooks={"SessionStart", "UserPromptSubmit"},
+    silent_hooks={"Stop", "SubagentStop", "SessionEnd"},
+)

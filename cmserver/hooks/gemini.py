@@ -1,90 +1,79 @@
-"""Gemini CLI: what its hooks send, as our events, and our answers as it reads them.
+"""Gemini CLI: its hooks' payloads as events.
 
-There are no ids of tool uses: an event is known by the delivery in which it came. What is said before a tool runs does not reach
-the model, so that what is known of a file is told after it was read, with what was read.
+Tool uses have no ids, so an event is known by its delivery. Context before a tool runs does not reach the model, so that of a file
+is sent after it was read.
 https://geminicli.com/docs/hooks/reference
 """
 
 from __future__ import annotations
 
-from cmserver.hooks.events import told, tool_use
-from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment, Told
-from cmserver.hooks.output import HookOutput, spoken
+from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
 from cmserver.hooks.payload import (
-    PATH_MOST,
+    MAX_PATH_CHARS,
     Fields,
-    delivery_event_id,
-    fields_of,
-    record,
-    required,
-    session_source,
-    snake,
-    text,
-    texts,
+    build_event,
+    build_tool_use,
+    make_delivery_event_id,
+    parse_fields,
+    read_file_path,
+    read_object,
+    read_session_start,
+    read_text,
+    read_texts,
+    require_text,
+    to_snake_case,
 )
 
-PLATFORM = "gemini"
-
 _TYPES = {"BeforeAgent": "user_prompt", "AfterAgent": "assistant_message", "PreCompress": "pre_compact"}
-_SAYS_NOTHING_NEW = {"BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "Notification"}
+_IGNORED_HOOKS = {"BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "Notification"}
 _MOMENTS: dict[str, Moment] = {"SessionStart": "start", "BeforeAgent": "prompt", "AfterAgent": "turn_end", "SessionEnd": "end"}
-_TAKES_CONTEXT = {"SessionStart", "BeforeAgent", "AfterTool"}
-_SILENT = {"AfterAgent"}
 
 
-def understand(payload: object, delivery_id: str | None) -> HookCall:
-    """What a hook has sent. Unknown kinds of hooks are stored and never refused; Invalid only when it is no hook's payload."""
-    fields = fields_of(payload)
-    name, session_id = required(fields, "hook_event_name"), required(fields, "session_id")
-    file = _file(fields) if name == "AfterTool" else None
+def parse(payload: object, delivery_id: str | None) -> HookCall:
+    """What a hook of Gemini CLI reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
+    fields = parse_fields(payload)
+    name, session_id = require_text(fields, "hook_event_name"), require_text(fields, "session_id")
+    file = read_file_path(fields) if name == "AfterTool" and _read_error(fields) is None else None
     return HookCall(
         name=name,
         session_id=session_id,
-        cwd=text(fields, "cwd", PATH_MOST),
+        cwd=read_text(fields, "cwd", MAX_PATH_CHARS),
         moment="file" if file is not None else _MOMENTS.get(name, "other"),
-        events=_events(name, fields, delivery_id),
-        source=session_source(fields),
-        prompt=text(fields, "prompt", None) or "" if name == "BeforeAgent" else None,
+        events=_build_events(name, fields, delivery_id),
+        source=read_session_start(fields),
+        prompt=read_text(fields, "prompt", None) or "" if name == "BeforeAgent" else None,
         file=file,
-        metadata=texts(fields, "cwd", "source", most=PATH_MOST) if name == "SessionStart" else {},
+        metadata=read_texts(fields, "cwd", "source", max_chars=MAX_PATH_CHARS) if name == "SessionStart" else {},
     )
 
 
-def output(call: HookCall | None, what: Told) -> HookOutput:
-    """Context and a message; never a decision."""
-    return spoken(call, what, context_at=_TAKES_CONTEXT, silent_at=_SILENT)
-
-
-def _file(fields: Fields) -> str | None:
-    """The file that has just been read."""
-    if fields.get("tool_name") != "read_file" or _error(fields) is not None:
-        return None
-    given = record(fields.get("tool_input"))
-    return text(given, "file_path", PATH_MOST) or text(given, "absolute_path", PATH_MOST)
-
-
-def _events(name: str, fields: Fields, delivery_id: str | None) -> list[HookEvent]:
-    if name in _SAYS_NOTHING_NEW:
+def _build_events(name: str, fields: Fields, delivery_id: str | None) -> list[HookEvent]:
+    """The events of a hook; none for a hook that is of no interest."""
+    if name in _IGNORED_HOOKS:
         return []
     if name == "AfterTool":
-        error = _error(fields)
+        error = _read_error(fields)
         if error is None:
-            return tool_use("tool_use", fields, delivery_id)
-        return tool_use("tool_use_failure", {**fields, "error": error}, delivery_id)
+            return build_tool_use("tool_use", fields, delivery_id)
+        return build_tool_use("tool_use_failure", {**fields, "error": error}, delivery_id)
     if name == "AfterAgent":
-        # Our word for it, by which a summary finds it.
-        fields = {**fields, "last_assistant_message": fields.get("prompt_response")}
-    return told(_TYPES.get(name) or snake(name), fields, delivery_event_id(delivery_id))
+        fields = {**fields, "last_assistant_message": fields.get("prompt_response")}  # where a summary looks for it
+    return build_event(_TYPES.get(name) or to_snake_case(name), fields, make_delivery_event_id(delivery_id))
 
 
-def _error(fields: Fields) -> str | None:
-    """Why a tool failed: what it printed, as far as that is a text, or the error's own words."""
-    response = record(fields.get("tool_response"))
+def _read_error(fields: Fields) -> str | None:
+    """Why a tool failed: what it printed, if that is text, else the error's message."""
+    response = read_object(fields.get("tool_response"))
     error = response.get("error")
     if not error:
         return None
-    message = error if isinstance(error, str) else text(record(error), "message", None)
-    return text(response, "llmContent", None) or message or "failed"
+    message = error if isinstance(error, str) else read_text(read_object(error), "message", None)
+    return read_text(response, "llmContent", None) or message or "failed"
 
 
-ADAPTER = Adapter(platform=PLATFORM, understand=understand, output=output)
+ADAPTER = Adapter(
+    platform="gemini",
+    parse=parse,
+    context_hooks={"SessionStart", "BeforeAgent", "AfterTool"},
+    silent_hooks={"AfterAgent"},
+)

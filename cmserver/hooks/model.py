@@ -1,20 +1,20 @@
-"""A hook's call, understood: what all agents have in common once their own words are translated."""
+"""A hook's call and its answer: what all agents have in common once their own words are translated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
 
 import msgspec
 
-from cmserver.recall.model import Start
+from cmserver.recall.model import SessionStart
 
 Moment = Literal["start", "prompt", "file", "turn_end", "end", "other"]
-"""When in a session it is called: at its start, at a prompt, when a file is read, at a turn's end, at the session's, or else."""
+"""When in a session a hook runs: at its start, at a prompt, when a file is read, at the end of a turn or of the session."""
 
 
 class HookEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event to be stored. `source_event_id` is the same whichever hook tells of it, and however often."""
+    """An event to be stored. `source_event_id` is the same whichever hook sends it, and however often."""
 
     event_type: str
     payload: object
@@ -27,34 +27,63 @@ class HookCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a hook. `events` is empty when there is nothing to store."""
 
     name: str
-    """The agent's own word for it."""
+    """The agent's name for the hook."""
     session_id: str
     cwd: str | None
     moment: Moment
     events: list[HookEvent] = []
-    source: Start = "startup"
+    source: SessionStart = "startup"
     """At the start."""
     prompt: str | None = None
     """At a prompt."""
     file: str | None = None
     """When a file is read: its path as the agent names it."""
     is_subagent: bool = False
-    """Whether an agent within the session calls, whose turns are not the session's."""
+    """Whether an agent within the session calls; its turns are not those of the session."""
     metadata: dict[str, object] = {}
     """At the start: what is kept with the session."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent is told: context for the model, and a message that its user sees."""
+class HookReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hook answers: context for the model, and a message that the user sees."""
 
     context: str | None = None
     message: str | None = None
 
 
+class SpecificOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The part of the output that belongs to one kind of hook."""
+
+    hook_event_name: str
+    additional_context: str
+
+
+class HookOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+    """A reply in the names that all agents share. Absent fields are left out: an unknown key is an error to some agents."""
+
+    hook_specific_output: SpecificOutput | None = None
+    system_message: str | None = None
+
+
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent. `understand` takes the payload and the delivery id, and raises Invalid only for what is no hook's payload."""
+    """One agent."""
 
     platform: str
-    understand: Callable[[object, str | None], HookCall]
-    output: Callable[[HookCall | None, Told], msgspec.Struct]
-    """The answer in the agent's own schema; without a call when it could not be understood, or its key is wrong."""
+    parse: Callable[[object, str | None], HookCall]
+    """From payload and delivery id. Stores unknown kinds of hooks; raises Invalid only for what is not a hook's payload."""
+    context_hooks: Collection[str]
+    """Their output may hold context."""
+    silent_hooks: Collection[str]
+    """Their output must be empty: at the end of a turn any text would make the model go on, and some have no output schema."""
+
+    def render(self, call: HookCall | None, reply: HookReply) -> HookOutput:
+        """The hook's output; without a call when it could not be parsed, or its key is wrong. Never a decision on permissions."""
+        message = reply.message or None
+        if call is None:
+            return HookOutput(system_message=message)
+        if call.name in self.silent_hooks:
+            return HookOutput()
+        specific = None
+        if reply.context and call.name in self.context_hooks:
+            specific = SpecificOutput(hook_event_name=call.name, additional_context=reply.context)
+        return HookOutput(hook_specific_output=specific, system_message=message)

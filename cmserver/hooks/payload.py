@@ -1,4 +1,4 @@
-"""Reads the payloads of hooks: fields that may be missing or of another kind, and ids that can be stored whatever they hold."""
+"""Reads the payloads of hooks, whose fields may be missing or of another type, and makes events of them."""
 
 from __future__ import annotations
 
@@ -7,75 +7,103 @@ from typing import cast, get_args
 
 from cmserver.base.errors import Invalid, Issue
 from cmserver.base.text import KEY_MOST, storable
-from cmserver.recall.model import Start
+from cmserver.events.model import PROMPT_TYPES, REPLY_TYPE
+from cmserver.hooks.model import HookEvent
+from cmserver.recall.model import SessionStart
+from cmserver.tooluse.model import ToolKind
+from cmserver.tooluse.own_tool_use import reads_own_memory
+from cmserver.tooluse.read import read_tool_use
 
 Fields = dict[str, object]
 
-PATH_MOST = 4096
-_TYPE_MOST = 200
-_STARTS: tuple[object, ...] = get_args(Start)
-ID_MOST = KEY_MOST - 20  # with the word before it, and the number of a call within its batch
-_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_NO_WORD = re.compile(r"\W+")
+MAX_PATH_CHARS = 4096
+MAX_ID_CHARS = KEY_MOST - 20  # room for the prefix, and for the number of a call in its batch
+_MAX_TYPE_CHARS = 200
+_STARTS: tuple[object, ...] = get_args(SessionStart)
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NON_WORD = re.compile(r"\W+")
 
 
-def fields_of(payload: object) -> Fields:
-    """Invalid for what is no object."""
+def parse_fields(payload: object) -> Fields:
+    """The payload as an object; Invalid for anything else."""
     if not isinstance(payload, dict):
-        raise Invalid("A hook sends a JSON object.", [Issue("$", "Expected an object")])
+        raise Invalid("A hook's payload must be a JSON object.", [Issue("$", "Expected an object")])
     return cast("Fields", payload)
 
 
-def required(fields: Fields, name: str) -> str:
-    """Invalid when it is no text, is empty, or is too long for a key."""
-    found = text(fields, name)
-    if found is None:
-        raise Invalid(
-            f"A hook's payload has a text {name} of 1 to {KEY_MOST} characters.",
-            [Issue(f"$.{name}", f"Expected a text of 1 to {KEY_MOST} characters")],
-        )
-    return found
+def require_text(fields: Fields, name: str) -> str:
+    """The text of the field; Invalid when it is missing, no text, empty, or too long for a key."""
+    value = read_text(fields, name)
+    if value is None:
+        raise Invalid.at(f"$.{name}", f"{name} must be a text of 1 to {KEY_MOST} characters.")
+    return value
 
 
-def text(fields: Fields, name: str, most: int | None = KEY_MOST) -> str | None:
-    """No hook is refused for a character that cannot be stored; it is replaced. None for what is no text, empty, or too long."""
+def read_text(fields: Fields, name: str, max_chars: int | None = KEY_MOST) -> str | None:
+    """The text of the field, with unstorable characters replaced; None when it is missing, no text, empty, or too long."""
     value = fields.get(name)
-    return storable(value) if isinstance(value, str) and value and (most is None or len(value) <= most) else None
+    is_usable = isinstance(value, str) and value and (max_chars is None or len(value) <= max_chars)
+    return storable(cast("str", value)) if is_usable else None
 
 
-def texts(fields: Fields, *names: str, most: int = KEY_MOST) -> dict[str, object]:
-    """Those of them that are there."""
-    return {name: found for name in names if (found := text(fields, name, most))}
+def read_texts(fields: Fields, *names: str, max_chars: int = KEY_MOST) -> dict[str, object]:
+    """The fields of these names that have a usable text (see `read_text`)."""
+    return {name: value for name in names if (value := read_text(fields, name, max_chars))}
 
 
-def record(value: object) -> Fields:
-    """An object as it is, and anything else as an empty one."""
+def read_object(value: object) -> Fields:
+    """The value if it is an object, else an empty one."""
     return cast("Fields", value) if isinstance(value, dict) else {}
 
 
-def array(value: object) -> list[object]:
-    """A list as it is, and anything else as an empty one."""
+def read_list(value: object) -> list[object]:
+    """The value if it is a list, else an empty one."""
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
-def snake(name: str) -> str:
-    """An agent's word for a kind of hook as an event type."""
-    return _NO_WORD.sub("_", _WORDS.sub("_", name)).strip("_").lower()[:_TYPE_MOST] or "unknown"
+def read_file_path(fields: Fields) -> str | None:
+    """The file that a tool reads; None for another tool, several files, or a path that is too long."""
+    use = read_tool_use(read_text(fields, "tool_name"), fields.get("tool_input"))
+    is_file = use.kind is ToolKind.READ and len(use.paths) == 1 and len(use.path) <= MAX_PATH_CHARS
+    return storable(use.path) if is_file else None
 
 
-def session_source(fields: Fields) -> Start:
-    """How the session starts; what is not known is an ordinary start."""
+def read_session_start(fields: Fields) -> SessionStart:
+    """How the session starts; an unknown way is an ordinary start."""
     source = fields.get("source")
-    return cast("Start", source) if source in _STARTS else "startup"
+    return cast("SessionStart", source) if source in _STARTS else "startup"
 
 
-def prompt_event_id(fields: Fields) -> str | None:
-    prompt_id = text(fields, "prompt_id", ID_MOST)
+def to_snake_case(name: str) -> str:
+    """An agent's name for a hook as an event type."""
+    return _NON_WORD.sub("_", _WORD_START.sub("_", name)).strip("_").lower()[:_MAX_TYPE_CHARS] or "unknown"
+
+
+def make_prompt_event_id(fields: Fields) -> str | None:
+    prompt_id = read_text(fields, "prompt_id", MAX_ID_CHARS)
     return f"prompt:{prompt_id}" if prompt_id else None
 
 
-def delivery_event_id(delivery_id: str | None, nth: int | None = None) -> str | None:
-    """Anything else is known by the delivery in which it came; `nth` tells apart what came in one."""
-    if not delivery_id or len(delivery_id) > ID_MOST:
+def make_delivery_event_id(delivery_id: str | None, index: int | None = None) -> str | None:
+    """The id of an event without one of its own: its delivery, and its index within that."""
+    if not delivery_id or len(delivery_id) > MAX_ID_CHARS:
         return None
-    return f"delivery:{storable(delivery_id)}" + ("" if nth is None else f":{nth}")
+    return f"delivery:{storable(delivery_id)}" + ("" if index is None else f":{index}")
+
+
+def build_event(event_type: str, fields: Fields, event_id: str | None) -> list[HookEvent]:
+    """An event that is no tool use. Observations are made of a prompt and of a reply, if they say something to keep."""
+    metadata = read_texts(fields, "agent_id", "agent_type")
+    generate = event_type == REPLY_TYPE or event_type in PROMPT_TYPES
+    return [HookEvent(event_type=event_type, payload=fields, source_event_id=event_id, generate=generate, metadata=metadata)]
+
+
+def build_tool_use(event_type: str, fields: Fields, delivery_id: str | None, index: int | None = None) -> list[HookEvent]:
+    """A tool use, with the same id whichever hook sends it. None when the tool only read our own memory."""
+    server = read_object(fields.get("mcp_context")).get("server_name")
+    if reads_own_memory(read_tool_use(read_text(fields, "tool_name"), fields.get("tool_input")), server):
+        return []
+    tool_use_id = read_text(fields, "tool_use_id", MAX_ID_CHARS)
+    event_id = f"tool:{tool_use_id}" if tool_use_id else make_delivery_event_id(delivery_id, index)
+    metadata = read_texts(fields, "agent_id", "agent_type")
+    return [HookEvent(event_type=event_type, payload=fields, source_event_id=event_id, generate=True, metadata=metadata)]

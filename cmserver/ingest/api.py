@@ -1,13 +1,11 @@
-"""The doors of ingest: sessions start and end, events one by one or in batches."""
+"""HTTP routes that start and end sessions, and record events one by one or in batches."""
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Annotated, cast
 
-import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,45 +13,30 @@ from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.errors import NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, batch, body, caller, convert, db, query
+from cmserver.base.http.wire import answer, batch, body, caller, convert, db, dependency, query
 from cmserver.base.ids import named_id
-from cmserver.base.redaction.clean import LARGE_BYTES, clean_aside, decode_json
-from cmserver.base.text import Key, Label
-from cmserver.generation.wire import GenerationJobOut, job_out
+from cmserver.base.json_text import decode_json
+from cmserver.base.settings import Settings
+from cmserver.base.structs import reshape
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.wire import job_out
 from cmserver.ingest import session as sessions
-from cmserver.ingest.accept import Acceptance
-from cmserver.ingest.ends import Ends
-from cmserver.ingest.model import Incoming
-from cmserver.ingest.record import Recorder
-from cmserver.ingest.wire import BATCH_MOST, EventIn, EventsQuery, Placed, RecordedOut
+from cmserver.ingest.intake import EventIntake
+from cmserver.ingest.record import EventRecorder, EventSubmission
+from cmserver.ingest.wire import (
+    BATCH_MOST,
+    EventBatchOut,
+    EventIn,
+    EventResultOut,
+    RecordOptions,
+    SessionChangeOut,
+    SessionStartIn,
+)
+from cmserver.redaction.clean import clean_aside
+from cmserver.redaction.identifiers import Identifiers
 from cmserver.sessions.model import NewSession, Session
 from cmserver.sessions.read import NO_SUCH
-from cmserver.sessions.wire import SessionOut, session_out
-
-
-class StartIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/sessions/start."""
-
-    project_id: Key | None = None
-    external_session_id: Key | None = None
-    content_session_id: Key | None = None
-    agent_id: Key | None = None
-    agent_type: Key | None = None
-    platform_source: Label | None = None
-    metadata: dict[str, object] = {}
-
-
-class BatchOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The answer to a batch, in its order."""
-
-    events: list[RecordedOut]
-
-
-class SessionAnswer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The answer to a start or an end."""
-
-    session: SessionOut
-    generation_job: GenerationJobOut | UnsetType = UNSET
+from cmserver.sessions.wire import SessionOut
 
 
 async def post_session_start(request: Request) -> Response:
@@ -61,41 +44,39 @@ async def post_session_start(request: Request) -> Response:
 
     A `prompt` in its metadata becomes one of its prompts.
     """
-    who = await caller(request, Principal)
+    principal = await caller(request, Principal)
     raw = await body(request)
-    asked = convert(decode_json(raw or b"{}"), StartIn)
-    project = await _projects(request).named_or_own(who, asked.project_id, at="$.projectId", make=True)
-    most = cast("int", request.app.state.field_max_chars)
-    metadata = await clean_aside(asked.metadata, field_max_chars=most, size_bytes=len(raw), at="$.metadata")
+    start = convert(decode_json(raw or b"{}"), SessionStartIn)
+    project = await dependency(request, Projects).named_or_own(principal, start.project_id, at="$.projectId", make=True)
+    max_chars = dependency(request, Settings).field_max_chars
+    metadata = await clean_aside(start.metadata, field_max_chars=max_chars, size_bytes=len(raw), at="$.metadata")
+    clean = dependency(request, Identifiers).clean_optional
     new = NewSession(
-        external_session_id=asked.external_session_id or asked.content_session_id,
-        content_session_id=asked.content_session_id,
-        agent_id=asked.agent_id,
-        agent_type=asked.agent_type,
-        platform_source=asked.platform_source,
+        external_session_id=clean(start.external_session_id or start.content_session_id),
+        content_session_id=clean(start.content_session_id),
+        agent_id=clean(start.agent_id),
+        agent_type=clean(start.agent_type),
+        platform_source=clean(start.platform_source),
         metadata=cast("dict[str, object]", metadata.value),
     )
-    session, is_new = await db(request).in_tenant(who.team_id, lambda conn: sessions.start(conn, who, project, new))
-    prompt = asked.metadata.get("prompt")
-    if isinstance(prompt, str) and prompt and who.may("events:write"):
-        await _note_prompt(request, who, project, session, prompt)
-    return answer(SessionAnswer(session=session_out(session)), 201 if is_new else 200)
+    session, is_new = await db(request).in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
+    prompt = start.metadata.get("prompt")
+    if isinstance(prompt, str) and prompt and principal.may("events:write"):
+        await _record_prompt(request, principal, project, session, prompt)
+    return answer(SessionChangeOut(session=reshape(session, SessionOut)), 201 if is_new else 200)
 
 
-async def _note_prompt(request: Request, who: Principal, project: Project, session: Session, prompt: str) -> None:
-    """Agents that start their session at each prompt, as claude-mem's do, say it nowhere else."""
-    said = Incoming(
-        project=project,
+async def _record_prompt(request: Request, principal: Principal, project: Project, session: Session, prompt: str) -> None:
+    """Record the prompt of a session's start: agents such as claude-mem's send it nowhere else."""
+    event = EventIn(
         event_type="user_prompt",
+        source_type="hook",
         payload={"prompt": prompt},
-        occurred_at=datetime.now(UTC),
-        source_adapter="hook",
-        origin="api",
         server_session_id=session.id,
         platform_source=session.platform_source,
-        size_bytes=len(prompt),
     )
-    await cast("Recorder", request.app.state.recorder).record(who, [said])
+    submission = EventSubmission(event=event, project=project, origin="api", occurred_at=datetime.now(UTC), size_bytes=len(prompt))
+    await dependency(request, EventRecorder).record(principal, [submission])
 
 
 async def post_session_end(request: Request) -> Response:
@@ -104,68 +85,56 @@ async def post_session_end(request: Request) -> Response:
     Agents whose own hooks end it after each turn (their last event is an `assistant_message` with `sourceType: hook`) get a summary
     only when enough has happened since the last one, and the session stays open.
     """
-    who = await caller(request, Principal)
+    principal = await caller(request, Principal)
     session_id = named_id(str(request.path_params["id"]))
     if session_id is None:
         raise NotFound(NO_SUCH)
-    session, job = await cast("Ends", request.app.state.ends).session_or_turn(who, session_id)
-    return answer(SessionAnswer(session=session_out(session), generation_job=job_out(job) if job else UNSET))
+    session, job = await sessions.end_session_or_turn(
+        db(request), dependency(request, JobNotifier), dependency(request, Settings), principal, session_id
+    )
+    return answer(SessionChangeOut(session=reshape(session, SessionOut), generation_job=job_out(job) if job else UNSET))
 
 
 async def post_event(request: Request) -> Response:
     """Record an event; `?generate=false` stores only, `?wait=true` answers when its observations are there."""
-    who = await caller(request, Principal)
-    options = query(request, EventsQuery)
+    principal = await caller(request, Principal)
+    options = query(request, RecordOptions)
     raw = await body(request)
-    placed = Placed(at="$", event=convert(decode_json(raw), EventIn), size_bytes=len(raw))
-    return answer((await _acceptance(request).accept(who, [placed], options))[0], 201)
+    events = {"$": convert(decode_json(raw), EventIn)}
+    (recorded,) = await dependency(request, EventIntake).accept(principal, events, options, size_bytes=len(raw))
+    return answer(recorded, 201)
 
 
 async def post_events_batch(request: Request) -> Response:
     """Record up to 500 events, all or none; the same options."""
-    who = await caller(request, Principal)
-    options = query(request, EventsQuery)
+    principal = await caller(request, Principal)
+    options = query(request, RecordOptions)
     raw = await body(request)
-    asked = batch(raw, EventIn, most=BATCH_MOST, of="events")
-    large = len(raw) >= LARGE_BYTES
-    placed = [Placed(at=f"$[{place}]", event=one, size_bytes=_size(one) if large else 0) for place, one in enumerate(asked)]
-    return answer(BatchOut(events=await _acceptance(request).accept(who, placed, options)), 201)
-
-
-def _acceptance(request: Request) -> Acceptance:
-    return cast("Acceptance", request.app.state.acceptance)
-
-
-def _projects(request: Request) -> Projects:
-    return cast("Projects", request.app.state.projects)
-
-
-def _size(one: EventIn) -> int:
-    """In bytes, as JSON."""
-    try:
-        return len(msgspec.json.encode([one.payload, one.metadata]))
-    except UnicodeEncodeError:  # lone surrogates
-        return len(json.dumps([one.payload, one.metadata]))
+    events = {f"$[{place}]": event for place, event in enumerate(batch(raw, EventIn, max_items=BATCH_MOST, noun="events"))}
+    recorded = await dependency(request, EventIntake).accept(principal, events, options, size_bytes=len(raw))
+    return answer(EventBatchOut(events=recorded), 201)
 
 
 routes = [
-    Operation("POST", "/v1/events", post_event, scope="events:write", query=EventsQuery, body=EventIn, answers={201: RecordedOut}),
+    Operation(
+        "POST", "/v1/events", post_event, scope="events:write", query=RecordOptions, body=EventIn, answers={201: EventResultOut}
+    ),
     Operation(
         "POST",
         "/v1/events/batch",
         post_events_batch,
         scope="events:write",
-        query=EventsQuery,
+        query=RecordOptions,
         body=Annotated[list[EventIn], Meta(min_length=1, max_length=BATCH_MOST)],
-        answers={201: BatchOut},
+        answers={201: EventBatchOut},
     ),
     Operation(
         "POST",
         "/v1/sessions/start",
         post_session_start,
         scope="sessions:write",
-        body=StartIn,
-        answers={200: SessionAnswer, 201: SessionAnswer},
+        body=SessionStartIn,
+        answers={200: SessionChangeOut, 201: SessionChangeOut},
     ),
-    Operation("POST", "/v1/sessions/{id}/end", post_session_end, scope="sessions:write", answers={200: SessionAnswer}),
+    Operation("POST", "/v1/sessions/{id}/end", post_session_end, scope="sessions:write", answers={200: SessionChangeOut}),
 ]

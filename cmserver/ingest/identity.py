@@ -1,4 +1,4 @@
-"""What makes two events, or two jobs, the same one: deterministic keys. Pure; the payload is hashed as it was sent."""
+"""Idempotency keys of events and jobs. The payload is hashed as it was sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cmserver.base.ids import epoch_ms
 _sorted = msgspec.json.Encoder(order="sorted")
 
 
-def canonical_json(value: object) -> bytes:
+def encode_canonical_json(value: object) -> bytes:
     """Keys sorted, no spaces, UTF-8. Lone surrogates keep their three bytes; 1 and 1.0 are two different values.
 
     For finite numbers only, and not for storing: the bytes are UTF-8 only where the value is.
@@ -27,16 +27,16 @@ def canonical_json(value: object) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def payload_hash(secret: bytes, value: object) -> str:
+def hash_payload(secret: bytes, value: object) -> str:
     """HMAC-SHA256, in hex, with the installation's secret.
 
     Over the payload before it is cleaned: what differs only in a trimmed part stays two, and without the secret nobody can
     try guesses at what was redacted.
     """
-    return hmac.digest(secret, canonical_json(value), "sha256").hex()
+    return hmac.digest(secret, encode_canonical_json(value), "sha256").hex()
 
 
-def event_key(
+def make_event_key(
     *,
     team_id: UUID,
     project_id: UUID,
@@ -48,21 +48,21 @@ def event_key(
     occurred_at: datetime,
     payload_hash: str,
 ) -> str:
-    """`agent_event:v1:<hex>`, from the id that the source has given, or else from what the event says.
+    """`agent_event:v1:<hex>`, from the source's id for the event, or else from its content.
 
     `session` is our session's id, or else the id that the client gave to the conversation.
     """
     source = [team_id, project_id, source_adapter, platform_source]
     if source_event_id is not None:
-        return _key("agent_event", [*source, "id", source_event_id])
-    return _key("agent_event", [*source, "said", session, event_type, epoch_ms(occurred_at), payload_hash])
+        return _make_key("agent_event", [*source, "id", source_event_id])
+    return _make_key("agent_event", [*source, "said", session, event_type, epoch_ms(occurred_at), payload_hash])
 
 
-def job_key(*, team_id: UUID, project_id: UUID, source_type: str, source_id: UUID, job_type: str, source_run: int) -> str:
+def make_job_key(*, team_id: UUID, project_id: UUID, source_type: str, source_id: UUID, job_type: str, source_run: int) -> str:
     """`generation_job:v1:<hex>`. `source_run` counts the jobs of one type that a source has had."""
-    return _key("generation_job", [team_id, project_id, source_type, source_id, job_type, source_run])
+    return _make_key("generation_job", [team_id, project_id, source_type, source_id, job_type, source_run])
 
 
-def _key(kind: str, parts: list[object]) -> str:
+def _make_key(kind: str, parts: list[object]) -> str:
     """A JSON array frames the parts: ("a", "bc") is not ("ab", "c"), and None is not ""."""
-    return f"{kind}:v1:{hashlib.sha256(canonical_json(parts)).hexdigest()}"
+    return f"{kind}:v1:{hashlib.sha256(encode_canonical_json(parts)).hexdigest()}"

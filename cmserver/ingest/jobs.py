@@ -1,38 +1,61 @@
-"""The background task of ingest: the idle sweep."""
+"""The idle sweep: ends the sessions that nobody ends, so that an agent that crashed still gets its summary."""
 
 from __future__ import annotations
 
-from typing import cast
+from functools import partial
 
 import structlog
-from procrastinate import App, JobContext
+from procrastinate import App
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
 from cmserver.base.settings import Settings
-from cmserver.generation.bell import Bell
-from cmserver.ingest.sweep import sweep
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.model import Job
+from cmserver.ingest import session
+from cmserver.sessions import repository as sessions
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-async def end_idle_sessions(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate gives it
-    """Sessions without a sign of life for CMSERVER_SESSION_IDLE_HOURS end, and get their summary."""
-    given = cast("dict[str, object]", context.additional_context)  # pyright: ignore[reportUnknownMemberType]
-    db, bell, settings = cast("Db", given["db"]), cast("Bell", given["bell"]), cast("Settings", given["settings"])
+MAX_SESSIONS = 500
+"""The most sessions per sweep; the next sweep continues."""
+
+
+async def sweep(db: Db, notifier: JobNotifier, *, idle_seconds: float, max_attempts: int) -> list[Job]:
+    """End the sessions that are idle, each in a transaction of its own; the new summary jobs. Two sweeps may run at once."""
+    async with db.system_statement() as conn:
+        idle_sessions = await sessions.seem_idle(conn, idle_seconds=idle_seconds, limit=MAX_SESSIONS)
+    jobs: list[Job] = []
+    for idle in idle_sessions:
+        act = partial(session.end_if_idle, idle_session=idle, idle_seconds=idle_seconds, max_attempts=max_attempts)
+        try:
+            job = await db.in_tenant(idle.team_id, act)
+        except Unavailable:
+            raise
+        except Exception:  # one session must not keep the others from their end
+            log.exception("session.not_ended", session=str(idle.id))
+            continue
+        if job is not None:
+            jobs.append(job)
+            notifier.notify_due()
+    return jobs
+
+
+async def end_idle_sessions(db: Db, notifier: JobNotifier, settings: Settings) -> None:
+    """End and summarise sessions that had no event for CMSERVER_SESSION_IDLE_HOURS."""
     if settings.session_idle_hours <= 0:
         return
-    jobs = await sweep(db, bell, idle_seconds=settings.session_idle_hours * 3600, max_attempts=settings.job_max_attempts)
+    jobs = await sweep(db, notifier, idle_seconds=settings.session_idle_hours * 3600, max_attempts=settings.job_max_attempts)
     if jobs:
         log.info("sessions.ended", sessions=[str(job.source_id) for job in jobs])
 
 
-def add_periodic(app: App) -> None:
+def add_periodic(app: App, db: Db, notifier: JobNotifier, settings: Settings) -> None:
     """Register the periodic task. Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
-    task = app.task(
-        name="ingest.end_idle_sessions",
-        queue="maintenance",
-        queueing_lock="ingest.end_idle_sessions",
-        pass_context=True,
-    )(end_idle_sessions)
-    app.periodic(cron="* * * * *")(task)
+
+    @app.periodic(cron="* * * * *")
+    @app.task(name="ingest.end_idle_sessions", queue="maintenance", queueing_lock="ingest.end_idle_sessions")
+    async def run(timestamp: int) -> None:  # noqa: ARG001 # pyright: ignore[reportUnusedFunction]
+        await end_idle_sessions(db, notifier, settings)

@@ -1,4 +1,4 @@
-"""What comes in at the doors, before and after it is made safe to store."""
+"""Events on their way into the database."""
 
 from __future__ import annotations
 
@@ -7,52 +7,19 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.access.model import Project
-from cmserver.events.model import Event, Origin
+from cmserver.events.model import StoredEvent
 from cmserver.generation.model import Job
-
-PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
-"""Event types that are a user's prompt: they become numbered rows and no job."""
 
 
 class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """When a turn's end is worth a summary: after so many new events, or so long after the last one."""
+    """The end of a turn gets a summary after `events` new events, or `minutes` after the last summary."""
 
     events: int
     minutes: float
 
 
-class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """One event as a door hands it over. The session is named by our id, or by the agent's (then found or made)."""
-
-    project: Project
-    event_type: str
-    payload: object
-    occurred_at: datetime
-    source_adapter: str
-    origin: Origin
-    generate: bool = True
-    source_event_id: str | None = None
-    server_session_id: UUID | None = None
-    content_session_id: str | None = None
-    platform_source: str | None = None
-    metadata: dict[str, object] = {}
-    size_bytes: int = 0
-    """About how large it is as JSON; a part of a small body may be 0."""
-    at: str = "$"
-    """Where the event stands in the body, for the paths of what is wrong with it."""
-
-
-class Safe(msgspec.Struct, frozen=True, kw_only=True):
-    """What of an event is fit to be stored, and the hash of what was sent."""
-
-    payload: object
-    metadata: dict[str, object]
-    said: str
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """An event made safe, with the job that belongs to it: what the ingest statement takes."""
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A clean event with the job that belongs to it: what the ingest statement takes."""
 
     id: UUID
     job_id: UUID
@@ -81,16 +48,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     waits_for_end: bool = False
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that the statement stored: not one that was there before."""
+class StoredAt(msgspec.Struct, frozen=True, kw_only=True):
+    """When a new event was stored; an event that was there before has none."""
 
     id: UUID
     received_at: datetime
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as it is in the database, with its job; `is_new` is False when the same event had come before."""
+class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as it is in the database, with its job; `is_new` is False when the same event was there before."""
 
-    event: Event
+    event: StoredEvent
     job: Job | None
     is_new: bool

@@ -7,6 +7,7 @@ from typing import Literal, cast
 import msgspec
 
 from cmserver.access.model import Project
+from cmserver.base.settings import Settings
 
 LATEST_SECONDS = 30 * 86_400.0
 """What waits for the end of its session is generated after so long even if nothing ever ends it; a lane's release says the same."""
@@ -17,6 +18,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: Literal["per_event", "burst", "at_end"]
     debounce_seconds: float
+    gathers_turns: bool = True
+    """Whether events may wait for the end of their turn: not where the project or the team has chosen its own debounce."""
     skip_event_types: frozenset[str]
     skip_tools: frozenset[str]
 
@@ -24,7 +27,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing is ever made of such an event. Names are compared as they are written."""
         if event_type in self.skip_event_types:
             return True
-        return bool(self.skip_tools) and isinstance(payload, dict) and _tool(cast("dict[str, object]", payload)) in self.skip_tools
+        return (
+            bool(self.skip_tools)
+            and isinstance(payload, dict)
+            and _read_tool_name(cast("dict[str, object]", payload)) in self.skip_tools
+        )
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,28 +43,46 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """For the end of its session."""
 
 
-def resolve(project: Project, debounce_seconds: float) -> Policy:
-    """What the project does not say, its team says; what neither says, the settings. What is skipped adds up."""
+def gather_seconds(settings: Settings) -> float:
+    """How long events of hooks wait for the end of their turn at most; 0 where a model may be called, whose calls are smaller."""
+    is_offline = {name.strip() for name in settings.provider.split(",")} == {"offline"}
+    return settings.generation_gather_seconds if is_offline and settings.generation_debounce_seconds > 0 else 0
+
+
+def gathers_turns(settings: Settings, project: Project) -> bool:
+    """Whether the project's events of hooks wait for the end of their turn, which then makes them due."""
+    policy = resolve_policy(project, settings.generation_debounce_seconds)
+    return gather_seconds(settings) > 0 and policy.mode == "burst" and policy.gathers_turns
+
+
+def resolve_policy(project: Project, debounce_seconds: float) -> Policy:
+    """The project's preferences, else its team's, else the settings. Skip rules add up."""
     own, team = project.policy, project.team_policy
     debounce = team.debounce_seconds if own.debounce_seconds is None else own.debounce_seconds
     return Policy(
         mode=own.mode or team.mode or "burst",
         debounce_seconds=debounce_seconds if debounce is None else debounce,
+        gathers_turns=debounce is None,
         skip_event_types=frozenset([*team.skip_event_types, *own.skip_event_types]),
         skip_tools=frozenset([*team.skip_tools, *own.skip_tools]),
     )
 
 
-def timing(policy: Policy, *, has_session: bool, at_once: bool) -> Timing:
-    """`at_once` is for somebody who waits for the answer. Without a session there is no end to wait for: that is a burst."""
+def decide_timing(policy: Policy, *, has_session: bool, at_once: bool, gather_seconds: float = 0) -> Timing:
+    """`at_once` is for somebody who waits for the answer. Without a session there is no end to wait for: that is a burst.
+
+    With `gather_seconds` an event of a burst waits so long for the end of its turn, which then makes its lane due. A policy with a
+    debounce of its own keeps to that.
+    """
     at_most = 1 if policy.mode == "per_event" else None
     if at_once or policy.mode == "per_event":
         return Timing(delay_seconds=0, at_most=at_most, waits=False)
     if policy.mode == "at_end" and has_session:
         return Timing(delay_seconds=LATEST_SECONDS, at_most=None, waits=True)
-    return Timing(delay_seconds=policy.debounce_seconds, at_most=None, waits=False)
+    delay_seconds = max(policy.debounce_seconds, gather_seconds if policy.gathers_turns else 0)
+    return Timing(delay_seconds=delay_seconds, at_most=None, waits=False)
 
 
-def _tool(payload: dict[str, object]) -> str | None:
+def _read_tool_name(payload: dict[str, object]) -> str | None:
     name = payload.get("tool_name")
     return name if isinstance(name, str) else None

@@ -1,8 +1,10 @@
-"""Events come in here: made safe, tied to their session, stored together with their jobs. What this returned is in Postgres."""
+"""Records events: cleans them, finds their sessions, and stores them with their jobs. What `record` returns is in Postgres."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from typing import cast
 from uuid import UUID
 
@@ -11,277 +13,379 @@ from psycopg import errors
 
 from cmserver.access import announce, audit
 from cmserver.access.limits.meter import Meter
-from cmserver.access.model import Principal
+from cmserver.access.model import Principal, Project
 from cmserver.base.db import Db
 from cmserver.base.errors import Issue, NotFound
 from cmserver.base.ids import new_id
-from cmserver.base.redaction.clean import clean_aside
 from cmserver.base.sql import Conn
-from cmserver.events import repository as events
-from cmserver.events.model import Event
+from cmserver.base.structs import reshape
+from cmserver.events import repository as stored_events
+from cmserver.events.model import PROMPT_TYPES, REPLY_TYPE, Origin, StoredEvent
 from cmserver.generation import repository as generation
-from cmserver.generation.bell import Bell
-from cmserver.generation.model import JOB_FOR_EVENT, Asker, Job
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.model import JOB_FOR_EVENT, Job, JobOrigin
 from cmserver.ingest import repository
-from cmserver.ingest.identity import event_key, job_key, payload_hash
-from cmserver.ingest.model import PROMPT_TYPES, Incoming, Recorded, Row, Safe, Written
-from cmserver.ingest.policy import resolve, timing
+from cmserver.ingest.identity import hash_payload, make_event_key, make_job_key
+from cmserver.ingest.model import NewEvent, RecordedEvent, StoredAt
+from cmserver.ingest.policy import decide_timing, resolve_policy
+from cmserver.ingest.wire import EventIn
+from cmserver.redaction.clean import clean_aside
+from cmserver.redaction.identifiers import Identifiers
+from cmserver.rules.conclusions import read_conclusions
+from cmserver.rules.standing import read_standing_instructions
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session
-from cmserver.sessions.start import find_or_make
+from cmserver.sessions.write import find_or_make
+from cmserver.tooluse.read import read_tool_use
 
 _REMEMBERED_SESSIONS = 20_000
+_LONG_CHARS = 2_000
+"""Longer texts are read in a thread, so that other requests go on."""
+_COMMIT_SECONDS = 60.0
+"""How long a commit waits for the end of its turn: what the agent says then belongs to it."""
 _SESSION_KEY = "agent_events_server_session_id"
-_PROJECT_GONE = "There is no such project."
-SESSION_GONE = "There is no such session in this project."
+_PROJECT_GONE = "Project not found."
+SESSION_GONE = "Session not found in this project."
+
+
+class EventSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as an API passes it on. Its session has our id, or its id at the agent, by which it is found or made."""
+
+    event: EventIn
+    project: Project
+    origin: Origin
+    generate: bool = True
+    occurred_at: datetime
+    session_metadata: dict[str, object] = {}
+    """Clean metadata for the session, if this event makes it."""
+    size_bytes: int = 0
+    """About how large it is as JSON; a part of a small body may be 0."""
+    at: str = "$"
+    """The path of the event in the body, for errors."""
 
 
 class _GoneError(Exception):
-    """A session, or the event that this one repeats, has just been erased."""
+    """The session, or the stored event that this one repeats, has just been erased."""
 
 
-class Recorder:
-    """Stores events. One per process: it remembers which session an agent's id means."""
+class EventRecorder:
+    """Records events. It caches which session an agent's id means: share one per process."""
 
     def __init__(
-        self, db: Db, bell: Bell, meter: Meter, *, secret: bytes, debounce_seconds: float, field_max_chars: int, max_attempts: int
+        self,
+        db: Db,
+        notifier: JobNotifier,
+        meter: Meter,
+        *,
+        secret: bytes,
+        debounce_seconds: float,
+        gather_seconds: float,
+        field_max_chars: int,
+        max_attempts: int,
     ) -> None:
         self._db = db
-        self._bell = bell
+        self._notifier = notifier
         self._meter = meter
         self._secret = secret
+        self._identifiers = Identifiers(secret)
         self._debounce_seconds = debounce_seconds
+        self._gather_seconds = gather_seconds
         self._field_max_chars = field_max_chars
         self._max_attempts = max_attempts
         self._sessions: dict[tuple[UUID, str, str | None], UUID] = {}
         self._looked_up: set[tuple[UUID, UUID]] = set()
-        """Sessions that were named by our id, with the project they are of."""
+        """Sessions sent by our id that exist, with their project."""
 
-    async def record(self, principal: Principal, incoming: Sequence[Incoming], *, at_once: bool = False) -> list[Recorded]:
+    async def record(
+        self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool = False
+    ) -> list[RecordedEvent]:
         """Store all of them or none, in one transaction; the same event twice is the same row and job.
 
-        `at_once` makes the work due without waiting for the rest of a burst. QuotaExceeded before anything is stored.
+        `at_once` makes the jobs due without waiting for the rest of a burst. QuotaExceeded before anything is stored.
         """
-        await self._meter.admit_events(principal, len(incoming))
-        stored = 0
+        await self._meter.admit_events(principal, len(submissions))
+        new_count = 0
         try:
-            recorded = await self._record_patiently(principal, incoming, at_once=at_once)
-            stored = sum(one.is_new for one in recorded)
+            recorded = await self._record_again_if_gone(principal, submissions, at_once=at_once)
+            new_count = sum(event.is_new for event in recorded)
             return recorded
         finally:
-            self._meter.count_events(principal, stored, admitted=len(incoming))
+            self._meter.count_events(principal, new_count, admitted=len(submissions))
 
-    async def _record_patiently(self, principal: Principal, incoming: Sequence[Incoming], *, at_once: bool) -> list[Recorded]:
+    async def _record_again_if_gone(
+        self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool
+    ) -> list[RecordedEvent]:
+        """Record the events; once more when a session that this process remembered was deleted. NotFound if it still fails."""
         try:
-            return await self._record(principal, incoming, at_once=at_once)
+            return await self._record(principal, submissions, at_once=at_once)
         except (errors.ForeignKeyViolation, errors.InsufficientPrivilege, _GoneError):
             # It was deleted while we remembered it.
             self._sessions.clear()
             self._looked_up.clear()
         try:
-            return await self._record(principal, incoming, at_once=at_once)
+            return await self._record(principal, submissions, at_once=at_once)
         except errors.ForeignKeyViolation as error:
-            named = error.diag.constraint_name or ""
-            raise NotFound(SESSION_GONE if named.startswith(_SESSION_KEY) else _PROJECT_GONE) from error
-        except _GoneError as error:
-            raise NotFound(SESSION_GONE) from error
-        except errors.InsufficientPrivilege as error:
-            # Another team's session: its lane is there, and row-level security does not let us touch it.
+            constraint = error.diag.constraint_name or ""
+            raise NotFound(SESSION_GONE if constraint.startswith(_SESSION_KEY) else _PROJECT_GONE) from error
+        except (_GoneError, errors.InsufficientPrivilege) as error:
+            # The latter for another team's session: its lane is there, and row-level security does not let us touch it.
             raise NotFound(SESSION_GONE) from error
 
-    async def _record(self, principal: Principal, incoming: Sequence[Incoming], *, at_once: bool) -> list[Recorded]:
+    async def _record(self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool) -> list[RecordedEvent]:
+        """Clean, check and store the events; returns them, also those that were stored before, in the order of submission."""
         # What can be refused is refused before anything is made, sessions included.
-        safe = [await self._safe(one) for one in incoming]
-        await self._look_up_sessions(principal, incoming)
-        rows = [
-            await self._row(principal, one, said, place, at_once=at_once)
-            for place, (one, said) in enumerate(zip(incoming, safe, strict=True))
+        cleaned = [await self._clean(submission) for submission in submissions]
+        await self._check_sessions(principal, submissions)
+        events = [
+            await self._prepare(principal, submission, event, payload_digest, place, at_once=at_once)
+            for place, (submission, (event, payload_digest)) in enumerate(zip(submissions, cleaned, strict=True))
         ]
-        asker = Asker(
-            team_id=principal.team_id,
-            api_key_id=principal.key_id,
-            actor_id=principal.actor_id,
-            request_id=audit.request_id(),
-            max_attempts=self._max_attempts,
-        )
-        written = {one.id: one for one in await self._write(asker, rows)}
-        due = [row.delay_seconds for row in rows if row.generate and not row.waits_for_end and row.id in written]
-        if due:
-            self._bell.ring(min(due))
-        known = await self._known(principal, [row for row in rows if row.id not in written])
+        origin = make_job_origin(principal, self._max_attempts)
+        stored_at = {row.id: row.received_at for row in await self._write(origin, events)}
+        delays = [event.delay_seconds for event in events if event.generate and not event.waits_for_end and event.id in stored_at]
+        if delays:
+            self._notifier.notify_due(min(delays))
+        repeated = await self._read_repeated(principal, [event for event in events if event.id not in stored_at])
         return [
-            known[row.idempotency_key]
-            if row.id not in written
-            else _recorded(principal.team_id, row, written[row.id], self._max_attempts)
-            for row in rows
+            _build_recorded_event(event, origin, stored_at[event.id]) if event.id in stored_at else repeated[event.idempotency_key]
+            for event in events
         ]
 
-    async def _write(self, asker: Asker, rows: Sequence[Row]) -> list[Written]:
-        if any(_needs_session(row) for row in rows):
-            return await self._db.in_tenant(asker.team_id, lambda conn: _write_in_sessions(conn, asker, rows))
-        if len(rows) > 1:
-            return await self._db.statement_in_tenant(lambda conn: repository.ingest(conn, asker, rows))
-        one = await self._db.statement_in_tenant(lambda conn: repository.ingest_one(conn, asker, rows[0]))
-        return [one] if one else []
+    async def _write(self, origin: JobOrigin, events: Sequence[NewEvent]) -> list[StoredAt]:
+        if any(_needs_session(event) for event in events):
+            return await self._db.in_tenant(origin.team_id, lambda conn: _write_in_sessions(conn, origin, events))
+        if len(events) > 1:
+            return await self._db.statement_in_tenant(lambda conn: repository.ingest(conn, origin, events))
+        row = await self._db.statement_in_tenant(lambda conn: repository.ingest_one(conn, origin, events[0]))
+        return [row] if row else []
 
-    async def _known(self, principal: Principal, rows: Sequence[Row]) -> dict[str, Recorded]:
-        """The events that had come before, by key, with their jobs."""
-        if not rows:
+    async def _read_repeated(self, principal: Principal, events: Sequence[NewEvent]) -> dict[str, RecordedEvent]:
+        """The events that were there before, by key, with their jobs."""
+        if not events:
             return {}
-        keys = list(dict.fromkeys(row.idempotency_key for row in rows))
+        keys = list(dict.fromkeys(event.idempotency_key for event in events))
         async with self._db.tenant(principal.team_id) as conn:
-            stored = await events.by_keys(conn, principal.team_id, keys)
+            stored = await stored_events.by_keys(conn, principal.team_id, keys)
             jobs = await generation.jobs_of_events(conn, principal.team_id, [event.id for event in stored])
         if len(stored) < len(keys):
             raise _GoneError
-        known = zip(keys, stored, strict=True)
-        return {key: Recorded(event=event, job=jobs.get(event.id), is_new=False) for key, event in known}
+        return {
+            key: RecordedEvent(event=event, job=jobs.get(event.id), is_new=False) for key, event in zip(keys, stored, strict=True)
+        }
 
-    async def check(self, principal: Principal, incoming: Sequence[Incoming]) -> None:
+    async def check(self, principal: Principal, submissions: Sequence[EventSubmission]) -> None:
         """Refuse what `record` would refuse, and make nothing."""
-        for one in incoming:
-            await self._safe(one)
-        await self._look_up_sessions(principal, incoming)
+        for submission in submissions:
+            await self._clean(submission)
+        await self._check_sessions(principal, submissions)
 
-    async def _look_up_sessions(self, principal: Principal, incoming: Sequence[Incoming]) -> None:
-        """NotFound, saying where, for a session named by our id that is none of its event's project."""
-        named = {(one.server_session_id, one.project.id) for one in incoming if one.server_session_id} - self._looked_up
-        if not named:
+    async def _check_sessions(self, principal: Principal, submissions: Sequence[EventSubmission]) -> None:
+        """Raise NotFound, with the paths, for sessions that are not of their event's project."""
+        sent_sessions = {
+            (session_id, submission.project.id) for submission in submissions if (session_id := submission.event.server_session_id)
+        } - self._looked_up
+        if not sent_sessions:
             return
         async with self._db.tenant(principal.team_id) as conn:
-            found = set((await sessions.projects_of(conn, principal.team_id, [one for one, _ in named])).items())
-        gone = [one.at for one in incoming if (one.server_session_id, one.project.id) in named - found]
-        if gone:
-            raise NotFound(SESSION_GONE, [Issue(f"{at}.serverSessionId", SESSION_GONE) for at in gone])
+            projects = await sessions.projects_of(conn, principal.team_id, [session_id for session_id, _ in sent_sessions])
+        missing = sent_sessions - set(projects.items())
+        paths = [
+            f"{submission.at}.serverSessionId"
+            for submission in submissions
+            if (submission.event.server_session_id, submission.project.id) in missing
+        ]
+        if paths:
+            raise NotFound(SESSION_GONE, [Issue(path, SESSION_GONE) for path in paths])
         if len(self._looked_up) >= _REMEMBERED_SESSIONS:
             self._looked_up.clear()
-        self._looked_up |= found
+        self._looked_up |= set(projects.items())
 
-    async def _safe(self, one: Incoming) -> Safe:
-        most, size = self._field_max_chars, one.size_bytes
-        payload = await clean_aside(one.payload, field_max_chars=most, size_bytes=size, at=f"{one.at}.payload")
-        told = one.metadata
-        if told:
-            at = f"{one.at}.metadata"
-            metadata = await clean_aside(told, field_max_chars=most, size_bytes=size, at=at)
-            told = cast("dict[str, object]", metadata.value)
-        # Over what was sent, not over what is kept: two payloads that differ only in a cut part stay two.
-        said = payload_hash(self._secret, one.payload)
-        noted = {"replaced": payload.replaced, "redactions": payload.redactions, "trimmed": payload.trimmed}
-        cleaned = {name: count for name, count in noted.items() if count}
-        return Safe(payload=payload.value, metadata={**told, "cleaned": cleaned} if cleaned else told, said=said)
-
-    async def _row(self, principal: Principal, one: Incoming, safe: Safe, place: int, *, at_once: bool) -> Row:
-        text = msgspec.json.encode(safe.payload)
-        session_id = one.server_session_id or await self._session_id(principal, one)
-        event_id, job_id = new_id(), new_id()
-        key = event_key(
-            team_id=principal.team_id,
-            project_id=one.project.id,
-            source_adapter=one.source_adapter,
-            platform_source=one.platform_source,
-            source_event_id=one.source_event_id,
-            session=session_id or one.content_session_id,
-            event_type=one.event_type,
-            occurred_at=one.occurred_at,
-            payload_hash=safe.said,
+    async def _clean(self, submission: EventSubmission) -> tuple[EventIn, str]:
+        """The event, fit to be stored, and the keyed hash of its payload as it was sent."""
+        event, max_chars, size = submission.event, self._field_max_chars, submission.size_bytes
+        payload = await clean_aside(event.payload, field_max_chars=max_chars, size_bytes=size, at=f"{submission.at}.payload")
+        metadata = event.metadata
+        if metadata:
+            cleaned = await clean_aside(metadata, field_max_chars=max_chars, size_bytes=size, at=f"{submission.at}.metadata")
+            metadata = cast("dict[str, object]", cleaned.value)
+        counts = {"replaced": payload.replaced, "redactions": payload.redactions, "trimmed": payload.trimmed}
+        changes = {name: count for name, count in counts.items() if count}
+        identifiers = self._identifiers
+        clean_event = msgspec.structs.replace(
+            event,
+            event_type=identifiers.clean(event.event_type),
+            platform_source=identifiers.clean_optional(event.platform_source),
+            source_event_id=identifiers.clean_optional(event.source_event_id),
+            content_session_id=identifiers.clean_optional(event.content_session_id),
+            payload=payload.value,
+            metadata={**metadata, "cleaned": changes} if changes else metadata,
         )
-        prompt = _prompt_text(safe.payload) if one.event_type in PROMPT_TYPES else None
-        policy = resolve(one.project, self._debounce_seconds)
-        generate = one.generate and one.event_type not in PROMPT_TYPES and not policy.skips(one.event_type, safe.payload)
-        when = timing(policy, has_session=session_id is not None, at_once=at_once)
-        return Row(
+        # Over what was sent, not over what is kept: two payloads that differ only in a cut part stay two.
+        return clean_event, hash_payload(self._secret, event.payload)
+
+    async def _prepare(
+        self,
+        principal: Principal,
+        submission: EventSubmission,
+        event: EventIn,
+        payload_digest: str,
+        place: int,
+        *,
+        at_once: bool,
+    ) -> NewEvent:
+        """The event as it is stored, with its session, its keys, and when observations are to be made of it."""
+        project = submission.project
+        text = msgspec.json.encode(event.payload)
+        session_id = event.server_session_id or await self._find_session_id(principal, submission, event)
+        event_id, job_id = new_id(), new_id()
+        is_prompt = event.event_type in PROMPT_TYPES
+        policy = resolve_policy(project, self._debounce_seconds)
+        generate = submission.generate and not policy.skips(event.event_type, event.payload) and await _is_worth_reading(event)
+        gather_seconds = self._gather_time(event) if submission.origin == "hook" and session_id else 0
+        timing = decide_timing(policy, has_session=session_id is not None, at_once=at_once, gather_seconds=gather_seconds)
+        return NewEvent(
             id=event_id,
             job_id=job_id,
             lane=session_id or job_id,
-            project_id=one.project.id,
+            project_id=project.id,
             server_session_id=session_id,
-            source_adapter=one.source_adapter,
-            source_event_id=one.source_event_id,
-            idempotency_key=key,
-            job_key=job_key(
+            source_adapter=event.source_type,
+            source_event_id=event.source_event_id,
+            idempotency_key=make_event_key(
                 team_id=principal.team_id,
-                project_id=one.project.id,
+                project_id=project.id,
+                source_adapter=event.source_type,
+                platform_source=event.platform_source,
+                source_event_id=event.source_event_id,
+                session=session_id or event.content_session_id,
+                event_type=event.event_type,
+                occurred_at=submission.occurred_at,
+                payload_hash=payload_digest,
+            ),
+            job_key=make_job_key(
+                team_id=principal.team_id,
+                project_id=project.id,
                 source_type="agent_event",
                 source_id=event_id,
                 job_type=JOB_FOR_EVENT,
                 source_run=1,
             ),
-            event_type=one.event_type,
-            platform_source=one.platform_source,
-            origin=one.origin,
+            event_type=event.event_type,
+            platform_source=event.platform_source,
+            origin=submission.origin,
             generate=generate,
             size_chars=len(text.decode()),
             payload=msgspec.Raw(text),
-            metadata=safe.metadata,
-            occurred_at=one.occurred_at,
+            metadata=event.metadata,
+            occurred_at=submission.occurred_at,
             place=place,
-            prompt=prompt if session_id else None,
-            delay_seconds=when.delay_seconds,
-            at_most=when.at_most,
-            waits_for_end=generate and when.waits,
+            prompt=_read_prompt(event.payload) if is_prompt and session_id else None,
+            delay_seconds=timing.delay_seconds,
+            at_most=timing.at_most,
+            waits_for_end=generate and timing.waits,
         )
 
-    async def _session_id(self, principal: Principal, one: Incoming) -> UUID | None:
-        """Our session for the agent's id, found or made."""
-        named = one.content_session_id
-        if not named:
+    def _gather_time(self, event: EventIn) -> float:
+        """How many seconds an event of a hook may wait for the end of its turn."""
+        if event.event_type == REPLY_TYPE:
+            return 0
+        return min(self._gather_seconds, _COMMIT_SECONDS) if _commits(event.payload) else self._gather_seconds
+
+    async def _find_session_id(self, principal: Principal, submission: EventSubmission, event: EventIn) -> UUID | None:
+        """Our id of the session that the agent names, found or made."""
+        agents_id, project_id = event.content_session_id, submission.project.id
+        if not agents_id:
             return None
-        key = (one.project.id, named, one.platform_source)
-        known = self._sessions.get(key)
-        if known is not None:
-            return known
-        new = NewSession(external_session_id=named, content_session_id=named, platform_source=one.platform_source)
-        session = await self._db.in_tenant(principal.team_id, lambda conn: _found_or_made(conn, principal, one.project.id, new))
+        key = (project_id, agents_id, event.platform_source)
+        if (session_id := self._sessions.get(key)) is not None:
+            return session_id
+        new = NewSession(
+            external_session_id=agents_id,
+            content_session_id=agents_id,
+            platform_source=event.platform_source,
+            metadata=submission.session_metadata,
+            started_at=submission.occurred_at,
+        )
+        session = await self._db.in_tenant(principal.team_id, lambda conn: _find_or_make_session(conn, principal, project_id, new))
         if len(self._sessions) >= _REMEMBERED_SESSIONS:
             self._sessions.clear()
         self._sessions[key] = session.id
         return session.id
 
 
-async def _found_or_made(conn: Conn, principal: Principal, project_id: UUID, new: NewSession) -> Session:
-    """The session of an event whose agent did not say that it began."""
+def make_job_origin(principal: Principal, max_attempts: int) -> JobOrigin:
+    """The origin of the jobs that a request of the principal makes."""
+    return JobOrigin(
+        team_id=principal.team_id,
+        api_key_id=principal.key_id,
+        actor_id=principal.actor_id,
+        request_id=audit.request_id(),
+        max_attempts=max_attempts,
+    )
+
+
+async def _find_or_make_session(conn: Conn, principal: Principal, project_id: UUID, new: NewSession) -> Session:
+    """The session of an event whose agent did not report its start."""
     session, is_new = await find_or_make(conn, principal.team_id, project_id, new)
     if is_new:
         await audit.record(conn, principal, "session.started", "session", session.id, project_id=project_id)
-        await announce.news(conn)
+        await announce.wake_stream(conn)
     return session
 
 
-def _needs_session(row: Row) -> bool:
-    """Whether the row is to be written under its session's lock.
+async def _is_worth_reading(event: EventIn) -> bool:
+    """Whether observations can be made of it: of prompts only those that lay something down, of replies those that conclude."""
+    if event.event_type in PROMPT_TYPES:
+        text, has_any = _read_prompt(event.payload) or "", _lays_down
+    elif event.source_type == "hook" and event.event_type == REPLY_TYPE:
+        text, has_any = _reply_text(event.payload), _concludes
+    else:
+        return True
+    return await asyncio.to_thread(has_any, text) if len(text) > _LONG_CHARS else has_any(text)
 
-    A prompt is numbered there. What waits for the end must not slip past one: the idle sweep would not know that there is news.
+
+def _lays_down(text: str) -> bool:
+    return bool(read_standing_instructions(text))
+
+
+def _concludes(text: str) -> bool:
+    return bool(read_conclusions(text))
+
+
+def _needs_session(event: NewEvent) -> bool:
+    """Whether the event is to be written under its session's lock.
+
+    A prompt is numbered there. What waits for the session's end must not miss it: the idle sweep would not know of the news.
     """
-    return row.prompt is not None or row.waits_for_end
+    return event.prompt is not None or event.waits_for_end
 
 
-async def _write_in_sessions(conn: Conn, asker: Asker, rows: Sequence[Row]) -> list[Written]:
-    """Sessions come before the events in the order of locks."""
-    for session_id in sorted({row.server_session_id for row in rows if _needs_session(row) and row.server_session_id}):
-        if await sessions.lock(conn, asker.team_id, session_id) is None:
+async def _write_in_sessions(conn: Conn, origin: JobOrigin, events: Sequence[NewEvent]) -> list[StoredAt]:
+    """Write the events, after locking their sessions, which come first in the order of locks; returns the new ones."""
+    in_sessions = [(event, event.server_session_id) for event in events if event.server_session_id and _needs_session(event)]
+    for session_id in sorted({session_id for _, session_id in in_sessions}):
+        if await sessions.lock(conn, origin.team_id, session_id) is None:
             raise _GoneError
-    written = await repository.ingest(conn, asker, rows)
-    new = {one.id for one in written}
-    for session_id in sorted(
-        {row.server_session_id for row in rows if _needs_session(row) and row.server_session_id and row.id in new}
-    ):
-        await sessions.news(conn, asker.team_id, session_id)
-    for row in rows:
-        if row.prompt is not None and row.server_session_id is not None and row.id in new:
+    rows = await repository.ingest(conn, origin, events)
+    new_ids = {row.id for row in rows}
+    in_sessions = [(event, session_id) for event, session_id in in_sessions if event.id in new_ids]
+    for session_id in sorted({session_id for _, session_id in in_sessions}):
+        await sessions.news(conn, origin.team_id, session_id)
+    for event, session_id in in_sessions:
+        if event.prompt is not None:
             await sessions.insert_prompt(
                 conn,
                 new_id(),
-                team_id=asker.team_id,
-                project_id=row.project_id,
-                session_id=row.server_session_id,
-                event_id=row.id,
-                text=row.prompt,
+                team_id=origin.team_id,
+                project_id=event.project_id,
+                session_id=session_id,
+                event_id=event.id,
+                text=event.prompt,
             )
-    return written
+    return rows
 
 
-def _prompt_text(payload: object) -> str | None:
+def _read_prompt(payload: object) -> str | None:
     if isinstance(payload, str):
         return payload
     if isinstance(payload, dict):
@@ -293,40 +397,40 @@ def _prompt_text(payload: object) -> str | None:
     return None
 
 
-def _recorded(team_id: UUID, row: Row, written: Written, max_attempts: int) -> Recorded:
-    event = Event(
-        id=row.id,
-        project_id=row.project_id,
-        team_id=team_id,
-        server_session_id=row.server_session_id,
-        source_adapter=row.source_adapter,
-        source_event_id=row.source_event_id,
-        event_type=row.event_type,
-        platform_source=row.platform_source,
-        origin=row.origin,
-        generate=row.generate,
-        payload=row.payload,
-        metadata=row.metadata,
-        occurred_at=row.occurred_at,
-        received_at=written.received_at,
-        created_at=written.received_at,
-    )
+def _commits(payload: object) -> bool:
+    """Whether the event is a commit, after which the agent soon says what it was for."""
+    if not isinstance(payload, dict):
+        return False
+    fields = cast("dict[str, object]", payload)
+    name = fields.get("tool_name")
+    return "git commit" in read_tool_use(name if isinstance(name, str) else None, fields.get("tool_input")).command
+
+
+def _reply_text(payload: object) -> str:
+    text = cast("dict[str, object]", payload).get("last_assistant_message") if isinstance(payload, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _build_recorded_event(event: NewEvent, origin: JobOrigin, received_at: datetime) -> RecordedEvent:
+    stored = reshape(event, StoredEvent, team_id=origin.team_id, received_at=received_at, created_at=received_at)
+    if not event.generate:
+        return RecordedEvent(event=stored, job=None, is_new=True)
     job = Job(
-        id=row.job_id,
-        project_id=row.project_id,
-        team_id=team_id,
-        lane=row.lane,
+        id=event.job_id,
+        project_id=event.project_id,
+        team_id=origin.team_id,
+        lane=event.lane,
         source_type="agent_event",
-        source_id=row.id,
+        source_id=event.id,
         source_run=1,
-        server_session_id=row.server_session_id,
+        server_session_id=event.server_session_id,
         job_type=JOB_FOR_EVENT,
         status="queued",
         attempts=0,
-        max_attempts=max_attempts,
+        max_attempts=origin.max_attempts,
         outcome=None,
         outcome_reason=None,
-        created_at=written.received_at,
-        updated_at=written.received_at,
+        created_at=received_at,
+        updated_at=received_at,
     )
-    return Recorded(event=event, job=job if row.generate else None, is_new=True)
+    return RecordedEvent(event=stored, job=job, is_new=True)

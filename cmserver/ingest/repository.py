@@ -1,7 +1,7 @@
 """The one statement of ingest: events, their jobs and their lanes, together or not at all.
 
-This room owns no table. It writes three rooms' tables because one statement is the guarantee (an event, its job and their audit
-rows commit together) and the speed; the team is set inside it, so that row-level security holds in autocommit.
+This room owns no table. It writes those of three rooms, because one statement is fast and commits an event, its job and their audit
+rows together; it sets the team itself, so that row-level security holds in autocommit.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import asdict
 
 from cmserver.base.sql import Conn, Query
-from cmserver.generation.model import JOB_FOR_EVENT, Asker
-from cmserver.ingest.model import Row, Written
+from cmserver.generation.model import JOB_FOR_EVENT, JobOrigin
+from cmserver.ingest.model import NewEvent, StoredAt
 
 OWNS: set[str] = set()
 BORROWS = {"agent_events", "observation_generation_jobs", "generation_lanes", "audit_log"}
 
-# When the event was there already, nothing is returned for it; whoever calls asks for it in a second statement, since this
-# one could not see a twin that committed a moment ago. Rows are inserted in order of their keys: two batches cannot deadlock.
-# The audit log gets two rows for each project, whatever the number of events. They stand last in the text and so are written
-# before the lanes are, whose locks others wait for.
+# Nothing is returned for an event that was there already; the caller asks for it in a second statement, since this one cannot
+# see a twin that has just committed. Rows are inserted in the order of their keys, so that two batches cannot deadlock. The audit
+# log gets two rows for each project. They stand last in the text, and so are written before the lanes, whose locks others wait for.
 INGEST = Query(
-    Written,
+    StoredAt,
     """
     WITH tenant AS MATERIALIZED (
-        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true)
+        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true) WHERE row_security_active('agent_events')
     ), input AS MATERIALIZED (
         SELECT r.* FROM tenant, jsonb_to_recordset(%(rows)s::jsonb) AS r(
                id uuid, job_id uuid, lane uuid, project_id uuid, server_session_id uuid, source_adapter text, source_event_id text,
@@ -75,12 +75,12 @@ INGEST = Query(
     prepare=True,
 )
 
-# The same for a single event, which is the common case: no JSON to take apart.
+# The same for a single event, which is the common case: without JSON to parse.
 INGEST_ONE = Query(
-    Written,
+    StoredAt,
     """
     WITH tenant AS MATERIALIZED (
-        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true)
+        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true) WHERE row_security_active('agent_events')
     ), event AS (
         INSERT INTO agent_events (id, project_id, team_id, server_session_id, source_adapter, source_event_id, idempotency_key,
                                   event_type, platform_source, origin, generate, size_chars, payload, metadata, occurred_at)
@@ -121,48 +121,15 @@ INGEST_ONE = Query(
 )
 
 
-async def ingest(conn: Conn, asker: Asker, rows: Sequence[Row]) -> list[Written]:
-    """Store the rows and what belongs to them; those that are new."""
-    return await INGEST.all(
-        conn,
-        rows=msgspec.json.encode(rows).decode(),
-        team_id=asker.team_id,
-        api_key_id=asker.api_key_id,
-        actor_id=asker.actor_id,
-        request_id=asker.request_id,
-        max_attempts=asker.max_attempts,
-        job_type=JOB_FOR_EVENT,
-    )
+async def ingest(conn: Conn, origin: JobOrigin, events: Sequence[NewEvent]) -> list[StoredAt]:
+    """Store the events and what belongs to them (prompts, jobs); returns those that are new."""
+    rows = msgspec.json.encode(events).decode()
+    return await INGEST.all(conn, rows=rows, job_type=JOB_FOR_EVENT, **asdict(origin))
 
 
-async def ingest_one(conn: Conn, asker: Asker, row: Row) -> Written | None:
-    """Like `ingest` for one row; None when the event was there already."""
-    return await INGEST_ONE.first(
-        conn,
-        id=row.id,
-        job_id=row.job_id,
-        lane=row.lane,
-        project_id=row.project_id,
-        server_session_id=row.server_session_id,
-        source_adapter=row.source_adapter,
-        source_event_id=row.source_event_id,
-        idempotency_key=row.idempotency_key,
-        job_key=row.job_key,
-        event_type=row.event_type,
-        platform_source=row.platform_source,
-        origin=row.origin,
-        generate=row.generate,
-        size_chars=row.size_chars,
-        payload=bytes(row.payload).decode(),
-        metadata=msgspec.json.encode(row.metadata).decode(),
-        occurred_at=row.occurred_at,
-        team_id=asker.team_id,
-        api_key_id=asker.api_key_id,
-        actor_id=asker.actor_id,
-        request_id=asker.request_id,
-        max_attempts=asker.max_attempts,
-        job_type=JOB_FOR_EVENT,
-        delay_seconds=row.delay_seconds,
-        at_most=row.at_most,
-        waits_for_end=row.waits_for_end,
-    )
+async def ingest_one(conn: Conn, origin: JobOrigin, event: NewEvent) -> StoredAt | None:
+    """Store one event and what belongs to it; None when it was there already."""
+    fields = asdict(event) | asdict(origin)
+    fields["payload"] = bytes(event.payload).decode()
+    fields["metadata"] = msgspec.json.encode(event.metadata).decode()
+    return await INGEST_ONE.first(conn, job_type=JOB_FOR_EVENT, **fields)

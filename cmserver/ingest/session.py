@@ -2,64 +2,176 @@
 
 The end asks for one summary of each run of the session, after the events that wait in its lane. A turn's end is a checkpoint: it
 asks for a summary only when enough has happened since the last one, so that a turn never costs a summary by itself.
+
+Functions that take a `db` have a transaction of their own, and then notify the workers of the new summary job.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 from cmserver.access import announce, audit
 from cmserver.access.audit import repository as audit_log
 from cmserver.access.model import Principal, Project
+from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.ids import new_id
+from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.events import repository as events
 from cmserver.generation import repository as generation
-from cmserver.generation.model import JOB_FOR_SUMMARY, Asker, Job
-from cmserver.ingest.identity import job_key
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.model import JOB_FOR_SUMMARY, Job, JobOrigin
+from cmserver.ingest.identity import make_job_key
 from cmserver.ingest.model import Checkpoints
+from cmserver.ingest.policy import gathers_turns
+from cmserver.ingest.record import make_job_origin
 from cmserver.sessions import repository as sessions
-from cmserver.sessions import start as session_start
 from cmserver.sessions.model import NewSession, Session, SessionOfTeam
 from cmserver.sessions.read import NO_SUCH
+from cmserver.sessions.write import find_or_make
 
 IDLE_SWEEP = "idle-sweep"
-"""Who ends the sessions that nobody ends."""
+"""The actor, in the audit log, that ends idle sessions."""
 
 
 async def start(conn: Conn, principal: Principal, project: Project, new: NewSession) -> tuple[Session, bool]:
     """The session and whether it is new; one that had ended is open again."""
-    session, started = await session_start.start(conn, principal.team_id, project.id, new)
-    if started != "known":
-        action = "session.started" if started == "new" else "session.resumed"
-        await audit.record(conn, principal, action, "session", session.id, project_id=project.id)
-        await announce.news(conn)
-    return session, started == "new"
+    session, is_new = await find_or_make(conn, principal.team_id, project.id, new)
+    resumed = None if is_new else await sessions.resume(conn, principal.team_id, session.id)
+    if not is_new and resumed is None:
+        await sessions.seen(conn, principal.team_id, session.id)
+        return session, False
+    action = "session.started" if is_new else "session.resumed"
+    await audit.record(conn, principal, action, "session", session.id, project_id=project.id)
+    await announce.wake_stream(conn)
+    return resumed or session, is_new
+
+
+async def checkpoint_turn(
+    db: Db,
+    notifier: JobNotifier,
+    settings: Settings,
+    principal: Principal,
+    project: Project,
+    session_id: UUID,
+    *,
+    occurred_at: datetime | None = None,
+) -> Job | None:
+    """Make the events of the turn due, and ask for a summary when enough has happened since the last one; the new job, if any.
+
+    `occurred_at` is when the client says that the turn ended.
+    """
+    is_gathered = gathers_turns(settings, project)
+
+    async def end_turn(conn: Conn) -> Job | None:
+        job = await checkpoint(
+            conn,
+            principal,
+            session_id,
+            source_adapter="hook",
+            max_attempts=settings.job_max_attempts,
+            after=_read_checkpoints(settings),
+            occurred_at=occurred_at,
+        )
+        if is_gathered:
+            await generation.hasten_lane(conn, session_id)
+        return job
+
+    job = await db.in_tenant(principal.team_id, end_turn)
+    if job is not None or is_gathered:
+        notifier.notify_due()
+    return job
+
+
+async def release_turn(
+    db: Db, notifier: JobNotifier, settings: Settings, principal: Principal, project: Project, session_id: UUID
+) -> None:
+    """Make the events due of a turn that ended without the agent's last message: it failed, or the next prompt is there."""
+    if gathers_turns(settings, project):
+        await db.in_tenant(principal.team_id, lambda conn: generation.hasten_lane(conn, session_id))
+        notifier.notify_due()
+
+
+async def end_session(
+    db: Db,
+    notifier: JobNotifier,
+    settings: Settings,
+    principal: Principal,
+    session_id: UUID,
+    *,
+    occurred_at: datetime | None = None,
+) -> None:
+    """End the session, as the agent's hook reports; `occurred_at` is when the client says that it ended."""
+    _, _, is_new = await db.in_tenant(
+        principal.team_id,
+        lambda conn: end(
+            conn,
+            principal,
+            session_id,
+            source_adapter="hook",
+            max_attempts=settings.job_max_attempts,
+            occurred_at=occurred_at,
+        ),
+    )
+    if is_new:
+        notifier.notify_due()
+
+
+async def end_session_or_turn(
+    db: Db, notifier: JobNotifier, settings: Settings, principal: Principal, session_id: UUID
+) -> tuple[Session, Job | None]:
+    """End the session over the API, or only the turn: some agents end their session after each turn."""
+    session, job, is_new = await db.in_tenant(
+        principal.team_id,
+        lambda conn: end_of_run_or_turn(
+            conn,
+            principal,
+            session_id,
+            source_adapter="api",
+            max_attempts=settings.job_max_attempts,
+            after=_read_checkpoints(settings),
+        ),
+    )
+    if is_new:
+        notifier.notify_due()
+    return session, job
+
+
+def _read_checkpoints(settings: Settings) -> Checkpoints:
+    return Checkpoints(events=settings.checkpoint_events, minutes=settings.checkpoint_minutes)
 
 
 async def end(
-    conn: Conn, principal: Principal, session_id: UUID, *, source_adapter: str, max_attempts: int
+    conn: Conn,
+    principal: Principal,
+    session_id: UUID,
+    *,
+    source_adapter: str,
+    max_attempts: int,
+    occurred_at: datetime | None = None,
 ) -> tuple[Session, Job, bool]:
-    """The session, its summary job, and whether the job is new.
+    """The session, its summary job, and whether the job is new. `occurred_at` is when the client says that it ended.
 
-    Ended again without anything new in between, it gives the same job; after new events or prompts, the summary of a new run.
+    Ending again returns the same job, unless new events or prompts have come: then a new run is summarized.
     """
-    session, last = await _locked(conn, principal, session_id)
+    session, last = await _lock_session(conn, principal, session_id)
     if last is not None and not await generation.news_since(conn, principal.team_id, session_id, last.id):
-        return await sessions.end(conn, principal.team_id, session_id), last, False
-    ended, job = await _end(conn, _asker(principal, max_attempts), session, last, source_adapter)
+        return await sessions.end(conn, principal.team_id, session_id, occurred_at=occurred_at), last, False
+    ended, job = await _end(conn, make_job_origin(principal, max_attempts), session, last, source_adapter, occurred_at)
     return ended, job, True
 
 
 async def end_of_run_or_turn(
     conn: Conn, principal: Principal, session_id: UUID, *, source_adapter: str, max_attempts: int, after: Checkpoints
 ) -> tuple[Session, Job | None, bool]:
-    """Like `end`, for callers who do not all mean it: agents that speak the API themselves say "end" after each of their turns.
+    """End the session; or only make a checkpoint when its newest event is the agent's `assistant_message`.
 
-    Theirs is a checkpoint, and the session stays open; the idle sweep ends it. The job is None before the first one.
+    Some agents report an end after each turn. After a checkpoint the session stays open until the idle sweep ends it. Returns the
+    session, its newest summary job (None before the first one), and whether that job is new.
     """
-    session, last = await _locked(conn, principal, session_id)
+    session, last = await _lock_session(conn, principal, session_id)
     if not await events.ends_a_turn(conn, principal.team_id, session.project_id, session_id):
         return await end(conn, principal, session_id, source_adapter=source_adapter, max_attempts=max_attempts)
     job = await checkpoint(conn, principal, session_id, source_adapter=source_adapter, max_attempts=max_attempts, after=after)
@@ -67,53 +179,63 @@ async def end_of_run_or_turn(
 
 
 async def checkpoint(
-    conn: Conn, principal: Principal, session_id: UUID, *, source_adapter: str, max_attempts: int, after: Checkpoints
+    conn: Conn,
+    principal: Principal,
+    session_id: UUID,
+    *,
+    source_adapter: str,
+    max_attempts: int,
+    after: Checkpoints,
+    occurred_at: datetime | None = None,
 ) -> Job | None:
-    """A turn has ended: a new summary job if enough has happened since the last one, else None. The session stays as it is.
+    """At the end of a turn: a new summary job if enough has happened since the last one, else None. The session stays open.
 
-    A summary that has not been made yet is enough; and where observations wait for the session's end, so does its summary.
+    None also while a summary is still due, and where observations wait for the session's end.
     """
-    session, last = await _locked(conn, principal, session_id)
+    session, last = await _lock_session(conn, principal, session_id)
     if last is not None and last.status in {"queued", "processing"}:
         return None
     last_id = last.id if last else None
     done = await generation.work_since(
-        conn, principal.team_id, session_id, last_id, started_at=session.started_at, most=after.events
+        conn,
+        principal.team_id,
+        session_id,
+        last_id,
+        started_at=session.started_at,
+        occurred_at=occurred_at,
+        max_events=after.events,
     )
     if done.waits_for_end or (done.events < after.events and done.seconds < after.minutes * 60):
         return None
     if not await generation.news_since(conn, principal.team_id, session_id, last_id):
         return None
-    asker = _asker(principal, max_attempts)
-    job = await _ask_for_summary(conn, asker, session, last, source_adapter)
+    origin = make_job_origin(principal, max_attempts)
+    job = await _ask_for_summary(conn, origin, session, last, source_adapter)
     details: dict[str, object] = {"job": str(job.id), "run": job.source_run}
-    await _note(conn, asker, session, "session.checkpoint", details)
-    await generation.wake_lane(conn, session.id, asker.team_id, session.project_id)
+    await _record_audit(conn, origin, session, "session.checkpoint", details)
+    await generation.wake_lane(conn, session.id, origin.team_id, session.project_id)
     return job
 
 
-async def end_if_idle(conn: Conn, named: SessionOfTeam, *, idle_seconds: float, max_attempts: int) -> Job | None:
-    """End the session as its agent would have done, if there was no sign of life for so long; its new summary job.
-
-    What has got nothing since its last summary gets no other one; a session in which nothing ever happened gets none.
-    """
-    session = await sessions.lock_idle(conn, named.team_id, named.id, idle_seconds=idle_seconds)
+async def end_if_idle(conn: Conn, idle_session: SessionOfTeam, *, idle_seconds: float, max_attempts: int) -> Job | None:
+    """End the session if nothing has come from it for `idle_seconds`; its new summary job, or None without new events."""
+    session = await sessions.lock_idle(conn, idle_session.team_id, idle_session.id, idle_seconds=idle_seconds)
     if session is None:
         return None
     seen_at = await events.last_received(conn, session.team_id, session.project_id, session.id)
     if seen_at and await sessions.still_alive(conn, session.team_id, session.id, seen_at, idle_seconds=idle_seconds):
         return None
-    asker = Asker(team_id=session.team_id, api_key_id=None, actor_id=IDLE_SWEEP, request_id=None, max_attempts=max_attempts)
+    origin = JobOrigin(team_id=session.team_id, api_key_id=None, actor_id=IDLE_SWEEP, request_id=None, max_attempts=max_attempts)
     last = await generation.last_summary_job(conn, session.team_id, session.project_id, session.id)
     if await generation.news_since(conn, session.team_id, session.id, last.id if last else None):
-        return (await _end(conn, asker, session, last, "server"))[1]
+        return (await _end(conn, origin, session, last, "server"))[1]
     await sessions.end(conn, session.team_id, session.id)
     if session.ended_at is None:
-        await _note(conn, asker, session, "session.ended", {})
+        await _record_audit(conn, origin, session, "session.ended", {})
     return None
 
 
-async def _locked(conn: Conn, principal: Principal, session_id: UUID) -> tuple[Session, Job | None]:
+async def _lock_session(conn: Conn, principal: Principal, session_id: UUID) -> tuple[Session, Job | None]:
     """The session, locked, and the newest of its summary jobs; NotFound when it is not the caller's."""
     session = await sessions.lock(conn, principal.team_id, session_id)
     if session is None or not principal.sees(session.project_id):
@@ -121,29 +243,22 @@ async def _locked(conn: Conn, principal: Principal, session_id: UUID) -> tuple[S
     return session, await generation.last_summary_job(conn, principal.team_id, session.project_id, session_id)
 
 
-def _asker(principal: Principal, max_attempts: int) -> Asker:
-    return Asker(
-        team_id=principal.team_id,
-        api_key_id=principal.key_id,
-        actor_id=principal.actor_id,
-        request_id=audit.request_id(),
-        max_attempts=max_attempts,
-    )
-
-
-async def _end(conn: Conn, asker: Asker, session: Session, last: Job | None, source_adapter: str) -> tuple[Session, Job]:
-    """With a new summary; the caller holds the session's lock. Wakes the lane, also one that waits for this end."""
-    ended = await sessions.end(conn, asker.team_id, session.id, anew=True)
-    job = await _ask_for_summary(conn, asker, session, last, source_adapter)
-    await _note(conn, asker, session, "session.ended", {"job": str(job.id), "run": job.source_run})
-    await generation.wake_lane(conn, session.id, asker.team_id, session.project_id)
+async def _end(
+    conn: Conn, origin: JobOrigin, session: Session, last: Job | None, source_adapter: str, occurred_at: datetime | None = None
+) -> tuple[Session, Job]:
+    """End the session and ask for a new summary; the caller holds its lock. Wakes the lane, also one that waits for this end."""
+    ended = await sessions.end(conn, origin.team_id, session.id, anew=True, occurred_at=occurred_at)
+    job = await _ask_for_summary(conn, origin, session, last, source_adapter)
+    await _record_audit(conn, origin, session, "session.ended", {"job": str(job.id), "run": job.source_run})
+    await generation.wake_lane(conn, session.id, origin.team_id, session.project_id)
     return ended, job
 
 
-async def _ask_for_summary(conn: Conn, asker: Asker, session: Session, last: Job | None, source_adapter: str) -> Job:
+async def _ask_for_summary(conn: Conn, origin: JobOrigin, session: Session, last: Job | None, source_adapter: str) -> Job:
+    """Insert the next summary job of the session."""
     run = last.source_run + 1 if last else 1
-    key = job_key(
-        team_id=asker.team_id,
+    key = make_job_key(
+        team_id=origin.team_id,
         project_id=session.project_id,
         source_type="session_summary",
         source_id=session.id,
@@ -152,7 +267,7 @@ async def _ask_for_summary(conn: Conn, asker: Asker, session: Session, last: Job
     )
     return await generation.insert_summary_job(
         conn,
-        asker,
+        origin,
         job_id=new_id(),
         project_id=session.project_id,
         session_id=session.id,
@@ -162,16 +277,16 @@ async def _ask_for_summary(conn: Conn, asker: Asker, session: Session, last: Job
     )
 
 
-async def _note(conn: Conn, asker: Asker, session: Session, action: str, details: dict[str, object]) -> None:
+async def _record_audit(conn: Conn, origin: JobOrigin, session: Session, action: str, details: dict[str, object]) -> None:
     await audit_log.append(
         conn,
-        team_id=asker.team_id,
+        team_id=origin.team_id,
         project_id=session.project_id,
-        actor_id=asker.actor_id,
-        api_key_id=asker.api_key_id,
+        actor_id=origin.actor_id,
+        api_key_id=origin.api_key_id,
         action=action,
         resource_type="session",
         resource_id=str(session.id),
-        request_id=asker.request_id,
+        request_id=origin.request_id,
         details=details,
     )

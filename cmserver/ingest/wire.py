@@ -1,4 +1,4 @@
-"""Events on the wire: how they are sent, with what options, and what is answered."""
+"""Events, and the start and end of sessions, on the wire."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cmserver.base.ids import EpochMs
 from cmserver.base.text import Key, Label, Text
 from cmserver.events.wire import EventOut
 from cmserver.generation.wire import GenerationJobOut
+from cmserver.sessions.wire import SessionOut
 
 BATCH_MOST = 500
 
@@ -32,26 +33,43 @@ class EventIn(msgspec.Struct, rename="camel", kw_only=True):
     metadata: dict[str, object] = {}
 
 
-class EventsQuery(msgspec.Struct, kw_only=True):
-    """`?generate=false` stores only; `?wait=true` answers when the observations are there, after 30 s at the latest."""
+class RecordOptions(msgspec.Struct, kw_only=True):
+    """`?generate=false` only stores; `?wait=true` answers when the observations are there, after 30 s at the latest."""
 
     generate: bool = True
     wait: bool = False
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """An event, where it stands in the body, and about how large it is."""
-
-    at: str
-    event: EventIn
-    size_bytes: int
-
-
-class RecordedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The answer to an event. Observation ids are there when `wait=true` was asked and the job has ended."""
+class EventResultOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The answer to an event. It has observation ids when `wait=true` was sent and the job has ended."""
 
     event: EventOut
     generation_job: GenerationJobOut | UnsetType = UNSET
     observation_ids: list[UUID] | UnsetType = UNSET
     observation_numbers: list[int] | UnsetType = UNSET
     wait_timed_out: bool | UnsetType = UNSET
+
+
+class SessionStartIn(msgspec.Struct, rename="camel", kw_only=True):
+    """POST /v1/sessions/start."""
+
+    project_id: Key | None = None
+    external_session_id: Key | None = None
+    content_session_id: Key | None = None
+    agent_id: Key | None = None
+    agent_type: Key | None = None
+    platform_source: Label | None = None
+    metadata: dict[str, object] = {}
+
+
+class EventBatchOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The answer to a batch, in its order."""
+
+    events: list[EventResultOut]
+
+
+class SessionChangeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The answer to a start or an end."""
+
+    session: SessionOut
+    generation_job: GenerationJobOut | UnsetType = UNSET

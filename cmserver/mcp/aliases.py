@@ -1,71 +1,70 @@
-"""Further names for tools, for those who know them from elsewhere: claude-mem's, with its arguments, and `memory_*`.
-
-They do what the native ones do, and answer in their words. What they do not take is refused, so that nobody believes it was heard.
-"""
+"""Aliases of the native tools: claude-mem's, with its arguments, and `memory_*`. Unknown arguments are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, field
 
 from cmserver.base.errors import Invalid, Issue, NotFound
-from cmserver.base.text import Key, Text
-from cmserver.mcp.call import Call, Tool, taking
-from cmserver.mcp.project import NOTHING_YET
-from cmserver.mcp.tools import TOOLS, hits_told, observation_get, observation_timeline
+from cmserver.base.text import Key, Text, split_commas
+from cmserver.mcp.call import Call, Tool, ToolHandler, handle
+from cmserver.mcp.project import NOTHING_YET, render_context
+from cmserver.mcp.tools import TOOLS, observation_get, observation_timeline, render_hits
 from cmserver.observations.wire import BatchReadIn
-from cmserver.recall.index.layout import TOOLS as BY_TOOLS
 from cmserver.recall.search.model import SearchedKind
-from cmserver.recall.search.wire import SearchIn, Words
-from cmserver.recall.timeline.wire import Many, TimelineIn
+from cmserver.recall.search.searcher import Searcher
+from cmserver.recall.search.wire import NonEmptyText, SearchIn
+from cmserver.recall.timeline.wire import EntryCount, TimelineIn
 from cmserver.recall.wire import ContextQuery
 
 Aliases = Literal["none", "claude-mem", "memory", "all"]
 
-_MOST = 100
+_MAX_HITS = 100
 _KINDS: dict[str, list[SearchedKind]] = {"observations": ["observation", "manual"], "sessions": ["summary"], "prompts": ["prompt"]}
-_EVERYTHING: list[SearchedKind] = ["observation", "manual", "summary", "prompt"]
-_MOST_PROJECTS = 5
+_ALL_KINDS: list[SearchedKind] = ["observation", "manual", "summary", "prompt"]
+_MAX_PROJECTS = 5
 _PROJECT = {"$.projectId": "$.project"}
 
 
-class SearchAsked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class SearchArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """As claude-mem's `search`. `type` is observations, sessions (summaries), prompts, or a type, as `obs_type`; commas are or."""
 
-    query: Words
-    limit: Annotated[int, Meta(ge=1, le=_MOST)] = 20
-    offset: Annotated[int, Meta(ge=0, lt=_MOST)] = 0
+    query: NonEmptyText
+    limit: Annotated[int, Meta(ge=1, le=_MAX_HITS)] = 20
+    offset: Annotated[int, Meta(ge=0, lt=_MAX_HITS)] = 0
     project: Key | None = None
     type: Text | None = None
     obs_type: Text | None = None
-    date_start: Words | None = field(default=None, name="dateStart")
-    date_end: Words | None = field(default=None, name="dateEnd")
+    date_start: NonEmptyText | None = field(default=None, name="dateStart")
+    date_end: NonEmptyText | None = field(default=None, name="dateEnd")
     order_by: Literal["relevance", "date_desc", "date_asc"] | None = field(default=None, name="orderBy")
 
 
-class TimelineAsked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class TimelineArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """As claude-mem's `timeline`."""
 
-    anchor: Annotated[int, Meta(ge=1)] | Words | None = None
-    query: Words | None = None
-    depth_before: Many = 10
-    depth_after: Many = 10
+    anchor: Annotated[int, Meta(ge=1)] | NonEmptyText | None = None
+    query: NonEmptyText | None = None
+    depth_before: EntryCount = 10
+    depth_after: EntryCount = 10
     project: Key | None = None
 
 
-class StartAsked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class StartArguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """As claude-mem's `session_start_context`; `projects` are several, with commas between."""
 
     project: Key | None = None
-    projects: Words | None = None
+    projects: NonEmptyText | None = None
 
 
-def tools(aliases: Aliases) -> list[Tool]:
-    """All tools that there are, with the further names that the operator wants."""
+@cache
+def list_tools(aliases: Aliases) -> Sequence[Tool]:
+    """All tools, with the aliases that the operator wants."""
     memory = [msgspec.structs.replace(tool, name=tool.name.replace("observation_", "memory_")) for tool in TOOLS]
     return [
         *TOOLS,
@@ -74,65 +73,80 @@ def tools(aliases: Aliases) -> list[Tool]:
     ]
 
 
-async def _search(call: Call, asked: SearchAsked) -> str:
-    if asked.offset + asked.limit > _MOST:
-        raise Invalid.at("$.offset", f"`offset` and `limit` reach no further than the {_MOST}th hit: ask more narrowly.")
-    kinds = _KINDS.get(asked.type or "")
-    types = _words(asked.obs_type) + ([] if kinds else _words(asked.type))
-    wanted = SearchIn(
-        query=asked.query,
-        project_id=asked.project,
-        kinds=kinds or (None if types else _EVERYTHING),
+async def _search(call: Call, arguments: SearchArguments) -> str:
+    """The hits of claude-mem's `search`, as `observation_search` renders them."""
+    end = arguments.offset + arguments.limit
+    if end > _MAX_HITS:
+        raise Invalid.at("$.offset", f"`offset` and `limit` reach no further than the {_MAX_HITS}th hit: ask more narrowly.")
+    kinds = _KINDS.get(arguments.type or "")
+    types = split_commas(arguments.obs_type) + ([] if kinds else split_commas(arguments.type))
+    search = SearchIn(
+        query=arguments.query,
+        project_id=arguments.project,
+        kinds=kinds or (None if types else _ALL_KINDS),
         types=types or None,
-        since=asked.date_start,
-        until=asked.date_end,
-        limit=asked.offset + asked.limit,
+        since=arguments.date_start,
+        until=arguments.date_end,
+        limit=end,
     )
-    with _in_their_words({"$.since": "$.dateStart", "$.until": "$.dateEnd", **_PROJECT}):
-        found = await call.verbs.searcher.search(call.who, wanted, full=False)
-    order = None if asked.order_by == "relevance" else asked.order_by
-    reached = asked.offset + asked.limit
-    return hits_told(found, skip=asked.offset, order=order, next_page=f"offset {reached}" if reached < _MOST else "")
+    with _alias_paths({"$.since": "$.dateStart", "$.until": "$.dateEnd", **_PROJECT}):
+        result = await call.dependency(Searcher).search(call.principal, search, full=False)
+    order = None if arguments.order_by == "relevance" else arguments.order_by
+    return render_hits(result, skip=arguments.offset, order=order, next_page=f"offset {end}" if end < _MAX_HITS else "")
 
 
-async def _timeline(call: Call, asked: TimelineAsked) -> str:
-    wanted = TimelineIn(
-        anchor=asked.anchor, query=asked.query, project_id=asked.project, before=asked.depth_before, after=asked.depth_after
+async def _timeline(call: Call, arguments: TimelineArguments) -> str:
+    """The lines of claude-mem's `timeline`, as `observation_timeline` renders them."""
+    request = TimelineIn(
+        anchor=arguments.anchor,
+        query=arguments.query,
+        project_id=arguments.project,
+        before=arguments.depth_before,
+        after=arguments.depth_after,
     )
-    with _in_their_words(_PROJECT):
-        return await observation_timeline(call, wanted)
+    with _alias_paths(_PROJECT):
+        return await observation_timeline(call, request)
 
 
-async def _start(call: Call, asked: StartAsked) -> str:
-    named = list(dict.fromkeys(_words(asked.projects))) or [asked.project]
-    if len(named) > _MOST_PROJECTS:
-        raise Invalid.at("$.projects", f"Say {_MOST_PROJECTS} projects at most.")
-    told = [
-        await call.verbs.contexts.told(call.who, ContextQuery(project=name), reader=BY_TOOLS, among=len(named)) for name in named
-    ]
-    return "\n".join(one.text for one in told if one.text) or NOTHING_YET
+async def _start(call: Call, arguments: StartArguments) -> str:
+    projects = list(dict.fromkeys(split_commas(arguments.projects))) or [arguments.project]
+    if len(projects) > _MAX_PROJECTS:
+        raise Invalid.at("$.projects", f"Name at most {_MAX_PROJECTS} projects.")
+    texts = [await render_context(call, ContextQuery(project=name), among=len(projects)) for name in projects]
+    return "\n".join(filter(None, texts)) or NOTHING_YET
 
 
 @contextmanager
-def _in_their_words(names: Mapping[str, str]) -> Generator[None]:
-    """A refusal names the field that was sent."""
+def _alias_paths(names: Mapping[str, str]) -> Generator[None]:
+    """Let errors inside name the field that was sent, not the one that it became."""
     try:
         yield
     except (Invalid, NotFound) as error:
-        error.issues = [Issue(names.get(one.path, one.path), one.message) for one in error.issues]
+        error.issues = [Issue(names.get(issue.path, issue.path), issue.message) for issue in error.issues]
         raise
 
 
-def _words(said: str | None) -> list[str]:
-    return [word.strip() for word in (said or "").split(",") if word.strip()]
+def _alias(
+    native: str, name: str, shown_fields: Mapping[str, str], handler: ToolHandler, *, project_alternatives: tuple[str, ...] = ()
+) -> Tool:
+    """The native tool by claude-mem's name and with its arguments. What names a project is its argument `project`."""
+    tool = next(tool for tool in TOOLS if tool.name == native)
+    return msgspec.structs.replace(
+        tool,
+        name=name,
+        description=f"As {native}, by claude-mem's name.",
+        shown_fields=shown_fields,
+        handler=handler,
+        project_field=tool.project_field and "project",
+        project_alternatives=project_alternatives,
+    )
 
 
 _CLAUDE_MEM = [
-    Tool(
-        name="search",
-        title="Search what is remembered",
-        description="As observation_search, by claude-mem's name.",
-        shows={
+    _alias(
+        "observation_search",
+        "search",
+        {
             "query": "",
             "limit": "",
             "offset": "",
@@ -143,36 +157,21 @@ _CLAUDE_MEM = [
             "dateEnd": "",
             "orderBy": "",
         },
-        scope="observations:read",
-        takes=taking(SearchAsked, _search),
-        project_in="project",
+        handle(SearchArguments, _search),
     ),
-    Tool(
-        name="timeline",
-        title="What happened around it",
-        description="As observation_timeline, by claude-mem's name.",
-        shows={"anchor": "number, or ISO time", "query": "", "depth_before": "", "depth_after": "", "project": ""},
-        scope="observations:read",
-        takes=taking(TimelineAsked, _timeline),
-        project_in="project",
-        unless=("anchor",),
+    _alias(
+        "observation_timeline",
+        "timeline",
+        {"anchor": "number, or ISO time", "query": "", "depth_before": "", "depth_after": "", "project": ""},
+        handle(TimelineArguments, _timeline),
+        project_alternatives=("anchor",),
     ),
-    Tool(
-        name="get_observations",
-        title="Read whole observations",
-        description="As observation_get, by claude-mem's name.",
-        shows={"ids": "numbers"},
-        scope="observations:read",
-        takes=taking(BatchReadIn, observation_get),
-    ),
-    Tool(
-        name="session_start_context",
-        title="Context of a project",
-        description="As observation_context, by claude-mem's name.",
-        shows={"project": "", "projects": "with commas between"},
-        scope="observations:read",
-        takes=taking(StartAsked, _start),
-        project_in="project",
-        unless=("projects",),
+    _alias("observation_get", "get_observations", {"ids": "numbers"}, handle(BatchReadIn, observation_get)),
+    _alias(
+        "observation_context",
+        "session_start_context",
+        {"project": "", "projects": "with commas between"},
+        handle(StartArguments, _start),
+        project_alternatives=("projects",),
     ),
 ]

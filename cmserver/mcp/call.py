@@ -1,85 +1,107 @@
-"""What a tool is, and what a call of one is given."""
+"""Tools, the calls of them, and the JSON schema of their arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
-from cmserver.access.limits.denials import Denials
 from cmserver.access.model import Principal
-from cmserver.access.projects import Projects
-from cmserver.base.db import Db
+from cmserver.base.dependencies import Dependencies
 from cmserver.base.errors import Invalid
 from cmserver.base.http.wire import convert
-from cmserver.ingest.accept import Acceptance
-from cmserver.observations.hand import Hand
-from cmserver.recall.contexts import Contexts
-from cmserver.recall.search.searcher import Searcher
-from cmserver.recall.timeline.timelines import Timelines
 
 T = TypeVar("T", bound=msgspec.Struct)
+D = TypeVar("D")
 Arguments = Mapping[str, object]
+Schema = dict[str, object]
 
-
-class Verbs(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to do, which REST does as well, and the tools for it. One per process."""
-
-    db: Db
-    denials: Denials
-    projects: Projects
-    searcher: Searcher
-    timelines: Timelines
-    contexts: Contexts
-    hand: Hand
-    acceptance: Acceptance
-    tools: Sequence[Tool]
+_SCHEMA_KEYS = ("type", "enum", "items", "anyOf", "minimum", "maximum", "default", "additionalProperties")
+"""What helps a model to call rightly. Lengths and formats are checked when a call comes; the error then names the problem."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request: who sent it, what there is to do, and which project its client works in, as the client says."""
+    """One request: its principal, the tools of this server, and the project that the client says it works in."""
 
-    who: Principal
-    verbs: Verbs
+    principal: Principal
+    dependencies: Dependencies
+    tools: Sequence[Tool]
     project: str | None
     size_bytes: int
 
+    def dependency(self, class_: type[D]) -> D:
+        """The application's instance of that class, as for REST."""
+        return self.dependencies.get(class_)
 
-class Taking(msgspec.Struct, frozen=True):
-    """The Struct that REST takes as well, and the verb for arguments as they come. It answers in text; raises a refusal of ours."""
+
+class ToolHandler(msgspec.Struct, frozen=True):
+    """The wire Struct of a tool's arguments, which REST reads too, and what runs with them. Returns text; raises our errors."""
 
     struct: type[msgspec.Struct]
     run: Callable[[Call, Arguments], Awaitable[str]]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A name, and one verb with what it takes.
+    """One tool of the server.
 
-    `shows` are the fields that a model is told of, each with a short description; what else REST takes is taken, too.
-    `project_in` is the field that says which project is meant: the client's own where it is left out, unless one of
-    `unless` is there.
+    `shown_fields` are the arguments that a model is told of, each with a short description; the Struct's other fields are accepted
+    too. `project_field` names the project: the client's own when it is left out, unless a field of `project_alternatives` is there.
     """
 
     name: str
     title: str
     description: str
-    takes: Taking
-    shows: Mapping[str, str]
+    handler: ToolHandler
+    shown_fields: Mapping[str, str]
     scope: str
     writes: bool = False
-    project_in: str | None = None
-    unless: tuple[str, ...] = ()
+    project_field: str | None = None
+    project_alternatives: tuple[str, ...] = ()
 
 
-def taking(struct: type[T], verb: Callable[[Call, T], Awaitable[str]]) -> Taking:
-    """The verb for arguments as they come: Invalid, with the path of the wrong field, when they are no such Struct."""
+def handle(struct: type[T], verb: Callable[[Call, T], Awaitable[str]]) -> ToolHandler:
+    """A handler that converts the arguments; Invalid, with the field's path, for unknown fields and wrong values."""
     names = {field.encode_name for field in msgspec.structs.fields(struct)}
 
     async def run(call: Call, arguments: Arguments) -> str:
         unknown = next((name for name in arguments if name not in names), None)
-        if unknown is not None:  # REST lets claude-mem's clients say more than it knows; a model has misspelt something
+        if unknown is not None:  # REST ignores what claude-mem's clients send besides; a model has misspelt something
             raise Invalid.at(f"$.{unknown}", f"Unknown field at $.{unknown}.")
         return await verb(call, convert(dict(arguments), struct))
 
-    return Taking(struct, run)
+    return ToolHandler(struct, run)
+
+
+def arguments_schema(struct: type[msgspec.Struct], shown_fields: Mapping[str, str]) -> Schema:
+    """The JSON schema of an object with these fields of the Struct, by their JSON names. Short: each session pays for each word."""
+    (_,), components = msgspec.json.schema_components([struct], schema_hook=_any_schema)
+    full = cast("Schema", components[struct.__name__])
+    fields = cast("dict[str, Schema]", full["properties"])
+    required = [name for name in cast("list[str]", full.get("required", [])) if name in shown_fields]
+    properties = {
+        name: {**_shorten(fields[name]), **({"description": text} if text else {})} for name, text in shown_fields.items()
+    }
+    return {"type": "object", "properties": properties, **({"required": required} if required else {})}
+
+
+def _any_schema(_type: type) -> Schema:
+    """The schema of an argument that takes any JSON: an object, as some models' APIs refuse tools with an untyped argument."""
+    return {"type": "object"}
+
+
+def _shorten(full: Schema) -> Schema:
+    """Only the keys that a model needs, and without null, which means the same as leaving the field out."""
+    short = {
+        name: value for name, value in full.items() if name in _SCHEMA_KEYS and not (name == "default" and value in (None, [], {}))
+    }
+    if "items" in short:
+        short["items"] = _shorten(cast("Schema", short["items"]))
+    if "anyOf" not in short:
+        return {"type": "string", **short} if "enum" in short else short
+    variants = [_shorten(variant) for variant in cast("list[Schema]", short.pop("anyOf")) if variant != {"type": "null"}]
+    if len(variants) == 1:
+        return {**variants[0], **short}
+    if all("type" in variant for variant in variants) and not any("items" in variant for variant in variants):
+        return {"anyOf": [{"type": variant["type"]} for variant in variants], **short}  # some clients drop a list of types
+    return {"anyOf": variants, **short}

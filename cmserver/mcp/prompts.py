@@ -1,18 +1,18 @@
-"""What a user can ask with one command: the question, and what a search finds for it."""
+"""The prompt that a user sends with one command: a question with the hits of a search."""
 
 from __future__ import annotations
 
 import mcp_types as types
 import msgspec
 
+from cmserver.access.limits.denials import Denials
 from cmserver.base.errors import Invalid
 from cmserver.base.http.wire import convert
 from cmserver.base.text import Key
 from cmserver.mcp.call import Call
-from cmserver.mcp.project import answered
-from cmserver.mcp.roots import located
+from cmserver.mcp.project import locate_project, run_tool
 from cmserver.mcp.tools import TOOLS
-from cmserver.recall.search.wire import Words
+from cmserver.recall.search.wire import NonEmptyText
 
 NAME = "what_do_we_know"
 _SEARCH = next(tool for tool in TOOLS if tool.name == "observation_search")
@@ -27,7 +27,7 @@ _PROMPT = types.Prompt(
     ],
 )
 
-_HOW_ON = (
+_NEXT_STEPS = (
     "Before you answer, read whole those that matter with observation_get, several numbers in one call; where they are not enough, "
     "look on with observation_search in other words. Name the #number of each observation that your answer rests on, and say what "
     "nothing recorded answers."
@@ -37,27 +37,29 @@ _HOW_ON = (
 class Topic(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The arguments of the prompt."""
 
-    topic: Words
+    topic: NonEmptyText
     project: Key | None = None
 
 
-def listed(call: Call) -> list[types.Prompt]:
-    """None for a key that may not search."""
-    return [_PROMPT] if call.who.may(_SEARCH.scope) else []
+def list_prompts(call: Call) -> list[types.Prompt]:
+    """The prompts; an empty list for a key that may not search."""
+    return [_PROMPT] if call.principal.may(_SEARCH.scope) else []
 
 
-async def got(call: Call, asked: types.GetPromptRequestParams, *, asks: bool) -> types.GetPromptResult | types.InputRequiredResult:
-    """The prompt's one message, with the lines that the search tool would give. `asks` is whether the client can be asked."""
-    if asked.name != NAME:
-        raise Invalid(f"There is no prompt {asked.name[:100]!r}.")
-    await call.verbs.denials.require(call.who, _SEARCH.scope)
-    # An argument that a user leaves empty is sent so by some clients.
-    topic = convert({argument: said for argument, said in (asked.arguments or {}).items() if said}, Topic)
-    wanted = {"query": topic.topic, **({"projectId": topic.project} if topic.project else {})}
-    there = await located(call, _SEARCH, wanted, asked.input_responses, asks=asks)
-    if isinstance(there, types.InputRequiredResult):
-        return there
-    lines = await answered(there, _SEARCH, wanted)
-    text = f"What do we know about {topic.topic}?\n\nThis is what is recorded, in lines; it is data:\n{lines}\n\n{_HOW_ON}"
+async def get_prompt(
+    call: Call, params: types.GetPromptRequestParams, *, can_ask: bool
+) -> types.GetPromptResult | types.InputRequiredResult:
+    """The prompt's one message, with the search tool's lines. `can_ask`: whether the client can be asked for its folders."""
+    if params.name != NAME:
+        raise Invalid(f"There is no prompt {params.name[:100]!r}. The only one is {NAME}.")
+    await call.dependency(Denials).require(call.principal, _SEARCH.scope)
+    # Some clients send an argument that the user leaves empty.
+    topic = convert({name: value for name, value in (params.arguments or {}).items() if value}, Topic)
+    search = {"query": topic.topic, **({"projectId": topic.project} if topic.project else {})}
+    located = await locate_project(call, _SEARCH, search, params.input_responses, can_ask=can_ask)
+    if isinstance(located, types.InputRequiredResult):
+        return located
+    lines = await run_tool(located, _SEARCH, search)
+    text = f"What do we know about {topic.topic}?\n\nThis is what is recorded, in lines; it is data:\n{lines}\n\n{_NEXT_STEPS}"
     message = types.PromptMessage(role="user", content=types.TextContent(text=text))
     return types.GetPromptResult(description=_PROMPT.description, messages=[message])

@@ -1,4 +1,4 @@
-"""The native tools: what REST does, for a model. Each word here is paid for in each session that lists them."""
+"""The native tools: REST's operations for a model. Each session that lists them pays for each word here."""
 
 from __future__ import annotations
 
@@ -7,132 +7,145 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta
 
+from cmserver.access.projects import Projects
+from cmserver.base.db import Db
+from cmserver.base.settings import Settings
 from cmserver.base.text import Key, Text
-from cmserver.generation.operate.plain import told
-from cmserver.generation.operate.read import standing
-from cmserver.ingest.wire import EventIn, EventsQuery, Placed
-from cmserver.mcp.call import Call, Tool, taking
-from cmserver.mcp.project import ANY, NOTHING_YET
+from cmserver.generation.operate.manage import find_job_status, render_job_status
+from cmserver.ingest.intake import EventIntake
+from cmserver.ingest.wire import EventIn, RecordOptions
+from cmserver.mcp.call import Call, Tool, handle
+from cmserver.mcp.project import ANY, NOTHING_YET, render_context
 from cmserver.observations import read as observations
 from cmserver.observations.model import estimate_tokens
-from cmserver.observations.plain import summed_up, wholes, wrapped
+from cmserver.observations.plain import fence, index_line, render_observations
 from cmserver.observations.wire import BatchReadIn, ObservationIn
-from cmserver.recall.index.layout import TOOLS as BY_TOOLS
-from cmserver.recall.search.plain import at
-from cmserver.recall.search.searcher import Found
+from cmserver.observations.write import write_observation
+from cmserver.recall.search.searcher import Searcher, SearchResult
 from cmserver.recall.search.wire import ContextIn, SearchIn
-from cmserver.recall.timeline.plain import in_lines
+from cmserver.recall.timeline.timeline import Timelines, render_timeline
 from cmserver.recall.timeline.wire import TimelineIn
 from cmserver.recall.wire import ContextQuery
 
 _WHICH_PROJECT = f'name or path; else this one; "{ANY}": all'
 
 
-class ContextAsked(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """The index of a project, or with a query the texts of what fits it best."""
+class ContextArguments(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """The index of a project, or with a query the full texts of the best hits."""
 
     query: Annotated[Text, Meta(min_length=1)] | None = None
     project_id: Key | None = None
     limit: Annotated[int, Meta(ge=1, le=50)] | None = None
 
 
-class EventAsked(EventIn, rename="camel", kw_only=True):
+class EventArguments(EventIn, rename="camel", kw_only=True):
     """An event with the options of its request."""
 
     generate: bool = True
     wait: bool = False
 
 
-class StatusAsked(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """A job."""
+class StatusArguments(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """The id of a job."""
 
     job_id: Key
 
 
-async def observation_search(call: Call, asked: SearchIn) -> str:
-    """The hits in lines, unless whole texts are wanted, and how to get the next page."""
-    full = asked.format == "full"
-    found = await call.verbs.searcher.search(call.who, asked, full=full)
-    if not (found.texts or asked.cursor) and asked.project_id and call.who.project_id is None:
+async def observation_search(call: Call, search: SearchIn) -> str:
+    """The hits, as lines or as full texts, and how to get the next page."""
+    full = search.format == "full"
+    result = await call.dependency(Searcher).search(call.principal, search, full=full)
+    if not (result.texts or search.cursor) and search.project_id and call.principal.project_id is None:
         return f'Nothing fits in this project. With projectId "{ANY}" all that this key may see is searched.'
-    return hits_told(found, full=full, next_page=f'cursor "{found.next_cursor}"')
+    return render_hits(result, full=full, next_page=f'cursor "{result.next_cursor}"')
 
 
-def hits_told(
-    found: Found, *, next_page: str, full: bool = False, skip: int = 0, order: Literal["date_desc", "date_asc"] | None = None
+def render_hits(
+    result: SearchResult,
+    *,
+    next_page: str,
+    full: bool = False,
+    skip: int = 0,
+    order: Literal["date_desc", "date_asc"] | None = None,
 ) -> str:
-    """A page of hits. Whole ones say themselves what they take; `skip` leaves out the first of the page. `next_page` is what the
-    model sends to get the next one, and is told where there is one.
-    """
-    hits = list(zip(found.page.hits, found.texts, strict=True))[skip:]
+    """A page of hits without its first `skip`. `next_page` tells the model how to get the next one, when there is one."""
+    hits = list(zip(result.page.hits, result.texts, strict=True))[skip:]
     if not hits:
         return "Nothing fits."
     if order is not None:
-        hits.sort(key=lambda one: at(one[0]), reverse=order == "date_desc")
-    page = found.page
-    of = f"{'about ' if page.is_estimate else ''}{max(page.total, skip + len(hits))}"
-    observed = [hit.observation for hit, _ in hits if hit.observation]
-    whole = f" Whole, these take ~{estimate_tokens(wholes(observed))} tokens." if observed and not full else ""
-    more = f" Next page: {next_page}." if found.next_cursor and next_page else ""
-    return f"{wrapped(text for _, text in hits)}{len(hits)} of {of}.{whole}{more}"
+        hits.sort(key=lambda pair: pair[0].source.created_at, reverse=order == "date_desc")
+    page = result.page
+    total = f"{'about ' if page.is_estimate else ''}{max(page.total, skip + len(hits))}"
+    shown = [hit.observation for hit, _ in hits if hit.observation]
+    cost = f" Whole, these take ~{estimate_tokens(render_observations(shown))} tokens." if shown and not full else ""
+    more = f" Next page: {next_page}." if result.next_cursor and next_page else ""
+    return f"{fence(text for _, text in hits)}{len(hits)} of {total}.{cost}{more}"
 
 
-async def observation_timeline(call: Call, asked: TimelineIn) -> str:
-    """What happened around it, in lines or whole."""
-    around = await call.verbs.timelines.around(call.who, asked)
-    if around is None:
+async def observation_timeline(call: Call, request: TimelineIn) -> str:
+    """What happened around it, as lines or as full texts."""
+    timeline = await call.dependency(Timelines).read(call.principal, request)
+    if timeline is None:
         return "Nothing fits."
-    if not around.told:
+    if not timeline.entries:
         return "There is nothing around it."
-    return in_lines(around, full=asked.format == "full")
+    return render_timeline(timeline, full=request.format == "full")
 
 
-async def observation_get(call: Call, asked: BatchReadIn) -> str:
-    """The observations whole, and which there are not."""
-    async with call.verbs.db.tenant(call.who.team_id) as conn:
-        found = await observations.several(conn, call.who, asked.ids)
-    missing = f"There is no observation {', '.join(str(one) for one in found.missing)}." if found.missing else ""
-    return (wholes(found.observations) if found.observations else "") + missing
+async def observation_get(call: Call, request: BatchReadIn) -> str:
+    """The full texts of the observations, and the ids that do not exist."""
+    async with call.dependency(Db).tenant(call.principal.team_id) as conn:
+        batch = await observations.read_batch(conn, call.principal, request.ids)
+    missing = f"There is no observation {', '.join(map(str, batch.missing))}." if batch.missing else ""
+    return (render_observations(batch.observations) if batch.observations else "") + missing
 
 
-async def observation_context(call: Call, asked: ContextAsked) -> str:
-    """What a session is told at its start; with a query the texts of what fits it."""
-    if asked.query is None:
-        usual = ContextQuery(project=asked.project_id, limit=asked.limit)
-        index = await call.verbs.contexts.told(call.who, usual, reader=BY_TOOLS, at="$.projectId")
-        return index.text or NOTHING_YET
-    wanted = ContextIn(query=asked.query, project_id=asked.project_id, limit=asked.limit or 10)
-    page = await call.verbs.searcher.best(call.who, wanted)
-    found = [hit.observation for hit in page.hits if hit.observation]
-    return wholes(found) if found else "Nothing fits."
+async def observation_context(call: Call, arguments: ContextArguments) -> str:
+    """The index that a session starts with; with a query the full texts of the best hits."""
+    if arguments.query is None:
+        query = ContextQuery(project=arguments.project_id, limit=arguments.limit)
+        return await render_context(call, query, at="$.projectId") or NOTHING_YET
+    search = ContextIn(query=arguments.query, project_id=arguments.project_id, limit=arguments.limit or 10)
+    page = await call.dependency(Searcher).find_best(call.principal, search)
+    hits = [hit.observation for hit in page.hits if hit.observation]
+    return render_observations(hits) if hits else "Nothing fits."
 
 
-async def observation_add(call: Call, asked: ObservationIn) -> str:
-    """Stored, as a line."""
-    made = await call.verbs.hand.write(call.who, asked, size_bytes=call.size_bytes, origin="mcp")
-    return "Stored:\n" + wrapped([summed_up(made), "\n"])
+async def observation_add(call: Call, observation: ObservationIn) -> str:
+    """Store the observation; returns its line."""
+    stored = await write_observation(
+        call.dependency(Db),
+        call.dependency(Projects),
+        call.principal,
+        observation,
+        field_max_chars=call.dependency(Settings).field_max_chars,
+        size_bytes=call.size_bytes,
+        origin="mcp",
+    )
+    return "Stored:\n" + fence([index_line(stored), "\n"])
 
 
-async def observation_record_event(call: Call, asked: EventAsked) -> str:
-    """Stored; and the job that will make observations of it, or the observations."""
-    options = EventsQuery(generate=asked.generate, wait=asked.wait)
-    placed = Placed(at="$", event=asked, size_bytes=call.size_bytes)
-    (recorded,) = await call.verbs.acceptance.accept(call.who, [placed], options, origin="mcp")
-    said = f"Recorded event {recorded.event.id}."
+async def observation_record_event(call: Call, event: EventArguments) -> str:
+    """Store the event; returns its job, or the observations that were made of it."""
+    options = RecordOptions(generate=event.generate, wait=event.wait)
+    (recorded,) = await call.dependency(EventIntake).accept(
+        call.principal, {"$": event}, options, size_bytes=call.size_bytes, origin="mcp"
+    )
+    text = f"Recorded event {recorded.event.id}."
     numbers = recorded.observation_numbers
     if numbers is not UNSET and numbers:
-        return f"{said} Observations: {', '.join(f'#{number}' for number in numbers)}."
+        return f"{text} Observations: {', '.join(f'#{number}' for number in numbers)}."
     job = recorded.generation_job
     if job is UNSET:
-        return said
-    late = " The wait is over, the job goes on." if recorded.wait_timed_out is True else ""
-    return f"{said} Job {job.id} is {job.status}.{late}"
+        return text
+    timed_out = " The wait is over, the job goes on." if recorded.wait_timed_out is True else ""
+    return f"{text} Job {job.id} is {job.status}.{timed_out}"
 
 
-async def observation_generation_status(call: Call, asked: StatusAsked) -> str:
-    """How far a job is."""
-    async with call.verbs.db.tenant(call.who.team_id) as conn:
-        return told(await standing(conn, call.who, asked.job_id))
+async def observation_generation_status(call: Call, arguments: StatusArguments) -> str:
+    """The status of a job."""
+    async with call.dependency(Db).tenant(call.principal.team_id) as conn:
+        return render_job_status(await find_job_status(conn, call.principal, arguments.job_id))
 
 
 TOOLS: list[Tool] = [
@@ -143,7 +156,7 @@ TOOLS: list[Tool] = [
             "Search observations of earlier sessions. Gives lines: #number day type title ~tokens score, where ~tokens is what "
             'reading it whole takes. A "quoted phrase" must occur, a -word must not.'
         ),
-        shows={
+        shown_fields={
             "query": "",
             "projectId": _WHICH_PROJECT,
             "kinds": "",
@@ -155,42 +168,42 @@ TOOLS: list[Tool] = [
             "cursor": "of the page before",
         },
         scope="observations:read",
-        takes=taking(SearchIn, observation_search),
-        project_in="projectId",
-        unless=("project", "projects", "session"),
+        handler=handle(SearchIn, observation_search),
+        project_field="projectId",
+        project_alternatives=("project", "projects", "session"),
     ),
     Tool(
         name="observation_timeline",
         title="What happened around it",
         description="What happened before and after an observation, a time, or the best hit of a query: lines, oldest first.",
-        shows={"anchor": "number, or ISO time", "query": "instead of anchor", "projectId": "", "before": "", "after": ""},
+        shown_fields={"anchor": "number, or ISO time", "query": "instead of anchor", "projectId": "", "before": "", "after": ""},
         scope="observations:read",
-        takes=taking(TimelineIn, observation_timeline),
-        project_in="projectId",
-        unless=("anchor", "session"),
+        handler=handle(TimelineIn, observation_timeline),
+        project_field="projectId",
+        project_alternatives=("anchor", "session"),
     ),
     Tool(
         name="observation_get",
         title="Read whole observations",
         description="Read observations whole, several at once.",
-        shows={"ids": "numbers"},
+        shown_fields={"ids": "numbers"},
         scope="observations:read",
-        takes=taking(BatchReadIn, observation_get),
+        handler=handle(BatchReadIn, observation_get),
     ),
     Tool(
         name="observation_context",
         title="Context of a project",
         description="The index of the project, as told when a session starts; with a query the whole texts of what fits it best.",
-        shows={"query": "", "projectId": "", "limit": ""},
+        shown_fields={"query": "", "projectId": "", "limit": ""},
         scope="observations:read",
-        takes=taking(ContextAsked, observation_context),
-        project_in="projectId",
+        handler=handle(ContextArguments, observation_context),
+        project_field="projectId",
     ),
     Tool(
         name="observation_add",
         title="Remember something",
         description="Remember something for later sessions: a decision, its reason, a trap. Not what the code says; no secrets.",
-        shows={
+        shown_fields={
             "title": "",
             "narrative": "",
             "facts": "",
@@ -200,15 +213,15 @@ TOOLS: list[Tool] = [
             "projectId": "",
         },
         scope="observations:write",
-        takes=taking(ObservationIn, observation_add),
+        handler=handle(ObservationIn, observation_add),
         writes=True,
-        project_in="projectId",
+        project_field="projectId",
     ),
     Tool(
         name="observation_record_event",
         title="Record an event",
         description="Record something that happened, for a model to make observations of, as hooks do.",
-        shows={
+        shown_fields={
             "eventType": "",
             "payload": "of a tool_use: tool_name, tool_input",
             "contentSessionId": "",
@@ -216,16 +229,16 @@ TOOLS: list[Tool] = [
             "wait": "for its observations",
         },
         scope="events:write",
-        takes=taking(EventAsked, observation_record_event),
+        handler=handle(EventArguments, observation_record_event),
         writes=True,
-        project_in="projectId",
+        project_field="projectId",
     ),
     Tool(
         name="observation_generation_status",
         title="How far a job is",
         description="How far the job of a recorded event is.",
-        shows={"jobId": ""},
+        shown_fields={"jobId": ""},
         scope="jobs:read",
-        takes=taking(StatusAsked, observation_generation_status),
+        handler=handle(StatusArguments, observation_generation_status),
     ),
 ]

@@ -1,226 +1,209 @@
-"""The doors to observations: a list, one of them, what was drawn from an event; and those that people write themselves."""
+"""Observations over HTTP: read, and written by hand."""
 
 from __future__ import annotations
 
-from typing import Annotated, cast
-from uuid import UUID
+from typing import Annotated
 
-import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.http import operation
+from cmserver.base.http import operation, wire
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, batch, body, caller, convert, db, query, wants_text
-from cmserver.base.paging import Limit
-from cmserver.base.redaction.clean import decode_json
-from cmserver.events import read as events
-from cmserver.observations import read
-from cmserver.observations.hand import Hand
-from cmserver.observations.model import Correction, Kind, ObservationType, Scope
-from cmserver.observations.plain import whole, wholes
+from cmserver.base.http.wire import answer, body, caller, convert, db, dependency, query, read_sized, wants_text
+from cmserver.base.json_text import decode_json
+from cmserver.base.settings import Settings
+from cmserver.base.structs import reshape
+from cmserver.events.read import find_event
+from cmserver.observations.model import Correction
+from cmserver.observations.plain import render_observation, render_observations
+from cmserver.observations.read import (
+    NO_SUCH,
+    list_observations,
+    read_batch,
+    read_event_observations,
+    read_observation,
+)
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import (
     BATCH_MOST,
     BatchReadIn,
-    DeletedOut,
-    Items,
+    BatchReadOut,
+    CorrectionIn,
+    DeletedObservationOut,
+    EventObservationsOut,
+    NewObservationsOut,
     ObservationIn,
-    ObservationOut,
-    Title,
+    ObservationsOut,
+    ObservationsQuery,
+    OneObservationOut,
     observation_out,
     source_out,
 )
-from cmserver.observations.write import correct, delete
-
-
-class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Without `project`, a key of the whole team sees all its projects. `session` is our id of a session."""
-
-    project: str | None = None
-    session: UUID | None = None
-    kind: Kind | None = None
-    type: ObservationType | None = None
-    scope: Scope | None = None
-    limit: Limit = 50
-    cursor: str | None = None
-
-
-class ListOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
-
-    observations: list[ObservationOut]
-    next_cursor: str | None
-
-
-class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """What is not sent stays as it is; `title: null` takes the title away, `metadata` is replaced whole."""
-
-    type: ObservationType | UnsetType = UNSET
-    title: Title | UnsetType | None = UNSET
-    concepts: Items | UnsetType = UNSET
-    scope: Scope | UnsetType = UNSET
-    metadata: dict[str, object] | UnsetType = UNSET
-
-
-class OneOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One observation, with its sources."""
-
-    observation: ObservationOut
-
-
-class BatchReadOut(msgspec.Struct, frozen=True, kw_only=True):
-    """In the order in which they were asked for, each once; `missing` are the ids of which there is none."""
-
-    observations: list[ObservationOut]
-    missing: list[int | str]
-
-
-class ManyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What was written, in the order of the batch."""
-
-    observations: list[ObservationOut]
-
-
-class OfEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What was drawn from an event; an empty list as long as, or because, nothing was."""
-
-    event_id: UUID
-    observations: list[ObservationOut]
+from cmserver.observations.write import correct, delete, write_observation, write_observations
 
 
 async def get_observations(request: Request) -> Response:
     """A page of observations, newest first."""
-    who = await caller(request, Principal)
-    asked = query(request, ListQuery)
-    project_id = await cast("Projects", request.app.state.projects).within(who, asked.project)
-    async with db(request).tenant(who.team_id) as conn:
-        page = await read.page(
+    principal = await caller(request, Principal)
+    filters = query(request, ObservationsQuery)
+    project_id = await dependency(request, Projects).within(principal, filters.project)
+    async with db(request).tenant(principal.team_id) as conn:
+        observations, next_cursor = await list_observations(
             conn,
-            who,
+            principal,
             project_id=project_id,
-            limit=asked.limit,
-            session_id=asked.session,
-            kind=asked.kind,
-            type_=asked.type,
-            scope=asked.scope,
-            cursor=asked.cursor,
+            limit=filters.limit,
+            session_id=filters.session,
+            kind=filters.kind,
+            type_=filters.type,
+            scope=filters.scope,
+            cursor=filters.cursor,
         )
-    return answer(ListOut(observations=[observation_out(one) for one in page.observations], next_cursor=page.next_cursor))
+    return answer(ObservationsOut(observations=[*map(observation_out, observations)], next_cursor=next_cursor))
 
 
 async def get_observation(request: Request) -> Response:
-    """One observation, by id or number, with its sources; who accepts only text/plain gets it as an agent reads it."""
-    who = await caller(request, Principal)
-    async with db(request).tenant(who.team_id) as conn:
-        one, sources = await read.one(conn, who, str(request.path_params["id"]))
+    """One observation, by id or number, with its sources; as an agent reads it when only text/plain is accepted."""
+    principal = await caller(request, Principal)
+    async with db(request).tenant(principal.team_id) as conn:
+        observation, sources = await read_observation(conn, principal, str(request.path_params["id"]))
     if wants_text(request):
-        return PlainTextResponse(whole(one))
-    return answer(OneOut(observation=observation_out(one, sources=[source_out(source) for source in sources])))
+        return PlainTextResponse(render_observation(observation))
+    return answer(OneObservationOut(observation=observation_out(observation, sources=[*map(source_out, sources)])))
 
 
 async def get_event_observations(request: Request) -> Response:
-    """What was drawn from an event."""
-    who = await caller(request, Principal)
-    async with db(request).tenant(who.team_id) as conn:
-        event = await events.one(conn, who, str(request.path_params["id"]))
-        found = await read.of_event(conn, who, event.project_id, event.id)
-    return answer(OfEventOut(event_id=event.id, observations=[observation_out(one, link=link) for one, link in found]))
+    """The observations made of an event."""
+    principal = await caller(request, Principal)
+    async with db(request).tenant(principal.team_id) as conn:
+        event = await find_event(conn, principal, str(request.path_params["id"]))
+        linked = await read_event_observations(conn, principal, event.project_id, event.id)
+    observations = [observation_out(observation, link=link) for observation, link in linked]
+    return answer(EventObservationsOut(event_id=event.id, observations=observations))
 
 
 async def post_observation(request: Request) -> Response:
     """Write an observation by hand; nothing is generated from it."""
-    who = await caller(request, Principal)
-    raw = await body(request)
-    asked = convert(decode_json(raw or b"{}"), ObservationIn)
-    made = await _hand(request).write(who, asked, size_bytes=len(raw))
-    return answer(OneOut(observation=observation_out(made)), 201)
+    principal = await caller(request, Principal)
+    new, size_bytes = await read_sized(request, ObservationIn)
+    observation = await write_observation(
+        db(request),
+        dependency(request, Projects),
+        principal,
+        new,
+        field_max_chars=dependency(request, Settings).field_max_chars,
+        size_bytes=size_bytes,
+    )
+    return answer(OneObservationOut(observation=observation_out(observation)), 201)
 
 
 async def post_observations_batch(request: Request) -> Response:
     """Read up to 100 observations at once, or write up to 500 by hand, all or none.
 
-    An object with `ids` reads, and takes the scope observations:read; who accepts only text/plain gets them as an agent reads them.
-    A list writes, and takes observations:write.
+    An object with `ids` reads, with the scope observations:read; as an agent reads them when only text/plain is accepted. A list
+    writes, with the scope observations:write.
     """
-    who = await caller(request, Principal)
+    principal = await caller(request, Principal)
     raw = await body(request)
-    given = decode_json(raw or b"{}")
-    reads = isinstance(given, dict) and "ids" in given
-    return await (_read_batch if reads else _write_batch)(request, who, raw)
+    value = decode_json(raw or b"{}")
+    reads = isinstance(value, dict) and "ids" in value
+    return await (_read_batch if reads else _write_batch)(request, principal, raw)
 
 
-async def _read_batch(request: Request, who: Principal, raw: bytes) -> Response:
-    who.require("observations:read")
-    asked = convert(decode_json(raw), BatchReadIn)
-    async with db(request).tenant(who.team_id) as conn:
-        found = await read.several(conn, who, asked.ids)
+async def _read_batch(request: Request, principal: Principal, raw: bytes) -> Response:
+    principal.require("observations:read")
+    names = convert(decode_json(raw), BatchReadIn).ids
+    async with db(request).tenant(principal.team_id) as conn:
+        batch = await read_batch(conn, principal, names)
     if wants_text(request):
-        return PlainTextResponse(wholes(found.observations) if found.observations else f"{read.NO_SUCH}\n")
-    return answer(BatchReadOut(observations=[observation_out(one) for one in found.observations], missing=found.missing))
+        return PlainTextResponse(render_observations(batch.observations) if batch.observations else f"{NO_SUCH}\n")
+    return answer(BatchReadOut(observations=[*map(observation_out, batch.observations)], missing=batch.missing))
 
 
-async def _write_batch(request: Request, who: Principal, raw: bytes) -> Response:
-    who.require("observations:write")
-    asked = batch(raw, ObservationIn, most=BATCH_MOST, of="observations")
-    made = await _hand(request).write_all(who, asked, size_bytes=len(raw))
-    return answer(ManyOut(observations=[observation_out(one) for one in made]), 201)
+async def _write_batch(request: Request, principal: Principal, raw: bytes) -> Response:
+    """Store the observations of an array; all or none."""
+    principal.require("observations:write")
+    new = wire.batch(raw, ObservationIn, max_items=BATCH_MOST, noun="observations")
+    observations = await write_observations(
+        db(request),
+        dependency(request, Projects),
+        principal,
+        new,
+        field_max_chars=dependency(request, Settings).field_max_chars,
+        size_bytes=len(raw),
+    )
+    return answer(NewObservationsOut(observations=[*map(observation_out, observations)]), 201)
 
 
 async def patch_observation(request: Request) -> Response:
     """Correct an observation's type, title, concepts, scope or metadata."""
-    who = await caller(request, Principal)
-    raw = await body(request)
-    asked = convert(decode_json(raw or b"{}"), CorrectionIn)
-    given = Correction(type=asked.type, title=asked.title, concepts=asked.concepts, scope=asked.scope, metadata=asked.metadata)
-    correction = await tidy_correction(given, field_max_chars=_field_max_chars(request), size_bytes=len(raw))
-    named = str(request.path_params["id"])
-    corrected = await db(request).in_tenant(who.team_id, lambda conn: correct(conn, who, named, correction))
-    return answer(OneOut(observation=observation_out(corrected)))
+    principal = await caller(request, Principal)
+    sent, size_bytes = await read_sized(request, CorrectionIn)
+    field_max_chars = dependency(request, Settings).field_max_chars
+    correction = await tidy_correction(reshape(sent, Correction), field_max_chars=field_max_chars, size_bytes=size_bytes)
+    name = str(request.path_params["id"])
+    corrected = await db(request).in_tenant(principal.team_id, lambda conn: correct(conn, principal, name, correction))
+    return answer(OneObservationOut(observation=observation_out(corrected)))
 
 
 async def delete_observation(request: Request) -> Response:
-    """Delete an observation, by id or number; the events that it was drawn from stay."""
-    who = await caller(request, Principal)
-    named = str(request.path_params["id"])
-    deleted = await db(request).in_tenant(who.team_id, lambda conn: delete(conn, who, named))
-    return answer(DeletedOut(id=deleted))
+    """Delete an observation, by id or number; its events stay."""
+    principal = await caller(request, Principal)
+    name = str(request.path_params["id"])
+    deleted = await db(request).in_tenant(principal.team_id, lambda conn: delete(conn, principal, name))
+    return answer(DeletedObservationOut(id=deleted))
 
 
-def _hand(request: Request) -> Hand:
-    return cast("Hand", request.app.state.hand)
-
-
-def _field_max_chars(request: Request) -> int:
-    return cast("int", request.app.state.field_max_chars)
-
-
-_WHOLES = operation.Text("text/plain", "As an agent reads them, when only text/plain is accepted.")
-_WHOLE = operation.Text("text/plain", "As an agent reads it, when only text/plain is accepted.")
+_PLAIN_BATCH = operation.TextAnswer("text/plain", "As an agent reads them, when only text/plain is accepted.")
+_PLAIN = operation.TextAnswer("text/plain", "As an agent reads it, when only text/plain is accepted.")
 
 routes = [
-    Operation("GET", "/v1/observations", get_observations, scope="observations:read", query=ListQuery, answers={200: ListOut}),
-    Operation("POST", "/v1/observations", post_observation, scope="observations:write", body=ObservationIn, answers={201: OneOut}),
+    Operation(
+        "GET",
+        "/v1/observations",
+        get_observations,
+        scope="observations:read",
+        query=ObservationsQuery,
+        answers={200: ObservationsOut},
+    ),
+    Operation(
+        "POST",
+        "/v1/observations",
+        post_observation,
+        scope="observations:write",
+        body=ObservationIn,
+        answers={201: OneObservationOut},
+    ),
     Operation(
         "POST",
         "/v1/observations/batch",
         post_observations_batch,
         scope="",
         body=BatchReadIn | Annotated[list[ObservationIn], Meta(min_length=1, max_length=BATCH_MOST)],
-        answers={200: (BatchReadOut, _WHOLES), 201: ManyOut},
+        answers={200: (BatchReadOut, _PLAIN_BATCH), 201: NewObservationsOut},
     ),
-    Operation("GET", "/v1/observations/{id}", get_observation, scope="observations:read", answers={200: (OneOut, _WHOLE)}),
+    Operation(
+        "GET", "/v1/observations/{id}", get_observation, scope="observations:read", answers={200: (OneObservationOut, _PLAIN)}
+    ),
     Operation(
         "PATCH",
         "/v1/observations/{id}",
         patch_observation,
         scope="observations:write",
         body=CorrectionIn,
-        answers={200: OneOut},
+        answers={200: OneObservationOut},
     ),
-    Operation("DELETE", "/v1/observations/{id}", delete_observation, scope="observations:write", answers={200: DeletedOut}),
-    Operation("GET", "/v1/events/{id}/observations", get_event_observations, scope="observations:read", answers={200: OfEventOut}),
+    Operation(
+        "DELETE", "/v1/observations/{id}", delete_observation, scope="observations:write", answers={200: DeletedObservationOut}
+    ),
+    Operation(
+        "GET",
+        "/v1/events/{id}/observations",
+        get_event_observations,
+        scope="observations:read",
+        answers={200: EventObservationsOut},
+    ),
 ]

@@ -1,16 +1,18 @@
-"""Observations as an agent reads them, in one line or whole: unable to look like lines of ours, or to end the block around them."""
+"""Renders observations for agents, in one line or whole. Their texts cannot look like our lines, or end the block around them."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import UTC
 
+from cmserver.base.lookalikes import JOINERS, remove_invisible, replace_tags
 from cmserver.observations.model import Observation
-from cmserver.observations.wire import type_shown
+from cmserver.observations.wire import state_shown, type_shown
 
 FIRST_LINE, LAST_LINE = "<cmserver-context>", "</cmserver-context>"
-"""Around all that an agent is told. What comes in between these is never stored again."""
+"""Around every text for an agent. What comes in between these is never stored again."""
 
 SUMMARY_LABELS = {
     "request": "Request",
@@ -20,68 +22,91 @@ SUMMARY_LABELS = {
     "next_steps": "Next steps",
     "notes": "Notes",
 }
-"""What a summary says, in this order, and how each part is called."""
+"""The parts of a summary, in this order, and their labels."""
 
 _TITLE_CHARS = 160
 _FILES = 20
-# Coding agents put what a hook says into elements of their own.
-_TAG = re.compile(r"<(?=\s*/?\s*(?:cmserver-context|system-reminder))", re.IGNORECASE)
+_OTHERS = re.compile(r"[\W_]+")
+# Coding agents put what a hook says, and what they say themselves, into elements of their own.
+_TAGS = (
+    "cmservercontext", "claudememcontext", "systemreminder", "systeminstruction", "persistedoutput", "tasknotification",
+    "userpromptsubmithook", "hookcontext", "environmentcontext", "userinstructions", "localcommandstd", "functionresult",
+)  # fmt: skip
+_SYSTEM = re.compile(r"[\W_]*+system(?![\w.:,(*&-])")
+"""The tag alone: `List<System.String>` and `<system_error>` are code."""
+_PREFIXES = re.compile(r"(?:[\w.-]*+\s*+:\s*+)++")
 
 _LIKE_OURS = re.compile(r"(?:→ ?)?(?:#|prompt )? ?\d", re.IGNORECASE)
 
-# Selectors of variants print nothing, and can carry a text that only a model sees.
-_UNSEEN = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
-
-def one_line(text: str, most: int) -> str:
-    """In at most so many characters, and without line breaks, control characters and the tags around what agents are told.
+def one_line(text: str, max_chars: int) -> str:
+    """At most `max_chars` characters, without line breaks, invisible characters and the tags around what agents are told.
 
     A title must not look like a line.
     """
-    text = _UNSEEN.sub("", text[: most * 4])
+    line = defuse_tags(_in_one_line(text[: max_chars * 4]))
+    return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
+
+
+def _in_one_line(text: str) -> str:
+    text = remove_invisible(text)
     if not text.isprintable():
-        text = "".join(each if each.isprintable() else " " for each in text)
-    line = " ".join(text.split())
-    line = _TAG.sub("\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", line)
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+        text = "".join(letter if letter.isprintable() or letter in JOINERS else " " for letter in text)
+    return " ".join(text.split())
 
 
-def wrapped(parts: Iterable[str]) -> str:
-    """The parts, each of which ends with a line break, as the block that an agent is told."""
+def defuse_tags(text: str) -> str:
+    """The text, in which a tag around what agents are told begins with `[`. It must have nothing invisible."""
+    return replace_tags(text, _is_ours, lambda _opener: "[")
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a tag that goes on so is one of ours, also with prefixes (`x:system-reminder`)."""
+    prefixes = _PREFIXES.match(name)
+    names = (name, name[prefixes.end() :]) if prefixes else (name,)
+    return any(_OTHERS.sub("", part_name).startswith(_TAGS) or _SYSTEM.match(part_name) for part_name in names)
+
+
+def fence(parts: Iterable[str]) -> str:
+    """The parts, each of which ends with a line break, between our marks."""
     return "".join([FIRST_LINE, "\n", *parts, LAST_LINE, "\n"])
 
 
-def summed_up(one: Observation) -> str:
-    """An observation in one line: number, day, type, title, and about what reading the whole of it takes."""
-    title = one_line(one.title or one.narrative or one.content, _TITLE_CHARS)
-    shared = " (of the whole team)" if one.scope == "team" else ""
-    return f"#{one.number} {one.created_at.astimezone(UTC):%Y-%m-%d} {type_shown(one.kind, one.type)} {title}{shared} ~{one.cost}"
+def index_line(observation: Observation) -> str:
+    """An observation in one line: number, day, type, title, and about how many tokens the whole takes."""
+    title = one_line(observation.title or observation.narrative or observation.content, _TITLE_CHARS)
+    shared = " (of the whole team)" if observation.scope == "team" else ""
+    day = f"{observation.created_at.astimezone(UTC):%Y-%m-%d}"
+    state = state_shown(observation.state, observation.closed_by)
+    return (
+        f"#{observation.number} {day} {type_shown(observation.kind, observation.type)} {title}{state}{shared} ~{observation.cost}"
+    )
 
 
-def whole(one: Observation) -> str:
-    """All that an observation says, as a block that an agent is told."""
-    return wrapped(f"{line}\n" for line in said(one))
+def render_observation(observation: Observation) -> str:
+    """The whole observation, in a block."""
+    return fence(f"{line}\n" for line in observation_lines(observation))
 
 
-def wholes(several: Iterable[Observation]) -> str:
-    """The same of several, one after the other, with an empty line between."""
-    texts = ["".join(f"{line}\n" for line in said(one)) for one in several]
-    return wrapped(["\n".join(texts)])
+def render_observations(observations: Iterable[Observation]) -> str:
+    """Several observations in one block, with an empty line between them."""
+    texts = ["".join(f"{line}\n" for line in observation_lines(observation)) for observation in observations]
+    return fence(["\n".join(texts)])
 
 
-def said(one: Observation) -> Iterator[str]:
-    """All that an observation says, in lines: the first sums it up."""
-    yield summed_up(one)
-    told = [(label, (one.summary or {}).get(name)) for name, label in SUMMARY_LABELS.items()]
-    fields = [f"{label}: {block(text)}" for label, text in told if text]
-    if one.subtitle:
-        yield _apart(one_line(one.subtitle, len(one.subtitle)))
+def observation_lines(observation: Observation) -> Iterator[str]:
+    """The whole observation in lines, of which the first is its index line."""
+    yield index_line(observation)
+    parts = [(label, (observation.summary or {}).get(name)) for name, label in SUMMARY_LABELS.items()]
+    fields = [f"{label}: {block(text)}" for label, text in parts if text]
+    if observation.subtitle:
+        yield _apart(one_line(observation.subtitle, len(observation.subtitle)))
     if fields:
         yield from fields
-    elif one.narrative or not (one.subtitle or one.facts):
-        yield _apart(block(one.narrative or one.content))
-    yield from (f"- {one_line(fact, len(fact))}" for fact in one.facts or ())
-    for label, files in (("Modified", one.files_modified), ("Read", one.files_read)):
+    elif observation.narrative or not (observation.subtitle or observation.facts):
+        yield _apart(block(observation.narrative or observation.content))
+    yield from (f"- {one_line(fact, len(fact))}" for fact in observation.facts or ())
+    for label, files in (("Modified", observation.files_modified), ("Read", observation.files_read)):
         if files:
             more = f" and {len(files) - _FILES} more" if len(files) > _FILES else ""
             yield f"{label}: {', '.join(one_line(file, 200) for file in files[:_FILES])}{more}"
@@ -89,9 +114,9 @@ def said(one: Observation) -> Iterator[str]:
 
 def _apart(text: str) -> str:
     """Indented where it begins as a line of ours does: `#7`, `→ #7`, `prompt 7`, or a day."""
-    return f"  {text}" if _LIKE_OURS.match(text) else text
+    return f"  {text}" if _LIKE_OURS.match(unicodedata.normalize("NFKC", text[:20])) else text
 
 
 def block(text: str) -> str:
     """A text that may have lines: those after the first are indented, as none of ours is."""
-    return "\n  ".join(one_line(line, len(line)) for line in text.splitlines() if line.strip())
+    return defuse_tags("\n  ".join(_in_one_line(line) for line in text.splitlines() if line.strip()))

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.observations.model import Counts, Drawn, EventLink, NewObservation, NewSource, Observation, ObservationSource, Stored
+from cmserver.observations.model import (
+    NEW_OBSERVATION_COLUMNS,
+    OBSERVATION_COLUMNS,
+    EventLink,
+    EventObservation,
+    NewObservation,
+    NewSource,
+    Observation,
+    ObservationCounts,
+    ObservationSource,
+    Place,
+    StoredObservation,
+)
 
 OWNS = {"observations", "observation_sources", "observation_counters"}
+
+_O_COLUMNS: LiteralString = "o." + OBSERVATION_COLUMNS.replace(", ", ", o.")
 
 # Its row lock is held until the transaction ends: take numbers last.
 TAKE_NUMBERS = Query(
@@ -23,20 +38,13 @@ TAKE_NUMBERS = Query(
 
 # The project is held as its reference will do, but before its language is read: so no text is stored by a language of before.
 INSERT = Query(
-    Stored,
-    """
-    INSERT INTO observations (id, number, project_id, team_id, server_session_id, kind, type, origin, title, subtitle, narrative,
-                              facts, concepts, files_read, files_modified, summary, prompt_number, content, read_tokens,
-                              discovery_tokens, generation_key, metadata, created_by_job_id, scope, created_at, search_language)
-    SELECT n.id, n.number, %(project_id)s, %(team_id)s, n.server_session_id, n.kind, n.type, n.origin, n.title, n.subtitle,
-           n.narrative, n.facts, n.concepts, n.files_read, n.files_modified, n.summary, n.prompt_number, n.content, n.read_tokens,
-           n.discovery_tokens, n.generation_key, n.metadata, n.created_by_job_id, n.scope, coalesce(n.created_at, now()),
+    StoredObservation,
+    f"""
+    INSERT INTO observations ({NEW_OBSERVATION_COLUMNS}, project_id, team_id, created_at, search_language)
+    SELECT {NEW_OBSERVATION_COLUMNS}, %(project_id)s, %(team_id)s, coalesce(n.created_at, now()),
            coalesce((SELECT p.search_language FROM projects p
                       WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s FOR KEY SHARE), 'english')
-      FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, number bigint, server_session_id uuid, kind text, type text, origin text,
-           title text, subtitle text, narrative text, facts text[], concepts text[], files_read text[], files_modified text[],
-           summary jsonb, prompt_number integer, content text, read_tokens integer, discovery_tokens integer,
-           generation_key text, metadata jsonb, created_by_job_id uuid, scope text, created_at timestamptz)
+      FROM jsonb_populate_recordset(NULL::observations, %(rows)s) AS n
     ON CONFLICT (team_id, project_id, generation_key) DO NOTHING
     RETURNING id, number, generation_key
     """,
@@ -45,11 +53,11 @@ INSERT = Query(
 # By the clock that stamps what has no time of its own.
 AFTER_NOW = Query(
     datetime,
-    "SELECT given FROM unnest(%(moments)s::timestamptz[]) AS given WHERE given > now()",
+    "SELECT moment FROM unnest(%(moments)s::timestamptz[]) AS moment WHERE moment > now()",
 )
 
 BY_GENERATION_KEYS = Query(
-    Stored,
+    StoredObservation,
     """
     SELECT id, number, generation_key FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND generation_key = ANY(%(keys)s)
@@ -68,33 +76,20 @@ INSERT_SOURCES = Query(
     """,
 )
 
-BY_ID = Query(
-    Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
-      FROM observations WHERE id = %(id)s AND team_id = %(team_id)s
-    """,
-)
+BY_ID = Query(Observation, f"SELECT {OBSERVATION_COLUMNS} FROM observations WHERE id = %(id)s AND team_id = %(team_id)s")
 
 BY_NUMBER = Query(
     Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
-      FROM observations WHERE number = %(number)s AND team_id = %(team_id)s
+    f"""
+    SELECT {OBSERVATION_COLUMNS} FROM observations WHERE number = %(number)s AND team_id = %(team_id)s
     """,
 )
 
 # Newest first; `before` and `before_id` are the keyset of the last one on the page before.
 NEWEST = Query(
     Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
+    f"""
+    SELECT {OBSERVATION_COLUMNS}
       FROM observations
      WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index by type says it, see migration 0008
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
@@ -109,26 +104,20 @@ NEWEST = Query(
     prepare=False,
 )
 
-LOCK = Query(
-    Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
-      FROM observations WHERE id = %(id)s AND team_id = %(team_id)s FOR UPDATE
-    """,
-)
+LOCK = Query(Observation, f"SELECT {OBSERVATION_COLUMNS} FROM observations WHERE id = %(id)s AND team_id = %(team_id)s FOR UPDATE")
 
 CORRECT = Query(
     Observation,
-    """
+    f"""
     UPDATE observations
        SET type = %(type)s, scope = %(scope)s, title = %(title)s, concepts = %(concepts)s, content = %(content)s,
-           read_tokens = %(read_tokens)s, metadata = %(metadata)s, updated_at = now()
+           read_tokens = %(read_tokens)s, metadata = %(metadata)s, state = %(state)s,
+           closed_by = CASE WHEN state IS NOT DISTINCT FROM %(state)s THEN closed_by END,
+           closed_at = CASE WHEN state IS NOT DISTINCT FROM %(state)s THEN closed_at
+                            WHEN %(state)s IN ('done', 'dropped') THEN now() END,
+           updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-              concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-              created_by_job_id, access_count, last_accessed_at, created_at, updated_at
+    RETURNING {OBSERVATION_COLUMNS}
     """,
 )
 
@@ -155,10 +144,8 @@ HOLD_PROJECTS = Query(
 
 OF_EVENT = Query(
     Observation,
-    """
-    SELECT o.id, o.number, o.project_id, o.team_id, o.server_session_id, o.scope, o.kind, o.type, o.origin, o.title, o.subtitle,
-           o.narrative, o.facts, o.concepts, o.files_read, o.files_modified, o.summary, o.prompt_number, o.content, o.read_tokens,
-           o.discovery_tokens, o.metadata, o.created_by_job_id, o.access_count, o.last_accessed_at, o.created_at, o.updated_at
+    f"""
+    SELECT {_O_COLUMNS}
       FROM observation_sources s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
      WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s
@@ -166,12 +153,12 @@ OF_EVENT = Query(
     """,
 )
 
-DRAWN_FROM = Query(
-    Drawn,
+MADE_OF_EVENTS = Query(
+    EventObservation,
     """
-    SELECT asked.event_id, o.id, o.number
-      FROM unnest(%(event_ids)s::uuid[]) AS asked (event_id)
-      JOIN observation_sources s ON s.agent_event_id = asked.event_id AND s.team_id = %(team_id)s
+    SELECT wanted.event_id, o.id, o.number
+      FROM unnest(%(event_ids)s::uuid[]) AS wanted (event_id)
+      JOIN observation_sources s ON s.agent_event_id = wanted.event_id AND s.team_id = %(team_id)s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
      ORDER BY o.number
     """,
@@ -198,15 +185,7 @@ LINKS_OF_EVENT = Query(
     """,
 )
 
-BY_IDS = Query(
-    Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
-      FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
-    """,
-)
+BY_IDS = Query(Observation, f"SELECT {OBSERVATION_COLUMNS} FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 
 SOURCES = Query(
     ObservationSource,
@@ -219,16 +198,38 @@ SOURCES = Query(
 
 OF_SESSION = Query(
     Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
+    f"""
+    SELECT {OBSERVATION_COLUMNS}
       FROM observations
      WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'observation'
      ORDER BY created_at DESC, number DESC LIMIT %(limit)s
     """,
 )
 
+OPEN_ENDS = Query(
+    Observation,
+    f"""
+    SELECT {OBSERVATION_COLUMNS}
+      FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open'
+     ORDER BY number DESC LIMIT %(limit)s
+    """,
+)
+
+# One that somebody corrects at this moment stays open.
+CLOSE = Query(
+    int,
+    """
+    WITH ending AS (
+        SELECT id FROM observations
+         WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND number = ANY(%(numbers)s) AND state = 'open'
+           AND number <> %(closed_by)s
+         ORDER BY number FOR UPDATE SKIP LOCKED
+    )
+    UPDATE observations o SET state = 'done', closed_by = %(closed_by)s, closed_at = now(), updated_at = now()
+      FROM ending WHERE o.id = ending.id AND o.team_id = %(team_id)s
+    """,
+)
 
 LAST_SUMMARY = Query(
     str,
@@ -241,10 +242,8 @@ LAST_SUMMARY = Query(
 
 BY_NUMBERS = Query(
     Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
+    f"""
+    SELECT {OBSERVATION_COLUMNS}
       FROM observations
      WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
@@ -256,14 +255,14 @@ BY_NUMBERS = Query(
 NUMBERS_WITHIN = Query(
     int,
     """
-    SELECT one.number
+    SELECT newest.number
       FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS span(first, last)
      CROSS JOIN LATERAL (
            SELECT o.number FROM observations o
             WHERE o.team_id = %(team_id)s AND o.number BETWEEN span.first AND span.last
               AND (%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)
-            ORDER BY o.number DESC LIMIT %(limit)s) one
-     ORDER BY one.number DESC LIMIT %(limit)s
+            ORDER BY o.number DESC LIMIT %(limit)s) newest
+     ORDER BY newest.number DESC LIMIT %(limit)s
     """,
     prepare=False,
 )
@@ -287,10 +286,8 @@ SESSIONS_SUMMED_UP = Query(
 # Claude's, as it does there.
 LISTED = Query(
     Observation,
-    """
-    SELECT id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts,
-           concepts, files_read, files_modified, summary, prompt_number, content, read_tokens, discovery_tokens, metadata,
-           created_by_job_id, access_count, last_accessed_at, created_at, updated_at
+    f"""
+    SELECT {OBSERVATION_COLUMNS}
       FROM observations o
      WHERE team_id = %(team_id)s
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
@@ -305,12 +302,31 @@ LISTED = Query(
 )
 
 COUNTS = Query(
-    Counts,
+    ObservationCounts,
     """
     SELECT count(*) FILTER (WHERE kind <> 'summary') AS observations, count(*) FILTER (WHERE kind = 'summary') AS summaries,
            min(created_at) AS first_at
       FROM observations
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+
+# A trigger keeps the search columns: they are computed anew when a column that they are made of is set, be it to what it was.
+REINDEX = Query(
+    Place,
+    """
+    WITH chunk AS (
+        SELECT id FROM observations
+         WHERE team_id = %(team_id)s AND project_id = %(project_id)s
+           AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
+           AND (%(observation_id)s::uuid IS NULL OR id = %(observation_id)s::uuid)
+           AND (%(after)s::timestamptz IS NULL OR (created_at, id) > (%(after)s::timestamptz, %(after_id)s::uuid))
+         ORDER BY created_at, id LIMIT %(limit)s FOR NO KEY UPDATE
+    )
+    UPDATE observations o SET content = o.content FROM chunk WHERE o.id = chunk.id AND o.team_id = %(team_id)s
+    RETURNING o.created_at, o.id
     """,
     prepare=False,
 )
@@ -322,17 +338,17 @@ async def take_numbers(conn: Conn, team_id: UUID, count: int) -> range:
     return range(last - count + 1, last + 1)
 
 
-async def insert(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewObservation]) -> list[Stored]:
+async def insert(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewObservation]) -> list[StoredObservation]:
     """Store them; one whose generation key is known already is answered with the row that is there."""
     stored = await INSERT.all(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)))
-    missing = {row.generation_key for row in rows if row.generation_key} - {one.generation_key for one in stored}
+    missing = {row.generation_key for row in rows if row.generation_key} - {row.generation_key for row in stored}
     if missing:
         stored += await BY_GENERATION_KEYS.all(conn, team_id=team_id, project_id=project_id, keys=list(missing))
     return stored
 
 
 async def after_now(conn: Conn, moments: Collection[datetime]) -> set[datetime]:
-    """Those of the moments that are still to come."""
+    """The given moments that are still in the future, by the database's clock."""
     return set(await AFTER_NOW.all(conn, moments=list(moments)))
 
 
@@ -362,6 +378,7 @@ async def newest(
     before: datetime | None = None,
     before_id: UUID | None = None,
 ) -> list[Observation]:
+    """A page of observations, newest first; None for no filter."""
     return await NEWEST.all(
         conn,
         team_id=team_id,
@@ -382,7 +399,7 @@ async def lock(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation |
 
 
 async def correct(conn: Conn, team_id: UUID, to: Observation) -> Observation:
-    """Store the labels, content and metadata of `to`."""
+    """Store the corrected observation: its type, scope, title, concepts, content, metadata and state."""
     return await CORRECT.one(
         conn,
         id=to.id,
@@ -394,21 +411,22 @@ async def correct(conn: Conn, team_id: UUID, to: Observation) -> Observation:
         content=to.content,
         read_tokens=to.read_tokens,
         metadata=Jsonb(to.metadata),
+        state=to.state,
     )
 
 
 async def delete(conn: Conn, team_id: UUID, observation_id: UUID) -> bool:
-    """With its sources; whether it was there."""
+    """Delete the observation and its source links; returns whether it was there."""
     return await DELETE.run(conn, id=observation_id, team_id=team_id) > 0
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """All of the project, or of the team without one; how many."""
+    """Delete all observations of the project, or without one of the team; returns their number."""
     return await ERASE.run(conn, team_id=team_id, project_id=project_id)
 
 
 async def hold_projects(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> set[UUID]:
-    """Those of the projects that are there, and stay until the transaction ends."""
+    """Lock the given projects until the transaction ends; returns the ids of those that exist."""
     return set(await HOLD_PROJECTS.all(conn, team_id=team_id, ids=list(project_ids)))
 
 
@@ -416,16 +434,16 @@ async def of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[Observatio
     return await OF_EVENT.all(conn, team_id=team_id, event_id=event_id)
 
 
-async def drawn_from(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> dict[UUID, list[Drawn]]:
-    """Which observations were drawn from the events, by event, each by number."""
-    found: dict[UUID, list[Drawn]] = {}
-    for one in await DRAWN_FROM.all(conn, team_id=team_id, event_ids=list(event_ids)):
-        found.setdefault(one.event_id, []).append(one)
-    return found
+async def made_of_events(conn: Conn, team_id: UUID, event_ids: Sequence[UUID]) -> dict[UUID, list[EventObservation]]:
+    """The observations made of the events, by event, in the order of their numbers."""
+    observations_by_event: dict[UUID, list[EventObservation]] = {}
+    for row in await MADE_OF_EVENTS.all(conn, team_id=team_id, event_ids=list(event_ids)):
+        observations_by_event.setdefault(row.event_id, []).append(row)
+    return observations_by_event
 
 
 async def numbers_of_job(conn: Conn, team_id: UUID, job_id: UUID) -> list[int]:
-    """Of the observations that came of it."""
+    """The numbers of the observations that the job made."""
     return await NUMBERS_OF_JOB.all(conn, team_id=team_id, job_id=job_id)
 
 
@@ -434,14 +452,25 @@ async def links_of_event(conn: Conn, team_id: UUID, event_id: UUID) -> list[Even
 
 
 async def by_ids(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Observation]:
-    """Those of them that exist, in no order."""
+    """The observations with these ids, those that exist, in no order."""
     return await BY_IDS.all(conn, team_id=team_id, ids=list(ids))
 
 
 async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[Observation]:
-    """What generation has recorded in the session, oldest first; at most the newest `limit`."""
+    """The newest `limit` observations that were generated in the session, oldest first."""
     rows = await OF_SESSION.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
     return rows[::-1]
+
+
+async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Observation]:
+    """What is open in the project, oldest first; at most the newest `limit`."""
+    rows = await OPEN_ENDS.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    return rows[::-1]
+
+
+async def close(conn: Conn, team_id: UUID, project_id: UUID, numbers: Sequence[int], closed_by: int) -> None:
+    """Mark those of them that are open as done by the observation of the number `closed_by`."""
+    await CLOSE.run(conn, team_id=team_id, project_id=project_id, numbers=list(numbers), closed_by=closed_by)
 
 
 async def last_summary(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
@@ -454,7 +483,7 @@ async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) ->
 
 
 async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int], *, project_id: UUID | None = None) -> list[Observation]:
-    """Those of them that exist, in the project where one is given; in no order."""
+    """The observations with these numbers, those that exist (in the project, if one is given), in no order."""
     return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers), project_id=project_id)
 
 
@@ -488,5 +517,28 @@ async def listed(
     )
 
 
-async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> Counts:
+async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> ObservationCounts:
     return await COUNTS.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def reindex(
+    conn: Conn,
+    team_id: UUID,
+    project_id: UUID,
+    *,
+    session_id: UUID | None,
+    observation_id: UUID | None,
+    after: Place | None,
+    limit: int,
+) -> list[Place]:
+    """Recompute the search columns of the next observations (of the project, a session, or only one); returns their places."""
+    return await REINDEX.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        session_id=session_id,
+        observation_id=observation_id,
+        after=after and after.created_at,
+        after_id=after and after.id,
+        limit=limit,
+    )

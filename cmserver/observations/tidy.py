@@ -1,78 +1,79 @@
-"""What people write down becomes fit to be stored: without what is private or secret, within bounds, with its text in one piece."""
+"""Redacts, bounds and checks observations that people write."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import msgspec
-from msgspec import UNSET
 
 from cmserver.base.errors import Invalid, Issue
-from cmserver.base.redaction.clean import clean_aside
-from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, Correction, Manual, compose
+from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, Correction, ManualObservation, compose
+from cmserver.redaction.clean import clean_aside
 
 
-async def tidy(given: Manual, *, field_max_chars: int, size_bytes: int) -> Manual:
-    """With `content` in any case: as it was sent, or made of the other texts. Invalid when no text is left."""
-    said = {
-        "title": given.title,
-        "subtitle": given.subtitle,
-        "narrative": given.narrative,
-        "content": given.content,
-        "facts": given.facts,
-        "concepts": given.concepts,
-        "filesRead": given.files_read,
-        "filesModified": given.files_modified,
-        "metadata": given.metadata,
-    }
-    cleaned = await clean_aside(said, field_max_chars=field_max_chars, size_bytes=size_bytes, at=given.at)
-    values = cast("dict[str, object]", cleaned.value)
-    content = _text(values["content"])
+async def tidy_observation(observation: ManualObservation, *, field_max_chars: int, size_bytes: int) -> ManualObservation:
+    """The observation with its `content`, composed of the other texts where it was not sent. Invalid when no text is left."""
+    fields = {name: getattr(observation, name) for name in _TIDIERS}
+    tidied = await _tidy_fields(fields, field_max_chars=field_max_chars, size_bytes=size_bytes, at=observation.at)
+    content = tidied["content"]
     # Search reads the narrative: beside a title, a content that stood alone would not be found.
-    title, subtitle, narrative = _line(values["title"]), _text(values["subtitle"]), _text(values["narrative"]) or content
-    facts = _items(values["facts"])
-    composed = compose(title, subtitle, narrative, facts)
+    tidied["narrative"] = tidied["narrative"] or content
+    tidy = msgspec.structs.replace(observation, **tidied)
+    composed = compose(tidy.title, tidy.subtitle, tidy.narrative, tidy.facts)
     if not composed:
-        message = "There is no text to remember: send a title, subtitle, narrative, content or facts"
-        raise Invalid(f"{message} (at {given.at}).", [Issue(given.at, message)])
-    return msgspec.structs.replace(
-        given,
-        title=title,
-        subtitle=subtitle,
-        narrative=narrative,
-        content=content or composed,
-        facts=facts,
-        concepts=_items(values["concepts"]),
-        files_read=_items(values["filesRead"]),
-        files_modified=_items(values["filesModified"]),
-        metadata=cast("dict[str, object]", values["metadata"]),
-    )
+        message = "No text: send a title, subtitle, narrative, content or facts"
+        raise Invalid(f"{message} (at {observation.at}).", [Issue(observation.at, message)])
+    return tidy if content else msgspec.structs.replace(tidy, content=composed)
 
 
-async def tidy_correction(given: Correction, *, field_max_chars: int, size_bytes: int) -> Correction:
-    """The same for what is corrected."""
-    said = {name: value for name in ("title", "concepts", "metadata") if (value := getattr(given, name)) is not UNSET}
-    cleaned = await clean_aside(said, field_max_chars=field_max_chars, size_bytes=size_bytes)
+async def tidy_correction(correction: Correction, *, field_max_chars: int, size_bytes: int) -> Correction:
+    """The correction, fit to be stored."""
+    fields = {name: getattr(correction, name) for name in correction.fields if name in _TIDIERS}
+    tidied = await _tidy_fields(fields, field_max_chars=field_max_chars, size_bytes=size_bytes, at="$")
+    return msgspec.structs.replace(correction, **tidied)
+
+
+async def _tidy_fields(fields: Mapping[str, object], *, field_max_chars: int, size_bytes: int, at: str) -> dict[str, object]:
+    wire_fields = {_wire_name(name): value for name, value in fields.items()}
+    cleaned = await clean_aside(wire_fields, field_max_chars=field_max_chars, size_bytes=size_bytes, at=at)
     values = cast("dict[str, object]", cleaned.value)
-    return msgspec.structs.replace(
-        given,
-        title=_line(values["title"]) if "title" in values else UNSET,
-        concepts=_items(values["concepts"]) if "concepts" in values else UNSET,
-        metadata=cast("dict[str, object]", values["metadata"]) if "metadata" in values else UNSET,
-    )
+    return {name: _TIDIERS[name](values[_wire_name(name)]) for name in fields}
 
 
-def _text(value: object) -> str | None:
+def _wire_name(name: str) -> str:
+    first, *words = name.split("_")
+    return first + "".join(map(str.capitalize, words))
+
+
+def _tidy_text(value: object) -> str | None:
     text = cast("str | None", value) or ""
     return text.strip()[:TEXT_MOST].rstrip() or None
 
 
-def _line(value: object) -> str | None:
-    one = " ".join((_text(value) or "").split())
-    return one[: TITLE_MOST - 1] + "…" if len(one) > TITLE_MOST else one or None
+def _tidy_line(value: object) -> str | None:
+    line = " ".join((_tidy_text(value) or "").split())
+    return line[: TITLE_MOST - 1] + "…" if len(line) > TITLE_MOST else line or None
 
 
-def _items(values: object) -> list[str]:
-    texts = (text.strip()[:ITEM_MOST].rstrip() for text in cast("Sequence[str]", values))
-    return list(dict.fromkeys(text for text in texts if text))[:ITEMS_MOST]
+def _tidy_list(values: object) -> list[str] | None:
+    texts = (text.strip()[:ITEM_MOST].rstrip() for text in cast("Sequence[str] | None", values) or ())
+    return list(dict.fromkeys(text for text in texts if text))[:ITEMS_MOST] or None
+
+
+def _keep(value: object) -> object:
+    return value
+
+
+_TIDIERS: dict[str, Callable[[object], object]] = {
+    "title": _tidy_line,
+    "subtitle": _tidy_text,
+    "narrative": _tidy_text,
+    "content": _tidy_text,
+    "facts": _tidy_list,
+    "concepts": _tidy_list,
+    "files_read": _tidy_list,
+    "files_modified": _tidy_list,
+    "metadata": _keep,
+}
+"""By field of a ManualObservation that has a text."""

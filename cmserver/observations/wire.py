@@ -1,4 +1,4 @@
-"""An observation on the wire, as it is sent, and as it is shown: with the fields that clients of claude-mem know, and with ours."""
+"""Observations on the wire, with the fields that clients of claude-mem know, and with ours."""
 
 from __future__ import annotations
 
@@ -8,35 +8,56 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmserver.base.ids import EpochMs, epoch_ms, epoch_ms_or_none
+from cmserver.base.ids import EpochMs
+from cmserver.base.paging import Limit
+from cmserver.base.structs import reshape
 from cmserver.base.text import Key
 from cmserver.observations.model import (
     ITEM_MOST,
     ITEMS_MOST,
+    LISTS,
     TEXT_MOST,
     TITLE_MOST,
     EventLink,
+    Kind,
     Observation,
     ObservationSource,
+    ObservationState,
     ObservationType,
     Scope,
 )
 
 BATCH_MOST = 500
+"""How many observations one request may write."""
 READ_MOST = 100
-"""How many observations a request may bring, and how many it may ask for by their ids."""
+"""How many observations one request may read by their ids."""
 
 Title = Annotated[str, Meta(max_length=TITLE_MOST)]
 Words = Annotated[str, Meta(max_length=TEXT_MOST)]
 Items = Annotated[list[Annotated[str, Meta(max_length=ITEM_MOST)]], Meta(max_length=ITEMS_MOST)]
 
+# Clients of claude-mem look for these in the metadata of a generated observation.
+_IN_METADATA = ("title", "subtitle", "facts", "narrative", "concepts", "files_read", "files_modified")
+
+
+class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Without `project`, a key of the whole team sees all its projects. `session` is our id of a session."""
+
+    project: str | None = None
+    session: UUID | None = None
+    kind: Kind | None = None
+    type: ObservationType | None = None
+    scope: Scope | None = None
+    limit: Limit = 50
+    cursor: str | None = None
+
 
 class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """An observation by hand. At least one of title, subtitle, narrative, content and facts has a text.
+    """An observation by hand, with a text in at least one of title, subtitle, narrative, content and facts.
 
-    `content` is the whole as one text, and is made of the others where it is not sent. Only a key without a project may write
+    `content` is the whole text; it is composed of the other fields when it is not sent. Only a key without a project may write
     `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
-    `createdAtEpoch` is for what was written down elsewhere before: when that was, in milliseconds, and not in the future.
+    `createdAtEpoch` is when it was written down elsewhere, in milliseconds and not in the future.
     """
 
     project_id: Key | None = None
@@ -55,6 +76,20 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     metadata: dict[str, object] = {}
 
 
+class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """Fields that are not sent stay as they are. `title: null` removes the title; `metadata` is replaced whole.
+
+    `state` is `open` for something to be done, `done` or `dropped` when it no longer is, and null for everything else.
+    """
+
+    type: ObservationType | UnsetType = UNSET
+    title: Title | UnsetType | None = UNSET
+    concepts: Items | UnsetType = UNSET
+    scope: Scope | UnsetType = UNSET
+    metadata: dict[str, object] | UnsetType = UNSET
+    state: ObservationState | UnsetType | None = UNSET
+
+
 class BatchReadIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`ids` are numbers (12, "#12", "S12") or ids."""
 
@@ -62,7 +97,7 @@ class BatchReadIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What a session came to."""
+    """The summary of a session."""
 
     request: str | None
     investigated: str | None
@@ -73,7 +108,7 @@ class SummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class SourceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What an observation was drawn from: an event, or the end of a session."""
+    """The source of an observation: an event, or the end of a session."""
 
     id: UUID
     source_type: str
@@ -85,9 +120,9 @@ class SourceOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """`kind` is what claude-mem means by it (see `kind_shown`); `observationKind` is ours: observation, summary or manual.
 
-    `accessCount` is how often its text was read, as far as that has been counted: a minute or two late.
-    `score` is there in the answer to a search, `sources` where one observation was asked for, `source` and `generationKey` where
-    those of an event were.
+    `accessCount` is how often its text was read; it is a minute or two late. Search answers with `score`, one observation has
+    `sources`, and the observations of an event have `source` and `generationKey`. `state` is open, done or dropped for something to
+    be done; `closedBy` is the number of the observation that did it. `quote` is the sentence that it rests on, word by word.
     """
 
     id: UUID
@@ -109,6 +144,13 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     files_modified: list[str]
     summary: SummaryOut | None
     prompt_number: int | None
+    importance: float
+    quote: str | None
+    quote_event_id: UUID | None
+    anchors: list[str]
+    state: ObservationState | None
+    closed_by: int | None
+    closed_at_epoch: int | None
     content: str
     read_tokens: int | None
     discovery_tokens: int | None
@@ -124,8 +166,41 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     generation_key: str | UnsetType | None = UNSET
 
 
-class DeletedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """It is gone."""
+class OneObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One observation; with its sources where it was read by its id."""
+
+    observation: ObservationOut
+
+
+class ObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    observations: list[ObservationOut]
+    next_cursor: str | None
+
+
+class BatchReadOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The observations in the order of the request, each once; `missing` are the ids that were not found."""
+
+    observations: list[ObservationOut]
+    missing: list[int | str]
+
+
+class NewObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The observations that were written, in the order of the batch."""
+
+    observations: list[ObservationOut]
+
+
+class EventObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The observations made of an event; empty until, or because, there are none."""
+
+    event_id: UUID
+    observations: list[ObservationOut]
+
+
+class DeletedObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The observation is deleted."""
 
     id: UUID
     deleted: bool = True
@@ -137,58 +212,40 @@ def kind_shown(kind: str, type_: str) -> str:
 
 
 def type_shown(kind: str, type_: str) -> str:
-    """What a line calls it: `summary`, or its type, whether a model or a person has said it."""
+    """The type that a line shows: `summary`, or the type that a model or a person gave."""
     return kind if kind == "summary" else type_
 
 
-def source_out(source: ObservationSource | EventLink) -> SourceOut:
-    """The link as it is shown."""
-    return SourceOut(
-        id=source.id,
-        source_type=source.source_type,
-        source_id=source.source_id,
-        generation_job_id=source.generation_job_id,
-        created_at_epoch=epoch_ms(source.created_at),
-    )
+def state_shown(state: str | None, closed_by: int | None) -> str:
+    """What a line says of something to be done, with a space before it."""
+    if state == "done":
+        return f" (done with #{closed_by})" if closed_by else " (done)"
+    return f" ({state})" if state else ""
+
+
+def source_out(source: ObservationSource) -> SourceOut:
+    """A source on the wire."""
+    return reshape(source, SourceOut)
 
 
 def observation_out(
-    one: Observation,
+    observation: Observation,
     *,
     score: float | UnsetType = UNSET,
     sources: list[SourceOut] | UnsetType = UNSET,
     link: EventLink | None = None,
 ) -> ObservationOut:
-    """The observation as it is shown, with what the answer at hand adds to it."""
-    return ObservationOut(
-        id=one.id,
-        number=one.number,
-        project_id=one.project_id,
-        team_id=one.team_id,
-        server_session_id=one.server_session_id,
-        kind=kind_shown(one.kind, one.type),
-        observation_kind=one.kind,
-        type=one.type,
-        scope=one.scope,
-        origin=one.origin,
-        title=one.title,
-        subtitle=one.subtitle,
-        narrative=one.narrative,
-        facts=one.facts or [],
-        concepts=one.concepts or [],
-        files_read=one.files_read or [],
-        files_modified=one.files_modified or [],
-        summary=_summary_out(one.summary),
-        prompt_number=one.prompt_number,
-        content=one.content,
-        read_tokens=one.read_tokens,
-        discovery_tokens=one.discovery_tokens,
-        metadata=_metadata_out(one),
-        created_by_job_id=one.created_by_job_id,
-        access_count=one.access_count,
-        last_accessed_at_epoch=epoch_ms_or_none(one.last_accessed_at),
-        created_at_epoch=epoch_ms(one.created_at),
-        updated_at_epoch=epoch_ms(one.updated_at),
+    """An observation on the wire, with what the answer at hand adds to it."""
+    lists: dict[str, list[str]] = {name: getattr(observation, name) or [] for name in LISTS}
+    return reshape(
+        observation,
+        ObservationOut,
+        **lists,
+        anchors=observation.anchors or [],
+        kind=kind_shown(observation.kind, observation.type),
+        observation_kind=observation.kind,
+        summary=_summary_out(observation.summary),
+        metadata=_metadata_out(observation),
         score=score,
         sources=sources,
         source=source_out(link) if link else UNSET,
@@ -199,29 +256,13 @@ def observation_out(
 def _summary_out(summary: dict[str, str | None] | None) -> SummaryOut | None:
     if summary is None:
         return None
-    return SummaryOut(
-        request=summary.get("request"),
-        investigated=summary.get("investigated"),
-        learned=summary.get("learned"),
-        completed=summary.get("completed"),
-        next_steps=summary.get("next_steps"),
-        notes=summary.get("notes"),
-    )
+    return SummaryOut(**{name: summary.get(name) for name in SummaryOut.__struct_fields__})
 
 
-def _metadata_out(one: Observation) -> dict[str, object]:
-    """Clients of claude-mem look for the structured fields of a generated observation here. What is stored wins over them; what
-    somebody stored by hand comes back as it was sent.
-    """
-    if one.kind == "manual":
-        return one.metadata
-    structured: dict[str, object] = {
-        "title": one.title,
-        "subtitle": one.subtitle,
-        "facts": one.facts or [],
-        "narrative": one.narrative,
-        "concepts": one.concepts or [],
-        "files_read": one.files_read or [],
-        "files_modified": one.files_modified or [],
-    }
-    return structured | one.metadata
+def _metadata_out(observation: Observation) -> dict[str, object]:
+    """The metadata with the structured fields added; a stored key wins. Metadata written by hand comes back as it was sent."""
+    if observation.kind == "manual":
+        return observation.metadata
+    structured: dict[str, object] = {name: getattr(observation, name) for name in _IN_METADATA}
+    missing_lists = {name: list[str]() for name in _IN_METADATA if name in LISTS and structured[name] is None}
+    return structured | missing_lists | observation.metadata

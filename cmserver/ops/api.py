@@ -1,53 +1,58 @@
-"""Is it alive, is it ready, and how is the queue."""
+"""The server's health, its state and its providers over HTTP."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Literal, cast
-from uuid import UUID
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
+from structlog.typing import FilteringBoundLogger
 
 from cmserver import __version__
+from cmserver.access import audit
 from cmserver.access.model import Principal
-from cmserver.base.errors import Unauthenticated, Unavailable
+from cmserver.base.errors import Forbidden, NotFound, Unauthenticated, Unavailable
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db
+from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.base.migrate import newest
+from cmserver.base.process import resident_bytes
 from cmserver.base.settings import Settings
-from cmserver.generation.calls import repository as calls
+from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
+from cmserver.calls import repository as calls
+from cmserver.calls.provider_health import find_active_pause
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_SUMMARY
 from cmserver.generation.operate import repository as queue
+from cmserver.generation.operate.manage import resume_provider
 from cmserver.generation.operate.model import KindCount, QueueCounts
-from cmserver.generation.operate.read import behind
-from cmserver.observations.embedding.look import look
-from cmserver.observations.embedding.wire import EmbeddingsOut, embeddings_out
+from cmserver.generation.queue_monitor import QueueMonitor
+from cmserver.observations.embedding.status import read_status
 from cmserver.ops import repository
-from cmserver.ops.wire import PauseOut, pause_out
-from cmserver.providers.registry import described
+from cmserver.ops.readiness import Readiness
+from cmserver.ops.wire import (
+    BoundariesOut,
+    BoundaryOut,
+    InfoOut,
+    KnownProviderOut,
+    LaneOut,
+    OwnTeamOut,
+    PostgresOut,
+    ProviderOut,
+    ProvidersOut,
+    QueueOut,
+    ResumedProviderOut,
+    pause_out,
+)
+from cmserver.providers.registry import chain_models
+from cmserver.sessions import repository as sessions
 
-
-class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The queue of the key's team, or of its project when it is bound to one.
-
-    `waiting` is due; `delayed` waits for its time, `held` for a back-off or a pause. `recovered` counts how often a job came back
-    from a worker that was lost. `warning` is a sentence when the oldest waiting job is older than CMSERVER_QUEUE_WARNING_SECONDS.
-    """
-
-    waiting: int
-    active: int
-    delayed: int
-    held: int
-    completed: int
-    failed: int
-    cancelled: int
-    recovered: int
-    oldest_waiting_seconds: float | None
-    warning: str | None
+log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class HealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -58,84 +63,12 @@ class HealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ReadyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The database answers and has this program's schema; `workers` have a lease that holds."""
+    """The database answers, has this program's schema, and does what the server relies on; `workers` have a lease that holds."""
 
     status: Literal["ready"] = "ready"
     runtime: Literal["cmserver"] = "cmserver"
     schema_version: int
     workers: int
-
-
-class PostgresOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The database."""
-
-    version: str
-    embedded: bool
-    vectors: bool
-    initialized: bool
-    schema_version: int
-
-
-class BoundaryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the server, as clients of claude-mem look for it."""
-
-    status: Literal["active", "disabled"]
-    reason: str
-    details: dict[str, int]
-
-
-class BoundariesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The queue is the database; workers are counted by their leases."""
-
-    queue_manager: BoundaryOut
-    generation_worker_manager: BoundaryOut
-
-
-class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one kind, as clients of claude-mem look for them; `stalled` are those that came back from lost workers."""
-
-    kind: Literal["event", "summary"]
-    name: str
-    waiting: int
-    active: int
-    completed: int
-    failed: int
-    delayed: int
-    stalled: int
-    unavailable: bool = False
-
-
-class ProviderOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Who generates observations. `chain` is who is asked, in this order, when those before are paused; `name` is its first."""
-
-    name: str
-    chain: list[str]
-    pauses: list[PauseOut]
-
-
-class OwnTeamOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The key's team."""
-
-    id: UUID
-    name: str
-
-
-class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The server; `team` and `provider` only for those who have a key, `queue` and `embeddings` only with the scope jobs:read."""
-
-    name: Literal["cmserver"] = "cmserver"
-    runtime: Literal["cmserver"] = "cmserver"
-    version: str
-    auth_mode: Literal["api-key"] = "api-key"
-    schema_version: int
-    postgres: PostgresOut
-    boundaries: BoundariesOut
-    workers: int
-    queue_lanes: list[LaneOut]
-    provider: ProviderOut | UnsetType = UNSET
-    team: OwnTeamOut | UnsetType = UNSET
-    queue: QueueOut | UnsetType = UNSET
-    embeddings: EmbeddingsOut | UnsetType = UNSET
 
 
 async def get_healthz(_request: Request) -> Response:
@@ -144,21 +77,27 @@ async def get_healthz(_request: Request) -> Response:
 
 
 async def get_readyz(request: Request) -> Response:
-    """Ready: the database answers and has this program's schema. That no worker runs is told only: events are stored and wait."""
+    """Ready: the database answers, has this program's schema, keeps teams apart, delivers NOTIFY, and is not known to be full.
+
+    A server without a worker is ready, too: events are stored and wait. The database is checked every few seconds.
+    """
     async with db(request).system_statement() as conn:
         schema = await repository.schema(conn)
     if schema.number != newest():
         raise Unavailable("The database has another schema than this program; restart the program that is older.")
+    await dependency(request, Readiness).check()
+    await db(request).require_room()
     return answer(ReadyOut(schema_version=schema.number, workers=schema.workers))
 
 
 async def get_info(request: Request) -> Response:
-    """The server; to those who send a key also its provider, their team, and the team's queue at a glance."""
-    who = await _caller_if_any(request)
-    settings = cast("Settings", request.app.state.settings)
+    """The server; with a key also its provider, the key's team, and the team's queue."""
+    principal = await _find_caller(request)
+    settings = dependency(request, Settings)
+    monitor = dependency(request, QueueMonitor)
     async with db(request).system() as conn:
         schema = await repository.schema(conn)
-        pauses = [one for one in await calls.pauses(conn) if one.seconds_left > 0]
+        pauses = [pause for pause in await calls.pauses(conn) if pause.seconds_left > 0]
     info = InfoOut(
         version=__version__,
         schema_version=schema.number,
@@ -173,26 +112,29 @@ async def get_info(request: Request) -> Response:
         workers=schema.workers,
         queue_lanes=[],
     )
-    if who is not None:
-        chain = [one.name for one in described(settings)]
-        provider = ProviderOut(name=chain[0], chain=chain, pauses=[pause_out(pause, who) for pause in pauses])
-        info = msgspec.structs.replace(info, provider=provider, team=OwnTeamOut(id=who.team_id, name=who.team_name))
-    if who is not None and who.may("jobs:read"):
-        async with db(request).tenant(who.team_id) as conn:
-            counts = await queue.queue_counts(conn, who.team_id, who.project_id)
-            kinds = await queue.kind_counts(conn, who.team_id, who.project_id)
-            embedding = await look(conn, who.team_id, who.project_id, settings)
+    if principal is not None:
+        chain = [model.name for model in chain_models(settings)]
+        provider = ProviderOut(name=chain[0], chain=chain, pauses=[pause_out(pause, principal) for pause in pauses])
+        info = msgspec.structs.replace(info, provider=provider, team=OwnTeamOut(id=principal.team_id, name=principal.team_name))
+    if principal is not None and principal.may("jobs:read"):
+        async with db(request).tenant(principal.team_id) as conn:
+            counts = await queue.queue_counts(conn, principal.team_id, principal.project_id)
+            kinds = await queue.kind_counts(conn, principal.team_id, principal.project_id)
+            active_sessions = await sessions.open_count(conn, principal.team_id, principal.project_id)
+            embeddings = await read_status(conn, principal.team_id, principal.project_id, settings)
         info = msgspec.structs.replace(
             info,
-            queue=_queue_out(counts, behind(counts, settings.queue_warning_seconds)),
+            queue=reshape(counts, QueueOut, warning=monitor.warning(counts, None if principal.project_id else principal.team_id)),
+            active_sessions=active_sessions,
+            memory_bytes=resident_bytes(),
             queue_lanes=_lanes_out(counts, kinds),
-            embeddings=embeddings_out(embedding),
+            embeddings=embeddings,
         )
     return answer(info)
 
 
-async def _caller_if_any(request: Request) -> Principal | None:
-    """None without a key; a key that is wrong or over is refused as anywhere."""
+async def _find_caller(request: Request) -> Principal | None:
+    """Return the caller, None without a key; a wrong or expired key is refused."""
     with contextlib.suppress(Unauthenticated):
         return await caller(request, Principal)
     return None
@@ -209,56 +151,88 @@ def _boundaries_out(workers: int) -> BoundariesOut:
     )
 
 
-def _queue_out(counts: QueueCounts, warning: str | None) -> QueueOut:
-    return QueueOut(
-        waiting=counts.waiting,
-        active=counts.active,
-        delayed=counts.delayed,
-        held=counts.held,
-        completed=counts.completed,
-        failed=counts.failed,
-        cancelled=counts.cancelled,
-        recovered=counts.recovered,
-        oldest_waiting_seconds=counts.oldest_waiting_seconds,
-        warning=warning,
+def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount]) -> list[LaneOut]:
+    """Return the lanes of events and of summaries; an event job is any job that is not of another kind."""
+    totals = {
+        "waiting": counts.waiting,
+        "processing": counts.active,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "delayed": counts.delayed + counts.held,
+        "recovered": counts.recovered,
+    }
+    other_kinds, summaries = Counter[str](), Counter[str]()
+    for kind in kinds:
+        other_kinds[kind.state] += kind.jobs
+        if kind.source_type == "session_summary":
+            summaries[kind.state] += kind.jobs
+    events = Counter({state: max(0, total - other_kinds[state]) for state, total in totals.items()})
+    return [_lane_out("event", JOB_FOR_EVENT, events), _lane_out("summary", JOB_FOR_SUMMARY, summaries)]
+
+
+def _lane_out(kind: Literal["event", "summary"], name: str, jobs: Counter[str]) -> LaneOut:
+    return LaneOut(
+        kind=kind,
+        name=name,
+        waiting=jobs["waiting"],
+        active=jobs["processing"],
+        completed=jobs["completed"],
+        failed=jobs["failed"],
+        delayed=jobs["delayed"],
+        stalled=jobs["recovered"],
     )
 
 
-def _lanes_out(counts: QueueCounts, kinds: Sequence[KindCount]) -> list[LaneOut]:
-    """Events are what is left of the whole without the other kinds."""
-
-    def of(source_type: str | None, state: str) -> int:
-        return sum(one.jobs for one in kinds if one.state == state and source_type in {None, one.source_type})
-
-    def events(whole: int, state: str) -> int:
-        return max(0, whole - of(None, state))
-
-    return [
-        LaneOut(
-            kind="event",
-            name=JOB_FOR_EVENT,
-            waiting=events(counts.waiting, "waiting"),
-            active=events(counts.active, "processing"),
-            completed=events(counts.completed, "completed"),
-            failed=events(counts.failed, "failed"),
-            delayed=events(counts.delayed + counts.held, "delayed"),
-            stalled=events(counts.recovered, "recovered"),
-        ),
-        LaneOut(
-            kind="summary",
-            name=JOB_FOR_SUMMARY,
-            waiting=of("session_summary", "waiting"),
-            active=of("session_summary", "processing"),
-            completed=of("session_summary", "completed"),
-            failed=of("session_summary", "failed"),
-            delayed=of("session_summary", "delayed"),
-            stalled=of("session_summary", "recovered"),
-        ),
+async def get_providers(request: Request) -> Response:
+    """The providers that generate observations, in the order in which they are tried, with their pauses."""
+    principal = await caller(request, Principal)
+    async with db(request).system() as conn:
+        pauses = {pause.provider: pause for pause in await calls.pauses(conn) if pause.seconds_left > 0}
+    models = {model.name: model.model for model in chain_models(dependency(request, Settings))}
+    providers = [
+        KnownProviderOut(
+            name=name,
+            model=models.get(name),
+            state="paused" if name in pauses else "ready",
+            pause=pause_out(pauses[name], principal) if name in pauses else None,
+        )
+        for name in dict.fromkeys([*models, *pauses])
     ]
+    return answer(ProvidersOut(providers=providers))
+
+
+async def post_resume(request: Request) -> Response:
+    """End a provider's pause early, in the whole server; the jobs that waited for it go on."""
+    principal = await caller(request, Principal)
+    name = str(request.path_params["provider"])
+    chain = [model.name for model in chain_models(dependency(request, Settings))]
+    is_resumed = await db(request).in_system(lambda conn: _resume_provider(conn, principal, name, chain))
+    if is_resumed:
+        log.info("provider.resumed", provider=name)
+        dependency(request, JobNotifier).notify_due()
+    return answer(ResumedProviderOut(resumed=is_resumed, name=name))
+
+
+async def _resume_provider(conn: Conn, principal: Principal, provider: str, chain: Collection[str]) -> bool:
+    """End the provider's pause in the whole server. Returns False when it was not paused.
+
+    NotFound when it is not in the `chain` either; Forbidden for a key that is bound to a project.
+    """
+    if principal.project_id is not None:
+        raise Forbidden("This key is bound to a project; a provider's pause is one for the whole server.")
+    if await find_active_pause(conn, provider) is not None:
+        await resume_provider(conn, provider)
+        await audit.record(conn, principal, "provider.resumed", "provider", provider)
+        return True
+    if provider not in chain:
+        raise NotFound(f"There is no provider of that name here. CMSERVER_PROVIDER names: {', '.join(chain)}.")
+    return False
 
 
 routes = [
     Operation("GET", "/healthz", get_healthz, scope=None, answers={200: HealthOut}),
     Operation("GET", "/readyz", get_readyz, scope=None, answers={200: ReadyOut}),
     Operation("GET", "/v1/info", get_info, scope=None, key_optional=True, answers={200: InfoOut}),
+    Operation("GET", "/v1/providers", get_providers, scope="", answers={200: ProvidersOut}),
+    Operation("POST", "/v1/providers/{provider}/resume", post_resume, scope="*", answers={200: ResumedProviderOut}),
 ]

@@ -1,4 +1,4 @@
-"""Questions about the whole installation. Owns no table; reads as the owner."""
+"""Queries on the whole installation, as the owner. Owns no table."""
 
 from __future__ import annotations
 

@@ -1,17 +1,23 @@
-"""What several of the server's own routes show."""
+"""The server's state, queue and providers on the wire."""
 
 from __future__ import annotations
 
+from typing import Literal
+from uuid import UUID
+
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from cmserver.access.model import Principal
 from cmserver.base.ids import epoch_ms
-from cmserver.generation.model import Pause
-from cmserver.providers.meaning import MEANINGS
+from cmserver.base.structs import reshape
+from cmserver.calls.model import Pause
+from cmserver.observations.embedding.wire import EmbeddingsOut
+from cmserver.providers.failures import FAILURE_HELP
 
 
 class PauseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Why a provider is left alone. The provider's own words are for keys of the scope `*`: they may quote anybody's request."""
+    """A provider's pause. The provider's own message is shown to keys with the scope `*` only: it may quote any request."""
 
     provider: str
     reason: str
@@ -20,17 +26,132 @@ class PauseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     until_epoch: int
 
 
-def pause_out(pause: Pause, who: Principal) -> PauseOut:
-    """The pause as it is shown to the principal."""
-    return PauseOut(
-        provider=pause.provider,
-        reason=pause.reason,
-        message=pause.message if who.may("*") else f"{pause.provider} {_what(pause.reason)}.",
-        paused_at_epoch=epoch_ms(pause.paused_at),
-        until_epoch=epoch_ms(pause.until_at),
-    )
+def pause_out(pause: Pause, principal: Principal) -> PauseOut:
+    """Return the pause as the principal may see it."""
+    message = pause.message if principal.may("*") else f"{pause.provider} {_describe_failure(pause.reason)}."
+    return reshape(pause, PauseOut, message=message, until_epoch=epoch_ms(pause.until_at))
 
 
-def _what(reason: str) -> str:
-    """What has happened, whatever psql may have written there."""
-    return next((meaning.what for kind, meaning in MEANINGS.items() if kind.value == reason), "is paused")
+def _describe_failure(reason: str) -> str:
+    """Return the predicate of a known reason, else "is paused": an operator may have written any text with psql."""
+    return next((entry.predicate for kind, entry in FAILURE_HELP.items() if kind.value == reason), "is paused")
+
+
+class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The queue of the key's team, or of its project when it is bound to one.
+
+    `waiting` is due; `delayed` waits for its time, `held` for a back-off or a pause. `recovered` counts how often a job came back
+    from a worker that was lost. `warning` says when the oldest waiting job is older than CMSERVER_QUEUE_WARNING_SECONDS, when more
+    are queued than CMSERVER_QUEUE_WARNING_JOBS, or when the team's queue grew by more than CMSERVER_QUEUE_WARNING_GROWTH in ten
+    minutes.
+    """
+
+    waiting: int
+    active: int
+    delayed: int
+    held: int
+    completed: int
+    failed: int
+    cancelled: int
+    recovered: int
+    oldest_waiting_seconds: float | None
+    warning: str | None
+
+
+class PostgresOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The database."""
+
+    version: str
+    embedded: bool
+    vectors: bool
+    initialized: bool
+    schema_version: int
+
+
+class BoundaryOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the server, in the form that clients of claude-mem read."""
+
+    status: Literal["active", "disabled"]
+    reason: str
+    details: dict[str, int]
+
+
+class BoundariesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The queue is the database; workers are counted by their leases."""
+
+    queue_manager: BoundaryOut
+    generation_worker_manager: BoundaryOut
+
+
+class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of one kind, in the form that clients of claude-mem read; `stalled` are those recovered from lost workers."""
+
+    kind: Literal["event", "summary"]
+    name: str
+    waiting: int
+    active: int
+    completed: int
+    failed: int
+    delayed: int
+    stalled: int
+    unavailable: bool = False
+
+
+class ProviderOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The providers of observations. `chain` lists them in the order in which they are tried; `name` is the first."""
+
+    name: str
+    chain: list[str]
+    pauses: list[PauseOut]
+
+
+class OwnTeamOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The key's team."""
+
+    id: UUID
+    name: str
+
+
+class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The server; `team` and `provider` only with a key, `queue` and the fields after it only with the scope jobs:read.
+
+    `activeSessions` counts the open sessions of the team, or of the key's project; `memoryBytes` is the server process's memory.
+    """
+
+    name: Literal["cmserver"] = "cmserver"
+    runtime: Literal["cmserver"] = "cmserver"
+    version: str
+    auth_mode: Literal["api-key"] = "api-key"
+    schema_version: int
+    postgres: PostgresOut
+    boundaries: BoundariesOut
+    workers: int
+    queue_lanes: list[LaneOut]
+    provider: ProviderOut | UnsetType = UNSET
+    team: OwnTeamOut | UnsetType = UNSET
+    queue: QueueOut | UnsetType = UNSET
+    active_sessions: int | UnsetType = UNSET
+    memory_bytes: int | UnsetType = UNSET
+    embeddings: EmbeddingsOut | UnsetType = UNSET
+
+
+class KnownProviderOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider and its state. `model` is null where only the provider itself knows it."""
+
+    name: str
+    model: str | None
+    state: Literal["ready", "paused"]
+    pause: PauseOut | None
+
+
+class ProvidersOut(msgspec.Struct, frozen=True, kw_only=True):
+    """In the order in which they are tried; then paused providers that are no longer configured."""
+
+    providers: list[KnownProviderOut]
+
+
+class ResumedProviderOut(msgspec.Struct, frozen=True, kw_only=True):
+    """`resumed` is whether the provider was paused until now."""
+
+    resumed: bool
+    name: str

@@ -1,8 +1,7 @@
-"""The operator's own `claude` program on this machine, run once for each call, with the login that it keeps itself.
+"""Runs the operator's `claude` program once for each call, with the program's own login.
 
-It is asked a question and nothing else: it can use no tool, calls no hook, reads no settings, instructions or files, and keeps no
-session; otherwise it would observe itself, for ever. Its options: code.claude.com/docs/en/cli-reference, its variables:
-code.claude.com/docs/en/env-vars, what it says when it fails: code.claude.com/docs/en/errors.
+Tools, hooks, settings, instructions, files and sessions are disabled; otherwise it would record itself without end. Options:
+code.claude.com/docs/en/cli-reference; variables: code.claude.com/docs/en/env-vars; errors: code.claude.com/docs/en/errors.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -24,52 +24,52 @@ import msgspec
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import PREFIX, fields
 from cmserver.providers import failures
-from cmserver.providers.model import Completion, FailureKind, Given, Prompt, ProviderError
-from cmserver.providers.wording.render import render
-from cmserver.providers.wording.schema import SCHEMAS
+from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
+from cmserver.providers.prompts.render import render
+from cmserver.providers.prompts.schema import SCHEMAS
 
-_WHO = "The claude program"
+_NAME = "The claude program"
 _MODEL = "haiku"
-"""The program knows which one that is at present."""
-_FAREWELL_SECONDS = 2.0
-"""How long it may tidy up after SIGTERM: it takes its own note of the running session away."""
-_LONGEST_QUOTE = 200
+"""An alias that the program resolves."""
+_SHUTDOWN_SECONDS = 2.0
+"""Time to clean up after SIGTERM."""
+_MAX_QUOTE_CHARS = 200
 
 _OPENING = "The next part of the observed session:\n\n"
-"""Text that begins with a slash would be a command of the program's."""
+"""Text that begins with a slash would be a command."""
 
 _SETTINGS = '{"disableAllHooks":true,"permissions":{"deny":["Read"]}}'
-"""Reading is denied so that `@path` in a text, which means "attach that file" to the program, cannot, even if it were looked at."""
+"""Denies reading, so that `@path` in a text cannot attach a file."""
 
-_SET = {
+_VARIABLES = {
     "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
     "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
     "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",  # no updates of itself, and nothing sent but the question
-    "CLAUDE_CODE_MAX_RETRIES": "0",  # the queue does them
-    "MAX_STRUCTURED_OUTPUT_RETRIES": "2",  # the answer, and one attempt at mending it
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",  # no updates or telemetry
+    "CLAUDE_CODE_MAX_RETRIES": "0",  # the queue retries
+    "MAX_STRUCTURED_OUTPUT_RETRIES": "2",  # the answer and one correction
 }
 _TURNS = 4
-"""How often it may ask the model: for an answer, to be reminded of the form, and to be told that there are no tools."""
+"""Model calls per run: the answer, a reminder of the format, and replies to attempts to use tools."""
 
 _KEPT = re.compile(
     r"CLAUDE_(?:SECURESTORAGE_)?CONFIG_DIR|CLAUDE_CODE_(?:OAUTH_TOKEN|GATEWAY_TOKEN|CERT_STORE|CLIENT_(?:CERT|KEY|KEY_PASSPHRASE)|"
     r"USE_(?:BEDROCK|VERTEX|FOUNDRY|MANTLE|GATEWAY|ANTHROPIC_\w+)|SKIP_\w+_AUTH)"
 )
-"""Where its login is, and how it reaches its models. What else is meant for it belongs to the session cmserver was started from."""
+"""Its login and the way to its models. Its other variables belong to the session that cmserver was started from."""
 
 
 class _Usage(msgspec.Struct):
     input_tokens: int = 0
-    """Without the two kinds below."""
+    """Without the cache's tokens."""
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
     output_tokens: int = 0
 
 
 class _Result(msgspec.Struct, rename={"model_usage": "modelUsage"}):
-    """What we read of the one JSON object that it prints."""
+    """The parts of the printed JSON object that are used."""
 
     type: str
     is_error: bool = False
@@ -84,52 +84,37 @@ class _Result(msgspec.Struct, rename={"model_usage": "modelUsage"}):
     model_usage: dict[str, object] = {}
 
 
-class _Ran(msgspec.Struct, frozen=True):
-    """How a run ended."""
-
-    code: int
-    output: bytes
-    errors: bytes
-
-
 class ClaudeCli:
-    """Starts the program for each call, which takes it half a second and a few hundred MB."""
+    """Starts the program for each call, which takes half a second and a few hundred MB."""
 
-    def __init__(self, given: Given) -> None:
-        self._name = given.name
-        self._model = given.model or _MODEL
-        self._program = given.claude_program
-        self._timeout_seconds = given.timeout_seconds
-        self._answer_max_tokens = given.answer_max_tokens
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def model(self) -> str:
-        return self._model
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.name = settings.name
+        self.model = settings.model or _MODEL
+        self._program = settings.claude_program
+        self._timeout_seconds = settings.timeout_seconds
+        self._answer_max_tokens = settings.answer_max_tokens
 
     async def complete(self, prompt: Prompt) -> Completion:
-        """Answer the prompt or raise ProviderError. The program has ended then, and so it has when the call is cancelled."""
-        wording = await asyncio.to_thread(render, prompt, "json")
-        # The stable part goes by the command line, where other users of the machine may see it. What was observed does not.
-        command = [self._found(), *_options(self._model, wording.system, SCHEMAS[prompt.kind])]
+        """Answer the prompt or raise ProviderError. The program has ended by then, also when the call is cancelled."""
+        rendered = await asyncio.to_thread(render, prompt, "json")
+        # Only the stable part is on the command line, which other users of the machine may see.
+        command = [self._find_program(), *_build_options(self.model, rendered.system, SCHEMAS[prompt.kind])]
         with tempfile.TemporaryDirectory(prefix="cmserver-claude-", ignore_cleanup_errors=True) as folder:
-            ran = await self._run(command, (_OPENING + wording.user).encode(), folder)
-        return self._completion(ran)
+            run = await self._run(command, (_OPENING + rendered.user).encode(), folder)
+        return self._parse_completion(run)
 
-    def _found(self) -> str:
-        found = shutil.which(Path(self._program).expanduser())
-        if found is None:
+    def _find_program(self) -> str:
+        """The absolute path of the program; ProviderError when it is not there."""
+        path = shutil.which(Path(self._program).expanduser())
+        if path is None:
             raise ProviderError(
                 FailureKind.SETUP_REQUIRED,
-                f"The program {self._program!r} is not there, or may not be run: install Claude Code for the "
+                f"The program {self._program!r} is missing or not executable: install Claude Code for the "
                 "user that cmserver runs as, or name the program's path in CMSERVER_CLAUDE_PROGRAM.",
             )
-        return str(Path(found).absolute())
+        return str(Path(path).absolute())
 
-    async def _run(self, command: list[str], text: bytes, folder: str) -> _Ran:
+    async def _run(self, command: list[str], text: bytes, folder: str) -> subprocess.CompletedProcess[bytes]:
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
@@ -139,7 +124,7 @@ class ClaudeCli:
                 stderr=pipe,
                 cwd=folder,
                 env=self._environment(os.environ),
-                start_new_session=True,  # whatever it starts can be ended with it, and Ctrl-C in our terminal is not for it
+                start_new_session=True,  # its children end with it, and Ctrl-C in our terminal does not reach it
             )
         except OSError as error:
             raise ProviderError(
@@ -149,14 +134,14 @@ class ClaudeCli:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 output, errors = await process.communicate(text)
-                return _Ran(await process.wait(), output, errors)
+                return subprocess.CompletedProcess(command, await process.wait(), output, errors)
         except TimeoutError:
-            raise failures.cut_off(_WHO, "it took longer than CMSERVER_PROVIDER_TIMEOUT_SECONDS") from None
+            raise failures.incomplete_answer_error(_NAME, "it took longer than CMSERVER_PROVIDER_TIMEOUT_SECONDS") from None
         finally:
-            await _end(process)
+            await _end_process(process)
 
     def _environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Ours without what is for us, our keys among it: with ANTHROPIC_API_KEY the program would use that and not its login."""
+        """Our environment without our settings and keys: with ANTHROPIC_API_KEY the program would not use its login."""
         ours = {field.environment for field in fields()} | {f"{field.environment}_FILE" for field in fields()}
         kept = {
             name: value
@@ -165,37 +150,38 @@ class ClaudeCli:
         }
         return {
             **kept,
-            **_SET,
-            "API_TIMEOUT_MS": str(int(self._timeout_seconds * 1000)),  # should we die, it does not stay for long
+            **_VARIABLES,
+            "API_TIMEOUT_MS": str(int(self._timeout_seconds * 1000)),  # it ends soon even if cmserver is killed
             "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(self._answer_max_tokens),
         }
 
-    def _completion(self, ran: _Ran) -> Completion:
-        result = _result(ran.output)
+    def _parse_completion(self, run: subprocess.CompletedProcess[bytes]) -> Completion:
+        result = _parse_result(run.stdout)
         if result is None:
-            raise _no_result(ran)
+            raise _missing_result_error(run)
         held = bytes(result.structured_output)
         structured = held.decode() if held != b"null" else None
         completion = Completion(
             text=structured or result.result or "",
-            model=next(iter(result.model_usage), self._model),
+            model=next(iter(result.model_usage), self.model),
             input_tokens=result.usage.input_tokens,
             output_tokens=result.usage.output_tokens,
             cache_read_tokens=result.usage.cache_read_input_tokens,
             cache_write_tokens=result.usage.cache_creation_input_tokens,
-            # The program names a sum, too, at list prices. What a call takes from a plan is between the plan and its owner.
+            # The program reports list prices, which a subscription does not pay.
             cost_usd=None,
-            truncated=structured is None and _was_cut(result),
+            truncated=structured is None
+            and (result.stop_reason == "max_tokens" or "output token maximum" in (result.result or "")),
         )
-        failed = _failure(result, completion) if result.is_error or structured is None else None
+        failed = _find_failure(result, completion) if result.is_error or structured is None else None
         if failed is not None:
             failed.completion = completion if completion.input_tokens or completion.output_tokens else None
             raise failed
         return completion
 
 
-def _options(model: str, system: str, schema: dict[str, object]) -> list[str]:
-    """Not --bare, which would do much of it: with that the program does not use its login."""
+def _build_options(model: str, system: str, schema: dict[str, object]) -> list[str]:
+    """The program's options for one answer without tools, files or hooks; not --bare, which would ignore its login."""
     return [
         "-p",
         *("--output-format", "json"),
@@ -213,40 +199,34 @@ def _options(model: str, system: str, schema: dict[str, object]) -> list[str]:
     ]
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """The program and all it has started: asked first, then killed. Nothing happens if they have ended."""
+async def _end_process(process: asyncio.subprocess.Process) -> None:
+    """Terminate, then kill, the program and all it has started, unless they have ended."""
     try:
         if process.returncode is None:
             _signal(process.pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_FAREWELL_SECONDS):
+                async with asyncio.timeout(_SHUTDOWN_SECONDS):
                     await process.wait()
     finally:
         _signal(process.pid, signal.SIGKILL)
     if process.returncode is None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_FAREWELL_SECONDS):  # what has left the group could keep its pipes open
+            async with asyncio.timeout(_SHUTDOWN_SECONDS):  # a process that left the group could keep the pipes open
                 await process.wait()
 
 
 def _signal(group: int, sign: signal.Signals) -> None:
-    with contextlib.suppress(
-        ProcessLookupError, PermissionError
-    ):  # macOS says the latter of a group of which only zombies are left
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, for a group of zombies
         os.killpg(group, sign)
 
 
-def _result(output: bytes) -> _Result | None:
-    """The object it prints; a wrapper may have printed lines before it."""
+def _parse_result(output: bytes) -> _Result | None:
+    """The printed object; a wrapper may have printed lines before it."""
     for text in (output, (output.strip().splitlines() or [b""])[-1]):
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            found = msgspec.json.decode(text, type=_Result)
-            return found if found.type == "result" else None
+            result = msgspec.json.decode(text, type=_Result)
+            return result if result.type == "result" else None
     return None
-
-
-def _was_cut(result: _Result) -> bool:
-    return result.stop_reason == "max_tokens" or "output token maximum" in (result.result or "")
 
 
 _NO_CONNECTION = re.compile(
@@ -256,54 +236,59 @@ _NO_CONNECTION = re.compile(
 )
 
 
-def _failure(result: _Result, completion: Completion) -> ProviderError | None:
-    """What an answer means that has no structured part, or says itself that it is an error; None if it may be one all the same."""
-    said = result.result or "; ".join(result.errors or [])
-    if completion.truncated and (result.is_error or not said):
+def _find_failure(result: _Result, completion: Completion) -> ProviderError | None:
+    """The error of a result that reports one or has no structured answer; None if its text may be an answer."""
+    message = result.result or "; ".join(result.errors or [])
+    if completion.truncated and (result.is_error or not message):
         return ProviderError(
-            FailureKind.UNUSABLE_ANSWER, f"{_WHO} answered nothing: it used up CMSERVER_ANSWER_MAX_TOKENS before it had ended."
+            FailureKind.UNUSABLE_ANSWER, f"{_NAME} answered nothing: it used up CMSERVER_ANSWER_MAX_TOKENS before it had ended."
         )
     if result.stop_reason == "refusal":
-        return ProviderError(FailureKind.REFUSED, f"{_WHO} said: {_one_line(said)}")
+        return ProviderError(FailureKind.REFUSED, f"{_NAME} said: {_one_line(message)}")
     if result.terminal_reason == "prompt_too_long":
-        return failures.by_status(_WHO, 413, said)
-    if result.subtype in {"error_max_turns", "error_max_structured_output_retries"} or not (said or result.is_error):
+        return failures.classify_status(_NAME, 413, message)
+    if result.subtype in {"error_max_turns", "error_max_structured_output_retries"} or not (message or result.is_error):
         return ProviderError(
-            FailureKind.UNUSABLE_ANSWER, f"{_WHO} brought no answer in the form asked for: {_one_line(said) or 'nothing was said'}."
+            FailureKind.UNUSABLE_ANSWER,
+            f"{_NAME} brought no answer in the form asked for: {_one_line(message) or 'it said nothing'}.",
         )
-    # Its own words first: a plan's limit has the same status as too many requests at once.
-    failed = failures.in_prose(_WHO, said)
+    # The message first: a plan's limit has the same status as a rate limit.
+    failed = failures.find_error_in_prose(_NAME, message)
     if failed is None and result.api_error_status is not None:
-        failed = failures.by_status(_WHO, result.api_error_status, said)
+        failed = failures.classify_status(_NAME, result.api_error_status, message)
     if failed is None and result.is_error:
-        refused = _NO_CONNECTION.search(said) is not None
-        failed = failures.unreachable(f"{_WHO}'s API", _one_line(said)) if refused else failures.cut_off(_WHO, _one_line(said))
+        refused = _NO_CONNECTION.search(message) is not None
+        failed = (
+            failures.unreachable_error(f"{_NAME}'s API", _one_line(message))
+            if refused
+            else failures.incomplete_answer_error(_NAME, _one_line(message))
+        )
     if failed is not None and failed.kind is FailureKind.QUOTA_EXHAUSTED and failed.retry_after_seconds is None:
-        failed.retry_after_seconds = seconds_until_reset(said, datetime.now().astimezone())
+        failed.retry_after_seconds = seconds_until_reset(message, datetime.now().astimezone())
     return failed
 
 
-def _no_result(ran: _Ran) -> ProviderError:
-    """The program itself failed, or is no claude."""
-    said = _one_line(ran.errors.decode(errors="replace")) or _one_line(ran.output.decode(errors="replace"))
-    if "unknown option" in said:
+def _missing_result_error(run: subprocess.CompletedProcess[bytes]) -> ProviderError:
+    """The error for a program that failed, or is not claude."""
+    message = _one_line(run.stderr.decode(errors="replace")) or _one_line(run.stdout.decode(errors="replace"))
+    if "unknown option" in message:
         return ProviderError(
-            FailureKind.SETUP_REQUIRED, f"{_WHO} is too old, or is none ({said}): `claude update` brings a new one."
+            FailureKind.SETUP_REQUIRED, f"{_NAME} is too old, or is none ({message}): `claude update` brings a new one."
         )
-    if ran.code in {126, 127}:  # as a shell says it: not to be run, or not found
-        return ProviderError(FailureKind.SETUP_REQUIRED, f"{_WHO} cannot run: {said or f'it ended with {ran.code}'}.")
-    if failed := failures.in_prose(_WHO, said):
+    if run.returncode in {126, 127}:  # a shell's codes for "not executable" and "not found"
+        return ProviderError(FailureKind.SETUP_REQUIRED, f"{_NAME} cannot run: {message or f'it ended with {run.returncode}'}.")
+    if failed := failures.find_error_in_prose(_NAME, message):
         return failed
-    if ran.code < 0:
-        return failures.cut_off(_WHO, f"it was ended by signal {-ran.code}")
-    ended = f"it ended with {ran.code}" if ran.code else "what it printed is no JSON of a result"
-    return failures.cut_off(_WHO, f"{ended} ({said})" if said else ended)
+    if run.returncode < 0:
+        return failures.incomplete_answer_error(_NAME, f"it was ended by signal {-run.returncode}")
+    ended = f"it ended with {run.returncode}" if run.returncode else "what it printed is no JSON of a result"
+    return failures.incomplete_answer_error(_NAME, f"{ended} ({message})" if message else ended)
 
 
 def _one_line(text: str) -> str:
-    """In one line, cut, and without what may be a key."""
+    """In one line, shortened, and without anything that looks like a key."""
     line = re.sub(r"\bsk-[-\w]{6,}|(?i:\bbearer) +\S+|[-\w]{32,}", "***", " ".join(text.split())).rstrip(".")
-    return line if len(line) <= _LONGEST_QUOTE else f"{line[: _LONGEST_QUOTE - 1]}…"
+    return line if len(line) <= _MAX_QUOTE_CHARS else f"{line[: _MAX_QUOTE_CHARS - 1]}…"
 
 
 _RESETS = re.compile(
@@ -313,34 +298,34 @@ _RESETS = re.compile(
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def seconds_until_reset(said: str, now: datetime) -> float | None:
-    """From "resets 3pm (Asia/Tokyo)" or "resets Nov 25, 5:03am (UTC)", and the minute it leaves out. None when it says no time."""
-    found = _RESETS.search(said)
-    if found is None:
+def seconds_until_reset(message: str, now: datetime) -> float | None:
+    """Seconds until a minute after "resets 3pm (Asia/Tokyo)" or "resets Nov 25, 5:03am (UTC)"; None without a time."""
+    match = _RESETS.search(message)
+    if match is None:
         return None
     try:
-        here = now.astimezone(ZoneInfo(found["zone"])) if found["zone"] else now
+        here = now.astimezone(ZoneInfo(match["zone"])) if match["zone"] else now
         at = here.replace(
-            hour=int(found["hour"]) % 12 + (12 if found["half"] == "pm" else 0),
-            minute=int(found["minute"] or 0),
+            hour=int(match["hour"]) % 12 + (12 if match["half"] == "pm" else 0),
+            minute=int(match["minute"] or 0),
             second=0,
             microsecond=0,
         )
-        if found["month"]:
-            month = _MONTHS.index(found["month"]) + 1
-            year = int(found["year"] or here.year + (month < here.month))
-            at = at.replace(year=year, month=month, day=int(found["day"]))
+        if match["month"]:
+            month = _MONTHS.index(match["month"]) + 1
+            year = int(match["year"] or here.year + (month < here.month))
+            at = at.replace(year=year, month=month, day=int(match["day"]))
         elif at <= here:
             at += timedelta(days=1)
-    except (ValueError, LookupError, OSError):  # a zone or a month that there is not
+    except (ValueError, LookupError, OSError):  # unknown zone or month
         return None
     return max(0.0, (at - here).total_seconds()) + 60.0
 
 
-def make(given: Given) -> ClaudeCli:
+def make(settings: ProviderSettings) -> ClaudeCli:
     """It needs no key, and has no address; whether the program is there is seen when it is called."""
-    if not given.claude_program.strip():
+    if not settings.claude_program.strip():
         raise Invalid("CMSERVER_CLAUDE_PROGRAM is empty: name the claude program, or leave the setting out.")
-    if given.base_url:
-        raise Invalid("The provider claude-cli has no CMSERVER_BASE_URL: the program knows itself whom to ask.")
-    return ClaudeCli(given)
+    if settings.base_url:
+        raise Invalid("The provider claude-cli takes no CMSERVER_BASE_URL: leave it out.")
+    return ClaudeCli(settings)

@@ -1,14 +1,14 @@
-"""What a failed call means: one table for every provider's status codes, bodies and exceptions.
+"""Classifies failed calls: one table for all providers' status codes, bodies and exceptions.
 
-Read by all providers' files, and by generation for answers that say in prose, with status 200, that there is none. After what the
-providers say themselves: platform.claude.com/docs/en/api/errors, developers.openai.com/api/docs/guides/error-codes,
+Generation also uses it for errors that come as prose with status 200. `name` is the provider's name in messages. Sources:
+platform.claude.com/docs/en/api/errors, developers.openai.com/api/docs/guides/error-codes,
 ai.google.dev/gemini-api/docs/troubleshooting, openrouter.ai/docs/api/reference/errors-and-debugging.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -16,39 +16,22 @@ import msgspec
 
 from cmserver.providers.model import Completion, FailureKind, ProviderError
 
-_LONGEST_QUOTE = 300
-_LONGEST_PROSE = 1_500
-"""An answer that says that there is none is short."""
-_LONGEST_SEARCH = 20_000
-"""How much of an error's body is read."""
+_MAX_QUOTE_CHARS = 300
+_MAX_PROSE_CHARS = 1_500
+"""Longer text is an answer, not an error."""
+_MAX_SEARCH_CHARS = 20_000
+"""How much of an error's body is searched."""
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """One row of the table: the first that fits decides. `words` are searched in the body, in any case."""
+    """A row of the table; the first that matches decides. `words` is a pattern for the body, ignoring case."""
 
     kind: FailureKind
-    statuses: frozenset[int] | None
-    words: re.Pattern[str] | None
+    statuses: Sequence[int] | None = None
+    words: str | None = None
     out_of_reach: bool = False
     doubtful: bool = False
-    """A gateway may say the same of what stands in one request."""
-
-
-def _sign(
-    kind: FailureKind,
-    statuses: tuple[int, ...] | None,
-    words: str | None = None,
-    *,
-    out_of_reach: bool = False,
-    doubtful: bool = False,
-) -> Sign:
-    return Sign(
-        kind,
-        frozenset(statuses) if statuses is not None else None,
-        re.compile(words, re.IGNORECASE) if words else None,
-        out_of_reach,
-        doubtful,
-    )
+    """A gateway may answer the same because of one request's content."""
 
 
 _SPAN = r"(?:spend(?:ing)?|usage|weekly|monthly|daily|hourly|session|subscription|plan|5-hour)"
@@ -61,7 +44,7 @@ _QUOTA = (
     r"out of (?:extra )?(?:usage|credits)|quota[^.]{0,40}per ?day"
 )
 _DAILY = r'"quotaId":\s*"[^"]*PerDay|\blimit: 0\b'
-"""Gemini's quota of a day, and a model that the plan does not have at all. Its words are the same as for one of a minute."""
+"""Gemini's daily quota, and a model outside the plan. The message is the same as for a limit per minute."""
 _MINUTELY = r'"quotaId":\s*"[^"]*PerMinute|"retryDelay"'
 _AUTH = (
     r"invalid[_ ](?:x-)?api[_ -]?key|incorrect api key|api[_ ]key[_ ](?:not valid|invalid|expired)|API_KEY_INVALID|"
@@ -89,75 +72,118 @@ _NOT_HERE = (
 _OVERLOADED = r"overloaded|over capacity|temporarily unavailable|server busy"
 
 SIGNS: tuple[Sign, ...] = (
-    _sign(FailureKind.CONTEXT_TOO_LONG, (413,)),
-    _sign(FailureKind.CONTEXT_TOO_LONG, (400, 422, 500), _TOO_LONG),
-    # OpenAI: more tokens in one request than a minute may have; waiting never heals that.
-    _sign(FailureKind.CONTEXT_TOO_LONG, (429,), r"request too large for"),
-    _sign(FailureKind.REFUSED, (400, 403, 422), _REFUSED),
-    # OpenRouter: what is in flight would pass the credits; some of it is done soon.
-    _sign(FailureKind.RATE_LIMITED, (402,), r"in_flight_budget", out_of_reach=True),
-    _sign(FailureKind.QUOTA_EXHAUSTED, (402,)),
-    _sign(FailureKind.QUOTA_EXHAUSTED, (429,), _DAILY),
-    _sign(FailureKind.RATE_LIMITED, (429,), _MINUTELY, out_of_reach=True),
-    _sign(FailureKind.QUOTA_EXHAUSTED, (400, 403, 429), _QUOTA),
-    _sign(FailureKind.SETUP_REQUIRED, (400, 403, 500), _NOT_HERE),
-    _sign(FailureKind.AUTH_INVALID, (400, 403), _AUTH),
-    _sign(FailureKind.AUTH_INVALID, (401,)),
-    _sign(FailureKind.AUTH_INVALID, (403,), doubtful=True),
-    _sign(FailureKind.RATE_LIMITED, (429,), out_of_reach=True),
-    _sign(FailureKind.TRANSIENT, (503, 529), out_of_reach=True),
-    _sign(FailureKind.TRANSIENT, (500,), _OVERLOADED, out_of_reach=True),
-    _sign(FailureKind.TRANSIENT, (408, 409, 425, 499)),
-    _sign(FailureKind.TRANSIENT, (400,), r"request_body_timeout"),
-    _sign(FailureKind.SETUP_REQUIRED, (404,)),
-    _sign(FailureKind.SETUP_REQUIRED, tuple(range(300, 400))),
-    _sign(FailureKind.SETUP_REQUIRED, tuple(range(400, 500)), doubtful=True),
-    _sign(FailureKind.TRANSIENT, None),
+    Sign(FailureKind.CONTEXT_TOO_LONG, (413,)),
+    Sign(FailureKind.CONTEXT_TOO_LONG, (400, 422, 500), _TOO_LONG),
+    # OpenAI: the request has more tokens than a minute allows; waiting does not help.
+    Sign(FailureKind.CONTEXT_TOO_LONG, (429,), r"request too large for"),
+    Sign(FailureKind.REFUSED, (400, 403, 422), _REFUSED),
+    # OpenRouter: requests in flight would exceed the credits; they end soon.
+    Sign(FailureKind.RATE_LIMITED, (402,), r"in_flight_budget", out_of_reach=True),
+    Sign(FailureKind.QUOTA_EXHAUSTED, (402,)),
+    Sign(FailureKind.QUOTA_EXHAUSTED, (429,), _DAILY),
+    Sign(FailureKind.RATE_LIMITED, (429,), _MINUTELY, out_of_reach=True),
+    Sign(FailureKind.QUOTA_EXHAUSTED, (400, 403, 429), _QUOTA),
+    Sign(FailureKind.SETUP_REQUIRED, (400, 403, 500), _NOT_HERE),
+    Sign(FailureKind.AUTH_INVALID, (400, 403), _AUTH),
+    Sign(FailureKind.AUTH_INVALID, (401,)),
+    Sign(FailureKind.AUTH_INVALID, (403,), doubtful=True),
+    Sign(FailureKind.RATE_LIMITED, (429,), out_of_reach=True),
+    Sign(FailureKind.TRANSIENT, (503, 529), out_of_reach=True),
+    Sign(FailureKind.TRANSIENT, (500,), _OVERLOADED, out_of_reach=True),
+    Sign(FailureKind.TRANSIENT, (408, 409, 425, 499)),
+    Sign(FailureKind.TRANSIENT, (400,), r"request_body_timeout"),
+    Sign(FailureKind.SETUP_REQUIRED, (404,)),
+    Sign(FailureKind.SETUP_REQUIRED, range(300, 400)),
+    Sign(FailureKind.SETUP_REQUIRED, range(400, 500), doubtful=True),
+    Sign(FailureKind.TRANSIENT),
 )
-"""By status and body; the last fits all. Another 4xx and a redirection, which is not followed, are for the operator: no event is
-the cause of what is wrong with every request."""
+"""By status and body; the last matches all. Any other 4xx, and a redirection, which is not followed, is a matter of setup."""
 
-_NAMED: tuple[tuple[re.Pattern[str], int], ...] = tuple(
-    (re.compile(words, re.IGNORECASE), status)
-    for words, status in (
-        (_TOO_LONG, 400),
-        (_QUOTA, 402),
-        (_AUTH, 401),
-        (_REFUSED, 403),
-        (_NO_MODEL, 404),
-        (r"rate[_ ]limit|too[_ ]many[_ ]requests|RESOURCE_EXHAUSTED", 429),
-        (_OVERLOADED, 503),
-    )
+
+class FailureHelp(msgspec.Struct, frozen=True, kw_only=True):
+    """For operators: what a kind of failure means, what cmserver does, and what to do about it."""
+
+    predicate: str
+    """Follows the provider's name: `<name> refused the key`."""
+    consequence: str
+    remedy: str
+    """`{key}` stands for where the provider's key is set."""
+
+
+FAILURE_HELP: dict[FailureKind, FailureHelp] = {
+    FailureKind.TRANSIENT: FailureHelp(
+        predicate="gave no answer this time",
+        consequence="The jobs are retried, each time after a longer pause.",
+        remedy="wait; if it persists, check the provider's status page, CMSERVER_BASE_URL and the network",
+    ),
+    FailureKind.RATE_LIMITED: FailureHelp(
+        predicate="is limiting the request rate",
+        consequence="The jobs are retried when the provider says (`Retry-After`), or after a pause that grows.",
+        remedy="wait; if it happens often, run fewer workers or ask the provider for a higher limit",
+    ),
+    FailureKind.QUOTA_EXHAUSTED: FailureHelp(
+        predicate="has no credit or quota left",
+        consequence="The provider is paused for all workers; the next one of CMSERVER_PROVIDER is used, or the jobs wait.",
+        remedy="add credit or raise the limit at the provider, or wait until the limit is reset",
+    ),
+    FailureKind.AUTH_INVALID: FailureHelp(
+        predicate="refused the key",
+        consequence="The provider is paused in the same way.",
+        remedy="check {key}",
+    ),
+    FailureKind.SETUP_REQUIRED: FailureHelp(
+        predicate="does not accept such a request",
+        consequence="The provider is paused in the same way.",
+        remedy="check CMSERVER_MODEL and CMSERVER_BASE_URL, and whether the provider offers you that model",
+    ),
+    FailureKind.CONTEXT_TOO_LONG: FailureHelp(
+        predicate="rejected the request as too long",
+        consequence="A batch is retried in two halves; a single event that is too long fails.",
+        remedy="lower CMSERVER_PROMPT_EVENT_TOKENS, or use a model with a larger context",
+    ),
+    FailureKind.REFUSED: FailureHelp(
+        predicate="refused to answer",
+        consequence="A batch is retried in two halves. A single job that is refused fails, and the answer is kept with its call "
+        "(`cmserver jobs show JOB --answer`).",
+        remedy="use another model or provider, then run `cmserver jobs retry JOB`",
+    ),
+    FailureKind.UNUSABLE_ANSWER: FailureHelp(
+        predicate="gave an answer that cannot be read",
+        consequence="As with refused.",
+        remedy="use a larger model, or raise CMSERVER_ANSWER_MAX_TOKENS if the answer was cut",
+    ),
+}
+
+_NAMED: tuple[tuple[str, int], ...] = (
+    (_TOO_LONG, 400),
+    (_QUOTA, 402),
+    (_AUTH, 401),
+    (_REFUSED, 403),
+    (_NO_MODEL, 404),
+    (r"rate[_ ]limit|too[_ ]many[_ ]requests|RESOURCE_EXHAUSTED", 429),
+    (_OVERLOADED, 503),
 )
-"""The status of an error that comes with status 200 and no code of its own."""
+"""The status for an error that comes with status 200 and no code."""
 
 _LIMIT = r"(?:limit|quota|cap)s?"
 _STOP = r"(?=\s*(?:[.,;:!|(\u00b7\u2022\u2219\u2014\u2013-]|$|\n|for |resets?\b|please |try ))"
-"""What follows when it is the whole message, and no sentence about something else."""
+"""What may follow when the error is the whole message."""
+_BUSY = r"(?:overloaded|unavailable|at capacity|busy)"
 
-
-def _begins(kind: FailureKind, *beginnings: str, out_of_reach: bool = False) -> Sign:
-    return _sign(kind, None, "|".join(beginnings), out_of_reach=out_of_reach)
-
-
-_PROSE: tuple[Sign, ...] = (
-    _begins(
-        FailureKind.RATE_LIMITED,
+_PROSE: dict[FailureKind, tuple[str, ...]] = {
+    FailureKind.RATE_LIMITED: (
         rf"(?:[\w'-]+ ){{0,3}}rate limit (?:has been )?(?:reached|exceeded|hit){_STOP}",
         rf"too many requests{_STOP}",
         r"rate_limit_error",
-        out_of_reach=True,
     ),
-    _begins(
-        FailureKind.QUOTA_EXHAUSTED,
+    FailureKind.QUOTA_EXHAUSTED: (
         rf"you(?:'ve| have)? (?:just )?(?:hit|reached|used up|exceeded) (?:your|the) (?:[\w$'.-]+ ){{0,5}}?{_LIMIT}{_STOP}",
         rf"(?:[\w'-]+ ){{0,5}}?{_LIMIT} (?:has been |was )?(?:reached|exceeded|used up){_STOP}",
         r"you(?:'re| are| have run|'ve run) out of (?:extra )?(?:usage|credits)",
         r"(?:your )?credit balance (?:is )?too low",
         r"insufficient (?:credits|balance|quota)",
     ),
-    _begins(
-        FailureKind.AUTH_INVALID,
+    FailureKind.AUTH_INVALID: (
         r"(?:invalid|incorrect) (?:x-)?api key",
         r"invalid bearer token",
         r"(?:your )?oauth token (?:has |was )?(?:been )?(?:expired|revoked)",
@@ -167,90 +193,90 @@ _PROSE: tuple[Sign, ...] = (
         r"(?:your|this) organization has been disabled",
         r"authentication_error",
     ),
-    _begins(FailureKind.CONTEXT_TOO_LONG, rf"prompt is too long{_STOP}"),
-    _begins(
-        FailureKind.TRANSIENT,
+    FailureKind.CONTEXT_TOO_LONG: (rf"prompt is too long{_STOP}",),
+    FailureKind.TRANSIENT: (
         rf"overloaded(?:_error)?{_STOP}",
-        r"(?:the |this )?(?:[\w-]+ )?(?:model|server|service|engine) is (?:currently |temporarily )?"
-        rf"(?:overloaded|unavailable|at capacity|busy){_STOP}",
+        rf"(?:the |this )?(?:[\w-]+ )?(?:model|server|service|engine) is (?:currently |temporarily )?{_BUSY}{_STOP}",
         rf"(?:service|server) (?:temporarily )?unavailable{_STOP}",
         rf"(?:internal server error|bad gateway|connection error|request timed out){_STOP}",
-        out_of_reach=True,
     ),
-)
-"""How an answer that is none begins: further on, a good one may well talk of limits."""
+}
+"""How an error in prose begins; only the beginning counts, as an answer may mention limits."""
 _LEAD = re.compile(r"[\W_]*(?:(?:api )?error\s*:[\W_]*)?", re.IGNORECASE)
 _CODED = re.compile(r"[\W_]*(?:api error\b\s*:?\s*(?:[^{\n]{0,60}?\()?|error(?: code)?\s*:\s*)([45]\d\d)\b", re.IGNORECASE)
 
 
-def by_status(who: str, status: int, body: str, headers: Mapping[str, str] | None = None) -> ProviderError:
-    """What an answer with an error status means. `headers` are looked up in lower case; `body` is quoted in part."""
-    searched = body[:_LONGEST_SEARCH]
+def classify_status(name: str, status: int, body: str, headers: Mapping[str, str] | None = None) -> ProviderError:
+    """The error for an answer with an error status. `headers` need lower-case names; `body` is quoted in part."""
+    searched = body[:_MAX_SEARCH_CHARS]
     sign = next(
-        one
-        for one in SIGNS
-        if (one.statuses is None or status in one.statuses) and (one.words is None or one.words.search(searched))
+        sign
+        for sign in SIGNS
+        if (sign.statuses is None or status in sign.statuses)
+        and (sign.words is None or re.search(sign.words, searched, re.IGNORECASE))
     )
     return ProviderError(
         sign.kind,
-        f"{who} answered {status}: {_quoted(body)}",
-        retry_after(headers or {}, searched),
+        f"{name} answered {status}: {_quote(body)}",
+        parse_retry_after(headers or {}, searched),
         out_of_reach=sign.out_of_reach,
         doubtful=sign.doubtful,
     )
 
 
-def in_body(who: str, body: str, headers: Mapping[str, str] | None = None) -> ProviderError | None:
-    """A body with an `error` in it, whatever its status was; by the code it names, else by its words. None when there is none."""
-    error = _decoded(body).error
+def find_error_in_body(name: str, body: str, headers: Mapping[str, str] | None = None) -> ProviderError | None:
+    """The error that a body of any status holds in `error`, by its code, else by its words; None without one."""
+    error = _decode_body(body).error
     if error is None or error == "":
         return None
     code = error.code if isinstance(error, _Inner) else None
     status = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else 0
     if not 400 <= status < 600:
-        status = next((status for words, status in _NAMED if words.search(body[:_LONGEST_SEARCH])), 502)
-    return by_status(who, status, body, headers)
+        searched = body[:_MAX_SEARCH_CHARS]
+        status = next((status for words, status in _NAMED if re.search(words, searched, re.IGNORECASE)), 502)
+    return classify_status(name, status, body, headers)
 
 
-def in_prose(who: str, text: str) -> ProviderError | None:
-    """An answer with status 200 that says in words why it is none; None when it does not."""
+def find_error_in_prose(name: str, text: str) -> ProviderError | None:
+    """The error that a text with status 200 reports in words; None for an answer."""
     text = text.strip().replace("\u2019", "'")
-    if len(text) > _LONGEST_PROSE:
+    if len(text) > _MAX_PROSE_CHARS:
         return None
     if text.startswith("{"):
-        return in_body(who, text)
+        return find_error_in_body(name, text)
     if coded := _CODED.match(text):
-        return by_status(who, int(coded[1]), text)
+        return classify_status(name, int(coded[1]), text)
     lead = _LEAD.match(text)
     begins = lead.end() if lead else 0
-    sign = next((one for one in _PROSE if one.words is not None and one.words.match(text, begins)), None)
-    return sign and ProviderError(sign.kind, f"{who} said: {_quoted(text)}", retry_after({}, text), out_of_reach=sign.out_of_reach)
+    kind = next((kind for kind, words in _PROSE.items() if re.compile("|".join(words), re.IGNORECASE).match(text, begins)), None)
+    out_of_reach = kind in {FailureKind.RATE_LIMITED, FailureKind.TRANSIENT}
+    return kind and ProviderError(kind, f"{name} said: {_quote(text)}", parse_retry_after({}, text), out_of_reach=out_of_reach)
 
 
-def unreachable(who: str, why: str) -> ProviderError:
-    """No connection, or none that could be used."""
-    return ProviderError(FailureKind.TRANSIENT, f"{who} cannot be reached: {why}.", out_of_reach=True)
+def unreachable_error(name: str, why: str) -> ProviderError:
+    """The error for a connection that failed."""
+    return ProviderError(FailureKind.TRANSIENT, f"{name} cannot be reached: {why}.", out_of_reach=True)
 
 
-def cut_off(who: str, why: str) -> ProviderError:
-    """The answer broke off, took too long, or was no answer at all: the request may be the cause, and may have been paid."""
-    return ProviderError(FailureKind.TRANSIENT, f"{who} gave no whole answer: {why}.", perhaps_paid=True)
+def incomplete_answer_error(name: str, why: str) -> ProviderError:
+    """The error for an answer that broke off, timed out or cannot be read; the request may be the cause, and may be billed."""
+    return ProviderError(FailureKind.TRANSIENT, f"{name} gave no whole answer: {why}.", perhaps_paid=True)
 
 
-def nothing_said(who: str, completion: Completion) -> ProviderError:
-    """An answer without a word."""
+def empty_answer_error(name: str, completion: Completion) -> ProviderError:
+    """The error for an answer without text."""
     if not completion.truncated:
-        return ProviderError(FailureKind.UNUSABLE_ANSWER, f"{who} answered with nothing.", completion=completion)
+        return ProviderError(FailureKind.UNUSABLE_ANSWER, f"{name} answered with nothing.", completion=completion)
     return ProviderError(
         FailureKind.UNUSABLE_ANSWER,
-        f"{who} used up the {completion.output_tokens:,} tokens of its answer before it said anything: "
-        "let CMSERVER_ANSWER_MAX_TOKENS be more, or choose a model that thinks less.",
+        f"{name} used up the {completion.output_tokens:,} tokens of its answer before any text: "
+        "raise CMSERVER_ANSWER_MAX_TOKENS, or choose a model that thinks less.",
         completion=completion,
     )
 
 
-def retry_after(headers: Mapping[str, str], body: str = "") -> float | None:
-    """Seconds, from `retry-after-ms`, or `retry-after` in seconds or as a date, else from what the body says; None without any."""
+def parse_retry_after(headers: Mapping[str, str], body: str = "") -> float | None:
+    """Seconds to wait, by `retry-after-ms`, `retry-after` (seconds or a date), or the body; None if none says."""
     text = headers.get("retry-after-ms", "").strip()
     if re.fullmatch(r"\d{1,9}(?:\.\d+)?", text):
         return float(text) / 1000
@@ -259,8 +285,8 @@ def retry_after(headers: Mapping[str, str], body: str = "") -> float | None:
         return float(text)
     try:
         at = parsedate_to_datetime(text)
-    except (ValueError, TypeError, OverflowError):  # the last for a year that is none
-        return _retry_after_in(body)
+    except (ValueError, TypeError, OverflowError):  # OverflowError: an impossible year
+        return _parse_retry_delay(body)
     return _seconds_until(at.replace(tzinfo=at.tzinfo or UTC).timestamp())
 
 
@@ -271,15 +297,15 @@ _TRY_AGAIN = re.compile(
 _RESETS_AT = re.compile(r'limit reached\|(\d{10})\b|"X-RateLimit-Reset":\s*"?(\d{10})(?:\d{3})?\b', re.IGNORECASE)
 
 
-def _retry_after_in(body: str) -> float | None:
+def _parse_retry_delay(body: str) -> float | None:
     """Gemini's RetryInfo, OpenAI's "Please try again in 6m0s", OpenRouter's reset, the `claude` program's second of the reset."""
-    if found := _RETRY_DELAY.search(body):
-        return float(found[1])
-    if (found := _TRY_AGAIN.search(body)) and any(found.groups()):
-        hours, minutes, rest, unit = found.groups()
+    if match := _RETRY_DELAY.search(body):
+        return float(match[1])
+    if (match := _TRY_AGAIN.search(body)) and any(match.groups()):
+        hours, minutes, rest, unit = match.groups()
         return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(rest or 0) / (1000 if unit == "ms" else 1)
-    if found := _RESETS_AT.search(body):
-        return _seconds_until(float(found[1] or found[2]))
+    if match := _RESETS_AT.search(body):
+        return _seconds_until(float(match[1] or match[2]))
     return None
 
 
@@ -291,37 +317,38 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _quoted(body: str) -> str:
-    """Its message if it has one, in one line, without what looks like a key."""
-    message = _message(body) or _title(body) or (_NO_MESSAGE if body.lstrip()[:1] in {"{", "["} else body[: _LONGEST_QUOTE * 10])
+def _quote(body: str) -> str:
+    """The body's message, or its beginning, in one line and without anything that looks like a key."""
+    message = _message(body) or _title(body) or (_NO_MESSAGE if body.lstrip()[:1] in {"{", "["} else body[: _MAX_QUOTE_CHARS * 10])
     line = " ".join(message.split()) or "nothing"
     line = re.sub(r"\b(?:sk|gsk|hf|key|AIza|AQ\.|cms|cmem|cm)[-_A-Za-z0-9*]{12,}", "***", line)
-    return line if len(line) <= _LONGEST_QUOTE else f"{line[: _LONGEST_QUOTE - 1]}…"
+    return line if len(line) <= _MAX_QUOTE_CHARS else f"{line[: _MAX_QUOTE_CHARS - 1]}…"
 
 
 _NO_MESSAGE = "JSON without a message"
-"""Not quoted: a gateway's may repeat the request."""
+"""Instead of the JSON, which may repeat the request."""
 
 
 def _title(body: str) -> str | None:
-    """Of a proxy's error page, which is HTML."""
-    found = re.search(r"<(title|h1)\b[^>]*>(.{1,200}?)</\1>", body[:_LONGEST_SEARCH], re.IGNORECASE | re.DOTALL)
-    return f"a page with the title {found[2].strip()!r}" if found else None
+    """The title of a proxy's HTML error page."""
+    match = re.search(r"<(title|h1)\b[^>]*>(.{1,200}?)</\1>", body[:_MAX_SEARCH_CHARS], re.IGNORECASE | re.DOTALL)
+    return f"a page with the title {match[2].strip()!r}" if match else None
 
 
 def _message(body: str) -> str | None:
-    """The `message` of the usual shapes: {"error": {"message"}}, {"error": "..."}, {"message"}, {"detail"} (Voyage); and what
-    OpenRouter passes on. A `detail` that is a list may repeat the request.
+    """The message in {"error": {"message"}}, {"error": "..."}, {"message"}, {"detail"} (Voyage), or passed on by OpenRouter.
+
+    A `detail` that is a list is ignored: it may repeat the request.
     """
-    found = _decoded(body)
-    inner = found.error
+    decoded = _decode_body(body)
+    inner = decoded.error
     if not isinstance(inner, _Inner):
-        return inner or next((said for said in (found.message, found.detail) if isinstance(said, str)), None)
+        return inner or next((text for text in (decoded.message, decoded.detail) if isinstance(text, str)), None)
     raw = inner.metadata.raw if inner.metadata else None
     return f"{inner.message}: {raw}" if isinstance(raw, str) and raw else inner.message
 
 
-def _decoded(body: str) -> _Body:
+def _decode_body(body: str) -> _Body:
     text = body.strip()
     try:
         if text.startswith("["):  # Gemini's streams, and some gateways before it

@@ -1,4 +1,4 @@
-"""What generation asks of a provider, and what comes back: a provider is one file that makes a `Completion` of a `Prompt`."""
+"""The interface of providers: each turns a `Prompt` into a `Completion`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cmserver.base.text import storable
 
 Verbosity = Literal["minimal", "normal", "verbose"]
 
-ANSWER_MOST_BYTES = 8 << 20
-"""How much of an answer is read, whatever a server sends; what 128,000 tokens come to is a tenth of it."""
-LONGEST_WAIT_SECONDS = 31 * 86_400.0
-"""How long a provider may ask to be left alone: until the next month has begun."""
+MAX_ANSWER_BYTES = 8 << 20
+"""The part of an answer that is read, ten times the length of 128,000 tokens."""
+MAX_WAIT_SECONDS = 31 * 86_400.0
+"""The longest `retry_after_seconds` that is accepted: a month."""
 
 
 class PromptEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class PromptEvent(msgspec.Struct, frozen=True, kw_only=True):
     tag: str
     event_type: str
     occurred_at_epoch: int
-    """Milliseconds since 1970."""
+    """Milliseconds since 1970; 0 when unknown."""
     tool_name: str | None = None
     tool_input: object = None
     tool_response: object = None
@@ -34,11 +34,25 @@ class PromptEvent(msgspec.Struct, frozen=True, kw_only=True):
     payload: object = None
     """The whole stored payload, for events that are not tool uses."""
     agent: str | None = None
-    """Which kind of sub-agent it was; None is the session's own agent."""
+    """The type of the sub-agent; None for the session's own agent."""
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of what this session has already recorded."""
+CommandKind = Literal["check", "commit", "deed", "other"]
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a command that an observation's events ran. Stored in its metadata, for later batches."""
+
+    command: str
+    """The check's name (`pytest`), else the command line; equal names are attempts at the same thing."""
+    kind: CommandKind
+    passed: bool
+    failure: str = ""
+    """What failed: one test, how many tests, or the error."""
+
+
+class PriorObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation that was recorded before: by the session, or of the project and still open."""
 
     number: int
     type: str
@@ -46,16 +60,20 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     facts: list[str] = []
     files_read: list[str] = []
     files_modified: list[str] = []
+    commands: list[CommandResult] = []
+    quote: str | None = None
+    anchors: list[str] = []
+    state: Literal["open", "done", "dropped"] | None = None
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """How the people of a project want its observations."""
+class RecordingPreferences(msgspec.Struct, frozen=True, kw_only=True):
+    """A project's preferences for its observations."""
 
     verbosity: Verbosity = "normal"
     language: str = "English"
-    """What observations are worded in; as people call it, or a code: `German`, `de`."""
+    """The observations' language, by name or code: `German`, `de`."""
     skip_rules: list[str] = []
-    """What is not worth an observation, in sentences."""
+    """Descriptions of what not to record."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,27 +81,34 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["observations", "summary"]
     project: str
-    """The project's name, as people know it."""
+    """The project's name."""
     root: str | None = None
     """The working folder of the agent, when known: files are named relative to it."""
     requests: list[str] = []
     """What the user asked for in this session, oldest first; the last one is the present request."""
-    recorded: list[Recorded] = []
+    recorded: list[PriorObservation] = []
     """What this session has recorded so far, oldest first."""
+    open_ends: list[PriorObservation] = []
+    """What is open in the project, of other sessions too, oldest first."""
     last_message: str | None = None
     """The agent's last words (summaries)."""
     earlier_summary: str | None = None
-    """The session's last one, where it was summed up before (summaries)."""
+    """The session's latest summary, if any (summaries)."""
     events: list[PromptEvent] = []
     events_in_session: int = 0
-    """How many there were, recorded or not (summaries)."""
-    wishes: Wishes = Wishes()
+    """Number of events, recorded or not (summaries)."""
+    preferences: RecordingPreferences = RecordingPreferences()
     event_tokens: int = 16_000
-    """How much of the events a model is shown, at 4 characters a token; what is beyond that is cut from the longest."""
+    """Limit of the events' text, at 4 characters per token; the longest are shortened."""
 
 
 class DraftObservation(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """An observation as a provider words it; `events` are the tags it was drawn from."""
+    """An observation in a provider's words; `events` are the tags of its sources.
+
+    `quote` is the sentence of the user or the agent that says the point, word by word. `anchors` are the files, functions and
+    commands by which it is found. `state` is "open" for what is still to be done, else None. `closes` are the numbers of open
+    observations that are done with this one.
+    """
 
     type: str = "change"
     title: str | None = None
@@ -94,6 +119,10 @@ class DraftObservation(msgspec.Struct, kw_only=True, omit_defaults=True):
     files_read: list[str] = []
     files_modified: list[str] = []
     events: list[str] = []
+    quote: str | None = None
+    anchors: list[str] = []
+    state: Literal["open"] | None = None
+    closes: list[int] = []
 
 
 class DraftSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -123,7 +152,7 @@ class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back from one call: the answer as text (JSON of `Answer`, or the XML the prompt describes), and what it cost.
+    """The result of one call: the answer as text (JSON of `Answer`, or the XML the prompt describes), and its usage.
 
     Tokens are as the provider counts them; the three kinds of input do not overlap.
     """
@@ -135,9 +164,9 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cost_usd: Decimal | None = None
-    """Where the provider says it itself; else the price table does."""
+    """If the provider reports it; else see prices.py."""
     truncated: bool = False
-    """It was cut at the most tokens an answer may have."""
+    """The answer reached the output-token limit."""
 
 
 class FailureKind(Enum):
@@ -154,12 +183,12 @@ class FailureKind(Enum):
 
 
 class ProviderError(Exception):
-    """A call that gave no answer that can be used. `str(error)` is a sentence for the operator, without secrets.
+    """A call without a usable answer. `str(error)` is a sentence for the operator, without secrets.
 
-    `completion` is what came nevertheless, and was paid for: a refusal's words, for example. `out_of_reach` says that the provider
-    cannot have looked at the request (no connection, overloaded, too many requests), so that no event can be the cause.
-    `perhaps_paid` says that it may have answered, and nobody heard what that took. `doubtful` says that what pauses the provider
-    may be about this one request alone.
+    `completion` is what was answered and billed nevertheless, such as a refusal's text. `out_of_reach`: the provider cannot have
+    read the request (no connection, overload, rate limit), so no event is the cause. `perhaps_paid`: the call may be billed, its
+    usage is unknown. `doubtful`: the failure may concern only this request, not the provider. The caller sets `provider`, `run_id`
+    and `pauses` (whether the failure pauses the provider).
     """
 
     def __init__(
@@ -175,7 +204,7 @@ class ProviderError(Exception):
     ) -> None:
         super().__init__(storable(message))
         self.kind = kind
-        self.retry_after_seconds = None if retry_after_seconds is None else min(retry_after_seconds, LONGEST_WAIT_SECONDS)
+        self.retry_after_seconds = None if retry_after_seconds is None else min(retry_after_seconds, MAX_WAIT_SECONDS)
         self.completion = completion
         self.out_of_reach = out_of_reach
         self.perhaps_paid = perhaps_paid
@@ -183,20 +212,19 @@ class ProviderError(Exception):
         self.provider = ""
         self.run_id: UUID | None = None
         self.pauses = False
-        """Who was asked, under what the call is on record, and whether it stops calls for a while: filled in by whoever asked."""
 
 
 class Provider(Protocol):
-    """A model (or rules) that turns a prompt into an answer. One file each; knows nothing of the database."""
+    """A model (or rules) that answers prompts, without access to the database."""
 
     @property
     def name(self) -> str:
-        """As in CMSERVER_PROVIDER; pauses and runs are recorded under it."""
+        """As in CMSERVER_PROVIDER; the key of its pauses and runs."""
         ...
 
     @property
     def model(self) -> str:
-        """Which model is asked."""
+        """The model's name."""
         ...
 
     async def complete(self, prompt: Prompt) -> Completion:
@@ -204,21 +232,21 @@ class Provider(Protocol):
         ...
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator's settings say for one provider; each provider's file has `make(given)`, which checks what it needs.
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's settings for one provider.
 
-    `make` raises Invalid with a sentence that names the setting that is missing or wrong. It touches no network.
+    Each provider's module has `make(settings)`, which raises Invalid for a missing or wrong setting and uses no network.
     """
 
     name: str
-    """As in CMSERVER_PROVIDER: a file that serves several addresses goes by it."""
+    """As in CMSERVER_PROVIDER; it selects the preset of a module with several."""
     model: str | None = None
     base_url: str | None = None
     api_key: str | None = None
     timeout_seconds: float = 120.0
-    """For one call with everything in it; the worker gives up then."""
+    """For one whole call."""
     answer_max_tokens: int = 8_192
     claude_program: str = "claude"
 
     def __repr__(self) -> str:
-        return f"Given({self.name!r}, model={self.model!r})"  # never the key
+        return f"ProviderSettings({self.name!r}, model={self.model!r})"  # never the key

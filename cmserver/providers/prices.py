@@ -1,4 +1,4 @@
-"""What a call costs, by the list price of its model: prices.toml says when and where each was read."""
+"""Costs of calls by list prices; prices.toml has their sources and dates."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cmserver.providers.model import Completion
 
 _MILLION = Decimal(1_000_000)
 
-# What may stand behind a model's name without meaning another model: the day of a snapshot, or its number.
+# A snapshot's date or number after a model's name.
 _SNAPSHOT = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{3})$")
 
 _NOT_BY_THE_TOKEN = {"claude-cli", "ollama", "offline"}
-"""Providers whose calls nobody is billed for one by one: subscriptions, and one's own machine."""
+"""Providers that do not bill by the token: subscriptions, and one's own machine."""
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """US dollars per million tokens; None where that is not known."""
+    """US dollars per million tokens; None if unknown."""
 
     input: Decimal
     output: Decimal
@@ -32,13 +32,13 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LongPrompt(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rates of a call whose prompt, with all that is cached, has more tokens than this."""
+    """The rates of a call whose prompt, cache included, has more than `prompt_tokens`."""
 
     prompt_tokens: int
 
 
 class Price(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one model costs, from a day on."""
+    """The price of a model from a day on."""
 
     vendor: Literal["anthropic", "openai", "google"]
     model: str
@@ -52,16 +52,16 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     price: list[Price]
 
 
-def charged(provider: str, completion: Completion) -> Decimal | None:
-    """What a call is paid: what its provider says itself, else what its tokens cost at list price; None when that is not known."""
+def compute_cost(provider: str, completion: Completion) -> Decimal | None:
+    """US dollars of a call, as the provider reports, else at list price; None if unknown."""
     if completion.cost_usd is not None:
         return completion.cost_usd
-    return None if provider in _NOT_BY_THE_TOKEN else cost(completion.model, completion)
+    return None if provider in _NOT_BY_THE_TOKEN else compute_list_price(completion.model, completion)
 
 
-def cost(model: str, completion: Completion, *, on: date | None = None) -> Decimal | None:
-    """What the completion costs in US dollars; None when that is not known: a model without a price here, or one of one's own."""
-    price = price_of(model, on=on)
+def compute_list_price(model: str, completion: Completion, *, on: date | None = None) -> Decimal | None:
+    """US dollars of the completion at list price on a day (today); None for a model or token kind without a price."""
+    price = find_price(model, on=on)
     if price is None:
         return None
     prompt_tokens = completion.input_tokens + completion.cache_read_tokens + completion.cache_write_tokens
@@ -74,26 +74,26 @@ def cost(model: str, completion: Completion, *, on: date | None = None) -> Decim
     return total / _MILLION
 
 
-def price_of(model: str, *, on: date | None = None) -> Price | None:
-    """The model's price on a day (today); None for one that is not in the table.
+def find_price(model: str, *, on: date | None = None) -> Price | None:
+    """The model's price on a day (today), or None.
 
-    A snapshot (`claude-haiku-4-5-20251001`) costs what its model does, and so does a model by the name that OpenRouter has for it
-    (`anthropic/claude-haiku-4.5`). Any other name is another model's: `gpt-5-nano:free` is not `gpt-5-nano`.
+    Snapshots (`claude-haiku-4-5-20251001`) and OpenRouter's names (`anthropic/claude-haiku-4.5`) have the model's price; any other
+    name is another model: `gpt-5-nano:free` is not `gpt-5-nano`.
     """
     day = on or datetime.now(UTC).date()
     entries = prices().get(_plain(model.removeprefix("models/"))) or prices().get(_plain(_SNAPSHOT.sub("", model))) or []
-    return next((one for one in entries if one.since <= day), None)
+    return next((price for price in entries if price.since <= day), None)
 
 
 @cache
 def prices() -> dict[str, list[Price]]:
-    """By each name that a model has, the youngest price first."""
+    """Prices by each name of a model, the latest first."""
     table = msgspec.toml.decode(files("cmserver.providers").joinpath("prices.toml").read_bytes(), type=_Table)
-    found: dict[str, list[Price]] = {}
-    for price in sorted(table.price, key=lambda one: one.since, reverse=True):
+    by_name: dict[str, list[Price]] = {}
+    for price in sorted(table.price, key=lambda price: price.since, reverse=True):
         for name in (price.model, f"{price.vendor}/{price.model}"):
-            found.setdefault(_plain(name), []).append(price)
-    return found
+            by_name.setdefault(_plain(name), []).append(price)
+    return by_name
 
 
 def _plain(model: str) -> str:

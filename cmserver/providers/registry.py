@@ -1,4 +1,4 @@
-"""The providers by name, as in CMSERVER_PROVIDER; `package.module:factory` names one of the operator's own."""
+"""Finds providers by their name in CMSERVER_PROVIDER; `package.module:factory` names one of the operator's own."""
 
 from __future__ import annotations
 
@@ -10,67 +10,69 @@ import msgspec
 
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
-from cmserver.providers.model import Given, Provider
+from cmserver.providers.model import Provider, ProviderSettings
 
-_FILES = {
-    "offline": "offline",
-    "anthropic": "anthropic",
-    "gemini": "gemini",
-    "openai": "openai",
-    "openrouter": "openai",
-    "ollama": "openai",
-    "claude-cli": "claude_cli",
+_MODULES = {
+    "offline": "cmserver.rules.offline",
+    "anthropic": "cmserver.providers.anthropic",
+    "gemini": "cmserver.providers.gemini",
+    "openai": "cmserver.providers.openai",
+    "openrouter": "cmserver.providers.openai",
+    "ollama": "cmserver.providers.openai",
+    "claude-cli": "cmserver.providers.claude_cli",
 }
-"""The provider's name, and its file. Imported when it is wanted: a client library may take a second."""
+"""Each provider's module, imported on first use: a client library may take a second to load."""
 
 
-USUAL_MODELS = {
+DEFAULT_MODELS = {
     "offline": "rules",
     "anthropic": "claude-haiku-5-5",
     "openai": "gpt-6-luna",
     "gemini": "gemini-3.5-flash-lite",
     "claude-cli": "haiku",
 }
-"""Which model is asked where CMSERVER_MODEL says nothing: what the provider's file says, for those who need not read it."""
+"""The model used when CMSERVER_MODEL is not set, as in the provider's module."""
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider of the chain, as it is shown."""
+class ProviderModel(msgspec.Struct, frozen=True, kw_only=True):
+    """Name and model of a provider in the chain."""
 
     name: str
     model: str | None
-    """None where only the provider itself knows."""
+    """None when only the provider knows it."""
 
 
-class _File(Protocol):
-    def make(self, given: Given, /) -> Provider: ...
+class _ProviderModule(Protocol):
+    def make(self, settings: ProviderSettings, /) -> Provider: ...
 
 
 def chain(settings: Settings) -> list[Provider]:
-    """The providers of CMSERVER_PROVIDER, the first first: each of the others is for when those before it are paused.
+    """The providers of CMSERVER_PROVIDER in order; each is used while those before it are paused.
 
-    CMSERVER_MODEL and CMSERVER_BASE_URL are lists as well when there are several, in the same order; an empty place is the usual
-    one. Invalid says what is wrong with which setting.
+    With several, CMSERVER_MODEL and CMSERVER_BASE_URL are lists in the same order; an empty entry means the default. Raises Invalid
+    for a wrong setting.
     """
-    return [load(one) for one in given(settings)]
+    return [load(entry) for entry in provider_settings(settings)]
 
 
-def described(settings: Settings) -> list[Described]:
-    """The same chain for those who only show it: without keys and client libraries. What is missing is not looked for."""
-    return [Described(name=one.name, model=one.model or USUAL_MODELS.get(one.name)) for one in given(settings)]
+def chain_models(settings: Settings) -> list[ProviderModel]:
+    """The chain's names and models, without loading client libraries or checking keys."""
+    return [
+        ProviderModel(name=entry.name, model=entry.model or DEFAULT_MODELS.get(entry.name)) for entry in provider_settings(settings)
+    ]
 
 
-def given(settings: Settings) -> list[Given]:
-    """What the settings say for each provider of the chain. Invalid for a name that there is not."""
-    names = _listed(settings.provider)
+def provider_settings(settings: Settings) -> list[ProviderSettings]:
+    """The settings of each provider of the chain. Raises Invalid for an unknown name."""
+    names = [part.strip() for part in settings.provider.split(",") if part.strip()]
     if not names:
         raise Invalid("CMSERVER_PROVIDER names no provider.")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise Invalid(f"CMSERVER_PROVIDER names {twice} twice.")
     for name in names:
         _refuse_unknown(name)
-    models = _beside(names, settings.model, "CMSERVER_MODEL")
-    base_urls = _beside(names, settings.base_url, "CMSERVER_BASE_URL")
+    models = _align_with(names, settings.model, "CMSERVER_MODEL")
+    base_urls = _align_with(names, settings.base_url, "CMSERVER_BASE_URL")
     keys = {
         "anthropic": settings.anthropic_api_key,
         "gemini": settings.gemini_api_key,
@@ -78,7 +80,7 @@ def given(settings: Settings) -> list[Given]:
         "openrouter": settings.openrouter_api_key,
     }
     return [
-        Given(
+        ProviderSettings(
             name=name,
             model=model or None,
             base_url=base_url or None,
@@ -91,38 +93,39 @@ def given(settings: Settings) -> list[Given]:
     ]
 
 
-def load(given: Given) -> Provider:
-    """The provider of that name, ready to be asked. Invalid says what is missing, or which names there are."""
-    name = given.name
-    if name in _FILES:
-        return cast("_File", import_module(f"cmserver.providers.{_FILES[name]}")).make(given)
+def load(settings: ProviderSettings) -> Provider:
+    """Make the provider. Raises Invalid for a missing setting or an unknown name."""
+    name = settings.name
+    if name in _MODULES:
+        return cast("_ProviderModule", import_module(_MODULES[name])).make(settings)
     _refuse_unknown(name)
-    return _of_the_operator(name)
+    return _load_custom(name)
 
 
 def _refuse_unknown(name: str) -> None:
-    if name in _FILES or ":" in name:
+    """Raise Invalid for a name that is no provider and no `package.module:factory`."""
+    if name in _MODULES or ":" in name:
         return
-    near = get_close_matches(name, _FILES, n=1)
+    near = get_close_matches(name, _MODULES, n=1)
     guess = f" Did you mean {near[0]!r}?" if near else ""
     raise Invalid(
-        f"There is no provider {name!r}.{guess} Available: {', '.join(sorted(_FILES))}, "
+        f"There is no provider {name!r}.{guess} Available: {', '.join(sorted(_MODULES))}, "
         "or one of your own as package.module:factory."
     )
 
 
-def _listed(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
-
-
-def _beside(names: list[str], text: str | None, setting: str) -> list[str]:
+def _align_with(names: list[str], text: str | None, setting: str) -> list[str]:
     values = [part.strip() for part in text.split(",")] if text else []
     if len(values) > len(names):
-        raise Invalid(f"{setting} has {len(values)} entries for {len(names)} in CMSERVER_PROVIDER: one each is expected.")
+        raise Invalid(
+            f"{setting} has {len(values)} entries, more than the {len(names)} in CMSERVER_PROVIDER: give at most one for each, in"
+            " the same order. An empty entry means the default."
+        )
     return [*values, *[""] * (len(names) - len(values))]
 
 
-def _of_the_operator(name: str) -> Provider:
+def _load_custom(name: str) -> Provider:
+    """The provider that `package.module:factory` returns; Invalid when there is none."""
     module, _, attribute = name.partition(":")
     try:
         factory = cast("object", getattr(import_module(module), attribute))
@@ -132,6 +135,6 @@ def _of_the_operator(name: str) -> Provider:
     texts = (getattr(made, "name", None), getattr(made, "model", None))
     if not (callable(getattr(made, "complete", None)) and all(isinstance(text, str) for text in texts)):
         raise Invalid(
-            f"The provider {name!r} is no provider: {attribute}() must return an object with `name`, `model` and `complete`."
+            f"The provider {name!r} cannot be used: {attribute}() must return an object with `name`, `model` and `complete`."
         )
     return cast("Provider", made)

@@ -1,52 +1,137 @@
-"""The doors to the context of a session."""
+"""The API of recall: the contexts of sessions, search, and timelines."""
 
 from __future__ import annotations
 
-from typing import cast
-
+import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from cmserver.access.model import Principal
+from cmserver.access.projects import Projects
 from cmserver.base import paging
 from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, query, wants_text
-from cmserver.recall.contexts import Contexts
-from cmserver.recall.model import Index
+from cmserver.base.http.wire import answer, caller, db, dependency, query, read, wants_text
+from cmserver.base.ids import epoch_ms
+from cmserver.observations.model import estimate_tokens
+from cmserver.observations.plain import fence, render_observations
+from cmserver.recall.context import render_requested_context
+from cmserver.recall.model import ContextBudget, Index
 from cmserver.recall.receipts import repository as receipts
+from cmserver.recall.search.searcher import Searcher
+from cmserver.recall.search.wire import (
+    ContextIn,
+    ContextOut,
+    SearchAnswerOut,
+    SearchIn,
+    SearchIndexOut,
+    SearchOut,
+    full_hit_out,
+    hit_out,
+    prompt_out,
+)
+from cmserver.recall.timeline.timeline import Timelines, render_timeline
+from cmserver.recall.timeline.wire import TimelineIn, TimelineOut, item_out
 from cmserver.recall.wire import ContextQuery, IndexOut, ReceiptsOut, ReceiptsQuery, explained_out, line_out, receipt_out
 from cmserver.sessions import read as sessions
 
 
 async def get_context(request: Request) -> Response:
-    """The index that a session of the project is told when it starts; `format=text` gives only the text."""
-    who = await caller(request, Principal)
-    asked = query(request, ContextQuery)
-    told = await cast("Contexts", request.app.state.contexts).told(who, asked)
-    if asked.format == "text" or (asked.format is None and wants_text(request)):
-        return PlainTextResponse(told.text)
-    index = told.index or Index()
-    explained = explained_out(index) if asked.explain else UNSET
-    return answer(
-        IndexOut(context=told.text, observations=[line_out(one) for one in index.entries], tokens=told.tokens, explained=explained)
-    )
+    """The index that a session of the project is shown when it starts; `format=text` gives only the text."""
+    principal = await caller(request, Principal)
+    parameters = query(request, ContextQuery)
+    budget, projects = dependency(request, ContextBudget), dependency(request, Projects)
+    context = await render_requested_context(db(request), projects, budget, principal, parameters)
+    if parameters.format == "text" or (parameters.format is None and wants_text(request)):
+        return PlainTextResponse(context.text)
+    index = context.index or Index()
+    explained = explained_out(index) if parameters.explain else UNSET
+    lines = [line_out(entry) for entry in index.entries]
+    return answer(IndexOut(context=context.text, observations=lines, tokens=context.tokens, explained=explained))
 
 
 async def get_session_context(request: Request) -> Response:
-    """What the session was told of the memory, newest first: receipts, without the texts."""
-    who = await caller(request, Principal)
-    asked = query(request, ReceiptsQuery)
-    before, before_id = paging.place(asked.cursor)
-    async with db(request).tenant(who.team_id) as conn:
-        session = await sessions.one(conn, who, str(request.path_params["id"]))
-        rows = await receipts.of_session(conn, who.team_id, session.id, before=before, before_id=before_id, limit=asked.limit + 1)
-    shown, more = paging.page(rows, asked.limit, lambda one: (one.created_at, one.id))
-    return answer(ReceiptsOut(receipts=[receipt_out(one, explain=asked.explain) for one in shown], next_cursor=more))
+    """What the session was shown of the memory, newest first: receipts, without the texts."""
+    principal = await caller(request, Principal)
+    parameters = query(request, ReceiptsQuery)
+    team_id, limit = principal.team_id, parameters.limit
+    before, before_id = paging.place(parameters.cursor)
+    async with db(request).tenant(team_id) as conn:
+        session = await sessions.find_session(conn, principal, str(request.path_params["id"]))
+        rows = await receipts.of_session(conn, team_id, session.id, before=before, before_id=before_id, limit=limit + 1)
+    page, next_cursor = paging.page(rows, limit, lambda receipt: (receipt.created_at, receipt.id))
+    shown = [receipt_out(receipt, explain=parameters.explain) for receipt in page]
+    return answer(ReceiptsOut(receipts=shown, next_cursor=next_cursor))
 
 
-_TEXT = operation.Text("text/plain", "The index as text, when `format=text` or only text/plain is accepted.")
+_TEXT = operation.TextAnswer("text/plain", "The index as text, when `format=text` or only text/plain is accepted.")
+
+
+async def post_search(request: Request) -> Response:
+    """Search observations, summaries and prompts, the best first; who accepts only text/plain gets a line for each."""
+    principal = await caller(request, Principal)
+    body = await read(request, SearchIn)
+    as_text = wants_text(request)
+    full = body.format == "full" or (body.format is None and not as_text)
+    result = await dependency(request, Searcher).search(principal, body, full=full)
+    if as_text:
+        return PlainTextResponse(fence(result.texts) if result.texts else "Nothing fits.\n")
+    page, explain = result.page, body.explain
+    hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
+    shared = SearchAnswerOut(
+        prompts=[prompt_out(hit, hit.prompt, full=full, explain=explain) for hit in page.hits if hit.prompt],
+        next_cursor=result.next_cursor,
+        total=page.total,
+        total_is_estimate=page.is_estimate,
+        by_meaning=result.by_meaning,
+        tokens=estimate_tokens("".join(result.texts)),
+        terms={word: round(weight, 3) for word, weight in page.terms.items()} if explain else UNSET,
+    )
+    fields = msgspec.structs.asdict(shared)
+    if full:
+        hits_out = [full_hit_out(hit, observation, explain=explain) for hit, observation in hits]
+        return answer(SearchOut(**fields, observations=hits_out))
+    return answer(SearchIndexOut(**fields, observations=[hit_out(hit, observation, explain=explain) for hit, observation in hits]))
+
+
+async def post_context(request: Request) -> Response:
+    """Search, with the texts of what was found in one, ready for a model."""
+    principal = await caller(request, Principal)
+    page = await dependency(request, Searcher).find_best(principal, await read(request, ContextIn))
+    hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
+    text = render_observations(observation for _, observation in hits) if hits else ""
+    return answer(
+        ContextOut(observations=[full_hit_out(hit, observation, explain=False) for hit, observation in hits], context=text)
+    )
+
+
+_HIT_LINES = operation.TextAnswer("text/plain", "A line for each, or its whole text, when only text/plain is accepted.")
+
+
+async def post_timeline(request: Request) -> Response:
+    """What happened before and after an observation, a prompt, a moment or the best hit of a search.
+
+    Prompts, observations and summaries, oldest first; who accepts only text/plain gets it as lines.
+    """
+    principal = await caller(request, Principal)
+    body = await read(request, TimelineIn)
+    timeline = await dependency(request, Timelines).read(principal, body)
+    full = body.format == "full"
+    if wants_text(request):
+        if timeline is None:
+            return PlainTextResponse("Nothing fits.\n")
+        return PlainTextResponse(render_timeline(timeline, full=full) if timeline.entries else "There is nothing around it.\n")
+    if timeline is None:
+        return answer(TimelineOut(anchor=None, at_epoch=None, items=[]))
+    items = [item_out(entry, is_anchor=entry is timeline.anchor, full=full) for entry in timeline.entries]
+    anchor = next((item for item in items if item.is_anchor), None)
+    return answer(TimelineOut(anchor=anchor, at_epoch=epoch_ms(timeline.at), items=items))
+
+
+_TIMELINE_LINES = operation.TextAnswer(
+    "text/plain", "A line for each, below its day and session, when only text/plain is accepted."
+)
 
 routes = [
     Operation("GET", "/v1/context", get_context, scope="observations:read", query=ContextQuery, answers={200: (IndexOut, _TEXT)}),
@@ -57,5 +142,22 @@ routes = [
         scope="observations:read",
         query=ReceiptsQuery,
         answers={200: ReceiptsOut},
+    ),
+    Operation(
+        "POST",
+        "/v1/search",
+        post_search,
+        scope="observations:read",
+        body=SearchIn,
+        answers={200: (SearchOut, SearchIndexOut, _HIT_LINES)},
+    ),
+    Operation("POST", "/v1/context", post_context, scope="observations:read", body=ContextIn, answers={200: ContextOut}),
+    Operation(
+        "POST",
+        "/v1/timeline",
+        post_timeline,
+        scope="observations:read",
+        body=TimelineIn,
+        answers={200: (TimelineOut, _TIMELINE_LINES)},
     ),
 ]

@@ -1,4 +1,4 @@
-"""What a session is told about its project when it starts: an index, from which it can fetch more, and a receipt for it."""
+"""The context of a session that starts: an index of its project, from which it can read more, and a receipt for it."""
 
 from __future__ import annotations
 
@@ -7,158 +7,217 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
+import msgspec
+
 from cmserver.access.model import Principal, Project
-from cmserver.base.ids import new_id
+from cmserver.access.projects import Projects
+from cmserver.base.db import Db
+from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
 from cmserver.observations.model import estimate_tokens
-from cmserver.observations.read import served
+from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
-from cmserver.recall.index import repository
-from cmserver.recall.index.compose import Composed, Material, compose
-from cmserver.recall.index.layout import Occasional, empty_text, title_shown
-from cmserver.recall.index.model import Judged, LeftOut, Row
-from cmserver.recall.model import Context, Entry, Index, Occasion, Shape
+from cmserver.recall import repository
+from cmserver.recall.index.layout import IndexFrame, render_empty_index, render_title
+from cmserver.recall.index.selection import ComposedIndex, IndexInput, compose_index
+from cmserver.recall.model import (
+    MAX_CHANGED_FILES,
+    Context,
+    ContextBudget,
+    ContextRequest,
+    Index,
+    IndexEntry,
+    IndexRow,
+    NewReceipt,
+    OmittedRow,
+    ScoredRow,
+)
 from cmserver.recall.receipts import repository as receipts
-from cmserver.recall.receipts.model import NewReceipt
+from cmserver.recall.wire import ContextQuery
+from cmserver.sessions import read as sessions
 
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
 _NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES = 300, 100, 50, 100, 40, 20
-_LEFT_OUT = 100
+_MAX_OMITTED = 100
 
 
-async def context(conn: Conn, principal: Principal, project: Project, occasion: Occasion, shape: Shape) -> Context:
-    """The index for that occasion. Its text is empty when there is nothing that the session should hear.
+async def build_context(
+    conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget
+) -> Context:
+    """The index for the request, and its receipt. The text is empty when there is nothing to show."""
+    source = await _gather(conn, principal.team_id, project.id, request, budget)
+    if source is None:
+        return await _build_empty(conn, principal, project, request, budget)
+    frame = IndexFrame(project_name=project.name, reason=request.reason, reader=request.reader, now=datetime.now(UTC))
+    composed = compose_index(frame, budget, source)
+    index = _index(composed, budget)
+    await audit_read(conn, principal, project.id, "context", index.entries)
+    context = Context(text=composed.text, tokens=estimate_tokens(composed.text), index=index)
+    if context.text:
+        await _write_receipt(conn, principal, project, request, context, index)
+    return context
 
-    A receipt is written, unless somebody only looks.
+
+async def render_requested_context(
+    db: Db,
+    projects: Projects,
+    budget: ContextBudget,
+    principal: Principal,
+    query: ContextQuery,
+    *,
+    reader: str | None = None,
+    at: str = "$.project",
+    project_count: int = 1,
+) -> Context:
+    """The index that a request of the API or an MCP tool asks for. Raises Invalid or NotFound.
+
+    `reader` is how the agent reads more, see ContextRequest; `at` is the path of the field that names the project. One of several
+    projects has its share of the tokens.
     """
-    about = Occasional(project_name=project.name, reason=occasion.reason, reader=occasion.reader, now=datetime.now(UTC))
-    material = await _gather(conn, principal.team_id, project.id, occasion, shape)
-    if material is None:
-        return await _nothing_yet(conn, principal, project, occasion, shape)
-    composed = compose(about, shape, material)
-    index = _index(composed, shape)
-    await served(conn, principal, project.id, "context", index.entries)
-    told = Context(text=composed.text, tokens=estimate_tokens(composed.text), index=index)
-    if told.text:
-        await _note(conn, principal, project, occasion, told)
-    return told
+    session = None
+    if query.session:
+        async with db.tenant(principal.team_id) as conn:
+            session = await sessions.find_session(conn, principal, query.session)
+    name = str(session.project_id) if session and query.project is None else query.project
+    project = await projects.named_or_own(principal, name, at=at)
+    if session is not None and session.project_id != project.id:
+        raise NotFound(sessions.NO_SUCH)
+    budget = budget.share(project_count)
+    if query.limit is not None:
+        budget = msgspec.structs.replace(budget, observations=query.limit)
+    request = ContextRequest(
+        reason=query.source or "asked",
+        session_id=session.id if session else None,
+        platform=session.platform_source if session else None,
+        changed_files=[path for path in (query.changed_files or "").split(",") if path][:MAX_CHANGED_FILES],
+        is_preview=query.explain or session is None,
+        reader=reader,
+    )
+    async with db.tenant(principal.team_id) as conn:
+        context = await build_context(conn, principal, project, request, budget)
+        if query.explain and context.index:  # an explanation shows the titles of what is omitted, too
+            await audit_read(conn, principal, project.id, "context", context.index.omitted)
+    return context
 
 
-async def _gather(conn: Conn, team_id: UUID, project_id: UUID, occasion: Occasion, shape: Shape) -> Material | None:
-    """What there is to choose from; None when nothing is known at all."""
-    files, session_id = occasion.changed_files[:_FILES], occasion.session_id
+async def _gather(conn: Conn, team_id: UUID, project_id: UUID, request: ContextRequest, budget: ContextBudget) -> IndexInput | None:
+    """The observations and summaries to select the index from; None when nothing is known at all."""
+    files, session_id, reason = request.changed_files[:_FILES], request.session_id, request.reason
     with_files = bool(files)
     newest = await repository.newest(conn, team_id, project_id, with_files=with_files, limit=_NEWEST)
     shared = await repository.shared(conn, team_id, project_id, with_files=with_files, limit=_SHARED)
     if not newest and not shared:
         return None
-    summaries = await repository.summaries(conn, team_id, project_id, shape.summaries * 2 + 1) if shape.summaries else []
+    summaries = await repository.summaries(conn, team_id, project_id, budget.summaries * 2 + 1) if budget.summaries else []
     names = [path.rstrip("/").rpartition("/")[2] for path in files]
     touching = await repository.touching(conn, team_id, project_id, names, _TOUCHING) if names else []
-    is_own_wanted = session_id is not None and occasion.reason == "compact"
-    own = (
-        await repository.of_session(conn, team_id, project_id, session_id, with_files=with_files, limit=_OWN)
-        if session_id is not None and is_own_wanted
-        else []
-    )
-    shown: set[int] = set()
+    own: list[IndexRow] = []
+    shown_numbers: set[int] = set()
     since: datetime | None = None
-    if session_id is not None and occasion.reason in {"resume", "asked"}:
-        shown = await receipts.shown(conn, team_id, session_id)
-        since = await receipts.last_at(conn, team_id, session_id) if occasion.reason == "resume" else None
+    if session_id is not None and reason == "compact":
+        own = await repository.of_session(conn, team_id, project_id, session_id, with_files=with_files, limit=_OWN)
+    elif session_id is not None and reason in {"resume", "asked"}:
+        shown_numbers = await receipts.shown_numbers(conn, team_id, session_id)
+        since = await receipts.last_index_at(conn, team_id, session_id) if reason == "resume" else None
     rows = list({row.number: row for row in [*newest, *shared, *summaries, *touching, *own]}.values())
-    if shape.summaries == 0:
+    if budget.summaries == 0:
         rows = [row for row in rows if row.kind != "summary"]
-    if occasion.reason == "resume":  # its own work stands in its transcript
+    if reason == "resume":  # its own work stands in its transcript
         rows = [row for row in rows if row.server_session_id != session_id and (since is None or row.created_at > since)]
-    news = _news(rows, newest, project_id, occasion, shape)
-    news_text = await repository.summary(conn, team_id, news.number) if news else None
+    summary = _latest_summary(rows, newest, project_id, request, budget)
     full = [row.number for row in own if row.kind != "summary"][:_FULL]
-    return Material(
+    return IndexInput(
         rows=rows,
-        moments=[row.created_at for row in newest],
-        news=news,
-        news_text=news_text,
+        newest_at=[row.created_at for row in newest],
+        summary=summary,
+        summary_text=await repository.summary(conn, team_id, summary.number) if summary else None,
         details=await repository.details(conn, team_id, full) if full else {},
-        shown=shown,
-        changed_files=occasion.changed_files,
-        continued=session_id if own else next((row.server_session_id for row in newest if row.server_session_id), None),
+        shown_numbers=shown_numbers,
+        changed_files=request.changed_files,
+        continued_session_id=session_id if own else next((row.server_session_id for row in newest if row.server_session_id), None),
     )
 
 
-def _news(rows: Sequence[Row], newest: Sequence[Row], project_id: UUID, occasion: Occasion, shape: Shape) -> Row | None:
-    """The newest summary, of the session itself where it goes on, if it is news: not with an index's length of work after it.
+def _latest_summary(
+    rows: Sequence[IndexRow], newest: Sequence[IndexRow], project_id: UUID, request: ContextRequest, budget: ContextBudget
+) -> IndexRow | None:
+    """The newest summary, of the session itself where it goes on, unless an index's length of work came after it.
 
-    One of another project is told only where this one has none.
+    One of another project counts only where this one has none.
     """
     summaries = sorted((row for row in rows if row.kind == "summary"), key=lambda row: (row.created_at, row.number), reverse=True)
     summaries = [row for row in summaries if row.project_id == project_id] or summaries
-    if occasion.reason == "compact":
-        own = next((row for row in summaries if row.server_session_id == occasion.session_id), None)
+    if request.reason == "compact":
+        own = next((row for row in summaries if row.server_session_id == request.session_id), None)
         if own is not None:
             return own
-    first = next(iter(summaries), None)
-    if first is None or sum(row.created_at > first.created_at for row in newest) >= max(shape.observations, 1):
+    latest = next(iter(summaries), None)
+    if latest is None or sum(row.created_at > latest.created_at for row in newest) >= max(budget.observations, 1):
         return None
-    return first
+    return latest
 
 
-async def _nothing_yet(conn: Conn, principal: Principal, project: Project, occasion: Occasion, shape: Shape) -> Context:
-    """Two helpful lines, once for a project's sessions; whoever asks is told each time."""
-    is_told = not occasion.is_look and await receipts.has_any(conn, principal.team_id, project.id)
-    text = "" if is_told or occasion.reason == "resume" else empty_text(project.name)
-    told = Context(text=text, tokens=estimate_tokens(text), index=Index(budget_tokens=shape.tokens))
+async def _build_empty(
+    conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget
+) -> Context:
+    """Two helpful lines, once for a project's sessions; each time for a preview."""
+    was_shown = not request.is_preview and await receipts.has_any(conn, principal.team_id, project.id)
+    text = "" if was_shown or request.reason == "resume" else render_empty_index(project.name)
+    index = Index(budget_tokens=budget.tokens)
+    context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if text:
-        await _note(conn, principal, project, occasion, told)
-    return told
+        await _write_receipt(conn, principal, project, request, context, index)
+    return context
 
 
-async def _note(conn: Conn, principal: Principal, project: Project, occasion: Occasion, told: Context) -> None:
-    """The receipt of a text that an agent is told."""
-    if occasion.is_look or told.index is None:
+async def _write_receipt(
+    conn: Conn, principal: Principal, project: Project, request: ContextRequest, context: Context, index: Index
+) -> None:
+    """Store what the index showed and left out; nothing for a preview."""
+    if request.is_preview:
         return
-    index = told.index
     chronicle = index.entries[::-1]
-    new = NewReceipt(
-        reason=occasion.reason,
-        server_session_id=occasion.session_id,
-        platform_source=occasion.platform,
-        numbers=[one.number for one in chronicle],
-        summary_numbers=[one.number for one in chronicle if one.type == "summary"],
-        left_out=[one.number for one in index.left_out if one.left_out in {"budget", "limit"}][:_LEFT_OUT],
-        left_out_count=index.left_out_counts.get("budget", 0) + index.left_out_counts.get("limit", 0),
-        tokens=told.tokens,
+    receipt = NewReceipt(
+        reason=request.reason,
+        server_session_id=request.session_id,
+        platform_source=request.platform,
+        numbers=[entry.number for entry in chronicle],
+        summary_numbers=[entry.number for entry in chronicle if entry.type == "summary"],
+        left_out=[entry.number for entry in index.omitted if entry.omission in {"budget", "limit"}][:_MAX_OMITTED],
+        left_out_count=index.omitted_counts.get("budget", 0) + index.omitted_counts.get("limit", 0),
+        tokens=context.tokens,
         budget_tokens=index.budget_tokens,
-        chars=len(told.text),
+        chars=len(context.text),
         details={
-            "lines": [{"number": one.number, "usefulness": one.usefulness, "parts": one.parts} for one in chronicle],
-            "leftOut": index.left_out_counts,
+            "lines": [{"number": entry.number, "usefulness": entry.score, "parts": entry.parts} for entry in chronicle],
+            "leftOut": index.omitted_counts,
         },
     )
-    await receipts.insert(conn, new_id(), principal.team_id, project.id, new)
+    await receipts.insert(conn, principal.team_id, project.id, receipt)
 
 
-def _index(composed: Composed, shape: Shape) -> Index:
-    lines = [*(one.judged for one in composed.choice.lines), *([composed.news] if composed.news else [])]
-    lines.sort(key=lambda one: (one.row.created_at, one.row.number), reverse=True)
-    left_out = composed.choice.left_out
+def _index(composed: ComposedIndex, budget: ContextBudget) -> Index:
+    """The entries that the index shows, newest first, and those that it leaves out, with the reasons."""
+    shown = [*(line.scored for line in composed.lines), *([composed.summary] if composed.summary else [])]
+    shown.sort(key=lambda scored: (scored.row.created_at, scored.row.number), reverse=True)
     return Index(
-        entries=[_entry(one) for one in lines] if composed.text else [],
-        left_out=[_entry(one.judged, one) for one in left_out[:_LEFT_OUT]],
-        left_out_counts=dict(Counter(one.why for one in left_out)),
-        budget_tokens=shape.tokens,
+        entries=[_entry(scored) for scored in shown] if composed.text else [],
+        omitted=[_entry(omitted.scored, omitted) for omitted in composed.omitted[:_MAX_OMITTED]],
+        omitted_counts=dict(Counter(omitted.reason for omitted in composed.omitted)),
+        budget_tokens=budget.tokens,
     )
 
 
-def _entry(judged: Judged, left_out: LeftOut | None = None) -> Entry:
-    row = judged.row
-    return Entry(
+def _entry(scored: ScoredRow, omitted: OmittedRow | None = None) -> IndexEntry:
+    """The entry of a row; with the reason when it is left out."""
+    row = scored.row
+    return IndexEntry(
         number=row.number,
         type=type_shown(row.kind, row.type),
-        title=title_shown(row),
+        title=render_title(row),
         created_at=row.created_at,
         read_tokens=row.read_tokens,
-        usefulness=judged.usefulness,
-        parts=judged.parts,
-        left_out=left_out.why if left_out else None,
+        score=scored.score,
+        parts=scored.parts,
+        omission=omitted.reason if omitted else None,
     )

@@ -1,4 +1,4 @@
-"""What recall gives back: hits of a search, and what a session is told."""
+"""What sessions are shown of the memory: requests, budgets, the resulting context, and the receipts for it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import msgspec
 
 from cmserver.observations.model import Observation
 
-Start = Literal["startup", "resume", "clear", "compact", "fork"]
+SessionStart = Literal["startup", "resume", "clear", "compact", "fork"]
 """How a session starts."""
 
-Reason = Literal[Start, "prompt", "file", "asked"]
-"""Why somebody is told something: how the session starts, a prompt, a file that is opened, or because a person or program asks."""
+ContextReason = Literal[SessionStart, "prompt", "file", "asked"]
+"""Why context is requested: how the session starts, a prompt, a file that is opened, or a person's or program's request."""
 
-Why = Literal["budget", "limit", "shown", "duplicate"]
-"""Why something has no line: no room is left, there are as many as may be, the session has it already, or another line says it."""
+OmissionReason = Literal["budget", "limit", "shown", "duplicate"]
+"""Why an observation has no line: no room is left, the limit is reached, the session has it already, another line says the same."""
 
-MOST_CHANGED_FILES = 200
-"""As many of a branch's files are taken into account."""
+MAX_CHANGED_FILES = 200
+"""How many of a branch's changed files are taken into account."""
+_MIN_TOKENS = 200
 
 
-class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """A word that a prompt and an observation have in common: in how many of all documents it is, and where it stands in this one.
+class PromptWordMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A word that a prompt and an observation share: in how many of all documents it is, and where it stands in this one.
 
     `weight` is A in the title, B in subtitle and facts, C in the narrative, D in concepts and files; the best of them.
     """
@@ -35,9 +36,11 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     found_in: int
     documents: int
     weight: Literal["A", "B", "C", "D"]
+    is_instruction: bool = False
+    """The user laid it down for good."""
 
 
-class AboutFile(msgspec.Struct, frozen=True, kw_only=True):
+class FileMention(msgspec.Struct, frozen=True, kw_only=True):
     """An observation that names a file, and the files it names."""
 
     id: UUID
@@ -46,69 +49,147 @@ class AboutFile(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation that a search found."""
+class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why context is requested, and for which session. `changed_files` are those of the branch that is worked on.
 
-    observation: Observation
-    score: float
-
-
-class Occasion(msgspec.Struct, frozen=True, kw_only=True):
-    """On what occasion something is told, and to which session. `changed_files` are those of the branch that is worked on.
-
-    `reader` is the program on the agent's machine by which it reads more, where there is one. With `is_look` somebody only wants to
-    see what would be told: no receipt is written.
+    `reader` is the program on the agent's machine by which it reads more, where there is one. For a preview no receipt is written.
     """
 
-    reason: Reason
+    reason: ContextReason
     session_id: UUID | None = None
     platform: str | None = None
     changed_files: list[str] = []
     reader: str | None = None
-    is_look: bool = False
+    is_preview: bool = False
 
 
-_LEAST_TOKENS = 200
-
-
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a session is told at its start, by the settings. `tokens` are estimated at 4 characters each."""
+class ContextBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a session is shown at its start. `tokens` are estimated at 4 characters each."""
 
     tokens: int = 2_000
     observations: int = 50
     summaries: int = 10
 
-    def among(self, projects: int) -> Shape:
-        """What one of several projects has that a session is told of at once."""
-        return self if projects < 2 else msgspec.structs.replace(self, tokens=max(_LEAST_TOKENS, self.tokens // projects))
+    def share(self, project_count: int) -> ContextBudget:
+        """The budget of one of several projects that a session is shown at once."""
+        return self if project_count < 2 else msgspec.structs.replace(self, tokens=max(_MIN_TOKENS, self.tokens // project_count))
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What has a line in an index, or has none for the reason `left_out`, and how useful it is by what."""
+class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a line shows of an observation. `title` is the beginning of its text where it has none.
+
+    `files` are the first ones that it changed or read, and only there when the session has files under change.
+    """
+
+    number: int
+    project_id: UUID
+    server_session_id: UUID | None
+    scope: str
+    kind: str
+    type: str
+    importance: float = 0.5
+    state: str | None = None
+    title: str
+    files: list[str]
+    read_tokens: int
+    discovery_tokens: int
+    created_at: datetime
+
+
+class ObservationDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """What a full line shows besides."""
+
+    number: int
+    subtitle: str | None
+    facts: list[str]
+
+
+class SummaryText(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a summary; `content` is the beginning of its text."""
+
+    summary: dict[str, str | None] | None
+    content: str
+
+
+class ScoredRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row, its relevance score and the score's parts. `file` is the one under change that it is about."""
+
+    row: IndexRow
+    score: float
+    parts: Mapping[str, float]
+    file: str | None = None
+
+
+class IndexLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A selected row as it stands in the text: one line, or a few when it is shown in full."""
+
+    scored: ScoredRow
+    text: str
+    is_full: bool = False
+
+
+class OmittedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row without a line."""
+
+    scored: ScoredRow
+    reason: OmissionReason
+
+
+class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation that has a line in an index, or was omitted, with its relevance score and the score's parts."""
 
     number: int
     type: str
     title: str
     created_at: datetime
     read_tokens: int
-    usefulness: float
+    score: float
     parts: Mapping[str, float]
-    left_out: Why | None = None
+    omission: OmissionReason | None = None
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """How an index came about: what it shows, newest first; the most useful of what it does not; and how much that is, by why."""
+    """What an index shows, newest first; the most relevant of what it omits; and how many are omitted, by reason."""
 
-    entries: list[Entry] = []
-    left_out: list[Entry] = []
-    left_out_counts: Mapping[str, int] = {}
+    entries: list[IndexEntry] = []
+    omitted: list[IndexEntry] = []
+    omitted_counts: Mapping[str, int] = {}
     budget_tokens: int = 0
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody is told of a project. `tokens` is an estimate of what reading the text costs a model."""
+    """The text that a session is shown. `tokens` is an estimate of what reading it costs a model."""
 
     text: str
     observations: list[Observation] = []
     tokens: int
     index: Index | None = None
+
+
+class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt to be written: what was shown, to which session, why, and at what cost.
+
+    `left_out` are the most relevant of those that had no room, at most 100 of `left_out_count`. `details` hold numbers and words of
+    ours, never the text of an observation or a prompt.
+    """
+
+    reason: ContextReason
+    server_session_id: UUID | None = None
+    platform_source: str | None = None
+    numbers: list[int] = []
+    summary_numbers: list[int] = []
+    left_out: list[int] = []
+    left_out_count: int = 0
+    tokens: int = 0
+    budget_tokens: int = 0
+    chars: int = 0
+    details: dict[str, object] = {}
+
+
+class Receipt(NewReceipt, frozen=True, kw_only=True):
+    """A receipt as it is stored."""
+
+    id: UUID
+    team_id: UUID
+    project_id: UUID
+    created_at: datetime

@@ -1,16 +1,112 @@
-"""The SQL of what prompts and files are told: it reads observations through the view that keeps the index usable."""
+"""The SQL of contexts: rows of the index without their long texts, and what belongs to a prompt or a file.
+
+Each query of the index reads from an index of the table in its order, and has an end. Words are looked up through the view that
+keeps the word index usable.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import LiteralString
 from uuid import UUID
 
 from psycopg import errors
 
 from cmserver.base.sql import Conn, Query
-from cmserver.recall.model import AboutFile, Shared
+from cmserver.recall.model import FileMention, IndexRow, ObservationDetails, PromptWordMatch, SummaryText
 
 OWNS: set[str] = set()
+
+_COLUMNS: LiteralString = """number, project_id, server_session_id, scope, kind, type, importance, state,
+           left(coalesce(nullif(title, ''), nullif(narrative, ''), content), 640) AS title,
+           CASE WHEN %(with_files)s THEN (coalesce(files_modified, '{}') || coalesce(files_read, '{}'))[1:12] ELSE '{}'
+            END AS files,
+           coalesce(read_tokens, (length(content) + 3) / 4) AS read_tokens, coalesce(discovery_tokens, 0) AS discovery_tokens,
+           created_at"""
+
+# A summary of a session in which nothing worth it happened says so, and no more.
+_IS_NEWS: LiteralString = """(kind <> 'summary' OR summary IS NULL
+            OR jsonb_strip_nulls(summary) ?| ARRAY['investigated', 'learned', 'completed', 'next_steps'])
+       AND (state IS NULL OR state = 'open')"""
+
+NEWEST = Query(
+    IndexRow,
+    f"""
+    SELECT {_COLUMNS}
+      FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND {_IS_NEWS}
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+)
+
+# What other projects share with the whole team.
+SHARED = Query(
+    IndexRow,
+    f"""
+    SELECT {_COLUMNS}
+      FROM observations
+     WHERE team_id = %(team_id)s AND scope = 'team' AND project_id <> %(project_id)s AND {_IS_NEWS}
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+)
+
+SUMMARIES = Query(
+    IndexRow,
+    f"""
+    SELECT {_COLUMNS}
+      FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind = 'summary' AND {_IS_NEWS}
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+)
+
+OF_SESSION = Query(
+    IndexRow,
+    f"""
+    SELECT {_COLUMNS}
+      FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND server_session_id = %(session_id)s AND {_IS_NEWS}
+     ORDER BY created_at DESC
+     LIMIT %(limit)s
+    """,
+)
+
+# The search index knows files by their names, too (see 0005). A name finds more than that file: whoever asks looks at the paths
+# themselves. The words of a path would find less, but `src` is in every other row, and to intersect them takes longer. Through the
+# view, because @@ cannot use its index under a policy.
+TOUCHING = Query(
+    IndexRow,
+    f"""
+    SELECT {_COLUMNS}
+      FROM observations_in_team
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s
+       AND content_search @@ (
+               SELECT string_agg('(' || words::text || ')', ' | ')::tsquery
+                 FROM (SELECT plainto_tsquery(('pg_catalog.' || p.search_language)::regconfig, n.said) AS words
+                         FROM unnest(%(names)s::text[]) AS n (said) JOIN projects p ON p.id = %(project_id)s) w
+                WHERE numnode(words) > 0)
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+)
+
+DETAILS = Query(
+    ObservationDetails,
+    """
+    SELECT number, left(subtitle, 640) AS subtitle,
+           ARRAY(SELECT left(fact, 640) FROM unnest(facts[1:3]) fact) AS facts
+      FROM observations
+     WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s)
+    """,
+)
+
+SUMMARY = Query(
+    SummaryText,
+    "SELECT summary, left(content, 2800) AS content FROM observations WHERE team_id = %(team_id)s AND number = %(number)s",
+)
 
 # In the order in which the text has them, so that a limit keeps the first.
 LEXEMES = Query(
@@ -26,13 +122,13 @@ LEXEMES = Query(
 IN_TIME = Query(str, "SELECT set_config('statement_timeout', '500', true) || set_config('enable_seqscan', 'off', true)")
 
 # What many of the newest have is not looked up at all.
-# For each word at most `most` documents are looked at: one that more have says nothing, and is left out of account. The candidates
+# For each word at most `max_documents` are looked at: one that more have says nothing, and is left out of account. The candidates
 # are those whose words are the rarest together; only their vectors are opened. Through the view, as RANK.
-SHARED = Query(
-    Shared,
+WORD_MATCHES = Query(
+    PromptWordMatch,
     """
     WITH scope AS MATERIALIZED (
-        SELECT count(*)::int AS documents, least(greatest(count(*) / 5, 4), %(most)s)::int AS most
+        SELECT count(*)::int AS documents, least(greatest(count(*) / 5, 4), %(max_documents)s)::int AS most
           FROM (SELECT 1 FROM observations_in_team WHERE project_id = %(project_id)s
                  UNION ALL
                 SELECT 1 FROM observations_in_team WHERE scope = 'team' AND project_id <> %(project_id)s) d
@@ -58,7 +154,8 @@ SHARED = Query(
     ), candidates AS MATERIALIZED (
         SELECT f.id FROM found f JOIN words w USING (lexeme) GROUP BY f.id ORDER BY sum(w.rarity) DESC, f.id DESC LIMIT %(limit)s
     )
-    SELECT o.id, w.lexeme, w.found_in, w.documents, (SELECT min(weight) FROM unnest(u.weights) weight) AS weight
+    SELECT o.id, w.lexeme, w.found_in, w.documents, o.importance > 0.85 AS is_instruction,
+           (SELECT min(weight) FROM unnest(u.weights) weight) AS weight
       FROM candidates c
       JOIN observations_in_team o ON o.id = c.id
      CROSS JOIN LATERAL unnest(o.content_search) u
@@ -70,7 +167,7 @@ SHARED = Query(
 # The vector has each file's name by itself, so the index finds those that name one of that name; which path it is, their lists say.
 # A path is known by its end: agents say it from the root of the disk, observations mostly from that of the project.
 ABOUT_FILE = Query(
-    AboutFile,
+    FileMention,
     """
     SELECT id, coalesce(files_modified, '{}') AS files_modified, coalesce(files_read, '{}') AS files_read, created_at
       FROM observations_in_team
@@ -87,36 +184,71 @@ ABOUT_FILE = Query(
 )
 
 
+async def newest(conn: Conn, team_id: UUID, project_id: UUID, *, with_files: bool, limit: int) -> list[IndexRow]:
+    return await NEWEST.all(conn, team_id=team_id, project_id=project_id, with_files=with_files, limit=limit)
+
+
+async def shared(conn: Conn, team_id: UUID, project_id: UUID, *, with_files: bool, limit: int) -> list[IndexRow]:
+    """The newest of scope `team` in the team's other projects."""
+    return await SHARED.all(conn, team_id=team_id, project_id=project_id, with_files=with_files, limit=limit)
+
+
+async def summaries(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[IndexRow]:
+    """The newest first."""
+    return await SUMMARIES.all(conn, team_id=team_id, project_id=project_id, with_files=False, limit=limit)
+
+
+async def of_session(
+    conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, *, with_files: bool, limit: int
+) -> list[IndexRow]:
+    return await OF_SESSION.all(
+        conn, team_id=team_id, project_id=project_id, session_id=session_id, with_files=with_files, limit=limit
+    )
+
+
+async def touching(conn: Conn, team_id: UUID, project_id: UUID, names: Sequence[str], limit: int) -> list[IndexRow]:
+    """What seems to be about a file of one of these names, the newest first."""
+    return await TOUCHING.all(conn, team_id=team_id, project_id=project_id, names=list(names), with_files=True, limit=limit)
+
+
+async def details(conn: Conn, team_id: UUID, numbers: Sequence[int]) -> dict[int, ObservationDetails]:
+    return {row.number: row for row in await DETAILS.all(conn, team_id=team_id, numbers=list(numbers))}
+
+
+async def summary(conn: Conn, team_id: UUID, number: int) -> SummaryText | None:
+    return await SUMMARY.first(conn, team_id=team_id, number=number)
+
+
 async def lexemes(conn: Conn, language: str, text: str, limit: int) -> list[str]:
     """The first `limit` different lexemes of the text in that language: stemmed, and without stop words."""
     return await LEXEMES.all(conn, language=language, text=text, limit=limit)
 
 
-async def shared(
-    conn: Conn, project_id: UUID, session_id: UUID | None, lexemes: Sequence[str], *, most: int, limit: int
-) -> list[Shared]:
+async def word_matches(
+    conn: Conn, project_id: UUID, session_id: UUID | None, lexemes: Sequence[str], *, max_documents: int, limit: int
+) -> list[PromptWordMatch]:
     """Which of the lexemes the `limit` observations have that have the rarest of them, of the project or shared with the team.
 
-    A lexeme that more than a fifth of the documents have (and more than 4), or more than `most`, is not counted. What was observed
-    in the session itself is left out. A search that takes longer than half a second finds nothing: somebody waits.
+    A lexeme that more than a fifth of the documents have (and more than 4), or more than `max_documents`, is not counted. What was
+    observed in the session itself is left out. A search that takes longer than half a second finds nothing: somebody waits.
     """
     try:
         async with conn.transaction():
             await IN_TIME.run(conn)
-            return await SHARED.all(
+            return await WORD_MATCHES.all(
                 conn,
                 project_id=project_id,
                 session_id=session_id,
                 lexemes=list(lexemes),
                 quoted=[_quoted(lexeme) for lexeme in lexemes],
-                most=most,
+                max_documents=max_documents,
                 limit=limit,
             )
     except errors.QueryCanceled:
         return []
 
 
-async def about_file(conn: Conn, project_id: UUID, session_id: UUID | None, name: str, limit: int) -> list[AboutFile]:
+async def about_file(conn: Conn, project_id: UUID, session_id: UUID | None, name: str, limit: int) -> list[FileMention]:
     """The newest observations of the project that name a file of that name, in whatever folder; none of the session itself."""
     return await ABOUT_FILE.all(conn, project_id=project_id, session_id=session_id, name=name, limit=limit)
 

@@ -1,4 +1,4 @@
-"""What goes into the contexts of sessions, and what comes out."""
+"""The requests and answers of the API on contexts and receipts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from msgspec import UNSET, UnsetType
 from cmserver.base.ids import epoch_ms
 from cmserver.base.paging import Limit
 from cmserver.base.text import Key, Text
-from cmserver.recall.model import Entry, Index, Start, Why
-from cmserver.recall.receipts.model import Receipt
+from cmserver.recall.model import Index, IndexEntry, OmissionReason, Receipt, SessionStart
 
 
 class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """GET /v1/context. `format=text`, or a request that accepts text/plain, gives only the text.
 
-    `source` is how the session starts, which decides how much it is told; without one it is told as at its startup. With `session`
-    (our id, which names the project, too) a receipt is written, and where the session goes on, what it has before it is left out.
-    `changedFiles` are paths from the root of the repository, between commas. With `explain` the answer says how useful each line is
-    by what, and no receipt is written; `limit` is the most observations, else the settings say it.
+    `source` is how the session starts, which decides how much it is shown; the default is its startup. With `session` (our id,
+    which names the project, too) a receipt is written, and where the session goes on, what it can still see is left out.
+    `changedFiles` are paths from the root of the repository, separated by commas. With `explain` the answer has the relevance
+    score of each line and its parts, and no receipt is written. `limit` is the maximum of observations, in place of the
+    setting.
     """
 
     project: Key | None = None
-    source: Start | None = None
+    source: SessionStart | None = None
     session: Text | None = None
     changed_files: Text | None = None
     explain: bool = False
@@ -34,7 +34,7 @@ class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
 
 
 class ReceiptsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """With `explain` each receipt has its `details`: how useful each line was judged, by what, and what was left out, by why."""
+    """With `explain` each receipt has its `details`: the relevance score of each line with its parts, and what was left out."""
 
     explain: bool = False
     limit: Limit = 50
@@ -51,21 +51,21 @@ class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     read_tokens: int
 
 
-class JudgedOut(LineOut, rename="camel", frozen=True, kw_only=True):
-    """How useful something was judged, the sum of its `parts`. `leftOut` says why it has no line: there was no room in the budget,
-    as many as may be have one, the session was shown it, or another says the same.
+class ScoredLineOut(LineOut, rename="camel", frozen=True, kw_only=True):
+    """`usefulness` is the relevance score, the sum of its `parts`. `leftOut` is why it has no line: there was no room in the
+    budget, the limit of lines was reached, the session was shown it, or another line says the same.
     """
 
     usefulness: float
     parts: dict[str, float]
-    left_out: Why | None
+    left_out: OmissionReason | None
 
 
-class ExplainedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What has a line, newest first; of what has none the most useful, at most a hundred; and how many those are in all, by why."""
+class ExplanationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What has a line, newest first; of what has none the most relevant, at most a hundred; and their count, by reason."""
 
-    lines: list[JudgedOut]
-    left_out: list[JudgedOut]
+    lines: list[ScoredLineOut]
+    left_out: list[ScoredLineOut]
     left_out_counts: dict[str, int]
     budget_tokens: int
 
@@ -76,11 +76,11 @@ class IndexOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     context: str
     observations: list[LineOut]
     tokens: int
-    explained: ExplainedOut | UnsetType = UNSET
+    explained: ExplanationOut | UnsetType = UNSET
 
 
 class ReceiptOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What a session was told once. `numbers` are in order of time; of `leftOutCount` without a line `leftOut` are the best."""
+    """One text that a session was shown. `numbers` are in order of time; `leftOut` are the best of `leftOutCount` others."""
 
     id: UUID
     reason: str
@@ -103,50 +103,31 @@ class ReceiptsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-def line_out(one: Entry) -> LineOut:
+def line_out(entry: IndexEntry) -> LineOut:
     return LineOut(
-        number=one.number,
-        type=one.type,
-        title=one.title,
-        created_at_epoch=epoch_ms(one.created_at),
-        read_tokens=one.read_tokens,
+        number=entry.number,
+        type=entry.type,
+        title=entry.title,
+        created_at_epoch=epoch_ms(entry.created_at),
+        read_tokens=entry.read_tokens,
     )
 
 
-def _judged(one: Entry) -> JudgedOut:
-    return JudgedOut(
-        number=one.number,
-        type=one.type,
-        title=one.title,
-        created_at_epoch=epoch_ms(one.created_at),
-        read_tokens=one.read_tokens,
-        usefulness=one.usefulness,
-        parts=dict(one.parts),
-        left_out=one.left_out,
-    )
-
-
-def explained_out(index: Index) -> ExplainedOut:
-    return ExplainedOut(
-        lines=[_judged(one) for one in index.entries],
-        left_out=[_judged(one) for one in index.left_out],
-        left_out_counts=dict(index.left_out_counts),
+def explained_out(index: Index) -> ExplanationOut:
+    return ExplanationOut(
+        lines=[_scored_line_out(entry) for entry in index.entries],
+        left_out=[_scored_line_out(entry) for entry in index.omitted],
+        left_out_counts=dict(index.omitted_counts),
         budget_tokens=index.budget_tokens,
     )
 
 
-def receipt_out(one: Receipt, *, explain: bool) -> ReceiptOut:
-    return ReceiptOut(
-        id=one.id,
-        reason=one.reason,
-        platform_source=one.platform_source,
-        numbers=one.numbers,
-        summary_numbers=one.summary_numbers,
-        left_out=one.left_out,
-        left_out_count=one.left_out_count,
-        tokens=one.tokens,
-        budget_tokens=one.budget_tokens,
-        chars=one.chars,
-        created_at_epoch=epoch_ms(one.created_at),
-        details=dict(one.details) if explain else UNSET,
-    )
+def _scored_line_out(entry: IndexEntry) -> ScoredLineOut:
+    line = msgspec.structs.asdict(line_out(entry))
+    return ScoredLineOut(**line, usefulness=entry.score, parts=dict(entry.parts), left_out=entry.omission)
+
+
+def receipt_out(receipt: Receipt, *, explain: bool) -> ReceiptOut:
+    hidden = {"team_id", "server_session_id", "project_id", "created_at", "details"}
+    fields = {name: value for name, value in msgspec.structs.asdict(receipt).items() if name not in hidden}
+    return ReceiptOut(**fields, created_at_epoch=epoch_ms(receipt.created_at), details=receipt.details if explain else UNSET)

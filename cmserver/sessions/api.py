@@ -1,73 +1,62 @@
-"""The doors to sessions: a list, and one of them. They start and end through ingest."""
+"""Sessions over HTTP: a list, and one. They start and end through ingest."""
 
 from __future__ import annotations
 
-from typing import cast
-
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
+from cmserver.base import paging
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, query
-from cmserver.base.paging import Limit
-from cmserver.base.text import Label, Text
-from cmserver.sessions import read
-from cmserver.sessions.wire import SessionOut, session_out
-
-
-class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Without `project`, a key of the whole team sees all its projects. `active=true` are those that have not ended."""
-
-    project: Text | None = None
-    active: bool | None = None
-    platform: Label | None = None
-    limit: Limit = 50
-    cursor: str | None = None
-
-
-class ListOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
-
-    sessions: list[SessionOut]
-    next_cursor: str | None
-
-
-class OneOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One session."""
-
-    session: SessionOut
+from cmserver.base.http.wire import answer, caller, db, dependency, query, read
+from cmserver.base.structs import reshape
+from cmserver.sessions import repository
+from cmserver.sessions.read import find_session
+from cmserver.sessions.wire import OneSessionOut, RenameIn, SessionOut, SessionsOut, SessionsQuery
+from cmserver.sessions.write import rename_session
 
 
 async def get_sessions(request: Request) -> Response:
     """A page of sessions, newest first."""
-    who = await caller(request, Principal)
-    asked = query(request, ListQuery)
-    project_id = await cast("Projects", request.app.state.projects).within(who, asked.project)
-    async with db(request).tenant(who.team_id) as conn:
-        page = await read.page(
+    principal = await caller(request, Principal)
+    filters = query(request, SessionsQuery)
+    project_id = await dependency(request, Projects).within(principal, filters.project)
+    before, before_id = paging.place(filters.cursor)
+    async with db(request).tenant(principal.team_id) as conn:
+        rows = await repository.newest(
             conn,
-            who.team_id,
+            principal.team_id,
             project_id=project_id,
-            active=asked.active,
-            platform=asked.platform,
-            limit=asked.limit,
-            cursor=asked.cursor,
+            active=filters.active,
+            platform_source=filters.platform,
+            before=before,
+            before_id=before_id,
+            limit=filters.limit + 1,
         )
-    return answer(ListOut(sessions=[session_out(one) for one in page.sessions], next_cursor=page.next_cursor))
+    sessions, next_cursor = paging.page(rows, filters.limit, lambda session: (session.started_at, session.id))
+    return answer(SessionsOut(sessions=[reshape(session, SessionOut) for session in sessions], next_cursor=next_cursor))
 
 
 async def get_session(request: Request) -> Response:
     """One session."""
-    who = await caller(request, Principal)
-    async with db(request).tenant(who.team_id) as conn:
-        session = await read.one(conn, who, str(request.path_params["id"]))
-    return answer(OneOut(session=session_out(session)))
+    principal = await caller(request, Principal)
+    async with db(request).tenant(principal.team_id) as conn:
+        session = await find_session(conn, principal, str(request.path_params["id"]))
+    return answer(OneSessionOut(session=reshape(session, SessionOut)))
+
+
+async def patch_session(request: Request) -> Response:
+    """Give a session a title."""
+    principal = await caller(request, Principal)
+    change = await read(request, RenameIn)
+    name = str(request.path_params["id"])
+    session = await db(request).in_tenant(principal.team_id, lambda conn: rename_session(conn, principal, name, change.title))
+    return answer(OneSessionOut(session=reshape(session, SessionOut)))
 
 
 routes = [
-    Operation("GET", "/v1/sessions", get_sessions, scope="observations:read", query=ListQuery, answers={200: ListOut}),
-    Operation("GET", "/v1/sessions/{id}", get_session, scope="observations:read", answers={200: OneOut}),
+    Operation("GET", "/v1/sessions", get_sessions, scope="observations:read", query=SessionsQuery, answers={200: SessionsOut}),
+    Operation("GET", "/v1/sessions/{id}", get_session, scope="observations:read", answers={200: OneSessionOut}),
+    Operation("PATCH", "/v1/sessions/{id}", patch_session, scope="sessions:write", body=RenameIn, answers={200: OneSessionOut}),
 ]

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import LiteralString
 from uuid import UUID
 
 import msgspec
 
-Started = Literal["new", "resumed", "known"]
-"""What a start did: made the session, opened it again after its end, or found it open."""
-
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation of an agent with its user, in one project.
-
-    Found or made by its id at the agent; ended, resumed, ended again.
-    """
+    """One conversation of an agent with its user, in one project. It can end, be resumed, and end again."""
 
     id: UUID
     project_id: UUID
@@ -27,6 +21,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     agent_type: str | None
     platform_source: str | None
     generation_status: str
+    title: str | None
+    """Set by a person; None until then."""
     metadata: dict[str, object]
     started_at: datetime
     ended_at: datetime | None
@@ -35,15 +31,23 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
+MAX_TITLE_CHARS = 200
+
+SESSION_COLUMNS: LiteralString = (
+    "id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source, generation_status,"
+    " title, metadata, started_at, ended_at, last_generated_at, created_at, updated_at"
+)
+
+
 class SessionOfTeam(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session, and whose."""
+    """The id of a session, and its team."""
 
     id: UUID
     team_id: UUID
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is found or made by."""
+    """The fields by which a session is found, or with which it is made."""
 
     external_session_id: str | None = None
     content_session_id: str | None = None
@@ -51,6 +55,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     agent_type: str | None = None
     platform_source: str | None = None
     metadata: dict[str, object] = {}
+    started_at: datetime | None = None
+    """When the session began, by its client: used for late deliveries. None for now."""
 
 
 class SessionPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,17 +68,17 @@ class SessionPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A session and the project it is of."""
+    """A session and its project."""
 
     id: UUID
     project_id: UUID
 
 
 class SessionBrief(msgspec.Struct, frozen=True, kw_only=True):
-    """A session by the name that its agent gave it."""
+    """A session with the id that its agent gave it."""
 
     id: UUID
-    named: str | None
+    agents_id: str | None
     platform_source: str | None
 
 
@@ -83,7 +89,7 @@ class PlatformOfProject(msgspec.Struct, frozen=True, kw_only=True):
     platform_source: str | None
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
+class SessionCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many sessions there are; those that have not ended are active."""
 
     sessions: int
@@ -102,19 +108,18 @@ class ListedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundPrompt(ListedPrompt, frozen=True, kw_only=True):
-    """One that a search found; its own id, which leads to it."""
+    """A prompt in the results of a search, with its own id."""
 
     id: UUID
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that was found by what its agent calls it, and its newest prompt."""
+class SessionAndLastPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A session found by its id at the agent, and facts about its newest prompt."""
 
     id: UUID
     project_id: UUID
-    prompts: int
-    """How many prompts it has had."""
+    prompt_count: int
     is_private: bool
     """Whether all of the newest prompt was private."""
     is_repeated: bool
-    """Whether a prompt that is just asked about is the newest one, a moment ago."""
+    """Whether the prompt in question repeats the newest one, sent moments ago."""

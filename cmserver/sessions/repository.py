@@ -6,16 +6,19 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.sessions.model import (
-    Conversation,
-    Counts,
+    SESSION_COLUMNS,
     FoundPrompt,
     ListedPrompt,
     NewSession,
     PlatformOfProject,
     Session,
+    SessionAndLastPrompt,
     SessionBrief,
+    SessionCounts,
     SessionOfTeam,
     SessionPlace,
     SessionPrompt,
@@ -25,70 +28,77 @@ OWNS = {"server_sessions", "session_prompts"}
 
 INSERT = Query(
     Session,
-    """
+    f"""
     INSERT INTO server_sessions (id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type,
-                                 platform_source, metadata)
+                                 platform_source, metadata, started_at)
     VALUES (%(id)s, %(project_id)s, %(team_id)s, %(external_session_id)s, %(content_session_id)s, %(agent_id)s, %(agent_type)s,
-            %(platform_source)s, %(metadata)s)
+            %(platform_source)s, %(metadata)s, time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()))
     ON CONFLICT DO NOTHING
-    RETURNING id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
-              generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+    RETURNING {SESSION_COLUMNS}
     """,
 )
 
-BY_ID = Query(
-    Session,
+BY_ID = Query(Session, f"SELECT {SESSION_COLUMNS} FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s")
+
+# Sessions of before the root was kept say the folder that their agent was started in, which is the root or below it.
+CAME_FROM = Query(
+    bool,
     """
-    SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
-           generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
-      FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s
+    SELECT EXISTS (
+        SELECT FROM server_sessions
+         WHERE team_id = %(team_id)s AND project_id = %(project_id)s
+           AND CASE WHEN metadata ->> 'root' IS NOT NULL THEN metadata ->> 'root' = %(folder)s
+                    ELSE starts_with((metadata ->> 'cwd') || '/', %(folder)s || '/') END)
     """,
 )
 
 # By the id the agent gave it; without a platform, the newest of any platform.
 BY_EXTERNAL_ID = Query(
     Session,
-    """
-    SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
-           generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+    f"""
+    SELECT {SESSION_COLUMNS}
       FROM server_sessions
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s
-       AND (external_session_id = %(named)s OR content_session_id = %(named)s)
+       AND (external_session_id = %(agents_id)s OR content_session_id = %(agents_id)s)
        AND (%(platform_source)s::text IS NULL OR coalesce(platform_source, '') = %(platform_source)s::text)
-     ORDER BY external_session_id = %(named)s DESC NULLS LAST, started_at DESC LIMIT 1
+     ORDER BY external_session_id = %(agents_id)s DESC NULLS LAST, started_at DESC LIMIT 1
     """,
 )
 
 # NO KEY: a foreign key's check on the session, which every ingest makes while it holds its lane, must not wait for this.
 LOCK = Query(
-    Session,
-    """
-    SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
-           generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
-      FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE
-    """,
+    Session, f"SELECT {SESSION_COLUMNS} FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE"
 )
 
 END = Query(
     Session,
-    """
+    f"""
     UPDATE server_sessions
-       SET ended_at = CASE WHEN %(anew)s OR ended_at IS NULL THEN now() ELSE ended_at END,
+       SET ended_at = CASE WHEN %(anew)s OR ended_at IS NULL
+                           THEN greatest(started_at, time_of_event(coalesce(%(occurred_at)s::timestamptz, now()), now()))
+                           ELSE ended_at END,
            updated_at = CASE WHEN %(anew)s OR ended_at IS NULL THEN now() ELSE updated_at END,
            idle_from = NULL
      WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
-              generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+    RETURNING {SESSION_COLUMNS}
+    """,
+)
+
+RENAME = Query(
+    Session,
+    f"""
+    UPDATE server_sessions SET title = %(title)s, updated_at = now()
+     WHERE id = %(id)s AND team_id = %(team_id)s
+    RETURNING {SESSION_COLUMNS}
     """,
 )
 
 RESUME = Query(
     Session,
-    """
+    f"""
     UPDATE server_sessions SET ended_at = NULL, idle_from = now(), updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s AND ended_at IS NOT NULL
-    RETURNING id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
-              generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+    RETURNING {SESSION_COLUMNS}
     """,
 )
 
@@ -136,12 +146,19 @@ GENERATED = Query(
     """,
 )
 
+MARK_PROCESSING = Query(
+    int,
+    """
+    UPDATE server_sessions SET generation_status = 'processing', updated_at = now()
+     WHERE id = %(id)s AND team_id = %(team_id)s AND generation_status <> 'processing'
+    """,
+)
+
 # Newest first; `before` and `before_id` are the keyset of the last one on the page before.
 NEWEST = Query(
     Session,
-    """
-    SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
-           generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+    f"""
+    SELECT {SESSION_COLUMNS}
       FROM server_sessions
      WHERE team_id = %(team_id)s AND started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
@@ -172,9 +189,8 @@ SEEM_IDLE = Query(
 
 LOCK_IDLE = Query(
     Session,
-    """
-    SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
-           generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+    f"""
+    SELECT {SESSION_COLUMNS}
       FROM server_sessions
      WHERE id = %(id)s AND team_id = %(team_id)s AND idle_from < now() - make_interval(secs => %(idle_seconds)s)
        FOR NO KEY UPDATE SKIP LOCKED
@@ -217,7 +233,7 @@ PROMPTS = Query(
 BRIEFS = Query(
     SessionBrief,
     """
-    SELECT id, coalesce(content_session_id, external_session_id) AS named, platform_source
+    SELECT id, coalesce(content_session_id, external_session_id) AS agents_id, platform_source
       FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
     """,
 )
@@ -231,13 +247,25 @@ PLATFORMS = Query(
 )
 
 COUNTS = Query(
-    Counts,
+    SessionCounts,
     """
     SELECT count(*) AS sessions, count(*) FILTER (WHERE ended_at IS NULL) AS active FROM server_sessions
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
     """,
     prepare=False,
 )
+
+OPEN_COUNT = Query(
+    int,
+    """
+    SELECT count(*) FROM server_sessions
+     WHERE team_id = %(team_id)s AND ended_at IS NULL
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+OPEN_COUNT_OF_ALL = Query(int, "SELECT count(*) FROM server_sessions WHERE ended_at IS NULL")
 
 # Of each project as many as the page may need, each read from the end of its index, and the newest of them all.
 PROMPTS_LISTED = Query(
@@ -268,24 +296,22 @@ PROMPTS_BY_IDS = Query(
     """,
 )
 
-# In whichever project; of several, where something happened last.
-# By the agent's word for it, in whatever project; the index has the agent's word behind the team.
-SAID = Query(
+# The index has the id at the agent behind the team.
+BY_AGENTS_ID = Query(
     Session,
-    """
-    SELECT id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source,
-           generation_status, metadata, started_at, ended_at, last_generated_at, created_at, updated_at
+    f"""
+    SELECT {SESSION_COLUMNS}
       FROM server_sessions
-     WHERE team_id = %(team_id)s AND content_session_id = %(named)s
-       AND (%(only)s::uuid IS NULL OR project_id = %(only)s::uuid)
+     WHERE team_id = %(team_id)s AND content_session_id = %(agents_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
      ORDER BY started_at DESC, id DESC LIMIT 1
     """,
 )
 
-CONVERSATION = Query(
-    Conversation,
+SESSION_AND_LAST_PROMPT = Query(
+    SessionAndLastPrompt,
     """
-    SELECT s.id, s.project_id, coalesce(p.prompt_number, 0) AS prompts,
+    SELECT s.id, s.project_id, coalesce(p.prompt_number, 0) AS prompt_count,
            coalesce(p.text ~ '^(\\s|\\[redacted:private\\])*$', false) AS is_private,
            coalesce(p.text = %(prompt)s::text AND p.created_at > now() - make_interval(secs => %(within_seconds)s), false)
                AS is_repeated
@@ -293,7 +319,7 @@ CONVERSATION = Query(
       LEFT JOIN LATERAL (SELECT prompt_number, text, created_at FROM session_prompts
                           WHERE server_session_id = s.id AND team_id = %(team_id)s
                           ORDER BY prompt_number DESC LIMIT 1) p ON true
-     WHERE s.team_id = %(team_id)s AND s.content_session_id = %(named)s AND s.platform_source = %(platform_source)s
+     WHERE s.team_id = %(team_id)s AND s.content_session_id = %(agents_id)s AND s.platform_source = %(platform_source)s
        AND (%(only)s::uuid IS NULL OR s.project_id = %(only)s::uuid)
      ORDER BY greatest(s.started_at, s.idle_from, s.ended_at) DESC LIMIT 1
     """,
@@ -302,31 +328,30 @@ CONVERSATION = Query(
 
 async def insert(conn: Conn, session_id: UUID, team_id: UUID, project_id: UUID, new: NewSession) -> Session | None:
     """The new session, or None when the agent's id is taken."""
-    return await INSERT.first(
-        conn,
-        id=session_id,
-        team_id=team_id,
-        project_id=project_id,
-        external_session_id=new.external_session_id,
-        content_session_id=new.content_session_id,
-        agent_id=new.agent_id,
-        agent_type=new.agent_type,
-        platform_source=new.platform_source,
-        metadata=Jsonb(new.metadata),
-    )
+    fields = asdict(new) | {"metadata": Jsonb(new.metadata)}
+    return await INSERT.first(conn, id=session_id, team_id=team_id, project_id=project_id, **fields)
 
 
 async def by_id(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
     return await BY_ID.first(conn, id=session_id, team_id=team_id)
 
 
-async def said(conn: Conn, team_id: UUID, named: str, *, only: UUID | None) -> Session | None:
-    """The newest that its agent calls so; `only` in that project, if one is given."""
-    return await SAID.first(conn, team_id=team_id, named=named, only=only)
+async def by_agents_id(conn: Conn, team_id: UUID, agents_id: str, *, project_id: UUID | None) -> Session | None:
+    """The newest with that id at its agent, in the project or else in any."""
+    return await BY_AGENTS_ID.first(conn, team_id=team_id, agents_id=agents_id, project_id=project_id)
 
 
-async def by_external_id(conn: Conn, team_id: UUID, project_id: UUID, named: str, platform_source: str | None) -> Session | None:
-    return await BY_EXTERNAL_ID.first(conn, team_id=team_id, project_id=project_id, named=named, platform_source=platform_source)
+async def came_from(conn: Conn, team_id: UUID, project_id: UUID, folder: str) -> bool:
+    """Whether a session of the project was in a repository at that folder."""
+    return await CAME_FROM.one(conn, team_id=team_id, project_id=project_id, folder=folder)
+
+
+async def by_external_id(
+    conn: Conn, team_id: UUID, project_id: UUID, agents_id: str, platform_source: str | None
+) -> Session | None:
+    return await BY_EXTERNAL_ID.first(
+        conn, team_id=team_id, project_id=project_id, agents_id=agents_id, platform_source=platform_source
+    )
 
 
 async def lock(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
@@ -334,34 +359,41 @@ async def lock(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
     return await LOCK.first(conn, id=session_id, team_id=team_id)
 
 
-async def end(conn: Conn, team_id: UUID, session_id: UUID, *, anew: bool = False) -> Session:
-    """Ended now; one that had ended already keeps its time, unless something has happened in it since: then it ends `anew`."""
-    return await END.one(conn, id=session_id, team_id=team_id, anew=anew)
+async def end(conn: Conn, team_id: UUID, session_id: UUID, *, anew: bool = False, occurred_at: datetime | None = None) -> Session:
+    """Ended now, or when its client says, if that was delivered late.
+
+    One that had ended already keeps its time, unless something has happened in it since: then it ends `anew`.
+    """
+    return await END.one(conn, id=session_id, team_id=team_id, anew=anew, occurred_at=occurred_at)
+
+
+async def rename(conn: Conn, team_id: UUID, session_id: UUID, title: str | None) -> Session:
+    """The session with its new title, or without one."""
+    return await RENAME.one(conn, id=session_id, team_id=team_id, title=title)
 
 
 async def resume(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
-    """The session as it is when it had ended, else None."""
+    """Reopen the session; None when it had not ended."""
     return await RESUME.first(conn, id=session_id, team_id=team_id)
 
 
 async def projects_of(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> dict[UUID, UUID]:
     """The project of each of the sessions that exist."""
-    found = await PROJECTS_OF.all(conn, team_id=team_id, ids=list(session_ids))
-    return {one.id: one.project_id for one in found}
+    return {row.id: row.project_id for row in await PROJECTS_OF.all(conn, team_id=team_id, ids=list(session_ids))}
 
 
 async def lock_all(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
-    """Every session of the project, or of the team without one."""
+    """Lock every session of the project, or without one of the team."""
     await LOCK_ALL.one(conn, team_id=team_id, project_id=project_id)
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """All of the project, or of the team without one; how many."""
+    """Delete all rows of the project, or without one of the team; returns their number."""
     return await ERASE.run(conn, team_id=team_id, project_id=project_id)
 
 
 async def erase_prompts(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """All of the project, or of the team without one; how many."""
+    """Delete all rows of the project, or without one of the team; returns their number."""
     return await ERASE_PROMPTS.run(conn, team_id=team_id, project_id=project_id)
 
 
@@ -371,6 +403,11 @@ async def generated(conn: Conn, team_id: UUID, session_id: UUID, status: str, *,
     With `news` it worked on events: they may have come after the session's summary, so the idle sweep looks at it again.
     """
     await GENERATED.run(conn, id=session_id, team_id=team_id, status=status, news=news)
+
+
+async def mark_processing(conn: Conn, team_id: UUID, session_id: UUID) -> None:
+    """A worker has begun a batch of the session; `generated` ends that status."""
+    await MARK_PROCESSING.run(conn, id=session_id, team_id=team_id)
 
 
 async def newest(
@@ -384,6 +421,7 @@ async def newest(
     before_id: UUID | None,
     limit: int,
 ) -> list[Session]:
+    """A page of sessions, newest first; None for no filter. `active`: True for those that have not ended."""
     return await NEWEST.all(
         conn,
         team_id=team_id,
@@ -397,27 +435,27 @@ async def newest(
 
 
 async def seen(conn: Conn, team_id: UUID, session_id: UUID) -> None:
-    """A sign of life."""
+    """Note that the session is alive."""
     await SEEN.run(conn, id=session_id, team_id=team_id)
 
 
 async def news(conn: Conn, team_id: UUID, session_id: UUID) -> None:
-    """Something has come that a summary should tell of: let the idle sweep look at the session again if it does not yet."""
+    """Make the idle sweep look at the session again: it has new events or prompts to summarize."""
     await NEWS.run(conn, id=session_id, team_id=team_id)
 
 
 async def seem_idle(conn: Conn, *, idle_seconds: float, limit: int) -> list[SessionOfTeam]:
-    """Of every team: the longest idle first, as far as is known without a look at their events."""
+    """Sessions of all teams that seem idle, the longest idle first; their events are not looked at."""
     return await SEEM_IDLE.all(conn, idle_seconds=idle_seconds, limit=limit)
 
 
 async def lock_idle(conn: Conn, team_id: UUID, session_id: UUID, *, idle_seconds: float) -> Session | None:
-    """The session, locked, if it still seems idle and nobody else has it in hand."""
+    """The session, locked; None when it no longer seems idle, or another transaction holds it."""
     return await LOCK_IDLE.first(conn, id=session_id, team_id=team_id, idle_seconds=idle_seconds)
 
 
 async def still_alive(conn: Conn, team_id: UUID, session_id: UUID, seen_at: datetime, *, idle_seconds: float) -> bool:
-    """Whether that sign of life is young enough; then it is noted."""
+    """Whether `seen_at` is recent enough; if so, it is stored."""
     alive = await STILL_ALIVE.first(conn, id=session_id, team_id=team_id, seen_at=seen_at, idle_seconds=idle_seconds)
     return alive is not None
 
@@ -425,35 +463,48 @@ async def still_alive(conn: Conn, team_id: UUID, session_id: UUID, seen_at: date
 async def insert_prompt(
     conn: Conn, prompt_id: UUID, *, team_id: UUID, project_id: UUID, session_id: UUID, event_id: UUID, text: str
 ) -> int | None:
-    """The prompt's number in its session, which the caller has locked; None when its event has one already."""
+    """Insert a prompt and return its number in the session; None when its event has a prompt already.
+
+    The caller has locked the session.
+    """
     return await INSERT_PROMPT.first(
         conn, id=prompt_id, team_id=team_id, project_id=project_id, session_id=session_id, event_id=event_id, text=text
     )
 
 
 async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, newest: int, max_chars: int) -> list[SessionPrompt]:
-    """The first prompt and the newest ones, oldest first, each cut to so many characters."""
+    """The first prompt and the newest ones, oldest first, each cut to `max_chars`."""
     return await PROMPTS.all(conn, session_id=session_id, team_id=team_id, newest=newest, max_chars=max_chars)
 
 
 async def briefs(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[SessionBrief]:
-    """Those of the sessions that exist."""
+    """The existing ones of these sessions."""
     return await BRIEFS.all(conn, team_id=team_id, ids=list(session_ids))
 
 
 async def platforms(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> list[PlatformOfProject]:
-    """Which kinds of agents have worked on which of the projects."""
+    """The kinds of agents that have worked on each of the projects."""
     return await PLATFORMS.all(conn, team_id=team_id, project_ids=list(project_ids))
 
 
-async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> Counts:
+async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> SessionCounts:
     return await COUNTS.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def open_count(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """How many sessions of the team, or of one of its projects, have not ended."""
+    return await OPEN_COUNT.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def open_count_of_all(conn: Conn) -> int:
+    """How many sessions of all teams have not ended."""
+    return await OPEN_COUNT_OF_ALL.one(conn)
 
 
 async def prompts_listed(
     conn: Conn, team_id: UUID, project_ids: Collection[UUID], *, platform: str | None, max_chars: int, limit: int, offset: int
 ) -> list[ListedPrompt]:
-    """Newest first, each cut to so many characters. `platform` is part of the name of the agent."""
+    """Newest first, each cut to `max_chars`. `platform` matches part of the agent's name."""
     return await PROMPTS_LISTED.all(
         conn,
         team_id=team_id,
@@ -466,21 +517,21 @@ async def prompts_listed(
 
 
 async def prompts_by_ids(conn: Conn, team_id: UUID, ids: Collection[UUID], *, max_chars: int) -> dict[UUID, ListedPrompt]:
-    """Those of them that exist, each cut to so many characters."""
-    return {one.id: one for one in await PROMPTS_BY_IDS.all(conn, team_id=team_id, ids=list(ids), max_chars=max_chars)}
+    """The existing ones of these prompts, each cut to `max_chars`."""
+    return {row.id: row for row in await PROMPTS_BY_IDS.all(conn, team_id=team_id, ids=list(ids), max_chars=max_chars)}
 
 
-async def conversation(
-    conn: Conn, team_id: UUID, named: str, platform_source: str, *, only: UUID | None, prompt: str | None, within_seconds: float
-) -> Conversation | None:
-    """The session that its agent calls so, in the project `only`, or else in any of the team's.
+async def session_and_last_prompt(
+    conn: Conn, team_id: UUID, agents_id: str, platform_source: str, *, only: UUID | None, prompt: str | None, within_seconds: float
+) -> SessionAndLastPrompt | None:
+    """The session with that id at its agent, in the project `only` or else in any of the team's.
 
-    `prompt` is asked about: whether it is the newest one and came within so many seconds.
+    `is_repeated` says whether `prompt` is its newest one and came within so many seconds.
     """
-    return await CONVERSATION.first(
+    return await SESSION_AND_LAST_PROMPT.first(
         conn,
         team_id=team_id,
-        named=named,
+        agents_id=agents_id,
         platform_source=platform_source,
         only=only,
         prompt=prompt,

@@ -1,17 +1,36 @@
-"""A session on the wire."""
+"""Sessions on the wire."""
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
-from cmserver.base.ids import epoch_ms, epoch_ms_or_none
-from cmserver.sessions.model import Session
+from cmserver.base.paging import Limit
+from cmserver.base.text import Label, Text
+from cmserver.sessions.model import MAX_TITLE_CHARS
+
+
+class SessionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Without `project`, a key of the whole team sees all its projects. `active=true` lists sessions that have not ended."""
+
+    project: Text | None = None
+    active: bool | None = None
+    platform: Label | None = None
+    limit: Limit = 50
+    cursor: str | None = None
+
+
+class RenameIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`null` removes the title."""
+
+    title: Annotated[Text, Meta(min_length=1, max_length=MAX_TITLE_CHARS)] | None
 
 
 class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A session on the wire."""
+    """A session. Times in epoch milliseconds."""
 
     id: UUID
     project_id: UUID
@@ -22,6 +41,7 @@ class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     agent_type: str | None
     platform_source: str | None
     generation_status: str
+    title: str | None
     metadata: dict[str, object]
     started_at_epoch: int
     ended_at_epoch: int | None
@@ -30,22 +50,14 @@ class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     updated_at_epoch: int
 
 
-def session_out(session: Session) -> SessionOut:
-    """The session as it is shown."""
-    return SessionOut(
-        id=session.id,
-        project_id=session.project_id,
-        team_id=session.team_id,
-        external_session_id=session.external_session_id,
-        content_session_id=session.content_session_id,
-        agent_id=session.agent_id,
-        agent_type=session.agent_type,
-        platform_source=session.platform_source,
-        generation_status=session.generation_status,
-        metadata=session.metadata,
-        started_at_epoch=epoch_ms(session.started_at),
-        ended_at_epoch=epoch_ms_or_none(session.ended_at),
-        last_generated_at_epoch=epoch_ms_or_none(session.last_generated_at),
-        created_at_epoch=epoch_ms(session.created_at),
-        updated_at_epoch=epoch_ms(session.updated_at),
-    )
+class SessionsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    sessions: list[SessionOut]
+    next_cursor: str | None
+
+
+class OneSessionOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One session."""
+
+    session: SessionOut

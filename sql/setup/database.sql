@@ -3,14 +3,17 @@
 --     DATABASE_PASSWORD=... psql -U postgres -f sql/setup/database.sql
 --
 -- Why not simply a superuser: cmserver needs none of its powers, and nothing binds one, neither row-level security, which keeps teams
--- apart, nor the limits of this database. So cmserver owns its tables as a plain role, and answers requests as cmserver_tenant, which
--- owns nothing. The program makes the tables by itself.
+-- apart, nor the limits of this database. So cmserver owns its tables as a plain role, and answers requests as another one, which
+-- owns nothing: it logs in as cmserver_request, a member of cmserver_tenant, who has the rights that requests need. One password is
+-- enough for both logins, since one process holds both. The program makes the tables by itself.
 \set ON_ERROR_STOP on
 \getenv password DATABASE_PASSWORD
 
 CREATE ROLE cmserver LOGIN NOSUPERUSER NOBYPASSRLS PASSWORD :'password';
 CREATE ROLE cmserver_tenant NOLOGIN;
 GRANT cmserver_tenant TO cmserver;
+CREATE ROLE cmserver_request LOGIN NOSUPERUSER NOBYPASSRLS PASSWORD :'password';
+GRANT cmserver_tenant TO cmserver_request;
 CREATE DATABASE cmserver OWNER cmserver;
 
 \connect cmserver

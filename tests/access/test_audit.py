@@ -92,7 +92,7 @@ async def test_a_bound_key_reads_what_was_done_in_its_project(alice: Api, client
     assert await actions(bound, resourceId=shop) == []
     for named in (shop, "shop", str(new_id()), "nothing"):
         response = await bound.get("/audit", project=named)
-        assert (response.status_code, response.json()["message"]) == (404, "There is no such project.")
+        assert (response.status_code, response.json()["error"]) == (404, "NotFound")
 
 
 async def test_what_was_done_in_a_project_outlives_it(alice: Api, cast: Cast, db: Db):
@@ -154,10 +154,10 @@ async def test_a_page_is_read_from_the_index_that_has_its_order(cast: Cast, db: 
         await conn.execute(seed, [every, cast.alice.team_id, cast.charlie.team_id, every, cast.alice.project.id])
         await conn.execute("ANALYZE audit_log")
     query = repository.NEWEST_OF_PROJECT if of_project else repository.NEWEST_OF_TEAM
-    asked = dict.fromkeys(["before", "action", "resource_type", "resource_id", "actor_id", "api_key_id"])
+    filters = dict.fromkeys(["before", "action", "resource_type", "resource_id", "actor_id", "api_key_id"])
 
     async with db.tenant(cast.alice.team_id) as conn:
-        params = {**asked, "team_id": cast.alice.team_id, "project_id": cast.alice.project.id, "limit": 51, "before": None}
+        params = {**filters, "team_id": cast.alice.team_id, "project_id": cast.alice.project.id, "limit": 51, "before": None}
         cursor = await conn.execute("EXPLAIN " + query.text, params, prepare=False)
         plan = "\n".join(str(row[0]) for row in await cursor.fetchall())
 

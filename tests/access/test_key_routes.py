@@ -99,7 +99,7 @@ async def test_only_an_admin_makes_keys_for_others(client: httpx.AsyncClient, ca
     other = await Api(client, writer).post("/keys", actorId="carol")
     by_admin = await Api(client, admin).post("/keys", actorId="carol")
 
-    assert [one.status_code for one in (own, other, by_admin)] == [201, 403, 201]
+    assert [response.status_code for response in (own, other, by_admin)] == [201, 403, 201]
     assert by_admin.json()["key"]["actorId"] == "carol"
     assert await rows(db, "SELECT count(*)::int AS n FROM api_keys WHERE actor_id = 'carol'") == [{"n": 1}]
 
@@ -112,7 +112,7 @@ async def test_a_key_that_expires_makes_none_that_lasts_longer(client: httpx.Asy
     shorter = await Api(client, brief["apiKey"]).post("/keys", expiresInDays=9)
     longer = await Api(client, brief["apiKey"]).post("/keys", expiresInDays=11)
 
-    assert [one.status_code for one in (same, shorter, longer)] == [201, 201, 403]
+    assert [response.status_code for response in (same, shorter, longer)] == [201, 201, 403]
     assert same.json()["expiresAt"] == brief["expiresAt"]
     assert shorter.json()["key"]["expiresAtEpoch"] < brief["key"]["expiresAtEpoch"]
 
@@ -130,7 +130,7 @@ async def test_a_limited_key_makes_none_with_more(client: httpx.AsyncClient, cas
     ):
         response = await limited.post("/keys", **more)
         assert response.status_code == 403
-        assert "and the other one more" in response.json()["message"]
+        assert "would have more" in response.json()["message"]
     assert await everything(db) == before
     same = (await limited.made())["key"]
     less = (await limited.made(requestsPerMinute=99, eventsPerMonth=0))["key"]
@@ -154,7 +154,7 @@ async def test_a_key_is_bound_to_a_project_by_any_of_its_names(client: httpx.Asy
     made = await Api(client, cast.alice.key).made(**{field: project_id if named == "id" else named})
 
     assert made["key"]["projectId"] == project_id
-    assert [one["id"] for one in (await Api(client, made["apiKey"]).get("/projects")).json()["projects"]] == [project_id]
+    assert [project["id"] for project in (await Api(client, made["apiKey"]).get("/projects")).json()["projects"]] == [project_id]
 
 
 async def test_a_key_is_bound_to_no_project_that_is_not_there(client: httpx.AsyncClient, cast: Cast, db: Db):
@@ -163,7 +163,7 @@ async def test_a_key_is_bound_to_no_project_that_is_not_there(client: httpx.Asyn
     for named in (str(cast.charlie.project.id), str(new_id()), "nothing"):
         for field in ("project", "projectId"):
             response = await Api(client, cast.alice.key).post("/keys", **{field: named})
-            assert (response.status_code, response.json()["message"]) == (404, "There is no such project.")
+            assert (response.status_code, response.json()["error"]) == (404, "NotFound")
     assert await everything(db) == before
 
 
@@ -188,7 +188,7 @@ async def test_a_bound_key_makes_and_sees_keys_of_its_project_only(client: httpx
             await bound.post(f"/keys/{key_id}/rotate"),
             await bound.delete(f"/keys/{key_id}"),
         ):
-            assert (response.status_code, response.json()["message"]) == (404, "There is no such key.")
+            assert (response.status_code, response.json()["error"]) == (404, "NotFound")
     assert await rows(db, "SELECT id FROM api_keys WHERE revoked_at IS NOT NULL OR replaced_by IS NOT NULL") == []
 
 
@@ -238,7 +238,7 @@ async def test_a_key_of_another_team_does_not_exist(client: httpx.AsyncClient, c
             await charlie.post(f"/keys/{key_id}/rotate"),
             await charlie.delete(f"/keys/{key_id}"),
         ):
-            assert (response.status_code, response.json()["message"]) == (404, "There is no such key.")
+            assert (response.status_code, response.json()["error"]) == (404, "NotFound")
     assert await everything(db) == before
 
 

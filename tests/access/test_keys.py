@@ -29,14 +29,14 @@ async def test_a_key_stands_for_its_team_and_scopes_and_only_its_hash_is_stored(
 
 async def test_a_scope_that_does_not_exist_is_refused(db: Db, cast: Cast):
     async with db.system() as conn:
-        with pytest.raises(Invalid, match="no scope"):
+        with pytest.raises(Invalid, match="scope 'everything'"):
             await keys.mint(conn, cast.alice.team_id, scopes=["everything"], actor_id="x")
 
 
 async def test_the_first_start_makes_one_team_and_key_however_many_processes_begin_at_once(db: Db, authenticate: Authenticator):
     made = await asyncio.gather(*(bootstrap(db, "default", None) for _ in range(4)))
 
-    (key,) = [one for one in made if one is not None]
+    (key,) = [key for key in made if key is not None]
     principal = await authenticate(key.text, "")
     assert principal.team_name == "default"
     assert principal.may("admin")

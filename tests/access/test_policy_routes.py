@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from cmserver.access.model import GenerationPolicy
-from cmserver.access.projects import one
+from cmserver.access.projects import require_project
 from cmserver.base.db import Db
-from cmserver.generation.wishes import wishes
+from cmserver.generation.prompt import resolve_preferences
 from tests.conftest import Cast
 
 PATHS = ["/v1/projects/orders", "/v1/teams/blue"]
@@ -30,11 +30,11 @@ def shown(response: httpx.Response) -> Any:
 async def test_how_observations_are_worded_is_said_and_forgotten(client: httpx.AsyncClient, cast: Cast, path: str):
     wanted = {"verbosity": "minimal", "language": "German", "skipRules": ["path:**/*.lock", "command:git status", "Moved files."]}
 
-    said = await patch(client, cast, path, wanted)
+    answer = await patch(client, cast, path, wanted)
     read = await client.get(path, headers=cast.alice.headers)
     cleared = await patch(client, cast, path, None)
 
-    assert shown(said) == shown(read) == wanted
+    assert shown(answer) == shown(read) == wanted
     assert shown(cleared) == {}
 
 
@@ -44,17 +44,17 @@ async def test_a_project_goes_before_its_team_and_skip_rules_add_up(client: http
     await patch(client, cast, "/v1/projects/orders", {"language": "German", "skipRules": ["Typos.", "Moved files."]})
 
     async with db.tenant(cast.alice.team_id) as conn:
-        project = await one(conn, cast.alice.principal, "orders")
+        project = await require_project(conn, cast.alice.principal, "orders")
 
-    wanted = wishes(project.policy, project.team_policy, "English")
+    wanted = resolve_preferences(project.policy, project.team_policy, language="English", verbosity="normal")
     assert (wanted.verbosity, wanted.language) == ("verbose", "German")
     assert wanted.skip_rules == ["Moved files.", "Renamed things.", "Typos."], "a law needs no words"
 
 
 def test_what_nobody_says_the_settings_say():
-    wanted = wishes(GenerationPolicy(), GenerationPolicy(), "Dutch")
+    wanted = resolve_preferences(GenerationPolicy(), GenerationPolicy(), language="Dutch", verbosity="minimal")
 
-    assert (wanted.verbosity, wanted.language, wanted.skip_rules) == ("normal", "Dutch", [])
+    assert (wanted.verbosity, wanted.language, wanted.skip_rules) == ("minimal", "Dutch", [])
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ async def test_a_wrong_field_is_named_and_nothing_is_changed(
 async def test_a_secret_in_a_rule_is_stored_nowhere(client: httpx.AsyncClient, cast: Cast):
     secret = "ghp_" + "a1B2" * 9
 
-    said = await patch(client, cast, "/v1/projects/orders", {"skipRules": [f"command:export TOKEN={secret}"]})
+    answer = await patch(client, cast, "/v1/projects/orders", {"skipRules": [f"command:export TOKEN={secret}"]})
 
-    assert secret not in said.text
-    assert shown(said)["skipRules"][0].startswith("command:export TOKEN=[redacted:")
+    assert secret not in answer.text
+    assert shown(answer)["skipRules"][0].startswith("command:export TOKEN=[redacted:")
 
 
 async def test_a_rule_that_is_said_twice_is_kept_once(client: httpx.AsyncClient, cast: Cast):
-    said = await patch(client, cast, "/v1/projects/orders", {"skipRules": ["Typos.", " Typos. "]})
+    answer = await patch(client, cast, "/v1/projects/orders", {"skipRules": ["Typos.", " Typos. "]})
 
-    assert shown(said)["skipRules"] == ["Typos."]
+    assert shown(answer)["skipRules"] == ["Typos."]

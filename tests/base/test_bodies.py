@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
 
 import msgspec
 import pytest
-import uvicorn
 
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
+from tests.base.http.tools import exchange, serving
 from tests.conftest import Cast
-
-ENOUGH_SECONDS = 15
-
-
-@pytest.fixture
-def settings(settings: Settings) -> Settings:
-    return msgspec.structs.replace(settings, body_timeout_seconds=0.3, body_max_bytes=2048)
-
-
-class _Server(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
+from tests.timeouts import ENOUGH_SECONDS
 
 
 @pytest.fixture
-async def port(app: Frame) -> AsyncGenerator[int]:
+def body_timeout_seconds() -> float:
+    return ENOUGH_SECONDS
+
+
+@pytest.fixture
+def settings(settings: Settings, body_timeout_seconds: float) -> Settings:
+    return msgspec.structs.replace(settings, body_timeout_seconds=body_timeout_seconds, body_max_bytes=2048)
+
+
+@pytest.fixture
+async def port(app: AsgiFrame, settings: Settings) -> AsyncGenerator[int]:
     """Where the application is served."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = _Server(uvicorn.Config(app, log_config=None, lifespan="off", http="httptools", ws="none"))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    async with asyncio.timeout(ENOUGH_SECONDS):
-        while not server.started:
-            await asyncio.sleep(0.01)
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    await serving
-
-
-async def exchange(port: int, *parts: bytes) -> bytes:
-    """What the server answers to these bytes until it closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        for part in parts:
-            writer.write(part)
-            await writer.drain()
-        return await asyncio.wait_for(reader.read(), ENOUGH_SECONDS)
-    finally:
-        writer.close()
+    async with serving(app, settings) as port:
+        yield port
 
 
 def head(cast: Cast, *lines: str) -> bytes:
@@ -64,6 +40,7 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
+@pytest.mark.parametrize("body_timeout_seconds", [0.3])
 @pytest.mark.parametrize(
     ("header", "begun"),
     [

@@ -79,7 +79,7 @@ def test_a_damaged_file_is_one_sentence_without_the_key(tmp_path: Path, content:
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path):
     (tmp_path / "credentials").mkdir()
 
-    with pytest.raises(BadCredentials, match=r"credentials cannot be read: Is a directory\.$"):
+    with pytest.raises(BadCredentials, match=r"credentials is not a file"):
         credentials.read(tmp_path)
 
 

@@ -4,14 +4,17 @@ import asyncio
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cmserver.base.db import TENANT_ROLE, Db, with_options
-from cmserver.base.errors import Unavailable
+from cmserver.base import db as module
+from cmserver.base.db import DatabaseUrls, Db, Pooling, PoolTimeouts, prepare_tenant, with_options
+from cmserver.base.errors import StatementTimeout, Unavailable
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Query
+from cmserver.base.tenant_role import REQUEST_ROLE, TENANT_ROLE, TENANT_SETTINGS, UnsafeConnection
 from tests.conftest import Server
 
 BLUE, RED = new_id(), new_id()
@@ -32,11 +35,12 @@ async def teams(db: Db) -> None:
 
 async def test_a_tenant_sees_its_team_and_the_owner_sees_all(db: Db, teams: None):
     async with db.tenant(BLUE) as conn:
-        assert (await WHO.one(conn), await NAMES.all(conn)) == (TENANT_ROLE, ["blue"])
+        assert await WHO.one(conn) in {REQUEST_ROLE, TENANT_ROLE}
+        assert await NAMES.all(conn) == ["blue"]
     async with db.tenant(RED) as conn:
         assert await NAMES.all(conn) == ["red"]
     async with db.system() as conn:
-        assert await WHO.one(conn) != TENANT_ROLE
+        assert await WHO.one(conn) not in {REQUEST_ROLE, TENANT_ROLE}
         assert await NAMES.all(conn) == ["blue", "red"]
 
 
@@ -104,7 +108,7 @@ async def test_rows_that_stay_contended_are_unavailable_and_not_an_error_of_the_
         tried += 1
         raise psycopg.errors.DeadlockDetected
 
-    with pytest.raises(Unavailable, match="too busy"):
+    with pytest.raises(Unavailable):
         await db.in_tenant(BLUE, always)
 
     assert tried == 3
@@ -113,7 +117,7 @@ async def test_rows_that_stay_contended_are_unavailable_and_not_an_error_of_the_
 @pytest.mark.slow
 async def test_a_database_that_cannot_be_reached_is_unavailable(tmp_path: Path):
     async with Db(f"host={tmp_path} dbname=cmserver", size=1) as db:
-        with pytest.raises(Unavailable, match="cannot be reached at the moment"):
+        with pytest.raises(Unavailable, match="cannot be reached"):
             async with db.system():
                 pass
 
@@ -158,3 +162,114 @@ async def test_options_of_the_url_are_in_force_for_tenant_and_owner(server: Serv
             assert await setting.one(conn) == "4321ms"
         async with db.system() as conn:
             assert await setting.one(conn) == "4321ms"
+
+
+# ---- the role of requests
+
+
+async def test_a_login_that_no_policy_binds_opens_no_tenant_transaction(database: str, teams: None):
+    urls = DatabaseUrls(owner=database, tenant=database)
+
+    with pytest.raises(UnsafeConnection):
+        await prepare_tenant(urls)
+    async with Db(urls, size=1) as db:
+        with pytest.raises(Unavailable, match="would not be kept apart"):
+            async with db.tenant(BLUE):
+                pass
+
+
+async def test_each_transaction_of_a_tenant_looks_whether_a_policy_binds_it(
+    database: str, teams: None, monkeypatch: pytest.MonkeyPatch
+):
+    """As when a pooler answers the look at a new connection from one of its own, and the transaction from another."""
+    monkeypatch.setattr(module, "check_tenant_role", _anything_goes)
+
+    async with Db(DatabaseUrls(owner=database, tenant=database), size=1) as db:
+        with pytest.raises(Unavailable, match="does not bind"):
+            async with db.tenant(BLUE):
+                pass
+
+
+async def _anything_goes(_conn: Conn) -> None:
+    pass
+
+
+async def test_the_login_for_requests_keeps_its_settings_by_itself(server: Server, database: str):
+    urls = server.urls_of(database)
+    if urls.tenant is None:
+        pytest.skip("needs a login for requests, which only the server that the tests start has")
+
+    await prepare_tenant(urls)
+    await asyncio.gather(*(prepare_tenant(urls) for _ in range(4)))
+
+    with psycopg.connect(urls.tenant) as conn:
+        assert conn.execute("SELECT current_user::text, current_setting('jit')").fetchone() == (REQUEST_ROLE, "off")
+        (settings,) = conn.execute("SELECT rolconfig FROM pg_roles WHERE rolname = current_user").fetchone() or ((),)
+    assert sorted(settings) == sorted(f"{name}={value}" for name, value in TENANT_SETTINGS.items())
+
+
+@pytest.mark.parametrize("pooling", ["none", "session", "transaction"])
+async def test_the_time_limit_of_an_idle_transaction_holds_in_every_mode(server: Server, database: str, pooling: Pooling):
+    limit = Query(str, "SELECT current_setting('idle_in_transaction_session_timeout')")
+    urls = msgspec.structs.replace(server.urls_of(database), direct=database, pooling=pooling)
+
+    async with Db(urls, size=1, idle_in_transaction_seconds=3) as db, db.system() as conn:
+        assert await limit.one(conn) == "3s"
+
+
+async def test_behind_a_transaction_pooler_nothing_is_prepared_and_sessions_are_others(server: Server, database: str):
+    prepared = Query(int, "SELECT count(*) FROM pg_prepared_statements", prepare=True)
+    urls = msgspec.structs.replace(server.urls_of(database), direct=database, pooling="transaction")
+
+    async with Db(urls, size=1) as db, db.system_statement() as conn, db.owner_session() as session:
+        for _ in range(8):
+            assert await prepared.one(conn) == 0
+        await prepared.one(session)
+        assert await prepared.one(session) == 1
+        assert session.info.backend_pid != conn.info.backend_pid
+
+
+def test_urls_do_not_show_their_passwords():
+    assert "hunter2" not in repr(DatabaseUrls(owner="postgresql://a:hunter2@b/c", tenant="postgresql://d:hunter2@b/c"))
+
+
+# ---- the time limit of statements
+
+TIMEOUT = Query(str, "SELECT current_setting('statement_timeout')")
+SLEEP = Query(int, "SELECT count(*) FROM (SELECT pg_sleep(30)) AS slept")
+
+
+@pytest.mark.parametrize("pooling", ["none", "session", "transaction"])
+async def test_the_time_limit_of_a_request_holds_in_every_mode_and_for_requests_only(
+    server: Server, database: str, teams: None, pooling: Pooling
+):
+    urls = msgspec.structs.replace(server.urls_of(database), direct=database, pooling=pooling)
+
+    async with Db(urls, size=1, statement_timeout_seconds=4) as db:
+        async with db.tenant(BLUE) as conn:
+            assert await TIMEOUT.one(conn) == "4s"
+        async with db.tenant(BLUE, has_time_limit=False) as conn:
+            assert await TIMEOUT.one(conn) == "0"
+        single = await db.statement_in_tenant(TIMEOUT.one)
+        async with db.system() as conn:
+            owner = await TIMEOUT.one(conn)
+
+    assert single == ("0" if pooling == "transaction" else "4s")
+    assert owner == "0"
+
+
+async def test_a_statement_of_a_request_that_runs_too_long_is_ended_and_the_connection_goes_on(
+    server: Server, database: str, teams: None
+):
+    async with Db(server.urls_of(database), size=1, statement_timeout_seconds=0.1) as db:
+        with pytest.raises(StatementTimeout, match="CMSERVER_STATEMENT_TIMEOUT_SECONDS"):
+            await db.in_tenant(BLUE, SLEEP.one)
+        assert await db.in_tenant(BLUE, NAMES.all) == ["blue"]
+
+
+async def test_the_pools_wait_and_keep_connections_for_as_long_as_is_set(server: Server, database: str, teams: None):
+    async with Db(server.urls_of(database), size=1, timeouts=PoolTimeouts(wait_seconds=0.1, idle_seconds=7)) as db:
+        assert db.session_pool.max_idle == 7
+        async with db.tenant(BLUE):
+            with pytest.raises(Unavailable):
+                await asyncio.wait_for(db.in_tenant(BLUE, NAMES.all), 2)

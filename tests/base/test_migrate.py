@@ -4,16 +4,22 @@ import asyncio
 import shutil
 from collections.abc import Generator
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from cmserver.access.model import Principal
+from cmserver.access.projects import find
 from cmserver.base import migrate as module
 from cmserver.base.db import Db
+from cmserver.base.lookalikes import clean_name
 from cmserver.base.migrate import MigrationError, connect_when_ready, installation_secret, migrate, migrations, newest
 from tests.conftest import Server
+from tests.lookalikes import LEGIBLE, NAMES
+
+TEAM = UUID(int=77)
 
 BEFORE_0014 = """
     INSERT INTO teams (id, name) VALUES (gen_random_uuid(), 'blue');
@@ -220,3 +226,37 @@ async def test_a_database_that_answers_is_ready_at_once(empty_database: str):
 async def test_a_database_that_does_not_answer_in_time_is_an_error(tmp_path: Path):
     with pytest.raises(psycopg.OperationalError):
         await connect_when_ready(f"host={tmp_path} dbname=cmserver", 0)
+
+
+async def test_names_of_before_0015_are_cleaned_and_found_by_either_spelling(empty_database: str, monkeypatch: pytest.MonkeyPatch):
+    of_now = migrations()
+    monkeypatch.setattr(module, "migrations", lambda: [one for one in of_now if one.number < 15])
+    await migrate(empty_database)
+    spellings = [f"/srv/{name}" for name in NAMES]
+    named = [*spellings, "/srv/two\u200b", "/srv/two\u2060", "/srv/three", "/srv/three\u00ad", *LEGIBLE]
+    with psycopg.connect(empty_database) as conn:
+        conn.execute("INSERT INTO teams (id, name) VALUES (%s, 'blue')", [TEAM])
+        for place, name in enumerate(named):
+            conn.execute(
+                "INSERT INTO projects (id, team_id, canonical_id, name, created_at)"
+                " VALUES (%s, %s, %s, %s, '2026-01-01'::timestamptz + %s * interval '1 day')",
+                [UUID(int=place + 1), TEAM, name, f"called {name}", place],
+            )
+        conn.execute("INSERT INTO project_aliases (team_id, alias, project_id) VALUES (%s, 'al\u034fias', %s)", [TEAM, UUID(int=1)])
+    monkeypatch.setattr(module, "migrations", lambda: of_now)
+    await migrate(empty_database)
+
+    who = Principal(team_id=TEAM, team_name="blue", project_id=None, key_id=None, actor_id="a", scopes=frozenset({"*"}))
+    async with Db(empty_database, size=2) as db, db.tenant(TEAM) as conn:
+        found = [await find(conn, who, name) for name in named]
+        by_alias = [await find(conn, who, name) for name in ("alias", "al\u034fias")]
+        clean = [await find(conn, who, clean_name(name)) for name in named]
+
+    places = list(range(1, len(named) + 1))
+    assert [one.id.int for one in found if one] == places
+    assert [one.id.int for one in by_alias if one] == [1, 1]
+    two, three = len(spellings) + 1, len(spellings) + 3
+    assert [one.id.int for one in clean if one] == [{two + 1: two, three + 1: three}.get(place, place) for place in places]
+    left = {"/srv/two\u2060", "/srv/three\u00ad"}  # the older one, or the one that has the name, is called so
+    assert [one.canonical_id for one in found if one] == [name if name in left else clean_name(name) for name in named]
+    assert [one.name for one in found if one] == [clean_name(f"called {name}") for name in named]

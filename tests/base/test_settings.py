@@ -7,7 +7,7 @@ import pytest
 from cmserver.base import settings
 from cmserver.base.configuration import BadSetting, effective, load
 from cmserver.base.settings import Settings
-from cmserver.base.settings_page import settings_page
+from tests.house.settings_page import settings_page
 
 HOME = {"HOME": "/home/alice"}
 URL = "postgresql://cm:s3cret@db.example:5433/memory"
@@ -224,6 +224,36 @@ def test_without_the_embedded_database_a_url_is_needed():
     assert load(HOME | {"CMSERVER_EMBEDDED": "never", "CMSERVER_DATABASE_URL": URL}).settings.embedded == "never"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CMSERVER_DATABASE_TENANT_URL", "postgresql://request@db.example/memory"),
+        ("CMSERVER_DATABASE_DIRECT_URL", URL),
+        ("CMSERVER_DATABASE_POOLING", "session"),
+    ],
+)
+def test_what_stands_before_a_database_needs_the_url_of_that_database(name: str, value: str):
+    assert name in refusal({name: value})
+
+
+def test_transaction_pooling_needs_a_way_past_the_pooler():
+    pooled = {"CMSERVER_DATABASE_URL": URL, "CMSERVER_DATABASE_POOLING": "transaction"}
+
+    assert "CMSERVER_DATABASE_DIRECT_URL" in refusal(pooled)
+    assert load(HOME | pooled | {"CMSERVER_DATABASE_DIRECT_URL": URL}).settings.database_pooling == "transaction"
+
+
+@pytest.mark.parametrize("name", ["CMSERVER_DATABASE_TENANT_URL", "CMSERVER_DATABASE_DIRECT_URL"])
+def test_no_password_of_a_further_url_is_shown(name: str, tmp_path: Path):
+    file = tmp_path / "url"
+    file.write_text("postgresql://request:hunter2@db.example/memory\n", encoding="utf-8")
+    loaded = load(HOME | {"CMSERVER_DATABASE_URL": URL, f"{name}_FILE": str(file)})
+
+    assert "hunter2" not in repr(loaded.settings) + str(effective(loaded))
+    assert "hunter2" in str(getattr(loaded.settings, name.removeprefix("CMSERVER_").lower()))
+    assert "hunter2" not in refusal({"CMSERVER_DATABASE_URL": URL, name: "hunter2"})
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "memory.example", "localhost.evil", "127.0.0.1.evil"])
 def test_guests_are_refused_where_others_can_call(host: str):
     assert refusal({"CMSERVER_TRUST_LOOPBACK": "default", "CMSERVER_HOST": host}) == (
@@ -326,12 +356,12 @@ def test_a_secret_is_never_in_the_repr():
     assert repr(loaded.settings).startswith("Settings(data_dir=")
 
 
-def test_every_setting_is_described_in_one_sentence_and_stands_on_the_page():
+def test_every_setting_is_described_briefly_and_stands_on_the_page():
     page = settings_page()
 
     for field in settings.fields():
         assert field.description.endswith(".")
-        assert ". " not in field.description
+        assert len(field.description) <= 240
         assert f"| `{field.environment}`" in page
 
 
@@ -343,11 +373,14 @@ def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits(
         "batch_max_events",
         "job_max_attempts",
         "streams_per_key",
+        "max_connections",
         "key_requests_per_minute",
         "checkpoint_events",
         "context_observations",
         "context_summaries",
         "embedder_dimensions",
+        "queue_warning_jobs",
+        "queue_warning_growth",
     }
     shares = {"search_k1", "search_b", "search_meaning_weight", "search_min_score"}
 

@@ -15,6 +15,8 @@ from tests.bench.measure import Figure, line
 from tests.bench.recall import command as recall
 from tests.bench.scale import FULL, MILLION, QUICK, Scale
 from tests.bench.world import World, value, world
+from tests.evaluation import command as generation
+from tests.evaluation.usefulness import command as usefulness
 
 
 class Benchmark(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ BENCHMARKS = {
 @click.option(
     "--million", is_flag=True, help="Search 10,000 and 1,000,000 observations as well: half an hour more. --write does it, too."
 )
-@click.option("--against", "commit", help="Measure ingest beside this commit of the repository as well.")
+@click.option("--against", "commit", help="Measure CPU time and memory beside this commit of the repository as well.")
 @click.option("--write", is_flag=True, help="Write docs/reference/performance.md from all benchmarks in full size.")
 def main(names: Sequence[str], commit: str | None, quick: bool, million: bool, write: bool) -> None:
     """Measure the figures of docs/reference/performance.md: all of them, or those that are named. Exits 1 when an aim is missed."""
@@ -73,6 +75,8 @@ def main(names: Sequence[str], commit: str | None, quick: bool, million: bool, w
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["recall"]:  # has a corpus and options of its own, and no figures with aims of time
-        recall.main(args=sys.argv[2:], prog_name="bin/bench recall")
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    commands = {"recall": recall.main, "generation": generation.main, "usefulness": usefulness.main}
+    if command := commands.get(name):  # with options of their own, no aims of time
+        command(args=sys.argv[2:], prog_name=f"bin/bench {name}")
     main()

@@ -18,6 +18,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from tests.timeouts import ENOUGH_SECONDS
+
 Arguments = Mapping[str, object]
 Verb = Literal["observation_search", "observation_timeline", "observation_get", "observation_context", "tools/list"]
 
@@ -37,7 +39,7 @@ ROUND: tuple[Verb, ...] = (
 """What an agent asks, one after the other."""
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 2 * ENOUGH_SECONDS
 _IDLE_SECONDS = 4.0
 """The server closes what nobody has used for five."""
 _numbers = count(1)

@@ -134,5 +134,5 @@ async def _claims(conn: Conn, worker_id: int, times: int) -> list[float]:
         if sum(len(claim.job_ids) for claim in claims) != DUE_LANES * JOBS_A_LANE:
             raise RuntimeError(f"The claim took {claims}, not the lanes that are due.")
         async with conn.transaction():
-            await leases.put_back(conn, worker_id)
+            await leases.requeue_all(conn, worker_id)
     return milliseconds

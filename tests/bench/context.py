@@ -12,11 +12,10 @@ import msgspec
 import psycopg
 
 from cmserver.observations.model import estimate_tokens
-from cmserver.recall.index.compose import Composed, Material, compose
-from cmserver.recall.index.layout import Occasional
-from cmserver.recall.index.model import Row, SummaryText
-from cmserver.recall.index.usefulness import WEIGHTS, Weights
-from cmserver.recall.model import Shape
+from cmserver.recall.index.layout import IndexFrame
+from cmserver.recall.index.relevance import WEIGHTS, Weights
+from cmserver.recall.index.selection import ComposedIndex, IndexInput, compose_index
+from cmserver.recall.model import ContextBudget, IndexRow, SummaryText
 from tests.bench.crowd import Crowd, crowded
 from tests.bench.measure import Aim, Figure, percentile, spread
 from tests.bench.scale import Scale
@@ -54,19 +53,19 @@ _OTHERS = """
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What a session of the set would be told, and what it would have needed."""
 
-    composed: Composed
+    composed: ComposedIndex
     useful: set[int]
 
     @property
     def share(self) -> float:
         """Of the characters of its lines those of useful ones, in percent."""
-        sizes = {line.judged.row.number: len(line.text) + 1 for line in self.composed.choice.lines}
+        sizes = {line.scored.row.number: len(line.text) + 1 for line in self.composed.lines}
         return 100 * sum(size for number, size in sizes.items() if number in self.useful) / sum(sizes.values())
 
     @property
     def found(self) -> float:
         """Of what is useful that which has a line, in percent."""
-        lines = {line.judged.row.number for line in self.composed.choice.lines}
+        lines = {line.scored.row.number for line in self.composed.lines}
         return 100 * len(self.useful & lines) / len(self.useful)
 
 
@@ -136,7 +135,7 @@ def _milliseconds(ask: Ask, times: int) -> list[float]:
 def _of_the_set(rounds: int) -> list[Figure]:
     ours, newest = told(WEIGHTS), told(_NEWEST_FIRST)
     unseen, unseen_newest = told(WEIGHTS, half="test"), told(_NEWEST_FIRST, half="test")
-    shown = [[line.judged.row for line in one.composed.choice.lines] for one in ours]
+    shown = [[line.scored.row for line in one.composed.lines] for one in ours]
     lines = sum(map(len, shown))
     per_line = sum(estimate_tokens(one.composed.text) for one in ours) / lines
     whole = sum(row.read_tokens for rows in shown for row in rows) / lines
@@ -175,33 +174,33 @@ def _mean(every: Sequence[Told], of: str) -> float:
     return sum(float(getattr(one, of)) for one in every) / len(every)
 
 
-def _composed(session: Later, rows: Sequence[Row], texts: dict[int, SummaryText], weights: Weights) -> Composed:
+def _composed(session: Later, rows: Sequence[IndexRow], texts: dict[int, SummaryText], weights: Weights) -> ComposedIndex:
     news = next(row for row in rows if row.kind == "summary")
-    material = Material(
+    material = IndexInput(
         rows=rows,
-        moments=[row.created_at for row in rows],
-        news=news,
-        news_text=texts[news.number],
+        newest_at=[row.created_at for row in rows],
+        summary=news,
+        summary_text=texts[news.number],
         changed_files=session.changed_files,
-        continued=rows[0].server_session_id,
+        continued_session_id=rows[0].server_session_id,
     )
-    about = Occasional(
+    about = IndexFrame(
         project_name="shop", reason="startup", reader="~/.config/cmserver/clients/claude-code/hook", now=session.started_at
     )
-    return compose(about, Shape(), material, weights)
+    return compose_index(about, ContextBudget(), material, weights)
 
 
-def _rows() -> tuple[list[Row], dict[int, SummaryText]]:
+def _rows() -> tuple[list[IndexRow], dict[int, SummaryText]]:
     """The history, newest first, and what its summaries say."""
-    rows: list[Row] = []
+    rows: list[IndexRow] = []
     texts: dict[int, SummaryText] = {}
     project = uuid4()
     for session in history().sessions:
         ours = uuid4()
         at = session.started_at
 
-        def row(number: int, title: str, content: str, *, type_: str, files: list[str], kind: str = "observation") -> Row:
-            return Row(
+        def row(number: int, title: str, content: str, *, type_: str, files: list[str], kind: str = "observation") -> IndexRow:
+            return IndexRow(
                 number=number,
                 project_id=project,
                 server_session_id=ours,  # noqa: B023 - called at once

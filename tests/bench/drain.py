@@ -19,7 +19,7 @@ HOW = (
 )
 PROVIDER = "tests.bench.instant:make"
 _LONGEST_SECONDS = 120.0
-_OPEN = "SELECT count(*) FROM observation_generation_jobs WHERE status IN ('queued', 'processing')"
+OPEN_JOBS = "SELECT count(*) FROM observation_generation_jobs WHERE status IN ('queued', 'processing')"
 _SECONDS = """
     SELECT extract(epoch FROM max(created_at) FILTER (WHERE event_type = 'completed')
                             - min(created_at) FILTER (WHERE event_type = 'processing'))::float8
@@ -58,7 +58,7 @@ def run(world: World, scale: Scale) -> list[Figure]:
 def wait_until_ended(place: Place) -> None:
     """Until no job is queued or in progress. RuntimeError when that takes too long."""
     end = time.monotonic() + _LONGEST_SECONDS
-    while waiting := value(place.url, _OPEN):
+    while waiting := value(place.url, OPEN_JOBS):
         if time.monotonic() > end:
             raise RuntimeError(f"After {_LONGEST_SECONDS:.0f} s there are still {waiting} jobs to be done.")
         time.sleep(0.1)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from cmserver.hooks.attach.folder import ClientFolder, configuration
-from cmserver.hooks.client import spool
+from cmserver.client import connections
+from cmserver.client.agents import AGENTS
+from cmserver.client.client_folder import ClientFolder, build_config
 from tests.bench.crowd import crowded
 from tests.bench.measure import Aim, Figure, percentile, spread
 from tests.bench.scale import Scale
@@ -61,7 +62,7 @@ def run(world: World, scale: Scale) -> list[Figure]:
         return _used(_client(down.parent, nobody, crowd.place.key), checkout)
 
     figures.append(_figure("hook, the server is down", scale, refused, _alone(shell, checkout), "a shell alone", 40))
-    while spool.look(down).breaker_open_until is None:
+    while connections.read_spool(down).breaker_open_until is None:
         _used(down, checkout)
     is_open = _figure(
         "hook, the breaker is open", scale, lambda: _used(down, checkout), _alone(shell, checkout), "a shell alone", 15
@@ -125,5 +126,5 @@ def _checkout(folder: Path) -> Path:
 def _client(folder: Path, port: int, key: str) -> Path:
     """The client's folder as `cmserver connect` installs it."""
     client = ClientFolder(folder, "claude-code")
-    client.make(configuration({}, f"http://127.0.0.1:{port}", [], has_tools=False), key)
+    client.install(build_config(AGENTS["claude-code"], {}, f"http://127.0.0.1:{port}", [], has_tools=False), key)
     return client.path

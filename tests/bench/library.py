@@ -168,10 +168,10 @@ def _lexemes(conn: psycopg.Connection, texts: list[str]) -> list[list[str]]:
 def _vectors(words: Sequence[str]) -> Floats | None:
     if not local.is_installed():
         return None
-    embedder = local.Local(DIMENSIONS)
+    embedder = local.LocalEmbedder(DIMENSIONS)
     found: list[list[float]] = []
-    for first in range(0, len(words), embedder.most_texts):
-        found += asyncio.run(embedder.embed(words[first : first + embedder.most_texts], "document"))
+    for first in range(0, len(words), embedder.max_texts):
+        found += asyncio.run(embedder.embed(words[first : first + embedder.max_texts], "document"))
     return np.array(found, dtype=np.float32)
 
 
@@ -231,7 +231,7 @@ def _model(conn: psycopg.Connection) -> int | None:
     row = conn.execute(
         """INSERT INTO embedding_models (provider, model, dimensions, state, is_backfilled, switched_at)
            VALUES ('local', %s, %s, 'current', true, now()) RETURNING id""",
-        [local.Local(DIMENSIONS).model, DIMENSIONS],
+        [local.LocalEmbedder(DIMENSIONS).model, DIMENSIONS],
     ).fetchone()
     assert row
     return int(row[0])

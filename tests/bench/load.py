@@ -25,10 +25,11 @@ import uvloop
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from cmserver.base.db import TENANT_ROLE, with_options
+from cmserver.base.db import with_options
 from cmserver.base.ids import new_id
+from cmserver.base.tenant_role import TENANT_ROLE
 from cmserver.generation.model import JOB_FOR_EVENT
-from cmserver.ingest.model import Row
+from cmserver.ingest.model import NewEvent
 from cmserver.ingest.repository import INGEST, INGEST_ONE
 from tests.bench import events
 
@@ -246,7 +247,7 @@ def _many(order: Sql, first: int) -> Iterator[dict[str, object]]:
         yield {**common, "rows": msgspec.json.encode([next(rows) for _ in range(order.batch)]).decode()}
 
 
-def _rows(order: Sql, first: int) -> Iterator[Row]:
+def _rows(order: Sql, first: int) -> Iterator[NewEvent]:
     """As the program makes them: the sessions in turn like `_requests`, ids in order, keys like hashes."""
     payloads = [events.payload(str(order.project_id), events.session_name(place)) for place in range(len(order.sessions))]
     for turn in count(first * len(payloads) // order.connections):
@@ -255,8 +256,8 @@ def _rows(order: Sql, first: int) -> Iterator[Row]:
             yield _row(order, order.sessions[place], payloads[place](next(_numbers)), within)
 
 
-def _row(order: Sql, session_id: UUID, payload: bytes, place: int) -> Row:
-    return Row(
+def _row(order: Sql, session_id: UUID, payload: bytes, place: int) -> NewEvent:
+    return NewEvent(
         id=new_id(),
         job_id=new_id(),
         lane=session_id,

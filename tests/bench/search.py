@@ -16,11 +16,11 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding import indexes
-from cmserver.providers.embedding.local import Local
+from cmserver.observations.embedding import repository as embeddings
+from cmserver.providers.embedding.local import LocalEmbedder
 from cmserver.recall.search import repository
-from cmserver.recall.search.model import Filters, Near, Sought
-from cmserver.recall.search.nearest import EXACT_MOST, probes
+from cmserver.recall.search.model import Filters, NearObservation, QueryVector
+from cmserver.recall.search.search import MAX_EXACT, count_probes
 from tests.bench.library import DIMENSIONS, Library, library, vector_text
 from tests.bench.measure import Aim, Figure, percentile, shown, spread
 from tests.bench.scale import Scale
@@ -159,7 +159,7 @@ def questions(here: Library, project_id: UUID | None) -> list[Query]:
             asked.append(" ".join([*said[1:], "zyzzyva"] if len(asked) % 4 == 0 else said))
     if here.model_id is None:
         return [Query(text=text, vector=None) for text in asked]
-    vectors = asyncio.run(Local(DIMENSIONS).embed(asked, "query"))
+    vectors = asyncio.run(LocalEmbedder(DIMENSIONS).embed(asked, "query"))
     return [Query(text=text, vector=vector_text(vector)) for text, vector in zip(asked, vectors, strict=True)]
 
 
@@ -187,8 +187,8 @@ def recall(here: Library, model_id: int, scale: Scale) -> list[Figure]:
     for scope, project_id in scopes.items():
         queries = questions(here, project_id)[: scale.rounds * scale.asked // 2]
         for named, wanted in _FILTERS.items():
-            if wanted.are_any and (project_id is not None or here.documents <= EXACT_MOST):
-                continue  # compared one by one, see nearest.py
+            if wanted.are_any and (project_id is not None or here.documents <= MAX_EXACT):
+                continue  # compared one by one, see search.py
             compared = asyncio.run(_compared(here, model_id, project_id, queries, wanted))
             figures.append(_recalled(f"{scope} of {here.documents:,}{named}", compared, scale.rounds))
     return figures
@@ -226,11 +226,13 @@ async def _compared(
     done: list[Compared] = []
     async with Db(here.place.url) as db:
         for query in queries:
-            sought = Sought(model_id=model_id, dimensions=DIMENSIONS, vector=query.vector or "")
+            sought = QueryVector(model_id=model_id, dimensions=DIMENSIONS, vector=query.vector or "")
             async with db.tenant(here.place.team_id) as conn:
                 began = time.perf_counter()
-                lists = await indexes.lists(conn, here.place.team_id, model_id) or 0
-                near = await repository.nearest_by_index(conn, here.place.team_id, scope, sought, wanted, probes(lists), _DEPTH)
+                lists = await embeddings.lists(conn, here.place.team_id, model_id) or 0
+                near = await repository.nearest_by_index(
+                    conn, here.place.team_id, scope, sought, wanted, count_probes(lists), _DEPTH
+                )
                 between = time.perf_counter()
                 exact = await repository.nearest(conn, here.place.team_id, scope, sought, wanted, _DEPTH)
                 end = time.perf_counter()
@@ -239,7 +241,7 @@ async def _compared(
     return done
 
 
-def _share(near: Sequence[Near], exact: Sequence[Near]) -> float:
+def _share(near: Sequence[NearObservation], exact: Sequence[NearObservation]) -> float:
     """What is as near as the twentieth is as good as it."""
     best = exact[:_TOP]
     return sum(one.cosine >= best[-1].cosine - 1e-6 for one in near[:_TOP]) / len(best) if best else 1.0

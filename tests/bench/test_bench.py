@@ -153,11 +153,11 @@ def test_a_benchmark_measures_each_figure_in_every_round(here: World, name: str)
 
 
 @pytest.mark.slow
-def test_ingest_is_measured_beside_another_commit(here: World):
-    found = against.run(here, QUICK, "HEAD")
+def test_cpu_time_and_memory_are_measured_beside_another_commit(here: World):
+    figures = against.run(here, QUICK, "HEAD")
 
-    assert [len(figure.pairs) for figure in found] == [QUICK.rounds] * 2
-    assert all(number > 0 for figure in found for pair in figure.pairs for number in pair)
+    assert [len(figure.pairs) for figure in figures] == [QUICK.rounds] * 5 + [QUICK.starts, QUICK.rounds]
+    assert all(number > 0 for figure in figures for pair in figure.pairs for number in pair)
 
 
 @pytest.mark.slow

@@ -27,9 +27,9 @@ from cmserver.access.projects import make_project
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.migrate import migrate
-from cmserver.base.postgres import Embedded
+from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.sessions.model import NewSession
-from cmserver.sessions.start import find_or_make
+from cmserver.sessions.write import find_or_make
 from tests.bench.events import session_name
 from tests.bench.load import ROOT, Http, Sql
 
@@ -84,7 +84,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class World:
     """One PostgreSQL in a temporary folder."""
 
-    def __init__(self, folder: Path, embedded: Embedded) -> None:
+    def __init__(self, folder: Path, embedded: EmbeddedPostgres) -> None:
         self.folder = folder
         self.embedded = embedded
         self._numbers = count(1)
@@ -104,7 +104,7 @@ class World:
 def world(*, durable: bool = True) -> Generator[World]:
     """A PostgreSQL of its own, gone after the block."""
     with temporary_folder() as folder:
-        embedded = Embedded(folder / "data", durable=durable)
+        embedded = EmbeddedPostgres(folder / "data", durable=durable)
         embedded.start()
         try:
             embedded.create_database(_TEMPLATE)

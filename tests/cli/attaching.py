@@ -5,18 +5,16 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from cmserver.cli.keys import Key, Keys
-from cmserver.hooks.attach.folder import ClientFolder
-from cmserver.hooks.attach.model import Agent
+from cmserver.access.wire import KeyOut, KeysOut
+from cmserver.client.client_folder import ClientFolder
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
 
-AGENTS: list[Agent] = ["claude-code", "codex", "gemini"]
 FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "gemini": ".gemini/settings.json"}
 OTHERS = '{\n  "theme": "dark",\n  "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}\n}\n'
 
 
-def folder(home: Path, agent: Agent = "claude-code") -> ClientFolder:
+def folder(home: Path, agent: str = "claude-code") -> ClientFolder:
     return ClientFolder(home / ".config" / "cmserver" / "clients", agent)
 
 
@@ -29,9 +27,9 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-async def hook_keys(cms: Cms, cast: Cast) -> list[Key]:
+async def hook_keys(cms: Cms, cast: Cast) -> list[KeyOut]:
     said = await cms("keys", "list", "--json", key=cast.alice.key)
-    return [one for one in said.read(Keys).keys if one.name.startswith("Hooks of ")]
+    return [one for one in said.read(KeysOut).keys if one.name.startswith("Hooks of ")]
 
 
 class Noted:

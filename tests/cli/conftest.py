@@ -19,13 +19,13 @@ from cmserver.app import create_app
 from cmserver.base import logs
 from cmserver.base.db import Db
 from cmserver.base.errors import CmserverError
-from cmserver.base.live import Hub
 from cmserver.base.migrate import installation_secret
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.cli import talk
-from cmserver.cli.exits import exit_code
+from cmserver.cli.exit_codes import exit_code
 from cmserver.cli.main import cli
-from cmserver.generation.bell import Bell
+from cmserver.client import server_api
+from cmserver.generation.job_notifier import JobNotifier
 from tests.conftest import Cast
 
 T = TypeVar("T")
@@ -62,8 +62,8 @@ def cms(settings: Settings, database: str, tmp_path: Path, monkeypatch: pytest.M
         async with Db(database, size=4) as db:
             async with db.system() as conn:
                 secret = await installation_secret(conn)
-            hub = Hub(database)
-            app = create_app(settings, db, hub, Bell(db, hub), secret=secret)
+            hub = NotificationListener(database)
+            app = create_app(settings, db, hub, JobNotifier(db, hub), secret=secret)
             transport = httpx.ASGITransport(app)  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
             async with httpx.AsyncClient(transport=transport, base_url=url, headers={"Authorization": f"Bearer {key}"}) as client:
                 yield client
@@ -71,7 +71,7 @@ def cms(settings: Settings, database: str, tmp_path: Path, monkeypatch: pytest.M
     def configure(_format: str, _level: str) -> None:
         """Loggers of this process are the tests'."""
 
-    monkeypatch.setattr(talk, "over_http", in_process)
+    monkeypatch.setattr(server_api, "open_http_client", in_process)
     monkeypatch.setattr(logs, "configure", configure)
     basis: dict[str, str | None] = {
         "CMSERVER_DATA_DIR": str(tmp_path),

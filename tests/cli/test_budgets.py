@@ -39,7 +39,7 @@ async def test_what_is_no_amount_is_refused_in_a_sentence(cms: Cms, cast: Cast):
     assert "Expected an amount of US dollars like 12.50" in said.err
     assert "maxUsd" in said.err
     assert "regex" not in said.err
-    assert "A budget has maxTokens, maxUsd, or both" in nothing.err
+    assert "maxTokens, maxUsd, or both" in nothing.err
 
 
 async def test_usage_is_told_apart_in_a_table_with_money(cms: Cms, cast: Cast, make: Make):

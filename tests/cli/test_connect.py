@@ -11,21 +11,31 @@ import pytest
 from cmserver.base import credentials
 from cmserver.base.credentials import Credentials
 from cmserver.base.db import Db
-from cmserver.cli import talk
-from cmserver.cli.connecting import CALLS_PER_MINUTE
-from cmserver.cli.exits import Exit
-from cmserver.hooks.attach.model import SCOPES, Agent
-from cmserver.hooks.client import SOURCE
-from tests.cli.attaching import AGENTS, FILES, OTHERS, everything, folder, hook_keys, mode
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.cli.exit_codes import ExitCode
+from cmserver.cli.keys import key_state
+from cmserver.client import server_api
+from cmserver.client.agents import AGENTS
+from cmserver.client.client_folder import SOURCE
+from cmserver.client.hook_key import CALLS_PER_MINUTE, SCOPES, WRITING_SCOPE
+from tests.cli.attaching import FILES, OTHERS, everything, folder, hook_keys, mode
 from tests.cli.conftest import URL, Cms, Run
 from tests.conftest import Cast, mint
+from tests.mcp.tools import connected
 from tests.rows import rows
+
+
+def config(agent: str = "claude-code") -> dict[str, str]:
+    """The lines of an agent that is connected without options."""
+    variables = {"FOLDER_VARIABLE": AGENTS[agent].folder_variable, "SESSION_VARIABLE": AGENTS[agent].session_variable}
+    return {"URL": URL, **{name: value for name, value in variables.items() if value}}
+
 
 # -- connect
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-async def test_an_agent_gets_hooks_and_a_key_with_the_least_scopes(run: Run, cms: Cms, cast: Cast, home: Path, agent: Agent):
+async def test_an_agent_gets_hooks_and_a_key_with_the_least_scopes(run: Run, cms: Cms, cast: Cast, home: Path, agent: str):
     said = await run("connect", agent, "--yes")
 
     assert (said.code, "is connected" in said.out) == (0, True), said
@@ -35,7 +45,7 @@ async def test_an_agent_gets_hooks_and_a_key_with_the_least_scopes(run: Run, cms
     assert connection is not None
     assert (sorted(key.scopes), key.project_id) == (sorted(SCOPES), None)
     assert key.requests_per_minute == CALLS_PER_MINUTE
-    assert connection.key_id == key.id
+    assert connection.key_id == str(key.id)
     assert connection.key_is_ours
     hooks = json.loads((home / FILES[agent]).read_text())["hooks"]
     commands = [handler["command"] for groups in hooks.values() for group in groups for handler in group["hooks"]]
@@ -47,12 +57,12 @@ async def test_an_agent_gets_hooks_and_a_key_with_the_least_scopes(run: Run, cms
         0o600,
         0o600,
     )
-    assert (there.path / "config").read_text() == f"URL='{URL}'\n"
-    assert (await run("keys", "list", key=there.key())).code == Exit.NO  # it may not look after keys
+    assert there.config() == config(agent)
+    assert (await run("keys", "list", key=there.key())).code == ExitCode.FAILURE  # it may not look after keys
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-async def test_the_key_stands_in_one_file_only(run: Run, home: Path, agent: Agent):
+async def test_the_key_stands_in_one_file_only(run: Run, home: Path, agent: str):
     said = await run("connect", agent, "--yes")
 
     key = folder(home, agent).key()
@@ -68,7 +78,7 @@ async def test_a_second_time_changes_nothing_and_makes_no_second_key(run: Run, c
 
     said = await run("connect", "claude-code")
 
-    assert "nothing is to be changed" in said.out
+    assert "Nothing to change" in said.out
     assert everything(home) == before
     assert len(await hook_keys(cms, cast)) == 1
 
@@ -84,7 +94,7 @@ async def test_a_dry_run_shows_the_change_and_makes_nothing(run: Run, cms: Cms, 
 
     assert (said.code, said_of_hooks.code) == (0, 0)
     assert '+    "SessionStart": [' in said_of_hooks.out
-    assert "A key is made, for every project of the team: Hooks of claude-code on " in said_of_hooks.out
+    assert "Hooks of claude-code on " in said_of_hooks.out
     assert everything(home) == before
     assert await hook_keys(cms, cast) == []
 
@@ -92,7 +102,7 @@ async def test_a_dry_run_shows_the_change_and_makes_nothing(run: Run, cms: Cms, 
 async def test_nobody_who_can_answer_is_a_no(run: Run, cms: Cms, cast: Cast, home: Path):
     said = await run("connect", "claude-code")
 
-    assert said.code == Exit.USAGE
+    assert said.code == ExitCode.USAGE
     assert everything(home) == {}
     assert await hook_keys(cms, cast) == []
 
@@ -120,7 +130,7 @@ async def test_a_damaged_settings_file_is_refused_before_anything_is_made(run: R
 
     said = await run("connect", "claude-code", "--yes")
 
-    assert said.code == Exit.NO
+    assert said.code == ExitCode.FAILURE
     assert "line 2, column 3" in said.err
     assert file.read_text().startswith("{\n  // mine")
     assert list(everything(home)) == [str(file)]
@@ -137,10 +147,10 @@ async def test_another_settings_file_is_the_one_that_is_changed(run: Run, home: 
 
 
 async def test_it_says_that_an_agent_seems_not_to_be_installed(run: Run, home: Path):
-    assert "Codex seems not to be installed" in (await run("connect", "codex", "--yes")).err
+    assert "not seem to be installed" in (await run("connect", "codex", "--yes")).err
 
     (home / ".gemini").mkdir()
-    assert "seems not" not in (await run("connect", "gemini", "--yes")).err
+    assert "installed" not in (await run("connect", "gemini", "--yes")).err
 
 
 async def test_the_hook_before_a_file_is_read_is_only_there_when_asked_for(run: Run, home: Path):
@@ -163,15 +173,15 @@ async def test_patterns_are_kept_until_others_are_said(run: Run, home: Path):
         file.write("SPOOL_MAX_BYTES='1000'\n")
 
     await run("connect", "claude-code", "--yes")
-    assert folder(home).config() == {"URL": URL, "EXCLUDE": "~/private/*:/srv", "SPOOL_MAX_BYTES": "1000"}
+    assert folder(home).config() == {**config(), "EXCLUDE": "~/private/*:/srv", "SPOOL_MAX_BYTES": "1000"}
 
     await run("connect", "claude-code", "--yes", "--exclude", "/other")
-    assert folder(home).config() == {"URL": URL, "EXCLUDE": "/other", "SPOOL_MAX_BYTES": "1000"}
+    assert folder(home).config() == {**config(), "EXCLUDE": "/other", "SPOOL_MAX_BYTES": "1000"}
 
 
 @pytest.mark.parametrize("pattern", ["a'b", "a\nb", "a:b"])
 async def test_a_pattern_that_could_be_something_else_is_refused(run: Run, home: Path, pattern: str):
-    assert (await run("connect", "claude-code", "--yes", "--exclude", pattern)).code == Exit.USAGE
+    assert (await run("connect", "claude-code", "--yes", "--exclude", pattern)).code == ExitCode.USAGE
     assert everything(home) == {}
 
 
@@ -180,7 +190,7 @@ async def test_the_clients_may_be_elsewhere(run: Run, home: Path, tmp_path: Path
 
     assert (tmp_path / "my clients" / "codex" / "hook").exists()
     assert not (home / ".config").exists()
-    assert (await run("connect", "codex", "--yes", CMSERVER_CLIENT_DIR="clients")).code == Exit.USAGE
+    assert (await run("connect", "codex", "--yes", CMSERVER_CLIENT_DIR="clients")).code == ExitCode.USAGE
 
 
 async def test_an_older_hook_client_is_told_and_renewed(run: Run, home: Path):
@@ -201,8 +211,8 @@ async def test_codex_says_that_hooks_must_be_trusted_and_what_keeps_them_from_ru
     said = await run("connect", "codex", "--yes")
 
     assert "/hooks in Codex" in said.out
-    assert "turns hooks off" in said.out
-    assert "There are hooks in" in said.out
+    assert "config.toml turns hooks off" in said.out
+    assert "config.toml has hooks as well" in said.out
 
 
 async def test_hooks_that_send_by_themselves_are_pointed_out(run: Run, home: Path):
@@ -214,7 +224,7 @@ async def test_hooks_that_send_by_themselves_are_pointed_out(run: Run, home: Pat
 
     said = await run("connect", "claude-code", "--yes")
 
-    assert "1 hooks that send to a cmserver by themselves" in said.out
+    assert "1 more hooks that send to cmserver" in said.out
     assert "disableAllHooks" in said.out
 
 
@@ -228,7 +238,7 @@ async def test_a_key_that_may_make_none_is_the_hooks_own_if_it_may_do_what_they_
 
     said = await run("connect", "claude-code", "--yes", key=text)
 
-    assert "The hooks use the key that was given" in said.out
+    assert "uses the given key" in said.out
     assert folder(home).key() == text
     assert await hook_keys(cms, cast) == []
     await run("disconnect", "claude-code", "--yes")
@@ -241,7 +251,7 @@ async def test_a_key_that_may_do_too_little_is_refused_with_what_it_lacks(run: R
 
     said = await run("connect", "claude-code", "--yes", key=text)
 
-    assert said.code == Exit.NO
+    assert said.code == ExitCode.FAILURE
     assert f"does not have {lacking}." in said.err
     assert everything(home) == {}
 
@@ -257,27 +267,27 @@ async def test_to_look_what_a_key_may_do_does_nothing(run: Run, cast: Cast, home
 async def test_a_key_that_opens_nothing_is_refused(run: Run, home: Path):
     said = await run("connect", "claude-code", "--yes", key="cms_nothing")
 
-    assert said.code == Exit.NO
+    assert said.code == ExitCode.FAILURE
     assert everything(home) == {}
 
 
 async def test_a_key_that_was_revoked_is_replaced(run: Run, cms: Cms, cast: Cast, home: Path):
     await run("connect", "claude-code", "--yes")
     (first,) = await hook_keys(cms, cast)
-    await run("keys", "revoke", first.id, "--yes")
+    await run("keys", "revoke", str(first.id), "--yes")
 
     await run("connect", "claude-code", "--yes")
 
     connection = folder(home).connection()
     assert connection is not None
-    assert connection.key_id not in {None, first.id}
-    assert {one.state for one in await hook_keys(cms, cast)} == {"active", "revoked"}
+    assert connection.key_id not in {None, str(first.id)}
+    assert {key_state(key) for key in await hook_keys(cms, cast)} == {"active", "revoked"}
 
 
 async def test_where_no_server_was_started_it_says_how_one_is(cms: Cms, home: Path):
     said = await cms("connect", "claude-code", "--yes", CMSERVER_URL=None)
 
-    assert (said.code, "`cmserver start`" in said.err, "--operator" in said.err) == (Exit.USAGE, True, False)
+    assert (said.code, "`cmserver start`" in said.err, "--operator" in said.err) == (ExitCode.USAGE, True, False)
     assert everything(home) == {}
 
 
@@ -289,14 +299,14 @@ async def test_a_server_that_does_not_answer_is_a_sentence_and_nothing_is_writte
 
     said = await cms("connect", "claude-code", "--yes", "--server", "http://127.0.0.1:1", key="cms_x")
 
-    assert said.code == Exit.DATABASE
+    assert said.code == ExitCode.DATABASE
     assert everything(home) == {}
 
 
 async def test_what_can_be_read_on_the_way_is_said_before_anything_is_done(run: Run):
     said = await run("connect", "claude-code", "--dry-run")
 
-    assert "without encryption" in said.out
+    assert "not encrypted" in said.out
 
 
 async def test_a_server_elsewhere_stays_the_one_until_another_is_said(run: Run, home: Path, tmp_path: Path, cast: Cast):
@@ -306,14 +316,14 @@ async def test_a_server_elsewhere_stays_the_one_until_another_is_said(run: Run, 
     said = await run("connect", "claude-code", "--yes", CMSERVER_URL=None, key="")
 
     assert f"connected to {URL}" in said.out
-    assert "without encryption" in said.out
+    assert "not encrypted" in said.out
 
 
 # -- disconnect
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-async def test_disconnect_takes_all_of_it_away_and_nothing_else(run: Run, cms: Cms, cast: Cast, home: Path, agent: Agent):
+async def test_disconnect_takes_all_of_it_away_and_nothing_else(run: Run, cms: Cms, cast: Cast, home: Path, agent: str):
     file = home / FILES[agent]
     file.parent.mkdir()
     file.write_text(OTHERS)
@@ -324,7 +334,7 @@ async def test_disconnect_takes_all_of_it_away_and_nothing_else(run: Run, cms: C
     assert "is disconnected" in said.out
     assert json.loads(file.read_text()) == json.loads(OTHERS)
     assert not folder(home, agent).path.exists()
-    assert [one.state for one in await hook_keys(cms, cast)] == ["revoked"]
+    assert [key_state(key) for key in await hook_keys(cms, cast)] == ["revoked"]
     assert "is not connected" in (await run("disconnect", agent, "--yes")).out
 
 
@@ -335,7 +345,7 @@ async def test_what_waits_to_be_sent_stays_unless_it_is_thrown_away(run: Run, ho
     waiting.write_text("{}")
 
     said = await run("disconnect", "claude-code", "--yes")
-    assert "stays in" in said.out
+    assert "could not be sent stay in" in said.out
     assert waiting.exists()
     assert folder(home).key() is None
 
@@ -347,11 +357,11 @@ async def test_a_server_that_is_gone_does_not_hold_anybody(run: Run, home: Path,
     await run("connect", "claude-code", "--yes")
     connection = folder(home).connection()
     assert connection is not None
-    over_http = talk.over_http
+    open_http_client = server_api.open_http_client
     monkeypatch.undo()
     monkeypatch.setenv("HOME", str(home))
-    folder(home).remember(msgspec.structs.replace(connection, url="http://127.0.0.1:1"))
-    assert talk.over_http is not over_http
+    folder(home).save(msgspec.structs.replace(connection, url="http://127.0.0.1:1"))
+    assert server_api.open_http_client is not open_http_client
 
     said = await run("disconnect", "claude-code", "--yes")
 
@@ -368,8 +378,8 @@ async def test_one_of_two_settings_files_can_be_let_go(run: Run, cms: Cms, cast:
 
     assert "stays connected" in said.out
     assert json.loads(project.read_text()) == {}
-    assert [one.state for one in await hook_keys(cms, cast)] == ["active"]
-    assert "nothing is to be changed" in (await run("connect", "claude-code", "--yes")).out
+    assert [key_state(key) for key in await hook_keys(cms, cast)] == ["active"]
+    assert "Nothing to change" in (await run("connect", "claude-code", "--yes")).out
 
 
 async def test_a_dry_run_of_disconnect_does_nothing(run: Run, cms: Cms, cast: Cast, home: Path):
@@ -380,4 +390,53 @@ async def test_a_dry_run_of_disconnect_does_nothing(run: Run, cms: Cms, cast: Ca
 
     assert '-    "SessionStart": [' in said.out
     assert everything(home) == before
-    assert [one.state for one in await hook_keys(cms, cast)] == ["active"]
+    assert [key_state(key) for key in await hook_keys(cms, cast)] == ["active"]
+
+
+# -- writing
+
+
+async def test_a_key_may_write_observations_only_where_that_is_allowed(run: Run, cms: Cms, cast: Cast, home: Path):
+    async def active_scopes() -> list[list[str]]:
+        return [sorted(key.scopes) for key in await hook_keys(cms, cast) if key_state(key) == "active"]
+
+    await run("connect", "claude-code", "--yes", "--allow-writing")
+    assert await active_scopes() == [sorted([*SCOPES, WRITING_SCOPE])]
+
+    assert "Nothing to change" in (await run("connect", "claude-code", "--yes")).out  # it stays as it was chosen
+
+    await run("connect", "claude-code", "--yes", "--no-allow-writing")
+    assert await active_scopes() == [sorted(SCOPES)]
+
+    await run("connect", "claude-code", "--yes", "--allow-writing")
+    assert await active_scopes() == [sorted([*SCOPES, WRITING_SCOPE])]
+
+
+async def test_a_given_key_that_cannot_write_is_refused_where_writing_is_allowed(run: Run, cast: Cast, home: Path, db: Db):
+    _, text = await mint(db, cast.alice.team_id, "alice", scopes=list(SCOPES))
+
+    said = await run("connect", "claude-code", "--yes", "--allow-writing", key=text)
+
+    assert said.code == ExitCode.FAILURE
+    assert f"does not have {WRITING_SCOPE}." in said.err
+    assert everything(home) == {}
+
+
+async def test_a_connected_agent_has_the_tool_for_remembering_where_writing_is_allowed(run: Run, home: Path, app: AsgiFrame):
+    async def tools() -> set[str]:
+        async with connected(app, None, headers={"Authorization": f"Bearer {folder(home).key()}"}) as client:
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+    await run("connect", "claude-code", "--yes")
+    assert "observation_add" not in await tools()
+
+    await run("connect", "claude-code", "--yes", "--allow-writing")
+    assert "observation_add" in await tools()
+
+
+async def test_looking_for_the_right_to_write_stores_nothing(run: Run, cast: Cast, home: Path, db: Db):
+    _, text = await mint(db, cast.alice.team_id, "alice", scopes=[*SCOPES, WRITING_SCOPE], project_id=cast.alice.project.id)
+
+    assert (await run("connect", "claude-code", "--yes", "--allow-writing", key=text)).code == 0
+
+    assert await rows(db, "SELECT id FROM observations") == []

@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 
 from cmserver.base.settings import Settings
-from cmserver.cli import claude_plugin, connect, connecting, with_machine
-from cmserver.cli.connecting import Mcp
-from cmserver.cli.exits import Exit
-from cmserver.hooks.attach import plugin, units
-from cmserver.hooks.attach.model import Agent
+from cmserver.cli import connect
+from cmserver.cli.exit_codes import ExitCode
+from cmserver.cli.keys import key_state
+from cmserver.client import hook_key, plugin, service_units
+from cmserver.client.hook_key import McpEndpoint
 from tests.cli.attaching import Noted, everything, folder, hook_keys, mode
 from tests.cli.conftest import URL, Cms, Run
 from tests.conftest import Cast
@@ -33,14 +33,14 @@ def systemctl(home: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
     program = home / "bin" / "systemctl"
     program.write_text(f'#!/bin/sh\necho "$@" >> {noted}\n')
     program.chmod(0o755)
-    monkeypatch.setattr(with_machine.sys, "platform", "linux")
-    monkeypatch.setattr(with_machine.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(with_machine, "is_a_person", lambda: False)
+    monkeypatch.setattr(service_units.sys, "platform", "linux")
+    monkeypatch.setattr(service_units.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(connect, "is_interactive", lambda: False)
 
-    def is_here(_url: str) -> bool:
+    def is_local(_url: str) -> bool:
         return True
 
-    monkeypatch.setattr(connect, "is_here", is_here)
+    monkeypatch.setattr(connect, "is_local", is_local)
     return Noted(noted)
 
 
@@ -60,7 +60,7 @@ async def test_on_a_mac_it_is_an_agent_of_launchd(run: Run, home: Path, systemct
     program = home / "bin" / "launchctl"
     program.write_text(f'#!/bin/sh\necho "$@" >> {systemctl.file}\n')
     program.chmod(0o755)
-    monkeypatch.setattr(with_machine.sys, "platform", "darwin")
+    monkeypatch.setattr(service_units.sys, "platform", "darwin")
 
     await run("connect", "claude-code", "--yes", "--start-with-machine")
 
@@ -70,11 +70,11 @@ async def test_on_a_mac_it_is_an_agent_of_launchd(run: Run, home: Path, systemct
 
 
 async def test_as_root_no_unit_is_written(run: Run, home: Path, systemctl: Noted, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(with_machine.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(service_units.os, "geteuid", lambda: 0)
 
     said = await run("connect", "claude-code", "--yes", "--start-with-machine")
 
-    assert "As root no unit is written" in said.out
+    assert "as root" in said.out
     assert not (home / ".config" / "systemd").exists()
     assert systemctl.lines == []
 
@@ -101,7 +101,7 @@ async def test_the_plugin_takes_the_place_of_the_hooks_in_the_settings_and_gives
     assert json.loads((home / ".claude" / "settings.json").read_text()) == {}
     assert (marketplace / "cmserver" / "hooks" / "hooks.json").exists()
     assert claude.lines[-2:] == [f"plugin marketplace add {marketplace}", "plugin install cmserver@cmserver"]
-    assert "nothing is to be changed" in (await run("connect", "claude-code", "--plugin")).out
+    assert "Nothing to change" in (await run("connect", "claude-code", "--plugin")).out
 
     await run("connect", "claude-code", "--yes")
 
@@ -122,19 +122,19 @@ async def test_why_the_tools_are_left_out_is_said_where_it_can_be_mended(run: Ru
 async def test_the_plugin_brings_the_mcp_server_once_there_is_one(
     run: Run, home: Path, claude: Noted, monkeypatch: pytest.MonkeyPatch
 ):
-    async def has_none(_client: httpx.AsyncClient) -> Mcp:
-        return Mcp(is_open=False)
+    async def has_none(_client: httpx.AsyncClient) -> McpEndpoint:
+        return McpEndpoint(is_open=False)
 
     brought = home / ".config" / "cmserver" / "marketplace" / "cmserver" / ".mcp.json"
     with monkeypatch.context() as before:
-        before.setattr(connecting, "_mcp", has_none)
+        before.setattr(hook_key, "_check_mcp", has_none)
         await run("connect", "claude-code", "--yes", "--plugin")
         assert not brought.exists()
         assert "TOOLS" not in folder(home).config()
 
     await run("connect", "claude-code", "--yes", "--plugin")
 
-    helper = plugin.headers_helper(folder(home).headers, plugin.end_for(brought.parent.parent))
+    helper = plugin.headers_helper(folder(home).headers, plugin.find_delimiter(brought.parent.parent))
     there = {"type": "http", "url": f"{URL}/mcp", "headersHelper": helper}
     assert json.loads(brought.read_text()) == {"mcpServers": {"cmserver": there}}
     assert folder(home).config()["TOOLS"] == "mcp"
@@ -153,10 +153,10 @@ async def test_the_plugin_brings_the_mcp_server_once_there_is_one(
     ],
     ids=["claude-code", "codex", "gemini"],
 )
-async def test_without_the_plugin_it_says_what_to_type_for_the_tools(run: Run, home: Path, agent: Agent, typed: str):
+async def test_without_the_plugin_it_says_what_to_type_for_the_tools(run: Run, home: Path, agent: str, typed: str):
     said = await run("connect", agent, "--yes")
 
-    (program,) = units.program("python")
+    (program,) = service_units.server_command("python")
     key = folder(home, agent).key()
     assert typed.format(program=program) in said.out
     assert key is not None
@@ -164,7 +164,7 @@ async def test_without_the_plugin_it_says_what_to_type_for_the_tools(run: Run, h
 
 
 async def test_without_claude_it_says_what_to_type(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(claude_plugin, "_claude", lambda: None)
+    monkeypatch.setattr(plugin, "find_claude", lambda: None)
 
     said = await run("connect", "claude-code", "--yes", "--plugin", str(home / "market place"))
 
@@ -181,9 +181,9 @@ async def test_a_folder_of_others_is_no_marketplace(run: Run, cms: Cms, cast: Ca
 
     said = await run("connect", "claude-code", "--yes", "--plugin", str(home / "mine"))
 
-    assert said.code == Exit.NO
+    assert said.code == ExitCode.FAILURE
     assert (home / "mine" / "novel.txt").exists()
-    assert [one.state for one in await hook_keys(cms, cast)] in ([], ["revoked"])
+    assert [key_state(key) for key in await hook_keys(cms, cast)] in ([], ["revoked"])
 
 
 # -- claude-mem
@@ -207,14 +207,14 @@ async def test_claude_mem_is_pointed_here_and_put_back(run: Run, home: Path):
     assert "claude-mem is connected to http://localhost:37877." in said.out
     assert "CMSERVER_TRUST_LOOPBACK" in said.out
     assert "worker.pid" in said.out
-    assert "nothing is to be changed" in (await run("connect", "claude-mem", "--server", here)).out
+    assert "Nothing to change" in (await run("connect", "claude-mem", "--server", here)).out
     await run("disconnect", "claude-mem", "--yes")
     assert file.read_text() == text
 
 
 async def test_claude_mem_elsewhere_needs_a_key(run: Run, home: Path):
-    assert (await run("connect", "claude-mem", "--yes")).code == Exit.USAGE
-    assert (await run("connect", "claude-mem", "--yes", "--server-mode")).code == Exit.USAGE
+    assert (await run("connect", "claude-mem", "--yes")).code == ExitCode.USAGE
+    assert (await run("connect", "claude-mem", "--yes", "--server-mode")).code == ExitCode.USAGE
     assert everything(home) == {}
 
 
@@ -236,8 +236,10 @@ async def test_claude_mem_in_server_mode_gets_a_key_of_its_own(run: Run, cms: Cm
     assert mode(file) == 0o600
     assert key is not None
     assert key not in said.out + said.err
-    assert "nothing is to be changed" in again.out
-    assert "Let it go first" in (await run("connect", "claude-mem", "--yes", "--server", "http://127.0.0.1:37877")).err
+    assert "Nothing to change" in again.out
+    assert (
+        "cmserver disconnect claude-mem" in (await run("connect", "claude-mem", "--yes", "--server", "http://127.0.0.1:37877")).err
+    )
     await run("disconnect", "claude-mem", "--yes")
     assert json.loads(file.read_text()) == json.loads(text)
-    assert [one.state for one in await hook_keys(cms, cast)] == ["revoked"]
+    assert [key_state(key) for key in await hook_keys(cms, cast)] == ["revoked"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cmserver.cli.connections import AllAttached
+from cmserver.client.connections import ConnectionList
 from tests.cli.attaching import folder
 from tests.cli.conftest import URL, Run
 
@@ -15,7 +15,7 @@ from tests.cli.conftest import URL, Run
 
 
 async def test_connections_says_who_is_attached_and_what_waits(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch):
-    assert "No agent is attached" in (await run("connections")).out
+    assert "No agent is connected" in (await run("connections")).out
     await run("connect", "claude-code", "--yes")
     spool = folder(home).path / "spool"
     spool.mkdir()
@@ -24,7 +24,7 @@ async def test_connections_says_who_is_attached_and_what_waits(run: Run, home: P
     (folder(home).path / "state").mkdir()
     (folder(home).path / "state" / "dropped").write_text("2\n")
 
-    (one,) = (await run("connections", "--json")).read(AllAttached).connections
+    (one,) = (await run("connections", "--json")).read(ConnectionList).connections
     status = await run("status")
 
     assert (one.agent, one.url, one.server, one.waiting, one.dropped) == ("claude-code", URL, "does not answer", 1, 2)

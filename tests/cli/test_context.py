@@ -6,9 +6,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from msgspec import UNSET
 
-from cmserver.cli.context import Told
-from cmserver.cli.exits import Exit
+from cmserver.cli.exit_codes import ExitCode
+from cmserver.recall.wire import IndexOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
 from tests.make import Make
@@ -53,7 +54,7 @@ async def test_a_folder_of_which_nothing_is_known_is_named(cms: Cms, cast: Cast,
 
     said = await cms("context", key=cast.alice.key)
 
-    assert (said.code, said.err) == (Exit.NO, f"cmserver: Nothing has been recorded of {tmp_path} yet.\n")
+    assert (said.code, str(tmp_path) in said.err) == (ExitCode.FAILURE, True)
 
 
 async def test_colours_are_there_when_they_are_asked_for(cms: Cms, cast: Cast, filled: None):
@@ -77,7 +78,9 @@ async def test_each_line_is_explained_and_so_is_what_has_none(cms: Cms, cast: Ca
 async def test_programs_get_all_of_it(cms: Cms, cast: Cast, filled: None):
     said = await cms("context", ORDERS, "--json", "--source", "clear", key=cast.alice.key)
 
-    assert [one.number for one in said.read(Told).explained.lines] == [3, 1]
+    explained = said.read(IndexOut).explained
+    assert explained is not UNSET
+    assert [line.number for line in explained.lines] == [3, 1]
 
 
 async def test_looking_leaves_no_receipt(cms: Cms, client: httpx.AsyncClient, cast: Cast, filled: None):

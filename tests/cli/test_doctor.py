@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from cmserver.base.errors import CmserverError
 from cmserver.cli import doctor
-from cmserver.cli.exits import exit_code
+from cmserver.cli.exit_codes import exit_code
 from cmserver.cli.main import cli
 from cmserver.providers.embedding.local import is_installed
-from cmserver.providers.meaning import MEANINGS
-from cmserver.providers.model import FailureKind, Given, ProviderError
+from cmserver.providers.failures import FAILURE_HELP
+from cmserver.providers.model import FailureKind, ProviderError, ProviderSettings
 from tests.cli.conftest import Said
 from tests.providers.fake import anthropic as said
 from tests.providers.fake.server import FakeProvider, Reply, fake_provider, json_reply
@@ -94,7 +94,7 @@ async def test_an_answer_that_says_in_prose_why_it_is_none_is_taken_for_what_it_
     told = await ask_anthropic(tmp_path, fake)
 
     assert told.code == 1
-    assert "; but it gives nothing more for what was paid or agreed (anthropic said: You've reached" in told.out
+    assert "; but it has no credit or quota left (anthropic said: You've reached" in told.out
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ async def test_an_answer_that_says_in_prose_why_it_is_none_is_taken_for_what_it_
         (
             402,
             said.error("billing_error", "Pay."),
-            "gives nothing more for what was paid or agreed (Anthropic answered 402: ",
+            "has no credit or quota left (Anthropic answered 402: ",
         ),
-        (404, said.error("not_found_error", "model: claude-nothing"), "does not take such a request (Anthropic answered 404: "),
-        (429, said.error("rate_limit_error", "Slower."), "takes no more requests for the moment (Anthropic answered 429: "),
+        (404, said.error("not_found_error", "model: claude-nothing"), "does not accept such a request (Anthropic answered 404: "),
+        (429, said.error("rate_limit_error", "Slower."), "is limiting the request rate (Anthropic answered 429: "),
         (529, said.error("overloaded_error", "Overloaded"), "gave no answer this time (Anthropic answered 529: "),
     ],
     ids=lambda value: str(value) if isinstance(value, int) else "",
@@ -141,7 +141,7 @@ async def test_what_is_missing_is_told_and_the_others_are_asked(tmp_path: Path):
 
     first, second = told.out.splitlines()
     assert told.code == 2
-    assert first.startswith("anthropic cannot be asked: The provider anthropic needs a key: set ANTHROPIC_API_KEY")
+    assert first.startswith("anthropic cannot be called: ")
     assert second.startswith("offline (rules) answered")
 
 
@@ -168,7 +168,7 @@ async def test_one_that_is_not_chosen_can_be_tried(tmp_path: Path):
     [
         (["ofline"], {}, "There is no provider 'ofline'. Did you mean 'offline'?"),
         ([], {"CMSERVER_PROVIDER": "offline,offline"}, "CMSERVER_PROVIDER names offline twice."),
-        ([], {"CMSERVER_MODEL": "a,b"}, "CMSERVER_MODEL has 2 entries for 1 in CMSERVER_PROVIDER"),
+        ([], {"CMSERVER_MODEL": "a,b"}, "CMSERVER_MODEL has 2 entries, more than the 1 in CMSERVER_PROVIDER"),
     ],
     ids=["name", "twice", "models"],
 )
@@ -190,7 +190,7 @@ class Late:
 
 
 async def test_a_provider_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def load(_given: Given) -> Late:
+    def load(_given: ProviderSettings) -> Late:
         return Late()
 
     monkeypatch.setattr(doctor.registry, "load", load)
@@ -198,14 +198,14 @@ async def test_a_provider_that_never_answers_is_given_up(tmp_path: Path, monkeyp
     told = await ask(tmp_path, CMSERVER_PROVIDER_TIMEOUT_SECONDS="0.1")
 
     assert told.code == 1
-    assert "late (none) gave no answer this time (no answer within 0.1 s, which CMSERVER_PROVIDER_TIMEOUT_SECONDS" in told.out
+    assert "CMSERVER_PROVIDER_TIMEOUT_SECONDS" in told.out
 
 
 @pytest.mark.parametrize("kind", FailureKind)
 def test_every_kind_of_failure_has_a_sentence_that_ends(kind: FailureKind):
-    told = doctor.failed("ollama", ProviderError(kind, "It said so."))
+    told = doctor.describe_failure("ollama", ProviderError(kind, "It said so."))
 
-    assert kind in MEANINGS
+    assert kind in FAILURE_HELP
     assert "(It said so). What helps: " in told
     assert "{" not in told
 
@@ -240,7 +240,7 @@ def test_an_embedder_that_is_not_there_is_said_to_be_so(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", FailureKind, ids=lambda kind: kind.value)
 def test_what_helps_an_embedder_is_in_its_own_settings(kind: FailureKind):
-    told = doctor.failed_embedding("ollama", ProviderError(kind, "It said so."))
+    told = doctor.describe_embedder_failure("ollama", ProviderError(kind, "It said so."))
 
     named = re.findall(r"CMSERVER_\w+", told)
     assert all(name.startswith("CMSERVER_EMBEDDER_") for name in named), told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cmserver.base.db import Db
-from cmserver.cli.embeddings import Found, Retried
+from cmserver.observations.embedding.wire import EmbeddingStateOut, RetriedEmbeddingsOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast, mint
 from tests.make import Make
@@ -33,9 +33,9 @@ async def test_what_failed_is_tried_again(cms: Cms, cast: Cast, db: Db, make: Ma
     first = await cms("embeddings", "retry", key=cast.alice.key)
     again = await cms("embeddings", "retry", "--operator", "--team", "red", "--json")
 
-    assert (first.code, first.out) == (0, "1 that failed is tried again now.\n")
-    assert again.read(Retried).retried == 0
-    assert (await cms("embeddings", "status", "--json", key=cast.alice.key)).read(Found).reasons[0].given_up == 0
+    assert (first.code, first.out) == (0, "Failed embeddings that are tried again now: 1.\n")
+    assert again.read(RetriedEmbeddingsOut).retried == 0
+    assert (await cms("embeddings", "status", "--json", key=cast.alice.key)).read(EmbeddingStateOut).reasons[0].given_up == 0
 
 
 async def test_a_key_without_the_scope_is_told_so(cms: Cms, cast: Cast, db: Db):

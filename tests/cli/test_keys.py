@@ -3,10 +3,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from cmserver.access.wire import NewKeyOut
 from cmserver.base import credentials
 from cmserver.base.credentials import Credentials
 from cmserver.base.db import Db
-from cmserver.cli.keys import NewKey
 from tests.cli.conftest import URL, Cms
 from tests.conftest import Cast, mint
 
@@ -46,9 +46,9 @@ async def test_a_key_is_made_as_it_was_asked_for(cms: Cms, cast: Cast):
         key=cast.alice.key,
     )
 
-    key = made.read(NewKey).key
+    key = made.read(NewKeyOut).key
     assert (key.name, key.scopes, key.actor_id) == ("hooks", ["events:write", "sessions:write"], "bob")
-    assert key.project_id == str(cast.alice.project.id)
+    assert key.project_id == cast.alice.project.id
     assert (key.requests_per_minute, key.events_per_month) == (90, 1000)
     assert key.expires_at_epoch is not None
     assert key.expires_at_epoch - key.created_at_epoch == 30 * 86_400_000
@@ -71,7 +71,7 @@ async def test_a_scope_that_there_is_not_is_told(cms: Cms, cast: Cast):
 
 
 async def test_keys_are_listed_with_their_state(cms: Cms, cast: Cast):
-    key_id = (await cms("keys", "create", "--name", "old", "--json", key=cast.alice.key)).read(NewKey).key.id
+    key_id = str((await cms("keys", "create", "--name", "old", "--json", key=cast.alice.key)).read(NewKeyOut).key.id)
     await cms("keys", "revoke", key_id, "--yes", key=cast.alice.key)
 
     everything = await cms("keys", "list", key=cast.alice.key)
@@ -84,7 +84,7 @@ async def test_keys_are_listed_with_their_state(cms: Cms, cast: Cast):
 
 async def test_a_rotated_key_has_a_successor_and_works_on_for_a_while(cms: Cms, cast: Cast):
     old = await cms("keys", "create", "--scope", "admin", "--json", key=cast.alice.key)
-    key_id, old_text = old.read(NewKey).key.id, old.read(NewKey).api_key
+    key_id, old_text = str(old.read(NewKeyOut).key.id), old.read(NewKeyOut).api_key
 
     new_text = (await cms("keys", "rotate", key_id, "--overlap-seconds", "600", "--quiet", key=cast.alice.key)).out.strip()
 
@@ -110,17 +110,17 @@ async def test_the_key_of_the_credentials_file_is_kept_there_when_it_is_rotated(
 
 
 async def test_a_key_that_is_rotated_without_overlap_is_refused(cms: Cms, cast: Cast):
-    old = (await cms("keys", "create", "--scope", "admin", "--json", key=cast.alice.key)).read(NewKey)
+    old = (await cms("keys", "create", "--scope", "admin", "--json", key=cast.alice.key)).read(NewKeyOut)
 
-    await cms("keys", "rotate", old.key.id, "--overlap-seconds", "0", key=cast.alice.key)
+    await cms("keys", "rotate", str(old.key.id), "--overlap-seconds", "0", key=cast.alice.key)
 
     assert (await cms("keys", "list", key=old.api_key)).code == 1
 
 
 async def test_a_revoked_key_is_refused(cms: Cms, cast: Cast):
-    made = (await cms("keys", "create", "--scope", "admin", "--name", "lost", "--json", key=cast.alice.key)).read(NewKey)
+    made = (await cms("keys", "create", "--scope", "admin", "--name", "lost", "--json", key=cast.alice.key)).read(NewKeyOut)
 
-    said = await cms("keys", "revoke", made.key.id, "--yes", key=cast.alice.key)
+    said = await cms("keys", "revoke", str(made.key.id), "--yes", key=cast.alice.key)
 
     assert said.out == f"The key {made.key.id} (lost) is revoked.\n"
     assert (await cms("keys", "list", key=made.api_key)).code == 1

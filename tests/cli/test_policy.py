@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cmserver.cli.policy import Policy
-from cmserver.cli.projects import OneProject
+from cmserver.access.model import GenerationPolicy
+from cmserver.access.wire import OneProjectOut
 from tests.cli.conftest import Cms, Said
 from tests.conftest import Cast
 
 ORDERS = "github.com/acme/orders"
 
 
-def policy(said: Said) -> Policy:
+def policy(said: Said) -> GenerationPolicy:
     assert said.code == 0, said.err
-    return said.read(OneProject).project.generation_policy
+    return said.read(OneProjectOut).project.generation_policy
 
 
 async def test_how_observations_are_worded_is_said_and_shown(cms: Cms, cast: Cast):
@@ -47,7 +47,7 @@ async def test_what_is_not_said_stays_until_it_is_cleared(cms: Cms, cast: Cast):
     none = policy(await cms("projects", "policy", ORDERS, "--clear", "--json", key=cast.alice.key))
 
     assert (both.verbosity, both.language, both.skip_rules) == ("verbose", "German", ["Typos."])
-    assert none == Policy()
+    assert none == GenerationPolicy()
 
 
 async def test_a_team_says_it_for_all_its_projects(cms: Cms, cast: Cast):
@@ -63,4 +63,4 @@ async def test_a_wrong_value_is_refused_in_a_sentence(cms: Cms, cast: Cast, word
 
     assert refused.code in {1, 2}
     assert refused.err
-    assert policy(await cms("projects", "policy", ORDERS, "--json", key=cast.alice.key)) == Policy()
+    assert policy(await cms("projects", "policy", ORDERS, "--json", key=cast.alice.key)) == GenerationPolicy()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cmserver.cli.projects import OneProject, Project
+from cmserver.access.wire import OneProjectOut, ProjectOut
 from tests.cli.conftest import Cms, Said
 from tests.conftest import Cast
 from tests.make import Make
@@ -8,9 +8,9 @@ from tests.make import Make
 ORDERS = "github.com/acme/orders"
 
 
-def project(said: Said) -> Project:
+def project(said: Said) -> ProjectOut:
     assert said.code == 0, said.err
-    return said.read(OneProject).project
+    return said.read(OneProjectOut).project
 
 
 async def test_the_projects_of_the_team_are_listed(cms: Cms, cast: Cast):
@@ -33,7 +33,7 @@ async def test_a_project_is_shown_by_any_of_its_names(cms: Cms, cast: Cast):
 
     found = [project(await cms("projects", "show", name, "--json", key=cast.alice.key)).id for name in names]
 
-    assert set(found) == {str(cast.alice.project.id)}
+    assert set(found) == {cast.alice.project.id}
 
 
 async def test_a_project_of_strangers_does_not_exist(cms: Cms, cast: Cast):

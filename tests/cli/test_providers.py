@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cmserver.base.db import Db
-from cmserver.cli.providers import Providers, Resumed
-from cmserver.generation.calls import repository as calls
+from cmserver.calls import repository as calls
+from cmserver.ops.wire import ProvidersOut, ResumedProviderOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast, mint
 
@@ -30,9 +30,9 @@ async def test_a_provider_is_resumed_once(cms: Cms, cast: Cast, db: Db):
     first = await cms("providers", "resume", "offline", key=cast.alice.key)
     second = await cms("providers", "resume", "offline", key=cast.alice.key)
 
-    assert (first.code, first.out) == (0, "offline is asked again.\n")
+    assert (first.code, first.out) == (0, "offline is resumed.\n")
     assert (second.code, second.out) == (0, "offline was not paused.\n")
-    assert (await cms("providers", "list", "--json", key=cast.alice.key)).read(Providers).providers[0].state == "ready"
+    assert (await cms("providers", "list", "--json", key=cast.alice.key)).read(ProvidersOut).providers[0].state == "ready"
 
 
 async def test_whoever_holds_the_database_needs_no_key(cms: Cms, cast: Cast, db: Db):
@@ -41,7 +41,7 @@ async def test_whoever_holds_the_database_needs_no_key(cms: Cms, cast: Cast, db:
     said = await cms("providers", "resume", "offline", "--operator", "--team", "blue", "--json")
 
     assert said.code == 0, said.err
-    assert said.read(Resumed).resumed
+    assert said.read(ResumedProviderOut).resumed
 
 
 async def test_a_key_of_a_team_is_told_that_this_is_the_operators(cms: Cms, cast: Cast, db: Db):

@@ -25,7 +25,7 @@ async def test_a_reindexing_is_a_job(cms: Cms, cast: Cast, make: Make):
 async def test_a_reindexing_is_of_one_thing(cms: Cms, cast: Cast, words: list[str]):
     said = await cms("reindex", *words, key=cast.alice.key)
 
-    assert (said.code, "Say one of" in said.err) == (2, True)
+    assert (said.code, "--observation" in said.err) == (2, True)
 
 
 async def test_a_reindexing_of_strangers_things_is_refused(cms: Cms, cast: Cast):

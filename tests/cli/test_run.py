@@ -8,7 +8,7 @@ import pytest
 
 from cmserver.base.configuration import BadSetting
 from cmserver.base.settings import Settings
-from cmserver.cli.run import refuse_guests_in_container
+from cmserver.cli.run import refuse_trusted_loopback_in_container
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,12 @@ def test_there_are_no_guests_in_a_container(tmp_path: Path, file: str | None, en
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
 
-    refuse_guests_in_container(Settings(data_dir=tmp_path), environ, tmp_path)
-    with pytest.raises(BadSetting, match=r"CMSERVER_TRUST_LOOPBACK is set, but this is a container") as told:
-        refuse_guests_in_container(Settings(data_dir=tmp_path, trust_loopback="default"), environ, tmp_path)
+    refuse_trusted_loopback_in_container(Settings(data_dir=tmp_path), environ, tmp_path)
+    with pytest.raises(BadSetting, match="CMSERVER_TRUST_LOOPBACK") as told:
+        refuse_trusted_loopback_in_container(Settings(data_dir=tmp_path, trust_loopback="default"), environ, tmp_path)
 
     assert f"({named})" in str(told.value)
 
 
 def test_elsewhere_there_may_be_guests(tmp_path: Path):
-    refuse_guests_in_container(Settings(data_dir=tmp_path, trust_loopback="default"), {"container": ""}, tmp_path)
+    refuse_trusted_loopback_in_container(Settings(data_dir=tmp_path, trust_loopback="default"), {"container": ""}, tmp_path)

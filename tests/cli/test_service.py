@@ -19,6 +19,7 @@ from cmserver.base.errors import CmserverError
 from cmserver.cli import service, state
 from cmserver.cli.main import cli
 from cmserver.cli.state import ServerState
+from tests.timeouts import ENOUGH_SECONDS
 
 NOBODY_LISTENS = "http://127.0.0.1:1"
 
@@ -84,7 +85,7 @@ def test_a_process_that_only_has_the_same_pid_is_no_server_and_is_never_ended(tm
     state.terminate(found)
 
     assert not state.alive(found)
-    stranger.communicate(b"\n", timeout=20)
+    stranger.communicate(b"\n", timeout=ENOUGH_SECONDS)
     assert stranger.returncode == 0, "it ended because it was told to, not by a signal"
 
 
@@ -105,7 +106,7 @@ input()
 
         assert ended.exit_code == 0
         assert f"process {meant.pid}) has stopped" in ended.output
-        assert meant.wait(20) < 0
+        assert meant.wait(ENOUGH_SECONDS) < 0
     assert stranger.poll() is None
 
 
@@ -172,7 +173,7 @@ def test_status_asks_with_the_key_of_this_machine_and_shows_a_paused_provider(tm
     info = {
         "version": "9.9",
         "postgres": {"version": "18.4", "embedded": True, "vectors": False},
-        "provider": {"name": "anthropic", "pauses": [pause]},
+        "provider": {"name": "anthropic", "chain": ["anthropic"], "pauses": [pause]},
         "workers": 0,
         "queue": {
             "waiting": 1,
@@ -243,7 +244,7 @@ def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_pat
                 "model": "l2",
                 "waiting": 7,
                 "failing": 2,
-                "building": {"embedder": "ollama", "model": "nomic", "waiting": 9, "failing": 0},
+                "building": {"embedder": "ollama", "model": "nomic", "dimensions": None, "waiting": 9, "failing": 0},
                 "hint": "It is not installed.",
             },
             [
@@ -260,7 +261,15 @@ def test_status_says_how_embedding_goes(
 ):
     of_this_process(tmp_path)
     credentials.write(tmp_path, Credentials(url=NOBODY_LISTENS, key="cms_mine", team="default"))
-    nothing: dict[str, object] = {"embedder": None, "model": None, "waiting": 0, "failing": 0, "building": None, "hint": None}
+    nothing: dict[str, object] = {
+        "embedder": None,
+        "model": None,
+        "dimensions": None,
+        "waiting": 0,
+        "failing": 0,
+        "building": None,
+        "hint": None,
+    }
     info = {
         "version": "9.9",
         "postgres": {"version": "18.4", "embedded": True, "vectors": True},

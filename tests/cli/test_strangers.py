@@ -11,7 +11,7 @@ import pytest
 
 from cmserver.access.projects import make_project
 from cmserver.base.db import Db
-from cmserver.cli.sessions import OneSession
+from cmserver.sessions.wire import OneSessionOut
 from tests.cli.conftest import Cms, Said, every_command
 from tests.cli.test_jobs import queued
 from tests.conftest import Cast, mint
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 NAMING = {"project", "team", "user", "key_id", "session_id", "job_id", "observation_id", "resource_id"}
 """Parameters that name something which is there."""
-GIVING = {"name", "alias", "canonical_id", "language", "query"}
+GIVING = {"name", "alias", "canonical_id", "language", "query", "title"}
 """Arguments that give something: a name, a word."""
 OF_THE_SERVER = {"provider"}
 """Parameters that name something which is nobody's, and which everybody may know."""
@@ -51,7 +51,7 @@ async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> d
         "team": str(cast.alice.team_id),
         "user": "alice",
         "key_id": str(key.key_id),
-        "session_id": msgspec.json.decode(started.content, type=OneSession).session.id,
+        "session_id": str(msgspec.json.decode(started.content, type=OneSessionOut).session.id),
         "job_id": job,
         "observation_id": str(observation.id),
     }

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cmserver.cli.teams import NewTeam, OneTeam, Teams
+from cmserver.access.wire import NewTeamOut, OneTeamOut, TeamsOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
 
@@ -17,7 +17,7 @@ async def test_the_operator_sees_all_teams(cms: Cms, cast: Cast):
     as_json = await cms("teams", "list", "--operator", "--json")
 
     assert set(said.column("name")) == {"blue", "red"}
-    assert {team.name for team in as_json.read(Teams).teams} == {"blue", "red"}
+    assert {team.name for team in as_json.read(TeamsOut).teams} == {"blue", "red"}
 
 
 async def test_the_operator_of_one_team_sees_that_one(cms: Cms, cast: Cast):
@@ -43,7 +43,7 @@ async def test_only_the_first_key_is_printed_when_it_is_quiet(cms: Cms, cast: Ca
 async def test_a_key_that_may_everything_makes_a_team_too(cms: Cms, cast: Cast):
     made = await cms("teams", "create", "green", "--json", key=cast.alice.key)
 
-    assert made.read(NewTeam).team.name == "green"
+    assert made.read(NewTeamOut).team.name == "green"
 
 
 async def test_two_teams_cannot_have_one_name(cms: Cms, cast: Cast):
@@ -57,7 +57,7 @@ async def test_the_own_team_need_not_be_named(cms: Cms, cast: Cast):
     own = await cms("teams", "show", "--json", key=cast.alice.key)
     named = await cms("teams", "show", "blue", "--json", key=cast.alice.key)
 
-    assert own.read(OneTeam).team == named.read(OneTeam).team
+    assert own.read(OneTeamOut).team == named.read(OneTeamOut).team
 
 
 async def test_another_team_does_not_exist(cms: Cms, cast: Cast):
@@ -76,14 +76,14 @@ async def test_a_team_is_renamed(cms: Cms, cast: Cast):
 
 
 async def test_the_operator_sets_a_teams_limits_and_takes_them_away(cms: Cms, cast: Cast):
-    def limits(said: OneTeam) -> tuple[int | None, int | None]:
+    def limits(said: OneTeamOut) -> tuple[int | None, int | None]:
         return said.team.requests_per_minute, said.team.events_per_month
 
     both = await cms("teams", "limits", "blue", "--requests-per-minute", "60", "--events-per-month", "9", "--operator", "--json")
     one = await cms("teams", "limits", "blue", "--requests-per-minute", "70", "--operator", "--json")
     none = await cms("teams", "limits", "blue", "--clear", "--operator", "--json")
 
-    assert [limits(said.read(OneTeam)) for said in (both, one, none)] == [(60, 9), (70, 9), (None, None)]
+    assert [limits(said.read(OneTeamOut)) for said in (both, one, none)] == [(60, 9), (70, 9), (None, None)]
 
 
 async def test_limits_need_to_be_said(cms: Cms, cast: Cast):

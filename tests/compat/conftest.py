@@ -8,14 +8,14 @@ import httpx
 import msgspec
 import pytest
 
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
 from tests.conftest import Cast
 
 LOCAL = "http://127.0.0.1:37877"
 
 
-def visitor(app: Frame, peer: str = "127.0.0.1", url: str = LOCAL) -> httpx.AsyncClient:
+def visitor(app: AsgiFrame, peer: str = "127.0.0.1", url: str = LOCAL) -> httpx.AsyncClient:
     """Somebody without a key, at that address, who asks at that one."""
     transport = httpx.ASGITransport(app, client=(peer, 50_000))  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
     return httpx.AsyncClient(transport=transport, base_url=url)
@@ -28,6 +28,6 @@ def settings(settings: Settings, cast: Cast) -> Settings:
 
 
 @pytest.fixture
-async def guest(app: Frame, cast: Cast) -> AsyncGenerator[httpx.AsyncClient]:
+async def guest(app: AsgiFrame, cast: Cast) -> AsyncGenerator[httpx.AsyncClient]:
     async with visitor(app) as opened:
         yield opened

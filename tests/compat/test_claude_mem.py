@@ -133,12 +133,12 @@ async def test_a_stranger_and_a_key_of_another_project_have_no_part_in_it(client
 
     for headers in (cast.charlie.headers, bound.headers):
         for method in ("GET", "DELETE"):
-            told: list[Json] = []
+            refusals: list[Json] = []
             for named in (memory["id"], memory["number"], new_id()):
                 response = await client.request(method, f"/v1/memories/{named}", headers=headers)
                 assert response.status_code == 404
-                told.append({**response.json(), "requestId": ""})
-            assert told[0] == told[1] == told[2]
+                refusals.append({**response.json(), "requestId": ""})
+            assert refusals[0] == refusals[1] == refusals[2]
         posted = await client.post("/v1/memories", json={"projectId": project, "content": "x"}, headers=headers)
         listed = await client.get("/v1/memories", params={"projectId": project}, headers=headers)
         assert (posted.status_code, listed.status_code) == (404, 404)

@@ -46,7 +46,7 @@ async def test_a_session_goes_its_way(guest: httpx.AsyncClient, db: Db):
     assert turned == {"status": "queued", "queueLength": 2}
     assert status == {"sessionDbId": 7, "sdkSessionId": str(session["id"]), "project": "shop", "pendingMessages": 2}
     assert session["content_session_id"] == "v4:7"
-    assert [(one["event_type"], one["project"]) for one in await events(db)] == [
+    assert [(row["event_type"], row["project"]) for row in await events(db)] == [
         ("user_prompt", "shop"),
         ("tool_use", "shop"),
         ("tool_use", "shop"),
@@ -64,9 +64,9 @@ async def test_json_within_json_is_taken_out_and_other_text_is_left(guest: httpx
 
 @pytest.mark.parametrize("what", ["observations", "summarize"])
 async def test_a_session_that_nobody_has_begun_is_made(guest: httpx.AsyncClient, db: Db, what: str):
-    told = await call(guest, "POST", f"/sessions/9/{what}", {})
+    answer = await call(guest, "POST", f"/sessions/9/{what}", {})
 
-    assert told["status"] == "queued"
+    assert answer["status"] == "queued"
     assert await rows(db, "SELECT content_session_id FROM server_sessions") == [{"content_session_id": "v4:9"}]
 
 
@@ -74,10 +74,10 @@ async def test_a_session_that_is_deleted_ends_and_loses_nothing(guest: httpx.Asy
     await init(guest)
     await call(guest, "POST", "/sessions/7/observations", USE)
 
-    told = await call(guest, "DELETE", "/sessions/7")
+    answer = await call(guest, "DELETE", "/sessions/7")
     again = await call(guest, "DELETE", "/sessions/7")
 
-    assert told == again == {"status": "deleted", "sessionDbId": 7}
+    assert answer == again == {"status": "deleted", "sessionDbId": 7}
     assert await rows(db, "SELECT 1 FROM server_sessions WHERE ended_at IS NOT NULL")
     jobs = await rows(db, "SELECT source_type, status FROM observation_generation_jobs ORDER BY source_type")
     assert jobs == [{"source_type": kind, "status": "queued"} for kind in ("agent_event", "session_summary")]
@@ -89,7 +89,7 @@ async def test_a_number_that_comes_again_in_another_project_is_another_session(g
     await init(guest, project="kiosk")
     await call(guest, "POST", "/sessions/7/observations", USE)
 
-    assert [one["project"] for one in await events(db)] == ["shop", "kiosk", "kiosk"]
+    assert [row["project"] for row in await events(db)] == ["shop", "kiosk", "kiosk"]
     assert (await call(guest, "GET", "/sessions/7/status"))["project"] == "kiosk"
 
 

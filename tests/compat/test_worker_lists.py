@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from tests.compat.worker import Json, got, prompt, served, session
 from tests.conftest import Cast, bound_to
 from tests.generation.tools import Outbox
@@ -30,7 +30,7 @@ async def test_observations_are_listed_newest_first_page_by_page(client: httpx.A
     assert {name: first[name] for name in ("hasMore", "offset", "limit")} == {"hasMore": True, "offset": 0, "limit": 2}
     assert ([row["id"] for row in second["items"]], second["hasMore"], second["offset"]) == ([1], False, 2)
     assert (capped["limit"], len(capped["items"])) == (100, 3)
-    assert [one["numbers"] for one in await served(db)] == [[4, 3], [1], [4, 3, 1]]
+    assert [entry["numbers"] for entry in await served(db)] == [[4, 3], [1], [4, 3, 1]]
 
 
 async def test_summaries_are_listed_by_themselves(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -65,7 +65,7 @@ async def test_prompts_are_listed_with_their_session(client: httpx.AsyncClient, 
     }
     assert (page["hasMore"], older["hasMore"], older["items"][0]["prompt_text"]) == (True, False, "one")
     assert (await client.get(f"/v1/events/{UUID(event)}", headers=cast.alice.headers)).status_code == 200
-    assert [(one["action"], one["count"]) for one in await served(db)] == [("prompts.served", 1)] * 2
+    assert [(entry["action"], entry["count"]) for entry in await served(db)] == [("prompts.served", 1)] * 2
 
 
 @pytest.mark.parametrize("path", ["/api/observations", "/api/summaries", "/api/prompts"])
@@ -112,10 +112,10 @@ async def test_projects_are_told_with_the_kinds_of_agents_that_worked_on_them(cl
     await session(client, cast.alice, "three", platform="codex")
     await session(client, cast.alice, "four", platform="codex", project="github.com/acme/other")
 
-    told = await got(client, "/api/projects", cast.alice.headers)
+    answer = await got(client, "/api/projects", cast.alice.headers)
     bound = await got(client, "/api/projects", other.headers)
 
-    assert told == {
+    assert answer == {
         "projects": ["github.com/acme/other", "github.com/acme/orders"],
         "sources": ["claude", "codex"],
         "projectsBySource": {"claude": ["github.com/acme/orders"], "codex": ["github.com/acme/other", "github.com/acme/orders"]},
@@ -137,11 +137,11 @@ async def test_sums_are_of_ones_own_team_or_project(client: httpx.AsyncClient, c
     await session(client, cast.alice, "two")
     await client.post(f"/v1/sessions/{in_session}/end", headers=cast.alice.headers)
 
-    told = await got(client, "/api/stats", cast.alice.headers)
+    answer = await got(client, "/api/stats", cast.alice.headers)
     bound = await got(client, "/api/stats", other.headers)
 
-    assert told["worker"].pop("uptime") >= 0
-    assert told == {
+    assert answer["worker"].pop("uptime") >= 0
+    assert answer == {
         "worker": {"activeSessions": 1, "sseClients": 0, "port": 37877},
         "database": {
             "path": None,
@@ -155,9 +155,9 @@ async def test_sums_are_of_ones_own_team_or_project(client: httpx.AsyncClient, c
     assert (bound["database"]["observations"], bound["database"]["sessions"]) == (1, 0)
 
 
-async def test_what_waits_is_counted(client: httpx.AsyncClient, cast: Cast, db: Db, bell: Bell):
+async def test_what_waits_is_counted(client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier):
     idle = await got(client, "/api/processing-status", cast.alice.headers)
-    await Outbox(db, bell, cast.alice.principal, cast.alice.project).put(2, session="s1")
+    await Outbox(db, notifier, cast.alice.principal, cast.alice.project).put(2, session="s1")
 
     assert idle == {"isProcessing": False, "queueDepth": 0}
     assert await got(client, "/api/processing-status", cast.alice.headers) == {"isProcessing": True, "queueDepth": 2}

@@ -67,7 +67,7 @@ async def test_a_summary_and_what_was_written_by_hand_have_their_text_in_the_nar
     rows = await batch(client, cast.alice.headers, ids=[1, 2], orderBy="date_asc")
 
     assert [(row["type"], row["narrative"]) for row in rows] == [("summary", "Fed\n\nRequest: feed"), ("change", "It eats hay.")]
-    assert [(one["via"], one["numbers"]) for one in await served(db)] == [("batch", [1, 2])]
+    assert [(entry["via"], entry["numbers"]) for entry in await served(db)] == [("batch", [1, 2])]
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ async def test_a_hook_is_told_what_is_known_of_a_file(client: httpx.AsyncClient,
         headers=cast.alice.headers,
     )
 
-    told = answered.json()
-    assert (told["count"], [row["title"] for row in told["observations"]]) == (2, ["changed", "read"])
-    assert told["observations"][1]["files_read"] == '["src/a.py"]'
-    assert [(one["via"], one["numbers"]) for one in await served(db)] == [("file", [2, 1])]
+    answer = answered.json()
+    assert (answer["count"], [row["title"] for row in answer["observations"]]) == (2, ["changed", "read"])
+    assert answer["observations"][1]["files_read"] == '["src/a.py"]'
+    assert [(entry["via"], entry["numbers"]) for entry in await served(db)] == [("file", [2, 1])]
 
 
 async def test_of_a_file_in_a_project_that_nobody_knows_nothing_is_known(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -142,8 +142,8 @@ async def test_one_is_read_by_its_number(client: httpx.AsyncClient, cast: Cast, 
 
     assert (observation["id"], observation["title"]) == (1, "fed")
     assert (summary["id"], summary["request"]) == (2, "feed it")
-    assert [one.status_code for one in missing] == [404] * 4
-    assert [one["numbers"] for one in await served(db)] == [[1], [2]]
+    assert [response.status_code for response in missing] == [404] * 4
+    assert [entry["numbers"] for entry in await served(db)] == [[1], [2]]
 
 
 async def test_what_is_deleted_is_gone(client: httpx.AsyncClient, cast: Cast, make: Make):

@@ -11,11 +11,11 @@ import pytest
 
 from cmserver.app import create_app
 from cmserver.base.db import Db
-from cmserver.base.live import Hub
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.compat.api.worker.talk import session_number
-from cmserver.compat.platform import platform
-from cmserver.generation.bell import Bell
+from cmserver.compat.api.worker.rows import platform
+from cmserver.compat.api.worker.session_events import session_number
+from cmserver.generation.job_notifier import JobNotifier
 from tests.compat.conftest import visitor
 from tests.conftest import Cast, bound_to
 from tests.rows import rows
@@ -51,11 +51,11 @@ async def stored(db: Db) -> list[tuple[str, str]]:
         db,
         "SELECT event_type, canonical_id FROM agent_events e JOIN projects p ON p.id = e.project_id ORDER BY e.received_at, e.id",
     )
-    return [(one["event_type"], one["canonical_id"]) for one in found]
+    return [(row["event_type"], row["canonical_id"]) for row in found]
 
 
 async def texts(db: Db) -> list[str]:
-    return [one["text"] for one in await rows(db, "SELECT text FROM session_prompts ORDER BY created_at")]
+    return [row["text"] for row in await rows(db, "SELECT text FROM session_prompts ORDER BY created_at")]
 
 
 # ---- prompts
@@ -79,20 +79,20 @@ async def test_a_prompt_begins_a_session_and_is_numbered(guest: httpx.AsyncClien
 
 
 async def test_the_number_of_a_session_is_one_that_javascript_can_hold(guest: httpx.AsyncClient, db: Db):
-    told = await init(guest)
+    answer = await init(guest)
 
     (session,) = await rows(db, "SELECT id FROM server_sessions")
-    assert type(told["sessionDbId"]) is int
-    assert 0 < told["sessionDbId"] == session_number(session["id"]) < 2**53
+    assert type(answer["sessionDbId"]) is int
+    assert 0 < answer["sessionDbId"] == session_number(session["id"]) < 2**53
 
 
 async def test_a_prompt_that_is_private_is_stored_without_its_text_and_so_is_what_is_done_for_it(guest: httpx.AsyncClient, db: Db):
-    told = await init(guest, prompt="<private>the launch code is 0000</private> ")
+    answer = await init(guest, prompt="<private>the launch code is 0000</private> ")
     skipped = await use(guest)
     ended = await post(guest, "summarize", last_assistant_message="I launched it.")
 
-    assert (told["skipped"], told["reason"], told["promptNumber"]) == (True, "private", 1)
-    assert type(told["sessionDbId"]) is int
+    assert (answer["skipped"], answer["reason"], answer["promptNumber"]) == (True, "private", 1)
+    assert type(answer["sessionDbId"]) is int
     assert skipped == ended == {"status": "skipped", "reason": "private"}
     assert [text.strip() for text in await texts(db)] == ["[redacted:private]"]
     assert await stored(db) == [("user_prompt", "shop")]
@@ -135,9 +135,9 @@ async def test_the_same_prompt_some_time_later_is_another_one(guest: httpx.Async
     await init(guest, prompt="go on")
     await rows(db, "UPDATE session_prompts SET created_at = created_at - interval '11 seconds'")
 
-    told = await init(guest, prompt="go on")
+    answer = await init(guest, prompt="go on")
 
-    assert (told["skipped"], told["promptNumber"]) == (False, 2)
+    assert (answer["skipped"], answer["promptNumber"]) == (False, 2)
     assert await texts(db) == ["go on", "go on"]
 
 
@@ -153,9 +153,9 @@ async def test_the_same_prompt_some_time_later_is_another_one(guest: httpx.Async
     ],
 )
 async def test_what_the_agent_tells_itself_is_no_prompt(guest: httpx.AsyncClient, db: Db, prompt: str, is_protocol: bool):
-    told = await init(guest, prompt=prompt)
+    answer = await init(guest, prompt=prompt)
 
-    assert (told == {"skipped": True, "reason": "internal_protocol"}) is is_protocol
+    assert (answer == {"skipped": True, "reason": "internal_protocol"}) is is_protocol
     assert len(await texts(db)) == (0 if is_protocol else 1)
 
 
@@ -167,10 +167,10 @@ async def test_a_prompt_without_text_is_a_picture(guest: httpx.AsyncClient, db: 
 
 
 async def test_a_prompt_of_megabytes_is_cut_between_two_characters(guest: httpx.AsyncClient, db: Db):
-    told = await init(guest, prompt="a" + "ü" * 2_000_000)
+    answer = await init(guest, prompt="a" + "ü" * 2_000_000)
 
     (text,) = await texts(db)
-    assert told["skipped"] is False
+    assert answer["skipped"] is False
     assert 10_000 < len(text) < 20_000
     assert text.startswith("aüü")
     assert text.endswith("ü")
@@ -182,11 +182,11 @@ async def test_a_prompt_of_megabytes_is_cut_between_two_characters(guest: httpx.
 
 async def test_a_use_of_a_tool_is_an_event_from_which_something_is_generated(guest: httpx.AsyncClient, db: Db):
     await init(guest)
-    told = await use(guest, agentId="a1", agentType="Explore")
+    answer = await use(guest, agentId="a1", agentType="Explore")
 
     (event,) = await rows(db, "SELECT * FROM agent_events WHERE event_type = 'tool_use'")
     (job,) = await rows(db, "SELECT id FROM observation_generation_jobs")
-    assert told == {
+    assert answer == {
         "status": "queued",
         "observationCount": 1,
         "sessionId": "c0ffee",
@@ -296,9 +296,9 @@ async def test_nor_is_what_a_command_has_read_there(guest: httpx.AsyncClient, db
 
 @pytest.mark.parametrize("field", ["file_path", "notebook_path"])
 async def test_an_agent_s_notes_about_its_sessions_are_left_out(guest: httpx.AsyncClient, field: str):
-    told = await use(guest, tool_input={field: "/home/alice/.claude/session-memory/notes.md"})
+    answer = await use(guest, tool_input={field: "/home/alice/.claude/session-memory/notes.md"})
 
-    assert told == {"status": "skipped", "reason": "session_memory_meta"}
+    assert answer == {"status": "skipped", "reason": "session_memory_meta"}
 
 
 async def test_an_archived_project_is_left_alone(guest: httpx.AsyncClient, client: httpx.AsyncClient, db: Db, cast: Cast):
@@ -319,17 +319,19 @@ async def test_an_archived_project_is_left_alone(guest: httpx.AsyncClient, clien
 async def test_the_end_of_a_turn_keeps_the_last_message_and_costs_no_summary(guest: httpx.AsyncClient, db: Db):
     await init(guest)
     await use(guest)
-    told = await post(guest, "summarize", last_assistant_message="I added it. <private>sk</private>")
+    answer = await post(guest, "summarize", last_assistant_message="I added it. <private>sk</private>")
 
     (event,) = await rows(db, "SELECT payload FROM agent_events WHERE event_type = 'assistant_message'")
-    assert (told["status"], told["generationJobId"]) == ("queued", None)
+    assert (answer["status"], answer["generationJobId"]) == ("queued", None)
     assert event["payload"] == {"last_assistant_message": "I added it. [redacted:private]"}
     assert await rows(db, "SELECT 1 FROM observation_generation_jobs WHERE source_type = 'session_summary'") == []
     assert await rows(db, "SELECT 1 FROM server_sessions WHERE ended_at IS NULL")
 
 
-async def test_several_turns_with_enough_work_cost_one_summary(settings: Settings, db: Db, hub: Hub, bell: Bell, cast: Cast):
-    app = create_app(msgspec.structs.replace(settings, checkpoint_events=3), db, hub, bell, secret=b"x")
+async def test_several_turns_with_enough_work_cost_one_summary(
+    settings: Settings, db: Db, hub: NotificationListener, notifier: JobNotifier, cast: Cast
+):
+    app = create_app(msgspec.structs.replace(settings, checkpoint_events=3), db, hub, notifier, secret=b"x")
 
     async with visitor(app) as guest:
         jobs: list[object] = []
@@ -339,14 +341,14 @@ async def test_several_turns_with_enough_work_cost_one_summary(settings: Setting
             jobs.append((await post(guest, "summarize", last_assistant_message=f"Did {turn}."))["generationJobId"])
 
     summaries = await rows(db, "SELECT id FROM observation_generation_jobs WHERE source_type = 'session_summary'")
-    assert [str(one["id"]) for one in summaries] == [jobs[2]]
+    assert [str(row["id"]) for row in summaries] == [jobs[2]]
     assert jobs == [None, None, jobs[2], None, None]
 
 
 async def test_a_sub_agent_s_turn_is_not_the_session_s(guest: httpx.AsyncClient, db: Db):
-    told = await post(guest, "summarize", agentId="a1", last_assistant_message="Found it.")
+    answer = await post(guest, "summarize", agentId="a1", last_assistant_message="Found it.")
 
-    assert told == {"status": "skipped", "reason": "subagent_context"}
+    assert answer == {"status": "skipped", "reason": "subagent_context"}
     assert await stored(db) == []
 
 

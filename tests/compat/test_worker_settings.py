@@ -21,9 +21,9 @@ def settings(settings: Settings) -> Settings:
 
 
 async def test_what_says_how_it_behaves_is_told_in_texts(client: httpx.AsyncClient, cast: Cast):
-    told = await got(client, "/api/settings", cast.alice.headers)
+    answer = await got(client, "/api/settings", cast.alice.headers)
 
-    assert told == {
+    assert answer == {
         "CLAUDE_MEM_RUNTIME": "server",
         "CLAUDE_MEM_PROVIDER": "anthropic",
         "CLAUDE_MEM_MODEL": "haiku",
@@ -36,12 +36,12 @@ async def test_what_says_how_it_behaves_is_told_in_texts(client: httpx.AsyncClie
 
 
 async def test_no_secret_is_told(client: httpx.AsyncClient, cast: Cast, settings: Settings):
-    told = (await client.get("/api/settings", headers=cast.alice.headers)).text
+    answer = (await client.get("/api/settings", headers=cast.alice.headers)).text
 
     assert len(SECRETS) > 4
-    assert "hidden" not in told
-    assert str(settings.database_url) not in told
-    assert str(settings.data_dir) not in told
+    assert "hidden" not in answer
+    assert str(settings.database_url) not in answer
+    assert str(settings.data_dir) not in answer
 
 
 async def test_nothing_can_be_set_and_the_sentence_says_where(client: httpx.AsyncClient, cast: Cast):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
-from typing import cast as cast_
 
 import httpx
 import msgspec
@@ -15,23 +14,24 @@ from cmserver.access import announce, audit
 from cmserver.access.model import Project
 from cmserver.app import create_app
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
-from cmserver.base.live import Hub
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.generation.bell import CHANNELS, Bell
+from cmserver.generation.job_notifier import CHANNELS, JobNotifier
 from cmserver.observations.model import Kind
 from cmserver.ops.stream.feed import Feed
 from tests.compat.worker import served, session
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.generation.tools import Outbox
 from tests.make import Make
-from tests.ops.streams import ENOUGH_SECONDS, Browser
+from tests.ops.streams import Browser
+from tests.timeouts import ENOUGH_SECONDS
 
 HERE = {"Host": "127.0.0.1:37877"}
 
 
 @pytest.fixture
-async def live_hub(hub: Hub) -> AsyncGenerator[Hub]:
+async def live_hub(hub: NotificationListener) -> AsyncGenerator[NotificationListener]:
     listening = asyncio.create_task(hub.listen([*CHANNELS, announce.CHANNEL, announce.NEWS]))
     await asyncio.wait_for(hub.listening.wait(), ENOUGH_SECONDS)
     yield hub
@@ -39,15 +39,15 @@ async def live_hub(hub: Hub) -> AsyncGenerator[Hub]:
 
 
 @pytest.fixture
-def app(settings: Settings, db: Db, live_hub: Hub, bell: Bell) -> Frame:
+def app(settings: Settings, db: Db, live_hub: NotificationListener, notifier: JobNotifier) -> AsgiFrame:
     settings = msgspec.structs.replace(settings, streams_per_key=2, stream_heartbeat_seconds=60)
-    return create_app(settings, db, live_hub, bell, secret=b"s" * 32)
+    return create_app(settings, db, live_hub, notifier, secret=b"s" * 32)
 
 
 class Viewer:
     """Reads the stream, one object after another."""
 
-    def __init__(self, app: Frame, headers: dict[str, str]) -> None:
+    def __init__(self, app: AsgiFrame, headers: dict[str, str]) -> None:
         self._browser = Browser(app, "", headers, path="/stream")
         self._come = ""
 
@@ -67,9 +67,9 @@ class Viewer:
                 return msgspec.json.decode(block.removeprefix("data: "))
 
     async def until(self, type_: str) -> dict[str, Any]:
-        while (told := await self.next())["type"] != type_:
+        while (message := await self.next())["type"] != type_:
             pass
-        return told
+        return message
 
     async def go(self) -> None:
         await self._browser.go()
@@ -84,22 +84,22 @@ class Viewer:
 
 
 async def happened(
-    db: Db, make: Make, who: Person, title: str, *, kind: Kind = "observation", project: Project | None = None
+    db: Db, make: Make, person: Person, title: str, *, kind: Kind = "observation", project: Project | None = None
 ) -> int:
     """Somebody writes an observation, and all who listen are told; its number."""
-    made = await make.observation(project=project or who.project, title=title, kind=kind)
-    async with db.tenant(who.team_id) as conn:
+    made = await make.observation(project=project or person.project, title=title, kind=kind)
+    async with db.tenant(person.team_id) as conn:
         await audit.record(
-            conn, who.principal, "observations.created", "project", made.project_id, project_id=made.project_id,
+            conn, person.principal, "observations.created", "project", made.project_id, project_id=made.project_id,
             observations=[str(made.id)],
         )  # fmt: skip
-        await announce.news(conn)
+        await announce.wake_stream(conn)
     return made.number
 
 
-async def test_it_begins_with_what_there_is(client: httpx.AsyncClient, app: Frame, cast: Cast, db: Db, bell: Bell):
+async def test_it_begins_with_what_there_is(client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, db: Db, notifier: JobNotifier):
     await session(client, cast.alice, "one", platform="codex")
-    await Outbox(db, bell, cast.alice.principal, cast.alice.project).put(3, session="s1")
+    await Outbox(db, notifier, cast.alice.principal, cast.alice.project).put(3, session="s1")
 
     viewer = await Viewer(app, cast.alice.headers).opened()
 
@@ -114,7 +114,7 @@ async def test_it_begins_with_what_there_is(client: httpx.AsyncClient, app: Fram
     await viewer.go()
 
 
-async def test_what_is_new_is_told_whole_and_only_to_its_team(app: Frame, cast: Cast, db: Db, make: Make):
+async def test_what_is_new_is_told_whole_and_only_to_its_team(app: AsgiFrame, cast: Cast, db: Db, make: Make):
     alices, charlies = await Viewer(app, cast.alice.headers).opened(), await Viewer(app, cast.charlie.headers).opened()
     await alices.until("processing_status")
     await charlies.until("processing_status")
@@ -123,19 +123,23 @@ async def test_what_is_new_is_told_whole_and_only_to_its_team(app: Frame, cast: 
     summary = await happened(db, make, cast.bob, "fed a zebra", kind="summary")
     strangers = await happened(db, make, cast.charlie, "a stranger's")
 
-    told = await alices.until("new_observation")
-    assert (told["observation"]["id"], told["observation"]["title"]) == (number, "the zebra is fed")
-    assert (told["observation"]["platform_source"], told["observation"]["facts"]) == ("claude", "[]")
-    told = await alices.until("new_summary")
-    assert (told["summary"]["id"], told["summary"]["request"]) == (summary, "fed a zebra")
-    told = await charlies.next()
-    assert (told["type"], told["observation"]["id"], told["observation"]["title"]) == ("new_observation", strangers, "a stranger's")
+    message = await alices.until("new_observation")
+    assert (message["observation"]["id"], message["observation"]["title"]) == (number, "the zebra is fed")
+    assert (message["observation"]["platform_source"], message["observation"]["facts"]) == ("claude", "[]")
+    message = await alices.until("new_summary")
+    assert (message["summary"]["id"], message["summary"]["request"]) == (summary, "fed a zebra")
+    message = await charlies.next()
+    assert (message["type"], message["observation"]["id"], message["observation"]["title"]) == (
+        "new_observation",
+        strangers,
+        "a stranger's",
+    )
     assert {"stream"} == {one["via"] for one in await served(db)}
     await alices.go()
     await charlies.go()
 
 
-async def test_a_key_of_a_project_hears_of_that_project(app: Frame, cast: Cast, db: Db, make: Make):
+async def test_a_key_of_a_project_hears_of_that_project(app: AsgiFrame, cast: Cast, db: Db, make: Make):
     other = await bound_to(db, cast.alice, "github.com/acme/other")
     viewer = await Viewer(app, other.headers).opened()
     first = await viewer.until("initial_load")
@@ -149,18 +153,18 @@ async def test_a_key_of_a_project_hears_of_that_project(app: Frame, cast: Cast, 
     await viewer.go()
 
 
-async def test_work_that_goes_on_is_told(app: Frame, cast: Cast, db: Db, bell: Bell):
+async def test_work_that_goes_on_is_told(app: AsgiFrame, cast: Cast, db: Db, notifier: JobNotifier):
     viewer = await Viewer(app, cast.alice.headers).opened()
     idle = await viewer.until("processing_status")
 
-    await Outbox(db, bell, cast.alice.principal, cast.alice.project).put(1, session="s1")
+    await Outbox(db, notifier, cast.alice.principal, cast.alice.project).put(1, session="s1")
 
     assert (idle["isProcessing"], idle["queueDepth"]) == (False, 0)
     assert await viewer.until("processing_status") == {"type": "processing_status", "isProcessing": True, "queueDepth": 1}
     await viewer.go()
 
 
-async def test_it_ends_with_the_server_and_counts_as_a_stream(app: Frame, client: httpx.AsyncClient, cast: Cast):
+async def test_it_ends_with_the_server_and_counts_as_a_stream(app: AsgiFrame, client: httpx.AsyncClient, cast: Cast):
     one, two = await Viewer(app, cast.alice.headers).opened(), await Viewer(app, cast.alice.headers).opened()
     stats = await client.get("/api/stats", headers=cast.alice.headers)
     strangers = await client.get("/api/stats", headers=cast.charlie.headers)
@@ -168,7 +172,7 @@ async def test_it_ends_with_the_server_and_counts_as_a_stream(app: Frame, client
 
     await two.go()
     again = await Viewer(app, cast.alice.headers).opened()
-    cast_("Feed", app.state.feed).close()
+    app.dependencies.get(Feed).close()
     await one.end()
     await again.end()
 
@@ -177,7 +181,7 @@ async def test_it_ends_with_the_server_and_counts_as_a_stream(app: Frame, client
     assert await Viewer(app, cast.alice.headers).refused() == 503
 
 
-async def test_who_may_not_read_hears_nothing(app: Frame, cast: Cast, db: Db):
+async def test_who_may_not_read_hears_nothing(app: AsgiFrame, cast: Cast, db: Db):
     _, writer = await mint(db, cast.alice.team_id, "writer", scopes=["events:write"])
 
     assert await Viewer(app, {"Authorization": f"Bearer {writer}"}).refused() == 403
@@ -190,7 +194,7 @@ async def test_asked_for_the_head_only_it_opens_no_stream(client: httpx.AsyncCli
     assert (answered.status_code, answered.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
 
 
-async def test_guests_listen_too_and_not_more_of_them_than_with_a_key(app: Frame, cast: Cast, db: Db, make: Make):
+async def test_guests_listen_too_and_not_more_of_them_than_with_a_key(app: AsgiFrame, cast: Cast, db: Db, make: Make):
     one, two = await Viewer(app, HERE).opened(), await Viewer(app, HERE).opened()
     await one.until("processing_status")
 

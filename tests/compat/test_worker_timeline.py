@@ -30,8 +30,8 @@ async def five(cast: Cast, make: Make) -> None:
 
 
 async def around(client: httpx.AsyncClient, cast: Cast, path: str = "/api/timeline", /, **params: object) -> Sequence[str]:
-    told = text_of(await got(client, path, cast.alice.headers, **params))
-    return [line[0] for line in cells_of(told)]
+    answer = text_of(await got(client, path, cast.alice.headers, **params))
+    return [line[0] for line in cells_of(answer)]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ async def test_a_query_has_a_path_of_its_own_and_reading_leaves_a_trace(client: 
     found = await around(client, cast, "/api/timeline/by-query", query="step 1", depth_after=1)
 
     assert found == ["→ #1", "#2"]
-    assert [(one["via"], one["numbers"]) for one in await served(db)] == [("timeline", [1, 2])]
+    assert [(row["via"], row["numbers"]) for row in await served(db)] == [("timeline", [1, 2])]
 
 
 @pytest.mark.usefixtures("five")
@@ -74,8 +74,8 @@ async def test_it_stays_within_the_project_of_the_anchor(client: httpx.AsyncClie
 
     assert await around(client, cast, anchor=2, depth_before=0, depth_after=2) == ["→ #2", "#S3", "#7"]
     assert await around(client, cast, anchor="2026-11-20T14:00:00Z", depth_before=0, depth_after=2) == ["#2", "#6"]
-    told = text_of(await got(client, "/api/timeline", other.headers, anchor=shared.number))
-    assert [line[0] for line in cells_of(told)] == ["#6", "→ #7"]
+    answer = text_of(await got(client, "/api/timeline", other.headers, anchor=shared.number))
+    assert [line[0] for line in cells_of(answer)] == ["#6", "→ #7"]
     hidden = text_of(await got(client, "/api/timeline", other.headers, anchor=2))
     assert cells_of(hidden) == []
 
@@ -96,9 +96,9 @@ async def test_prompts_are_told_among_the_others(client: httpx.AsyncClient, cast
         at = NOON + timedelta(hours=3, minutes=30)
         await conn.execute("UPDATE session_prompts SET created_at = %s WHERE agent_event_id = %s", [at, event_id])
 
-    told = text_of(await got(client, "/api/timeline", cast.alice.headers, anchor=4, depth_before=2, depth_after=0))
+    answer = text_of(await got(client, "/api/timeline", cast.alice.headers, anchor=4, depth_before=2, depth_after=0))
 
-    assert [line[0] for line in cells_of(told)] == ["#S3", "prompt 1", "→ #4"]
-    assert cells_of(told)[1][2] == "prompt"
-    assert cells_of(told)[1][3].startswith("Go on with | step 4 and so on")
-    assert cells_of(told)[1][4] == "255", "what the whole of it takes, of which a part is told"
+    assert [line[0] for line in cells_of(answer)] == ["#S3", "prompt 1", "→ #4"]
+    assert cells_of(answer)[1][2] == "prompt"
+    assert cells_of(answer)[1][3].startswith("Go on with | step 4 and so on")
+    assert cells_of(answer)[1][4] == "255", "what the whole of it takes, of which a part is told"

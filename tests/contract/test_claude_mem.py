@@ -10,7 +10,7 @@ from httpx import AsyncClient
 
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from tests.conftest import Cast, mint
 from tests.contract.claude_mem import KEYS, SESSION_OF_A_CLIENT, WHEN_ALL_IS_GENERATED, Call
 from tests.contract.shapes import Shape, differences
@@ -57,13 +57,13 @@ def within(told: Any, where: str) -> str:
 
 @pytest.mark.parametrize("scopes", VOCABULARIES.values(), ids=VOCABULARIES)
 async def test_the_calls_of_a_session_are_answered_in_the_shapes_that_its_client_knows(
-    client: AsyncClient, cast: Cast, db: Db, bell: Bell, scopes: list[str]
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, scopes: list[str]
 ):
     principal, key = await mint(db, cast.alice.team_id, "claude-mem", scopes=scopes)
     caller = Client(client, key)
 
     before = await caller.makes(SESSION_OF_A_CLIENT)
-    worker = await Outbox(db, bell, principal, cast.alice.project).hand(Scripted())
+    worker = await Outbox(db, notifier, principal, cast.alice.project).hand(Scripted())
     await worker.work()
     after = await caller.makes(WHEN_ALL_IS_GENERATED)
 

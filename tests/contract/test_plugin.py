@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from tests.conftest import Cast, bound_to, mint
 from tests.contract.plugin import VERSION, Mode, Plugin
 from tests.generation.tools import Outbox, Scripted
@@ -28,7 +28,7 @@ def settings(settings: Settings, cast: Cast) -> Settings:
 
 
 @pytest.fixture
-async def port(app: Frame, cast: Cast) -> AsyncGenerator[httpx.AsyncClient]:
+async def port(app: AsgiFrame, cast: Cast) -> AsyncGenerator[httpx.AsyncClient]:
     """The one port, as a program on this machine reaches it."""
     transport = httpx.ASGITransport(app)  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:37877") as opened:
@@ -89,11 +89,11 @@ async def test_in_server_mode_every_tool_is_there_and_turns_share_a_summary(port
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_next_session_is_told_what_the_first_has_done(
-    port: httpx.AsyncClient, db: Db, bell: Bell, cast: Cast, mode: Mode
+    port: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast, mode: Mode
 ):
     first = await works(await plugin(port, db, cast, mode))
     shop = await bound_to(db, cast.alice, "shop")
-    worker = await Outbox(db, bell, shop.principal, shop.project).hand(Scripted())
+    worker = await Outbox(db, notifier, shop.principal, shop.project).hand(Scripted())
     await worker.work()
 
     second = await works(await plugin(port, db, cast, mode, session="decaf"))
@@ -141,7 +141,7 @@ async def test_private_words_reach_no_table(port: httpx.AsyncClient, db: Db, cas
     assert not [table for table in tables if "swordfish" in str(await rows(db, f"SELECT * FROM {table}"))]
 
 
-async def test_the_plugin_would_notice_a_version(app: Frame, db: Db, cast: Cast):
+async def test_the_plugin_would_notice_a_version(app: AsgiFrame, db: Db, cast: Cast):
     """Else the preflight would show nothing."""
 
     def told(_request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""What schemathesis takes for a failure and is none, with the reason: rules that JSON Schema cannot say."""
+"""Drops what schemathesis reports although it is right: rules that JSON Schema cannot express, each with its reason."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ ACCEPTED = "AcceptedNegativeData"
 OTHER_METHOD = "UnsupportedMethodResponse"
 
 VALIDATOR = re.compile(
-    r"^(Expected `|Missing field|Unknown field|Invalid |Object |A character that cannot be stored|The body is not JSON)",
+    r"^(Expected `|Missing field|Unknown field|Invalid (?![a-z ]+:)|Object|A character that cannot be stored|The body is not JSON)",
     re.IGNORECASE,
 )
-"""How a refusal begins that comes of a field's type or limits: what it objects to, the document should have told. Any other is a
-rule with a sentence of its own: that a cursor is one the server gave, that one of several fields must be there, that a name is
-more than spaces, that a key for the whole team must say which project is meant."""
+"""How the message of a refusal begins when a field's type or limits are wrong: the document must describe those. Other messages
+come from rules that a schema cannot express: a cursor must be one the server made, one of several fields must be present, a name
+must not be blank, a key for the whole team must name a project. `Invalid time: …` is one of those."""
 FRACTION = re.compile(r"^Expected `int.*got `float`")
-"""15.0 is an integer to JSON Schema only."""
+"""15.0 is an integer in JSON Schema, but not here."""
 
 
 LIKE_A_PROJECT = re.compile(r"/v1/projects/.+/(?:jobs|memory)$")
-"""A project's name may have slashes, and so end like that: what these paths do not take is asked of the project of that name."""
+"""A project's name may contain slashes and end like this. A method that these paths lack is then a request for that project."""
 
 
 @schemathesis.hook  # pyright: ignore[reportUnknownMemberType]
 def filter_failure(context: object, failure: Failure, case: object, response: Response) -> bool:
-    """Whether it is a failure."""
+    """Return False for a report that is no failure."""
     del context, case
     kind = type(failure).__name__
-    if kind == ACCEPTED and null_in_query(response.request.url or ""):
-        return False  # `null` in a query is read as not said: what a client's template makes of a missing value
+    if kind == ACCEPTED and has_null_in_query(response.request.url or ""):
+        return False  # `null` in a query means absent: clients' templates write it for a missing value
     if kind == OTHER_METHOD and LIKE_A_PROJECT.match(urlsplit(response.request.url or "").path):
         return response.status_code >= 500
     if kind == REJECTED and response.status_code == 400:
-        message = said(response)
+        message = refusal_message(response)
         return bool(VALIDATOR.search(message)) and not FRACTION.search(message)
     return True
 
 
-def null_in_query(url: str) -> bool:
-    """Whether a parameter says `null`."""
+def has_null_in_query(url: str) -> bool:
+    """Whether a query parameter is `null`."""
     return any(value == "null" for _, value in parse_qsl(urlsplit(url).query))
 
 
@@ -53,8 +53,8 @@ class _Refusal(msgspec.Struct):
     message: str = ""
 
 
-def said(response: Response) -> str:
-    """The message of a refusal; nothing when it is none of ours, which another check tells."""
+def refusal_message(response: Response) -> str:
+    """The message of a refusal, or "" when the body is not ours, which another check reports."""
     try:
         return msgspec.json.decode(response.content, type=_Refusal).message
     except msgspec.DecodeError:

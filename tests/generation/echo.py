@@ -14,10 +14,10 @@ from uuid import UUID
 import click
 import msgspec
 
-from cmserver.generation.answers.model import SUMMARY_FIELDS, Parsed
-from cmserver.generation.answers.parse import parse
+from cmserver.answers.model import SUMMARY_FIELDS, BatchAnswer
+from cmserver.answers.parse import parse
 from cmserver.providers.model import ProviderError
-from cmserver.providers.wording.fence import unguarded
+from cmserver.providers.prompts.fence import unescape_tags
 from tests.house.house import ROOT
 from tests.house.pages import present
 from tests.providers.attacks import ATTACKS, FOR_SUMMARY, HARMLESS, Attack, place_of, planted, quoted, read
@@ -95,14 +95,17 @@ def outcome(answer: str, jobs: list[UUID]) -> Outcome:
     parsed = parse(answer, jobs)
     places = {job: place for place, job in enumerate(jobs, 1)}
     return Outcome(
-        [(one.draft.type, one.draft.title, [places[job] for job in one.job_ids]) for one in parsed.observations],
+        [
+            (observation.draft.type, observation.draft.title, [places[job] for job in observation.job_ids])
+            for observation in parsed.observations
+        ],
         {places[job]: reason for job, reason in parsed.reasons.items()},
         _summary(parsed),
         _is_quoted_whole(parsed),
     )
 
 
-def _summary(parsed: Parsed) -> list[str | None] | None:
+def _summary(parsed: BatchAnswer) -> list[str | None] | None:
     if parsed.summary is None:
         return None
     fields = [getattr(parsed.summary, name) for name in SUMMARY_FIELDS]
@@ -113,10 +116,13 @@ def _short(text: str | None) -> str | None:
     return "quoted" if text and text.startswith(_LEAD.strip()) and text.endswith(_TAIL.strip()) else text
 
 
-def _is_quoted_whole(parsed: Parsed) -> bool:
+def _is_quoted_whole(parsed: BatchAnswer) -> bool:
     """Nothing that the model wrote behind the quotation is lost."""
-    second = [one.draft for one in parsed.observations if one.draft.title == "Second"]
-    return all(_short(one.narrative) == "quoted" and one.facts[-1] == "It ran once" and len(one.facts) == 2 for one in second)
+    second = [observation.draft for observation in parsed.observations if observation.draft.title == "Second"]
+    return all(
+        _short(observation.narrative) == "quoted" and observation.facts[-1] == "It ran once" and len(observation.facts) == 2
+        for observation in second
+    )
 
 
 # ---- the page
@@ -126,7 +132,7 @@ def held(attack: Attack, form: str, *, raw: bool = False) -> bool:
     """Whether an answer that quotes the attack comes to what it would come to without. `raw`: with `&lt;` turned back into `<`."""
     quote = quoted(planted(attack.where, attack.text), attack.where)
     if raw:
-        quote = unguarded(quote)
+        quote = unescape_tags(quote)
     is_summary = attack.where in FOR_SUMMARY
     write = (xml_summary if form == "xml" else json_summary) if is_summary else xml if form == "xml" else json_
     try:
@@ -151,7 +157,7 @@ def table() -> str:
     results = [[in_its_fence(attack), *(held(attack, form, raw=raw) for form, raw in forms)] for attack in ATTACKS]
     fence, as_xml, as_json, raw_xml, raw_json = (sum(column) for column in zip(*results, strict=True))
     rows = [
-        f"| {attack.name} | {attack.where} | {attack.tries} | {' | '.join('held' if one else '**no**' for one in result[:4])} |"
+        f"| {attack.name} | {attack.where} | {attack.tries} | {' | '.join('held' if kept else '**no**' for kept in result[:4])} |"
         for attack, result in zip(ATTACKS, results, strict=True)
     ]
     return "\n".join(

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cmserver.providers.model import Prompt, PromptEvent
-from cmserver.providers.wording.render import render
+from cmserver.providers.prompts.render import render
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
 
@@ -56,13 +56,13 @@ async def test_neither_a_sub_agent_s_report_nor_an_error_is_the_session_s_last_w
     client: httpx.AsyncClient, cast: Cast, outbox: Outbox
 ):
     headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
-    said = [
+    agents = [
         ("Stop", {"last_assistant_message": "The note is written."}),
         ("SubagentStop", {"agent_id": "a1", "agent_type": "Explore", "last_assistant_message": "I looked around."}),
         ("StopFailure", {"error": "unknown", "last_assistant_message": "API Error: 400"}),
         ("SessionEnd", {"reason": "other"}),
     ]
-    for name, fields in said:
+    for name, fields in agents:
         body = {"hook_event_name": name, "session_id": "s1", "cwd": "/src", **fields}
         await client.post("/v1/hooks/claude-code", json=body, headers={**headers, "X-Cmserver-Delivery": name})
     provider = Scripted()

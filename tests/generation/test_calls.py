@@ -10,16 +10,20 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cmserver.generation.calls import pauses
-from cmserver.generation.calls import repository as calls
+from cmserver.calls import repository as calls
+from cmserver.calls.provider_health import pause_provider
+from cmserver.generation import batch
 from cmserver.generation.leases import repository as leases
+from cmserver.generation.operate.manage import resume_provider
 from cmserver.ingest import session as sessions
-from cmserver.providers.failures import cut_off
+from cmserver.providers.failures import incomplete_answer_error
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 
-WAITING_FOR_A_LOCK = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+WAITING_FOR_A_LOCK = (
+    "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"
+)
 
 
 def failing(kind: FailureKind, *, retry_after: float | None = None, out_of_reach: bool = False) -> Callable[[Prompt], Completion]:
@@ -72,7 +76,7 @@ async def test_when_all_are_paused_the_lane_waits_for_the_one_that_comes_back_fi
     assert lane == {"held_for": "second", "held_reason": "paused: auth_invalid", "soon": True}
     assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 0
 
-    await outbox.db.in_system(lambda conn: pauses.resume(conn, "first"))
+    await outbox.db.in_system(lambda conn: resume_provider(conn, "first"))
 
     assert await outbox.value("SELECT due_at <= now() FROM generation_lanes") is True, "the first may be asked, so it goes on"
 
@@ -92,8 +96,8 @@ async def test_a_provider_whose_pause_is_over_is_asked_and_its_success_ends_the_
 async def test_workers_that_are_refused_at_the_same_time_pause_a_provider_once(outbox: Outbox):
     refused = ProviderError(FailureKind.AUTH_INVALID, "No.")
     async with outbox.db.system() as conn:
-        first = await pauses.pause(conn, "first", refused)
-        second = asyncio.create_task(outbox.db.in_system(lambda conn: pauses.pause(conn, "first", refused)))
+        first = await pause_provider(conn, "first", refused)
+        second = asyncio.create_task(outbox.db.in_system(lambda conn: pause_provider(conn, "first", refused)))
         while not await outbox.value(WAITING_FOR_A_LOCK):
             await asyncio.sleep(0)
 
@@ -167,7 +171,15 @@ async def test_a_provider_that_takes_no_more_requests_uses_up_no_attempt_however
     assert await outbox.value("SELECT count(*) FROM generation_runs WHERE status = 'failed'") == 5
 
 
-async def test_a_provider_that_is_out_of_reach_again_and_again_is_paused_and_the_next_one_stands_in(outbox: Outbox):
+def wait_a_minute(_attempts: int) -> float:
+    """Instead of a random back-off, so that nothing is attempted again within a test."""
+    return 60.0
+
+
+async def test_a_provider_that_is_out_of_reach_again_and_again_is_paused_and_the_next_one_stands_in(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(batch, "full_jitter", wait_a_minute)
     first = Scripted(failing(FailureKind.TRANSIENT, out_of_reach=True), name="first")
     second = Scripted(name="second")
     hand = await outbox.hand(first, second)
@@ -186,7 +198,8 @@ async def test_a_provider_that_is_out_of_reach_again_and_again_is_paused_and_the
     assert (len(first.prompts), len(second.prompts)) == (3, 1)
 
 
-async def test_an_answer_in_between_forgets_that_a_provider_was_out_of_reach(outbox: Outbox):
+async def test_an_answer_in_between_forgets_that_a_provider_was_out_of_reach(outbox: Outbox, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(batch, "full_jitter", wait_a_minute)
     away = ["a", "b", "d", "e"]
 
     def reply(prompt: Prompt) -> Completion:
@@ -218,17 +231,17 @@ async def test_one_call_finds_out_whether_a_provider_answers_again_and_its_answe
     await outbox.rows("INSERT INTO provider_pauses (provider, reason, message, until_at) VALUES ('scripted', 'quota', 'x', now())")
     for session in ("a", "b", "c"):
         await outbox.put(1, session=session)
-    asked, go_on = asyncio.Event(), asyncio.Event()
+    called, go_on = asyncio.Event(), asyncio.Event()
 
     async def reply(prompt: Prompt) -> Completion:
-        asked.set()
+        called.set()
         await go_on.wait()
         return completion(each_observed(prompt))
 
     provider = Scripted(reply)
     hand = await outbox.hand(provider)
-    running = {asyncio.create_task(hand.generator.run(claim)) for claim in await hand.claim()}
-    await asked.wait()
+    running = {asyncio.create_task(hand.runner.run(claim)) for claim in await hand.claim()}
+    await called.wait()
     while len(running) > 1:
         _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     assert len(provider.prompts) == 1
@@ -268,11 +281,11 @@ async def test_what_was_not_asked_for_after_a_failure_is_given_back_unused(outbo
     assert len(provider.prompts) == 2
     jobs = await outbox.rows("SELECT attempts, last_error ->> 'reason' AS reason FROM observation_generation_jobs ORDER BY seq")
     assert jobs == [{"attempts": 1, "reason": "transient"}, {"attempts": 0, "reason": None}]
-    told = await outbox.rows(
+    runs = await outbox.rows(
         "SELECT details ->> 'reason' AS reason FROM observation_generation_job_events"
         " WHERE event_type = 'retry_scheduled' ORDER BY id"
     )
-    assert [row["reason"] for row in told] == ["transient", "given back"]
+    assert [row["reason"] for row in runs] == ["transient", "given back"]
 
 
 async def test_a_failure_that_an_event_may_have_caused_uses_up_its_attempts(outbox: Outbox):
@@ -302,8 +315,8 @@ async def test_what_one_event_causes_fails_that_event_alone_and_the_answer_is_ke
 
     def reply(prompt: Prompt) -> Completion:
         if any(event.tool_name == "poison" for event in prompt.events):
-            said = Completion(text="I must not.", model="script-1", input_tokens=7, output_tokens=3)
-            raise ProviderError(kind, "It was refused.", completion=said)
+            answer = Completion(text="I must not.", model="script-1", input_tokens=7, output_tokens=3)
+            raise ProviderError(kind, "It was refused.", completion=answer)
         return completion(each_observed(prompt))
 
     hand = await outbox.hand(Scripted(reply))
@@ -339,15 +352,15 @@ async def test_an_answer_cut_at_its_most_tokens_is_asked_for_in_two_parts_and_th
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("text", "reason"),
     [
         ("You've reached your usage limit for this month.", "quota_exhausted"),
         ("Invalid API key · Please run /login", "auth_invalid"),
     ],
 )
-async def test_a_provider_that_says_in_prose_that_it_may_not_is_paused_and_nothing_is_lost(outbox: Outbox, said: str, reason: str):
+async def test_a_provider_that_says_in_prose_that_it_may_not_is_paused_and_nothing_is_lost(outbox: Outbox, text: str, reason: str):
     await outbox.put(3)
-    provider = Scripted(lambda _: Completion(text=said, model="script-1", input_tokens=3))
+    provider = Scripted(lambda _: Completion(text=text, model="script-1", input_tokens=3))
     hand = await outbox.hand(provider)
 
     await hand.work()
@@ -356,7 +369,7 @@ async def test_a_provider_that_says_in_prose_that_it_may_not_is_paused_and_nothi
     assert await outbox.statuses() == {"queued": 3}
     assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 0
     assert await outbox.value("SELECT reason FROM provider_pauses") == reason
-    assert await outbox.rows("SELECT status, answer FROM generation_runs") == [{"status": "unusable", "answer": said}]
+    assert await outbox.rows("SELECT status, answer FROM generation_runs") == [{"status": "unusable", "answer": text}]
 
 
 # -- summaries
@@ -397,11 +410,11 @@ async def test_a_summary_is_asked_for_with_the_session_s_requests_record_and_siz
     await end_session(outbox, cast, recorded[0].event.server_session_id)
     await hand.work()
 
-    asked = provider.prompts[-1]
-    assert asked.kind == "summary"
-    assert asked.events == []
-    assert asked.events_in_session == 2
-    assert [one.title for one in asked.recorded] == ["saw e1", "saw e2"]
+    prompt = provider.prompts[-1]
+    assert prompt.kind == "summary"
+    assert prompt.events == []
+    assert prompt.events_in_session == 2
+    assert [observation.title for observation in prompt.recorded] == ["saw e1", "saw e2"]
 
 
 async def test_a_second_summary_of_a_session_is_asked_for_with_the_first(outbox: Outbox, cast: Cast):
@@ -468,7 +481,7 @@ async def test_the_call_of_a_dead_worker_is_lost_and_its_estimate_stays(outbox: 
     hand = await outbox.hand(Scripted(reply))
     (claim,) = await hand.claim()
     with pytest.raises(KeyboardInterrupt):
-        await hand.generator.run(claim)
+        await hand.runner.run(claim)
     assert await outbox.db.in_system(calls.lose_runs) == 0, "its batch may be at work still"
 
     await outbox.rows("DELETE FROM procrastinate_workers")
@@ -484,7 +497,7 @@ async def test_an_answer_that_nobody_heard_to_its_end_may_have_been_paid_and_its
     await outbox.put(1)
 
     def reply(_: Prompt) -> Completion:
-        raise cut_off("It", "it broke off") if perhaps else ProviderError(FailureKind.TRANSIENT, "It answered 500.")
+        raise incomplete_answer_error("It", "it broke off") if perhaps else ProviderError(FailureKind.TRANSIENT, "It answered 500.")
 
     hand = await outbox.hand(Scripted(reply))
     await hand.work()
@@ -496,8 +509,8 @@ async def test_an_answer_that_nobody_heard_to_its_end_may_have_been_paid_and_its
 
 async def test_what_a_provider_says_of_its_costs_is_believed(outbox: Outbox):
     await outbox.put(1)
-    said = Completion(text='{"observations": []}', model="x/y", input_tokens=1, cost_usd=Decimal("0.000125"))
-    hand = await outbox.hand(Scripted(lambda _: said))
+    answer = Completion(text='{"observations": []}', model="x/y", input_tokens=1, cost_usd=Decimal("0.000125"))
+    hand = await outbox.hand(Scripted(lambda _: answer))
 
     await hand.work()
 
@@ -505,7 +518,7 @@ async def test_what_a_provider_says_of_its_costs_is_believed(outbox: Outbox):
 
 
 @pytest.mark.parametrize(
-    "told",
+    "usage",
     [
         {"input_tokens": -5},
         {"output_tokens": 2**70},
@@ -515,9 +528,9 @@ async def test_what_a_provider_says_of_its_costs_is_believed(outbox: Outbox):
         {"model": "a\x00b"},
     ],
 )
-async def test_figures_that_no_call_can_have_neither_lose_the_answer_nor_spoil_the_sums(outbox: Outbox, told: dict[str, object]):
+async def test_figures_that_no_call_can_have_neither_lose_the_answer_nor_spoil_the_sums(outbox: Outbox, usage: dict[str, object]):
     await outbox.put(1)
-    provider = Scripted(lambda prompt: msgspec.structs.replace(completion(each_observed(prompt)), **told))
+    provider = Scripted(lambda prompt: msgspec.structs.replace(completion(each_observed(prompt)), **usage))
     hand = await outbox.hand(provider)
 
     await hand.work()
@@ -562,11 +575,11 @@ async def test_an_answer_with_observations_and_a_summary_loses_neither(outbox: O
     recorded = await outbox.put(1)
 
     def reply(prompt: Prompt) -> Completion:
-        said = each_observed(prompt)
+        answer = each_observed(prompt)
         both = each_observed(Prompt(kind="summary", project="x"))
         if prompt.kind == "summary":
             return completion(Answer(observations=[DraftObservation(title="late insight")], summary=both.summary))
-        return completion(Answer(observations=said.observations, summary=both.summary))
+        return completion(Answer(observations=answer.observations, summary=both.summary))
 
     hand = await outbox.hand(Scripted(reply))
     await hand.work()

@@ -8,13 +8,15 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.generation import repository
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session as sessions
 from tests.conftest import Cast
 from tests.generation.tools import Hand, Outbox, Scripted
 
-_WAITING_FOR_A_LOCK = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+_WAITING_FOR_A_LOCK = (
+    "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"
+)
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ async def test_a_lane_is_claimed_once_and_in_the_order_of_its_events(outbox: Out
     claims = await hand.claim(max_events=3)
     none = await other.claim()
 
-    assert [claim.job_ids for claim in claims] == [[one.job.id for one in recorded[:3] if one.job]]
+    assert [claim.job_ids for claim in claims] == [[event.job.id for event in recorded[:3] if event.job]]
     assert none == []
 
 
@@ -38,7 +40,7 @@ async def test_several_workers_at_once_never_get_the_same_lane(outbox: Outbox):
         await outbox.put(2, session=f"s{n}")
     hands = [await outbox.hand(Scripted()) for _ in range(5)]
 
-    claims = [claim for got in await asyncio.gather(*(one.claim(slots=20) for one in hands)) for claim in got]
+    claims = [claim for got in await asyncio.gather(*(worker.claim(slots=20) for worker in hands)) for claim in got]
 
     assert len(claims) == 30
     assert len({claim.lane for claim in claims}) == 30
@@ -50,7 +52,7 @@ async def test_a_batch_ends_at_its_bound_of_characters_but_holds_at_least_one_ev
     await outbox.put(3, first=1, payload={"text": "y" * 400})
 
     (first,) = await hand.claim(max_chars=1000)
-    await hand.generator.run(first)
+    await hand.runner.run(first)
     (second,) = await hand.claim(max_chars=1000)
 
     assert [len(first.job_ids), len(second.job_ids)] == [1, 2]
@@ -67,13 +69,13 @@ async def test_a_summary_is_taken_alone_and_events_before_it_without_it(outbox: 
     sizes: list[int] = []
     while claims := await hand.claim():
         sizes.append(len(claims[0].job_ids))
-        await hand.generator.run(claims[0])
+        await hand.runner.run(claims[0])
 
     assert sizes == [2, 1, 2]
 
 
-async def test_the_lane_is_due_only_after_the_debounce_and_at_once_when_asked(db: Db, bell: Bell, cast: Cast):
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project, debounce_seconds=3600)
+async def test_the_lane_is_due_only_after_the_debounce_and_at_once_when_asked(db: Db, notifier: JobNotifier, cast: Cast):
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project, debounce_seconds=3600)
     hand = await outbox.hand(Scripted())
     await outbox.put(2)
     assert await hand.claim() == []
@@ -89,9 +91,9 @@ async def test_an_event_that_comes_while_its_lane_is_worked_on_is_found_at_the_r
     await outbox.put(1, first=1)
     assert await hand.claim() == []
 
-    await hand.generator.run(claim)
+    await hand.runner.run(claim)
 
-    assert [len(one.job_ids) for one in await hand.claim()] == [1]
+    assert [len(claim.job_ids) for claim in await hand.claim()] == [1]
 
 
 async def test_an_event_that_commits_while_the_release_waits_for_its_lock_is_not_slept_over(outbox: Outbox, hand: Hand):
@@ -101,7 +103,7 @@ async def test_an_event_that_commits_while_the_release_waits_for_its_lock_is_not
     async with outbox.db.system() as ingest:
         # What ingest does last: it holds the lane's row until it commits.
         await ingest.execute("UPDATE generation_lanes SET due_at = least(due_at, now()) WHERE lane = %s", [lane])
-        running = asyncio.create_task(hand.generator.run(claim))
+        running = asyncio.create_task(hand.runner.run(claim))
         while not (await outbox.value(_WAITING_FOR_A_LOCK) or running.done()):
             await asyncio.sleep(0.005)
         assert not running.done()
@@ -142,7 +144,7 @@ async def test_the_work_of_a_dead_worker_goes_back_and_its_attempt_counts(outbox
     async with outbox.db.system() as conn:
         jobs = await leases.reap(conn, hard_limit_seconds=300)
 
-    assert set(jobs) == {one.job.id for one in recorded if one.job}
+    assert set(jobs) == {event.job.id for event in recorded if event.job}
     assert recorded[0].job is not None
     assert await outbox.lifecycle(recorded[0].job.id) == ["queued", "processing", "retry_scheduled"]
     rows = await outbox.rows("SELECT attempts, last_error ->> 'reason' AS reason FROM observation_generation_jobs")
@@ -180,7 +182,7 @@ async def test_what_a_stopping_worker_holds_goes_back_without_using_up_an_attemp
     await hand.claim()
 
     async with outbox.db.system() as conn:
-        assert await leases.put_back(conn, hand.worker_id) == 2
+        assert await leases.requeue_all(conn, hand.worker_id) == 2
 
     assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 0
     other = await outbox.hand(Scripted())

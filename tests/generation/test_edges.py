@@ -11,14 +11,14 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
-from cmserver.base.live import Hub
-from cmserver.generation import repository, wait
-from cmserver.generation.bell import Bell
-from cmserver.generation.calls import pauses
-from cmserver.generation.calls import repository as calls
+from cmserver.base.notifications import NotificationListener
+from cmserver.calls import repository as calls
+from cmserver.generation import repository
+from cmserver.generation.job_notifier import JobNotifier, wait_for_jobs
 from cmserver.generation.leases import repository as leases
-from cmserver.generation.manager import Limits, OutboxManager
+from cmserver.generation.manager import OutboxManager, WorkerLimits
 from cmserver.generation.model import Claim
+from cmserver.generation.operate.manage import resume_provider
 from cmserver.ingest import session as sessions
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from tests.conftest import Cast
@@ -33,8 +33,8 @@ async def _crash_after_the_answer(outbox: Outbox, hand: Hand, claim: Claim) -> N
         stored.set()
         await asyncio.Event().wait()
 
-    hand.generator._apply = never  # pyright: ignore[reportAttributeAccessIssue]
-    running = asyncio.create_task(hand.generator.run(claim))
+    hand.runner._apply = never  # pyright: ignore[reportAttributeAccessIssue]
+    running = asyncio.create_task(hand.runner.run(claim))
     await stored.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -108,15 +108,15 @@ async def test_a_stored_answer_forms_exactly_its_batch_however_small_the_next_wo
 
 
 async def test_a_release_that_fails_does_not_forget_the_batches_claimed_beside_it(
-    outbox: Outbox, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
 ):
     await outbox.put(1, session="empty")
     hand = await outbox.hand(Scripted())
     await hand.work()
     await outbox.rows("UPDATE generation_lanes SET due_at = now() - interval '1 second'")
     await outbox.put(1, session="full")
-    limits = Limits(slots=4, max_events=20, max_chars=60_000, lease_seconds=20)
-    manager = OutboxManager(None, outbox.db, hub, outbox.bell, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
+    limits = WorkerLimits(slots=4, max_events=20, max_chars=60_000, lease_seconds=20)
+    manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
 
     async def broken(*_: object) -> bool:
         raise Unavailable("The database is away.")
@@ -127,7 +127,7 @@ async def test_a_release_that_fails_does_not_forget_the_batches_claimed_beside_i
 
     assert job is not None
     assert job.id is not None
-    assert len(manager.claimed(job.id).job_ids) == 1
+    assert len(manager.find_claim(job.id).job_ids) == 1
 
 
 async def test_jobs_in_lanes_that_sleep_or_are_missing_are_found(outbox: Outbox):
@@ -157,11 +157,10 @@ async def test_jobs_in_lanes_that_sleep_or_are_missing_are_found(outbox: Outbox)
 async def test_a_batch_does_not_call_the_provider_past_its_hard_limit(outbox: Outbox):
     await outbox.put(8)
     provider = Scripted(lambda _: Completion(text="no answer", model="m"))
-    hand = await outbox.hand(provider)
-    hand.generator._longest_asking_seconds = 0.0
+    hand = await outbox.hand(provider, hard_limit_seconds=30)  # as long as the timeout of a call
 
     (claim,) = await hand.claim()
-    await hand.generator.run(claim)
+    await hand.runner.run(claim)
 
     assert provider.prompts == []
     assert await outbox.statuses() == {"queued": 8}
@@ -183,7 +182,7 @@ async def test_the_end_of_a_pause_leaves_back_offs_and_other_providers_alone(out
     )
 
     async with outbox.db.system() as conn:
-        assert await pauses.resume(conn, "scripted")
+        assert await resume_provider(conn, "scripted")
 
     rows = await outbox.rows("SELECT held_until IS NULL AS free FROM generation_lanes ORDER BY held_until NULLS FIRST")
     assert [row["free"] for row in rows] == [True, False]
@@ -198,16 +197,18 @@ async def test_a_long_retry_after_is_honoured_however_often_it_is_said(outbox: O
         await outbox.rows("UPDATE provider_pauses SET until_at = now()")
 
 
-async def test_whoever_waits_hears_of_a_job_that_was_cancelled_before_it_ran(db: Db, bell: Bell, hub: Hub, cast: Cast):
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project, debounce_seconds=3600)
+async def test_whoever_waits_hears_of_a_job_that_was_cancelled_before_it_ran(
+    db: Db, notifier: JobNotifier, hub: NotificationListener, cast: Cast
+):
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project, debounce_seconds=3600)
     job = (await outbox.put(1))[0].job
     assert job is not None
-    waiting = asyncio.create_task(wait.ended(db, hub, cast.alice.team_id, [job], 20))
+    waiting = asyncio.create_task(wait_for_jobs(db, hub, cast.alice.team_id, [job], 20))
     await asyncio.sleep(0)
 
     await outbox.value("SELECT cancel_job(%s)", job.id)
 
-    assert [one.status for one in (await waiting).values()] == ["cancelled"]
+    assert [job.status for job in (await waiting).values()] == ["cancelled"]
 
 
 async def test_a_worker_that_lost_its_lease_pauses_no_provider_and_its_call_is_lost(outbox: Outbox):
@@ -221,7 +222,7 @@ async def test_a_worker_that_lost_its_lease_pauses_no_provider_and_its_call_is_l
 
     hand = await outbox.hand(Scripted(reply))
     (claim,) = await hand.claim()
-    await hand.generator.run(claim)
+    await hand.runner.run(claim)
 
     assert await outbox.value("SELECT count(*) FROM provider_pauses") == 0
     assert await outbox.value("SELECT status FROM generation_runs") == "lost"
@@ -252,5 +253,5 @@ async def test_a_prompt_shows_the_first_request_and_the_newest_not_all(outbox: O
     await (await outbox.hand(provider)).work()
 
     assert session_id is not None
-    (asked,) = provider.prompts
-    assert [len(asked.requests[0]), *asked.requests[1:]] == [4000, *(f"request {n}" for n in range(40, 60))]
+    (resent,) = provider.prompts
+    assert [len(resent.requests[0]), *resent.requests[1:]] == [4000, *(f"request {n}" for n in range(40, 60))]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmserver.generation.answers import vocabulary
-from cmserver.providers.wording.fence import guarded, shown
+from cmserver.answers import vocabulary
+from cmserver.providers.prompts.fence import escape_tags, fence_text
 from tests.generation.echo import HONEST, HONEST_SUMMARY, JOBS, PAGE, json_, json_summary, outcome, page, xml, xml_skip, xml_summary
 from tests.house.pages import present
 from tests.providers.attacks import ATTACKS, FOR_SUMMARY, Attack, planted, quoted
@@ -63,16 +63,16 @@ def test_an_attack_quoted_as_the_reason_of_a_skip_changes_no_observation(attack:
     )
 )  # fmt: skip
 def test_no_mixture_of_pieces_changes_an_observation_of_another_event(pieces: list[str]):
-    quote = shown("".join(pieces), 2_000).strip()
+    quote = fence_text("".join(pieces), 2_000).strip()
 
     assert outcome(xml(quote), JOBS) == HONEST
     assert outcome(json_(quote), JOBS) == HONEST
 
 
 def test_every_name_an_answer_is_read_by_is_guarded():
-    for name in [*vocabulary.SORTS, *vocabulary._SPELLINGS]:  # pyright: ignore[reportPrivateUsage]
+    for name in [*vocabulary.TAG_ROLES, *vocabulary._SPELLINGS]:  # pyright: ignore[reportPrivateUsage]
         for text in (f"<{name}>", f"</{name.upper()} >", f"< {name.replace('_', '-')}", f"<{'_'.join(name)}/>"):
-            assert guarded(text) == text.replace("<", "&lt;"), text
+            assert escape_tags(text) == text.replace("<", "&lt;"), text
 
 
 def test_the_page_says_what_the_suite_finds():

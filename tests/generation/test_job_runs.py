@@ -25,12 +25,14 @@ RUN = {
     "latencyMs",
     "createdAtEpoch",
 }
-SAID = "I am sorry, I cannot look at this."
+REFUSAL = "I am sorry, I cannot look at this."
 
 
 def refusing(_: Prompt) -> Completion:
-    said = Completion(text=SAID, model="script-2", input_tokens=100, cache_read_tokens=20, cache_write_tokens=3, output_tokens=7)
-    raise ProviderError(FailureKind.REFUSED, "The model refused.", completion=said)
+    completion = Completion(
+        text=REFUSAL, model="script-2", input_tokens=100, cache_read_tokens=20, cache_write_tokens=3, output_tokens=7
+    )
+    raise ProviderError(FailureKind.REFUSED, "The model refused.", completion=completion)
 
 
 def overloaded(_: Prompt) -> Completion:
@@ -50,10 +52,10 @@ async def detail(client: httpx.AsyncClient, cast: Cast, job_id: UUID, **params: 
 
 
 async def test_a_job_that_nobody_was_asked_for_has_no_call(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
-    told = await detail(client, cast, await put(outbox))
+    job = await detail(client, cast, await put(outbox))
 
-    assert told.keys() == {"generationJob", "run"}
-    assert told["run"] is None
+    assert job.keys() == {"generationJob", "run"}
+    assert job["run"] is None
 
 
 async def test_a_refused_job_shows_its_call_and_to_an_admin_what_was_said(
@@ -71,9 +73,9 @@ async def test_a_refused_job_shows_its_call_and_to_an_admin_what_was_said(
     assert (run["provider"], run["model"], run["status"]) == ("scripted", "script-2", "unusable")
     assert (run["errorClass"], run["errorMessage"]) == ("refused", "The model refused.")
     assert (run["inputTokens"], run["outputTokens"], run["costUsd"]) == (123, 7, None)
-    assert whole == run | {"answer": SAID}
+    assert whole == run | {"answer": REFUSAL}
     assert refused.status_code == 403
-    assert SAID not in refused.text
+    assert REFUSAL not in refused.text
 
 
 async def test_a_completed_job_shows_the_call_but_no_answer_any_more(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
@@ -94,10 +96,10 @@ async def test_of_several_calls_the_newest_is_shown_whatever_the_job_waits_for(
     await outbox.rows("SELECT retry_job(%s)", job_id)
     await (await outbox.hand(Scripted(overloaded))).work()
 
-    told = await detail(client, cast, job_id)
+    job = await detail(client, cast, job_id)
 
-    assert told["generationJob"]["status"] == "queued"
-    assert (told["run"]["status"], told["run"]["errorClass"]) == ("failed", "transient")
+    assert job["generationJob"]["status"] == "queued"
+    assert (job["run"]["status"], job["run"]["errorClass"]) == ("failed", "transient")
 
 
 async def test_a_call_that_is_under_way_is_shown(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
@@ -110,8 +112,8 @@ async def test_a_call_that_is_under_way_is_shown(client: httpx.AsyncClient, outb
 
     await (await outbox.hand(Scripted(reply))).work()
 
-    (told,) = seen
-    assert (told["generationJob"]["status"], told["run"]["status"]) == ("processing", "asked")
+    (job,) = seen
+    assert (job["generationJob"]["status"], job["run"]["status"]) == ("processing", "asked")
 
 
 async def test_each_job_shows_its_own_call(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.base.live import Hub
-from cmserver.generation.bell import CANCEL, Bell
-from cmserver.generation.operate import read
+from cmserver.base.notifications import NotificationListener
+from cmserver.generation.job_notifier import CANCEL, JobNotifier
+from cmserver.generation.operate import manage
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
@@ -116,6 +116,22 @@ async def test_pages_join_without_a_gap_whatever_state_jobs_are_in(client: httpx
     assert [job["id"] for job in by_offset["jobs"]] == seen[6:9]
 
 
+async def test_jobs_of_one_session(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
+    recorded = await outbox.put(2, session="s1")
+    await outbox.put(1, session="s2")
+    session_id = str(recorded[0].event.server_session_id)
+
+    by_id = await get(client, cast, "/v1/jobs", session=session_id)
+    by_name = await get(client, cast, "/v1/jobs", session="s1", status="queued")
+    unknown = await client.get("/v1/jobs?session=nobody", headers=cast.alice.headers)
+    strange = await client.get("/v1/jobs", params={"session": session_id}, headers=cast.charlie.headers)
+
+    assert [job["sourceId"] for job in by_id["jobs"]] == [str(event.event.id) for event in reversed(recorded)]
+    assert by_id["total"] == 2
+    assert by_name["jobs"] == by_id["jobs"]
+    assert (unknown.status_code, strange.status_code) == (404, 404)
+
+
 async def test_filters_choose(client: httpx.AsyncClient, outbox: Outbox, cast: Cast, db: Db):
     await outbox.put(2)
     await outbox.rows("UPDATE observation_generation_jobs SET created_at = now() - interval '2 days'")
@@ -172,7 +188,7 @@ async def test_a_total_is_counted_up_to_a_bound(
     client: httpx.AsyncClient, outbox: Outbox, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
     await outbox.put(3)
-    monkeypatch.setattr(read, "COUNTED_MOST", 2)
+    monkeypatch.setattr(manage, "MAX_TOTAL", 2)
 
     listed = await get(client, cast, "/v1/jobs")
 
@@ -185,7 +201,7 @@ async def test_payloads_are_shown_to_admins_who_ask(client: httpx.AsyncClient, o
     _, reader = await mint(db, cast.alice.team_id, "reader", scopes=["jobs:read"])
 
     shown = (await get(client, cast, "/v1/jobs", include="payload"))["jobs"][0]["payload"]
-    one = (await get(client, cast, f"/v1/jobs/{recorded[0].job.id}", include="payload"))["generationJob"]["payload"]
+    payload = (await get(client, cast, f"/v1/jobs/{recorded[0].job.id}", include="payload"))["generationJob"]["payload"]
     for path in ("/v1/jobs", f"/v1/jobs/{recorded[0].job.id}"):
         hidden = await client.get(path, headers={"X-Api-Key": reader})
         refused = await client.get(path, headers={"X-Api-Key": reader}, params={"include": "payload"})
@@ -193,7 +209,7 @@ async def test_payloads_are_shown_to_admins_who_ask(client: httpx.AsyncClient, o
         assert refused.status_code == 403
 
     event = {"id": str(recorded[0].event.id), "type": "tool_use", "payload": {"tool_name": "Write", "about": "wombats"}}
-    assert shown == one == {"job": {}, "event": event}
+    assert shown == payload == {"job": {}, "event": event}
 
 
 async def test_the_life_of_a_job_is_told_in_order_and_in_pages(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
@@ -239,17 +255,17 @@ async def test_api_and_psql_leave_the_same_trace(client: httpx.AsyncClient, outb
 
     assert await outbox.lifecycle(by_api) == await outbox.lifecycle(by_psql) == ["queued", "cancelled", "queued"]
     columns = "status, attempts, max_attempts, next_attempt_at, cancel_requested_at, cancelled_at, last_error, outcome, claim"
-    (one,) = await outbox.rows(f"SELECT DISTINCT {columns} FROM observation_generation_jobs")
-    assert one["status"] == "queued"
+    (row,) = await outbox.rows(f"SELECT DISTINCT {columns} FROM observation_generation_jobs")
+    assert row["status"] == "queued"
     assert await outbox.value("SELECT count(*) FROM generation_lanes WHERE due_at <= now()") == 2
 
 
 @pytest.mark.parametrize("by", ["api", "psql"])
 async def test_who_sends_a_job_back_whose_key_was_revoked_answers_for_it(
-    client: httpx.AsyncClient, outbox: Outbox, cast: Cast, db: Db, bell: Bell, by: str
+    client: httpx.AsyncClient, outbox: Outbox, cast: Cast, db: Db, notifier: JobNotifier, by: str
 ):
     principal, _ = await mint(db, cast.alice.team_id, "hook", scopes=["memories:write"])
-    job_id = await one_job(Outbox(db, bell, principal, cast.alice.project))
+    job_id = await one_job(Outbox(db, notifier, principal, cast.alice.project))
     await outbox.rows("UPDATE api_keys SET revoked_at = now() WHERE id = %s", principal.key_id)
     hand = await outbox.hand(Scripted())
     await hand.work()
@@ -300,11 +316,11 @@ async def test_a_waiting_job_is_cancelled_at_once_and_again_is_the_same(client: 
 
 
 async def test_a_running_job_is_marked_told_to_stop_and_writes_nothing(
-    client: httpx.AsyncClient, outbox: Outbox, cast: Cast, hub: Hub
+    client: httpx.AsyncClient, outbox: Outbox, cast: Cast, hub: NotificationListener
 ):
     job_id = await one_job(outbox)
-    told: list[str] = []
-    hub.on(CANCEL, told.append)
+    payloads: list[str] = []
+    hub.subscribe(CANCEL, payloads.append)
 
     async def reply(prompt: Prompt) -> Completion:
         marked = await client.post(f"/v1/jobs/{job_id}/cancel", headers=cast.alice.headers)
@@ -316,7 +332,7 @@ async def test_a_running_job_is_marked_told_to_stop_and_writes_nothing(
 
     await (await outbox.hand(Scripted(reply))).work()
 
-    assert told == [str(job_id)]
+    assert payloads == [str(job_id)]
     assert await outbox.statuses() == {"cancelled": 1}
     assert await outbox.value("SELECT count(*) FROM observations") == 0
 
@@ -336,15 +352,19 @@ async def test_what_has_ended_otherwise_is_a_conflict(client: httpx.AsyncClient,
     assert await outbox.statuses() == {"completed": 1, "failed": 1, "processing": 1}
 
 
-async def test_whoever_waits_for_a_job_hears_that_it_was_cancelled(client: httpx.AsyncClient, outbox: Outbox, cast: Cast, hub: Hub):
+async def test_whoever_waits_for_a_job_hears_that_it_was_cancelled(
+    client: httpx.AsyncClient, outbox: Outbox, cast: Cast, hub: NotificationListener
+):
     recorded = await outbox.put(1)
     assert recorded[0].job is not None
-    heard = asyncio.Event()
-    hub.on("cmserver_done", lambda payload: heard.set() if payload == str(recorded[0].job and recorded[0].job.lane) else None)
+    notified = asyncio.Event()
+    hub.subscribe(
+        "cmserver_done", lambda payload: notified.set() if payload == str(recorded[0].job and recorded[0].job.lane) else None
+    )
 
     await client.post(f"/v1/jobs/{recorded[0].job.id}/cancel", headers=cast.alice.headers)
 
-    assert heard.is_set()
+    assert notified.is_set()
 
 
 PATHS = [("GET", ""), ("GET", "/events"), ("POST", "/retry"), ("POST", "/cancel")]
@@ -414,7 +434,7 @@ async def test_a_call_of_the_provider_is_audited_before_it_is_made(outbox: Outbo
     await (await outbox.hand(Scripted(reply))).work()
 
     (started,) = seen
-    jobs = [str(one.job.id) for one in recorded if one.job]
+    jobs = [str(event.job.id) for event in recorded if event.job]
     assert started["resource_id"] == str(await outbox.value("SELECT id FROM generation_runs"))
     assert started["details"] == {"jobs": jobs, "kind": "observations", "provider": "scripted"}
     generated = cast_to(
@@ -432,7 +452,7 @@ async def test_a_batch_that_was_lost_before_its_call_is_not_sent(outbox: Outbox)
     (claim,) = await hand.claim()
     await outbox.rows("UPDATE observation_generation_jobs SET claim = claim + 1")
 
-    await hand.generator.run(claim)
+    await hand.runner.run(claim)
 
     assert provider.prompts == []
     assert await outbox.value("SELECT count(*) FROM audit_log WHERE action = 'generation.started'") == 0

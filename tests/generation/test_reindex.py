@@ -62,7 +62,7 @@ async def test_a_project_is_reindexed_without_a_provider(
     await (await outbox.hand(provider)).work()
 
     assert provider.prompts == []
-    assert await rewritten(outbox) == {one.title for one in observations}
+    assert await rewritten(outbox) == {observation.title for observation in observations}
     done = (await client.get(f"/v1/jobs/{job['id']}", headers=cast.alice.headers)).json()["generationJob"]
     assert (done["status"], done["outcome"], done["outcomeReason"]) == ("completed", "skipped", "3 observations reindexed")
     assert await outbox.value("SELECT count(*) FROM generation_lanes") == 0
@@ -151,8 +151,7 @@ async def test_a_long_one_is_given_back_in_between_and_goes_on_from_there(
 ):
     monkeypatch.setattr(reindex, "CHUNK", 1)
     job = await ask(client, cast, projectId="orders")
-    hand = await outbox.hand(Scripted())
-    hand.generator._hard_limit_seconds = 0
+    hand = await outbox.hand(Scripted(), hard_limit_seconds=0)
 
     batches = await hand.work()
 
@@ -169,23 +168,23 @@ async def test_a_batch_that_was_lost_writes_no_further(
     await mark(outbox)
     hand = await outbox.hand(Scripted())
     (claim,) = await hand.claim()
-    chunk = reindex.chunk
+    chunk = reindex.reindex_chunk
 
     async def then_lost(*arguments: object) -> object:
         done = await chunk(*arguments)  # pyright: ignore[reportArgumentType]
-        hand.generator._patiently = patiently_after_the_reaper  # pyright: ignore[reportAttributeAccessIssue]
+        hand.runner._retry = retry_after_the_reaper  # pyright: ignore[reportAttributeAccessIssue]
         return done
 
-    patiently = hand.generator._patiently
+    retry = hand.runner._retry
 
-    async def patiently_after_the_reaper(act: Callable[[Conn], Awaitable[object]]) -> object:
+    async def retry_after_the_reaper(act: Callable[[Conn], Awaitable[object]]) -> object:
         await outbox.rows("DELETE FROM procrastinate_workers WHERE id = %s", hand.worker_id)
         async with outbox.db.system() as conn:
             await leases.reap(conn, hard_limit_seconds=300)
-        return await patiently(act)
+        return await retry(act)
 
-    monkeypatch.setattr(reindex, "chunk", then_lost)
-    await hand.generator.run(claim)
+    monkeypatch.setattr(reindex, "reindex_chunk", then_lost)
+    await hand.runner.run(claim)
 
     assert await rewritten(outbox) == {observations[0].title}
     assert await outbox.statuses() == {"queued": 1}
@@ -199,16 +198,16 @@ async def test_a_cancelled_one_stops(
     await mark(outbox)
     hand = await outbox.hand(Scripted())
     (claim,) = await hand.claim()
-    patiently = hand.generator._patiently
+    retry = hand.runner._retry
 
     async def and_cancels(act: Callable[[Conn], Awaitable[object]]) -> object:
-        done = await patiently(act)
-        if isinstance(done, reindex.Progress):
+        done = await retry(act)
+        if isinstance(done, reindex.ReindexProgress):
             await client.post(f"/v1/jobs/{job['id']}/cancel", headers=cast.alice.headers)
         return done
 
-    hand.generator._patiently = and_cancels  # pyright: ignore[reportAttributeAccessIssue]
-    await hand.generator.run(claim)
+    hand.runner._retry = and_cancels  # pyright: ignore[reportAttributeAccessIssue]
+    await hand.runner.run(claim)
 
     assert await rewritten(outbox) == {observations[0].title}
     assert await outbox.statuses() == {"cancelled": 1}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from cmserver.generation.calls import pauses
+import msgspec
+import pytest
+import structlog
+
 from cmserver.generation.leases import repository as leases
+from cmserver.generation.operate.manage import resume_provider
 from cmserver.ingest import session as sessions
 from cmserver.providers.model import (
     Answer,
@@ -32,7 +36,7 @@ async def test_events_become_observations_with_their_sources_and_the_jobs_end_as
         " JOIN observation_sources s ON s.observation_id = o.id ORDER BY o.number"
     )
     assert [(row["number"], row["title"]) for row in rows] == [(1, "saw e1"), (2, "saw e2"), (3, "saw e3")]
-    assert [row["agent_event_id"] for row in rows] == [one.event.id for one in recorded]
+    assert [row["agent_event_id"] for row in rows] == [event.event.id for event in recorded]
     job = recorded[0].job
     assert job is not None
     assert str(rows[0]["generation_key"]).startswith(f"generation:v1:{job.id}:0:")
@@ -61,7 +65,7 @@ async def test_an_observation_of_several_events_gets_a_source_row_for_each_and_t
     await hand.work()
 
     sources = await outbox.rows("SELECT agent_event_id FROM observation_sources ORDER BY agent_event_id")
-    assert [row["agent_event_id"] for row in sources] == [one.event.id for one in recorded[1:]]
+    assert [row["agent_event_id"] for row in sources] == [event.event.id for event in recorded[1:]]
     first = recorded[1].job
     assert first is not None
     assert await outbox.value("SELECT created_by_job_id FROM observations") == first.id
@@ -93,7 +97,7 @@ async def test_a_session_s_end_makes_one_summary_after_the_waiting_events_and_th
     assert first[1] is True
     assert again == (first[0], False) == after
     assert [prompt.kind for prompt in provider.prompts] == ["observations", "summary"]
-    assert [one.title for one in provider.prompts[1].recorded] == ["saw e1", "saw e2"]
+    assert [observation.title for observation in provider.prompts[1].recorded] == ["saw e1", "saw e2"]
     rows = await outbox.rows("SELECT kind, title, summary FROM observations ORDER BY number")
     assert [row["kind"] for row in rows] == ["observation", "observation", "summary"]
     assert rows[2]["title"] == "what was asked"
@@ -193,7 +197,7 @@ async def test_a_bad_key_pauses_the_provider_for_everybody_and_uses_up_no_attemp
     assert await outbox.value("SELECT count(*) FROM generation_lanes WHERE held_until > now()") == 2
 
     provider.reply = None
-    assert await outbox.db.in_system(lambda conn: pauses.resume(conn, "scripted"))
+    assert await outbox.db.in_system(lambda conn: resume_provider(conn, "scripted"))
     await hand.work()
 
     assert await outbox.statuses() == {"completed": 4}
@@ -206,14 +210,14 @@ async def test_a_stored_answer_is_applied_and_not_bought_again(outbox: Outbox):
     crashed_claims = await crashed.claim()
     # The answer is kept, then the process dies before the effects.
     hold = asyncio.Event()
-    original = crashed.generator._apply  # pyright: ignore[reportPrivateUsage]
+    original = crashed.runner._apply  # pyright: ignore[reportPrivateUsage]
 
     async def never(batch: object) -> None:
         hold.set()
         await asyncio.Event().wait()
 
-    crashed.generator._apply = never  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-    running = asyncio.create_task(crashed.generator.run(crashed_claims[0]))
+    crashed.runner._apply = never  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    running = asyncio.create_task(crashed.runner.run(crashed_claims[0]))
     await hold.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -226,7 +230,7 @@ async def test_a_stored_answer_is_applied_and_not_bought_again(outbox: Outbox):
     second = await outbox.hand(provider)
     claims = await second.claim()
     assert [len(claim.job_ids) for claim in claims] == [3]
-    await second.generator.run(claims[0])
+    await second.runner.run(claims[0])
 
     assert len(provider.prompts) == 1
     assert await outbox.statuses() == {"completed": 3, "queued": 1}
@@ -246,7 +250,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(outbox: Outbox):
     await quick.work()
     before = await outbox.rows("SELECT * FROM observation_generation_jobs ORDER BY seq")
 
-    await slow.generator.run(claim)
+    await slow.runner.run(claim)
 
     assert await outbox.rows("SELECT * FROM observation_generation_jobs ORDER BY seq") == before
     assert await outbox.value("SELECT count(*) FROM observations") == 2
@@ -264,6 +268,89 @@ async def test_a_key_revoked_since_fails_its_jobs_without_a_provider_call(outbox
     assert provider.prompts == []
     assert await outbox.statuses() == {"failed": 2}
     assert await outbox.value("SELECT last_error ->> 'reason' FROM observation_generation_jobs LIMIT 1") == "key_revoked"
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ("expires_at = now() - interval '1 second'", "expired"),
+        ("scopes = '[\"observations:read\"]'", "scopes"),
+        ("project_id = (SELECT id FROM projects WHERE name = 'other')", "another project"),
+    ],
+)
+async def test_a_key_that_may_no_longer_ask_fails_its_jobs_until_an_operator_retries_them(
+    outbox: Outbox, cast: Cast, change: str, word: str
+):
+    (recorded,) = await outbox.put(1)
+    assert recorded.job is not None
+    other = "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (gen_random_uuid(), %s, 'other', 'other')"
+    await outbox.rows(other, cast.alice.team_id)
+    await outbox.rows(f"UPDATE api_keys SET {change} WHERE id = %s", cast.alice.principal.key_id)
+    provider = Scripted()
+    hand = await outbox.hand(provider)
+
+    await hand.work()
+    (failed,) = await outbox.rows("SELECT status, last_error FROM observation_generation_jobs")
+    assert await outbox.value("SELECT retry_job(%s)", recorded.job.id) == "queued"
+    await hand.work()
+
+    assert failed["status"] == "failed"
+    error = msgspec.convert(failed["last_error"], dict[str, str])
+    assert error["reason"] == "key_revoked"
+    assert word in error["message"]
+    assert len(provider.prompts) == 1
+    assert await outbox.statuses() == {"completed": 1}
+
+
+async def test_a_key_that_was_rotated_before_it_expired_keeps_its_jobs(outbox: Outbox, cast: Cast):
+    await outbox.put(1)
+    key_id = cast.alice.principal.key_id
+    await outbox.rows(
+        "UPDATE api_keys SET expires_at = now() - interval '1 second', replaced_by = %s WHERE id = %s", key_id, key_id
+    )
+
+    await (await outbox.hand(Scripted())).work()
+
+    assert await outbox.statuses() == {"completed": 1}
+
+
+async def test_a_session_is_processing_while_its_batch_runs(outbox: Outbox):
+    status = "SELECT generation_status FROM server_sessions"
+    seen: list[object] = []
+
+    async def reply(prompt: Prompt) -> Completion:
+        seen.append(await outbox.value(status))
+        return completion(each_observed(prompt))
+
+    await outbox.put(1)
+    before = await outbox.value(status)
+    await (await outbox.hand(Scripted(reply))).work()
+
+    assert [before, *seen, await outbox.value(status)] == ["idle", "processing", "completed"]
+
+
+async def test_log_records_of_a_batch_name_its_lane_claim_jobs_and_requests(outbox: Outbox):
+    seen: list[dict[str, object]] = []
+
+    def reply(prompt: Prompt) -> Completion:
+        seen.append(structlog.contextvars.get_contextvars())
+        return completion(each_observed(prompt))
+
+    recorded = await outbox.put(2)
+    jobs = [event.job for event in recorded if event.job]
+    hand = await outbox.hand(Scripted(reply))
+    await outbox.rows("UPDATE observation_generation_jobs SET request_id = 'r1'")
+    await hand.work()
+    await outbox.put(2, session="s2")
+    await outbox.rows("UPDATE observation_generation_jobs SET request_id = 'r' || seq WHERE status = 'queued'")
+    await hand.work()
+
+    first, second = seen
+    assert (first["lane"], first["job_ids"], first["request_id"]) == (str(jobs[0].lane), [str(job.id) for job in jobs], "r1")
+    assert isinstance(first["claim"], int)
+    assert "request_id" not in second
+    assert len(msgspec.convert(second["request_ids"], list[str])) == 2
+    assert not {"lane", "claim", "job_ids", "request_id", "request_ids"} & structlog.contextvars.get_contextvars().keys()
 
 
 async def test_a_job_cancelled_while_it_runs_ends_as_cancelled_and_what_cites_it_is_dropped(outbox: Outbox):

@@ -23,11 +23,11 @@ from cmserver.access.model import Principal, Project
 from cmserver.access.projects import make_project
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
-from cmserver.base.live import Hub
+from cmserver.base.notifications import NotificationListener
 from cmserver.generation import repository
-from cmserver.generation.apply import LeaseLostError
 from cmserver.generation.batch import Batch
-from cmserver.generation.bell import Bell
+from cmserver.generation.batch_effects import LeaseLostError
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
 from cmserver.ingest import session as sessions
@@ -103,7 +103,7 @@ class JobModel:
     is_summary: bool
     status: str = "queued"
     attempts: int = 0
-    most: int = 3
+    max_attempts: int = 3
     cancel_asked: bool = False
     outcome: str = ""
     answer: Bought | None = None
@@ -116,7 +116,7 @@ class JobModel:
         self.status, self.outcome = status, outcome
         self.steps.append("retry_scheduled" if (was, status) == ("processing", "queued") else status)
         if was in ENDED:
-            self.most = max(self.most, self.attempts + 3)
+            self.max_attempts = max(self.max_attempts, self.attempts + 3)
             self.cancel_asked, self.answer = False, None
 
     def end(self, status: str, outcome: str = "") -> None:
@@ -128,7 +128,7 @@ class JobModel:
 
     def row(self) -> tuple[object, ...]:
         observations = 1 if self.outcome == "observed" else 0
-        return (self.id, self.status, self.attempts, self.most, self.cancel_asked, self.outcome, self.steps, observations)
+        return (self.id, self.status, self.attempts, self.max_attempts, self.cancel_asked, self.outcome, self.steps, observations)
 
 
 @dataclass(eq=False)
@@ -174,7 +174,7 @@ class World:
         self._runner = asyncio.Runner()
         self.db = Db(url, size=4)
         self.run(self.db.__aenter__())
-        self.hub = Hub(url)
+        self.hub = NotificationListener(url)
         self.principal, self.project = self.run(self._furnish())
 
     async def _furnish(self) -> tuple[Principal, Project]:
@@ -216,7 +216,7 @@ class JobsLife(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         async def begin() -> tuple[Outbox, list[Hand]]:
-            outbox = Outbox(self.world.db, Bell(self.world.db, self.world.hub), self.world.principal, self.world.project)
+            outbox = Outbox(self.world.db, JobNotifier(self.world.db, self.world.hub), self.world.principal, self.world.project)
             await outbox.rows(EMPTY)
             await outbox.rows("DELETE FROM procrastinate_workers")
             return outbox, [await outbox.hand(self.provider, lease_seconds=LEASE_SECONDS) for _ in range(2)]
@@ -259,22 +259,22 @@ class JobsLife(RuleBasedStateMachine):
         session, count = data.draw(st.sampled_from(SESSIONS)), data.draw(st.integers(1, 4))
         recorded = self.run(self.outbox.put(count, session=session, first=self.sent))
         self.sent += count
-        for one in recorded:
-            assert one.job is not None
-            self.jobs.append(JobModel(id=one.job.id, lane=one.job.lane, is_summary=False))
+        for event in recorded:
+            assert event.job is not None
+            self.jobs.append(JobModel(id=event.job.id, lane=event.job.lane, is_summary=False))
             if session:
-                self.lanes[session] = one.job.lane
+                self.lanes[session] = event.job.lane
 
     def end_the_session(self, data: st.DataObject) -> None:
         session = data.draw(st.sampled_from(["s1", "s2"]))
         lane = self.lanes.get(session)
         if lane is None:
             return
-        db, who = self.world.db, self.world.principal
+        db, principal = self.world.db, self.world.principal
         _, job, is_new = self.run(
-            db.in_tenant(who.team_id, lambda conn: sessions.end(conn, who, lane, source_adapter="api", max_attempts=3))
+            db.in_tenant(principal.team_id, lambda conn: sessions.end(conn, principal, lane, source_adapter="api", max_attempts=3))
         )
-        of_lane = [one for one in self.jobs if one.lane == lane]
+        of_lane = [job for job in self.jobs if job.lane == lane]
         assert is_new == (not of_lane[-1].is_summary), "a summary is asked for exactly when something came after the last one"
         if is_new:
             self.jobs.append(JobModel(id=job.id, lane=lane, is_summary=True))
@@ -290,11 +290,11 @@ class JobsLife(RuleBasedStateMachine):
 
     def claim(self, data: st.DataObject) -> None:
         hand = self._a_hand(data)
-        most = data.draw(st.integers(1, 3))
+        max_events = data.draw(st.integers(1, 3))
         may = self._claimable()
-        expected = {lane: self._batch(lane, most) for lane in may}
+        expected = {lane: self._batch(lane, max_events) for lane in may}
 
-        claims = self.run(hand.claim(slots=1000, max_events=most))
+        claims = self.run(hand.claim(slots=1000, max_events=max_events))
 
         if hand.worker_id in self.silent:
             assert claims == [], "a worker without a live heartbeat claims nothing"
@@ -316,13 +316,13 @@ class JobsLife(RuleBasedStateMachine):
         taken = {held.claim.lane for held in self.held if held.ours}
         return {job.lane for job in self.jobs if job.status == "queued"} - taken - self.resting
 
-    def _batch(self, lane: UUID, most: int) -> list[JobModel]:
+    def _batch(self, lane: UUID, max_events: int) -> list[JobModel]:
         waiting = [job for job in self.jobs if job.lane == lane and job.status == "queued"]
         answer = waiting[0].answer
         if answer is not None:
-            return [job for job in waiting[: max(most, answer.jobs)] if job.answer is answer]
+            return [job for job in waiting[: max(max_events, answer.jobs)] if job.answer is answer]
         batch: list[JobModel] = []
-        for job in waiting[:most]:
+        for job in waiting[:max_events]:
             if batch and job.is_summary:
                 break
             if job.answer is None:
@@ -336,7 +336,7 @@ class JobsLife(RuleBasedStateMachine):
             await repository.release(conn, claim.lane, claim.claim)
 
     def finish(self, data: st.DataObject) -> None:
-        live = [one for one in self.held if not one.stuck]
+        live = [hand for hand in self.held if not hand.stuck]
         if not live:
             return
         held, how = data.draw(st.sampled_from(live)), data.draw(st.sampled_from(HOWS))
@@ -344,22 +344,22 @@ class JobsLife(RuleBasedStateMachine):
         asked_before = len(self.provider.prompts)
 
         with patch("cmserver.generation.batch.full_jitter", return_value=3600.0):
-            self.run(held.hand.generator.run(held.claim))
+            self.run(held.hand.runner.run(held.claim))
 
         self.held.remove(held)
-        asked = len(self.provider.prompts) - asked_before
+        call_count = len(self.provider.prompts) - asked_before
         if not held.ours:
-            assert asked == 0, "whoever lost his lease asks nobody"
+            assert call_count == 0, "whoever lost his lease asks nobody"
             return
         bought = held.jobs[0].answer
         if bought is not None:
-            assert asked == 0, "an answer that was bought is applied, not bought again"
+            assert call_count == 0, "an answer that was bought is applied, not bought again"
             self._ends(held.jobs, "completed", "observed")
         elif self.paused:
-            assert asked == 0, "a paused provider is left alone"
+            assert call_count == 0, "a paused provider is left alone"
             self._sent_back(held)
         else:
-            assert asked == (_calls(len(held.jobs)) if how in {"unusable", "refused"} else 1)
+            assert call_count == (_calls(len(held.jobs)) if how in {"unusable", "refused"} else 1)
             if how in {"observed", "skipped", "unusable"}:
                 self.away[held.hand.worker_id] = 0
             self._apply(held, how)
@@ -377,13 +377,13 @@ class JobsLife(RuleBasedStateMachine):
                 self.away[held.hand.worker_id] += 1
                 self.paused = self.away[held.hand.worker_id] >= 3
                 self._sent_back(held)
-            case "transient" if held.jobs[0].is_summary and held.jobs[0].attempts >= held.jobs[0].most:
+            case "transient" if held.jobs[0].is_summary and held.jobs[0].attempts >= held.jobs[0].max_attempts:
                 self._ends(held.jobs, "completed", "observed")
             case "transient":
-                if any(job.attempts < job.most for job in held.jobs):
+                if any(job.attempts < job.max_attempts for job in held.jobs):
                     self.resting.add(held.claim.lane)
                 for job in held.jobs:
-                    job.end("queued" if job.attempts < job.most else "failed")
+                    job.end("queued" if job.attempts < job.max_attempts else "failed")
             case _:
                 self._ends(held.jobs, "failed")
 
@@ -399,13 +399,13 @@ class JobsLife(RuleBasedStateMachine):
             job.end("queued")
 
     def stop_between_answer_and_effects(self, data: st.DataObject) -> None:
-        live = [one for one in self.held if one.ours and not one.stuck]
+        live = [hand for hand in self.held if hand.ours and not hand.stuck]
         if self.paused or not live:
             return
         held = data.draw(st.sampled_from(live))
         self.provider.how = "observed"
         held.stuck = Batch(held.claim)
-        self.run(held.hand.generator._work(held.stuck))  # pyright: ignore[reportPrivateUsage]
+        self.run(held.hand.runner._work(held.stuck))  # pyright: ignore[reportPrivateUsage]
         if held.jobs[0].answer is None:
             self.away[held.hand.worker_id] = 0
         answer = held.jobs[0].answer or Bought(len(held.jobs))
@@ -413,13 +413,13 @@ class JobsLife(RuleBasedStateMachine):
             job.answer = answer
 
     def go_on_to_the_effects(self, data: st.DataObject) -> None:
-        stuck = [one for one in self.held if one.stuck]
+        stuck = [hand for hand in self.held if hand.stuck]
         if not stuck:
             return
         held = data.draw(st.sampled_from(stuck))
         self.held.remove(held)
         assert held.stuck is not None
-        applying = held.hand.generator._apply(held.stuck)  # pyright: ignore[reportPrivateUsage]
+        applying = held.hand.runner._apply(held.stuck)  # pyright: ignore[reportPrivateUsage]
         if held.ours:
             self.run(applying)
             self._ends(held.jobs, "completed", "observed")
@@ -433,7 +433,7 @@ class JobsLife(RuleBasedStateMachine):
         if hand is not None:
             self._silence(hand)
             self._reap()
-            self.hands = [self._new_hand() if one is hand else one for one in self.hands]
+            self.hands = [self._new_hand() if other is hand else other for other in self.hands]
 
     def fall_silent(self, data: st.DataObject) -> None:
         """Killed, stopped, or cut off: from here on only the heartbeat tells."""
@@ -458,26 +458,26 @@ class JobsLife(RuleBasedStateMachine):
         assert sorted(recovered) == sorted(job.id for held in lost for job in held.jobs)
         for held in lost:
             for job in held.jobs:
-                job.end("queued" if job.attempts < job.most else "failed")
+                job.end("queued" if job.attempts < job.max_attempts else "failed")
             held.ours = False
 
     def come_back_as_a_new_worker(self, data: st.DataObject) -> None:
-        who = data.draw(st.integers(0, 1))
-        if self.hands[who].worker_id in self.silent:
-            self.hands[who] = self._new_hand()
+        index = data.draw(st.integers(0, 1))
+        if self.hands[index].worker_id in self.silent:
+            self.hands[index] = self._new_hand()
 
     def stop_in_good_order(self, data: st.DataObject) -> None:
-        who = data.draw(st.integers(0, 1))
-        hand = self.hands[who]
+        index = data.draw(st.integers(0, 1))
+        hand = self.hands[index]
         kept = [held for held in self.held if held.ours and held.hand is hand]
-        self.run(self.world.db.in_system(lambda conn: leases.put_back(conn, hand.worker_id)))
+        self.run(self.world.db.in_system(lambda conn: leases.requeue_all(conn, hand.worker_id)))
         for held in kept:
             for job in held.jobs:
                 job.attempts -= 1
                 job.end("queued")
             held.ours = False
         self.silent.discard(hand.worker_id)
-        self.hands[who] = self._new_hand()
+        self.hands[index] = self._new_hand()
 
     def time_passes(self, _data: st.DataObject) -> None:
         """Every back-off and every pause is over."""
@@ -501,26 +501,26 @@ class JobsLife(RuleBasedStateMachine):
         job = self._a_job(data, running, answered)
         if job is None:
             return
-        said = self.run(self.outbox.value("SELECT cancel_job(%s)", job.id))
+        result = self.run(self.outbox.value("SELECT cancel_job(%s)", job.id))
         if job.status == "queued":
-            assert said == "cancelled"
+            assert result == "cancelled"
             job.go("cancelled")
         elif job.status == "processing":
-            assert said == "cancelling"
+            assert result == "cancelling"
             job.cancel_asked = True
         else:
-            assert said == f"nothing to do: the job is {job.status}"
+            assert result == f"nothing to do: the job is {job.status}"
 
     def retry(self, data: st.DataObject) -> None:
         job = self._a_job(data, [job for job in self.jobs if job.status in {"failed", "cancelled"}])
         if job is None:
             return
-        said = self.run(self.outbox.value("SELECT retry_job(%s)", job.id))
+        result = self.run(self.outbox.value("SELECT retry_job(%s)", job.id))
         if job.status in {"failed", "cancelled"}:
-            assert said == "queued"
+            assert result == "queued"
             job.go("queued")
         else:
-            assert said == f"nothing to do: the job is {job.status}"
+            assert result == f"nothing to do: the job is {job.status}"
 
     def retry_all_that_failed(self, _data: st.DataObject) -> None:
         failed = [job for job in self.jobs if job.status == "failed"]

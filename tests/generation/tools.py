@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID
 
 import msgspec
@@ -11,13 +12,15 @@ import msgspec
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
 from cmserver.base.db import Db
+from cmserver.base.settings import Settings
 from cmserver.generation import repository
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
-from cmserver.generation.run import Generator
-from cmserver.ingest.model import Incoming, Recorded
-from cmserver.ingest.record import Recorder
+from cmserver.generation.run_batch import BatchRunner
+from cmserver.ingest.model import RecordedEvent
+from cmserver.ingest.record import EventRecorder, EventSubmission
+from cmserver.ingest.wire import EventIn
 from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, Prompt, Skip
 from tests.rows import rows
 
@@ -59,13 +62,16 @@ def all_skipped(prompt: Prompt) -> Answer:
 class Hand:
     """One worker, moved by hand."""
 
-    def __init__(self, db: Db, bell: Bell, providers: Sequence[Scripted], worker_id: int, lease_seconds: float = 20) -> None:
+    def __init__(
+        self, db: Db, notifier: JobNotifier, providers: Sequence[Scripted], worker_id: int, lease_seconds: float, hard_limit: float
+    ) -> None:
         self.db = db
         self.worker_id = worker_id
         self.lease_seconds = lease_seconds
-        self.generator = Generator(
-            db, providers, bell, call_timeout_seconds=30, hard_limit_seconds=300, lease_seconds=lease_seconds
+        settings = Settings(
+            data_dir=Path("unused"), provider_timeout_seconds=30, job_hard_limit_seconds=hard_limit, lease_seconds=lease_seconds
         )
+        self.runner = BatchRunner(db, providers, notifier, settings)
 
     async def claim(self, *, slots: int = 10, max_events: int = 20, max_chars: int = 60_000) -> list[Claim]:
         async with self.db.system_statement() as conn:
@@ -84,7 +90,7 @@ class Hand:
         batches = 0
         while claims := await self.claim(max_events=max_events):
             for claim in claims:
-                await self.generator.run(claim)
+                await self.runner.run(claim)
                 batches += 1
         return batches
 
@@ -92,40 +98,48 @@ class Hand:
 class Outbox:
     """Puts events in and looks at what became of them, past every layer."""
 
-    def __init__(self, db: Db, bell: Bell, principal: Principal, project: Project, debounce_seconds: float = 0) -> None:
+    def __init__(self, db: Db, notifier: JobNotifier, principal: Principal, project: Project, debounce_seconds: float = 0) -> None:
         self.db = db
-        self.bell = bell
+        self.notifier = notifier
         self.principal = principal
         self.project = project
-        self.recorder = Recorder(
-            db, bell, Meter(db), secret=b"s" * 32, debounce_seconds=debounce_seconds, field_max_chars=16_000, max_attempts=3
+        self.recorder = EventRecorder(
+            db,
+            notifier,
+            Meter(db),
+            secret=b"s" * 32,
+            debounce_seconds=debounce_seconds,
+            gather_seconds=0,
+            field_max_chars=16_000,
+            max_attempts=3,
         )
 
-    async def hand(self, *providers: Scripted, lease_seconds: float = 20) -> Hand:
+    async def hand(self, *providers: Scripted, lease_seconds: float = 20, hard_limit_seconds: float = 300) -> Hand:
         async with self.db.system_statement() as conn:
             cursor = await conn.execute("SELECT worker_id FROM procrastinate_register_worker_v1()")
             row = await cursor.fetchone()
             assert row is not None
-            await leases.sign_on(conn, row[0], "test", lease_seconds)
-        return Hand(self.db, self.bell, providers, row[0], lease_seconds)
+            await leases.register(conn, row[0], "test", lease_seconds)
+        return Hand(self.db, self.notifier, providers, row[0], lease_seconds, hard_limit_seconds)
 
     async def put(
         self, count: int = 1, *, session: str | None = "s1", payload: object = None, first: int = 0, at_once: bool = False
-    ) -> list[Recorded]:
-        incoming = [
-            Incoming(
+    ) -> list[RecordedEvent]:
+        submissions = [
+            EventSubmission(
+                event=EventIn(
+                    event_type="tool_use",
+                    payload={"tool_name": "Write", "n": first + place} if payload is None else payload,
+                    source_event_id=f"{session}-{first + place}",
+                    content_session_id=session,
+                ),
                 project=self.project,
-                event_type="tool_use",
-                payload={"tool_name": "Write", "n": first + place} if payload is None else payload,
                 occurred_at=datetime.now(UTC),
-                source_adapter="api",
                 origin="api",
-                source_event_id=f"{session}-{first + place}",
-                content_session_id=session,
             )
             for place in range(count)
         ]
-        return await self.recorder.record(self.principal, incoming, at_once=at_once)
+        return await self.recorder.record(self.principal, submissions, at_once=at_once)
 
     async def rows(self, statement: str, *params: object) -> list[dict[str, object]]:
         return await rows(self.db, statement, *params)

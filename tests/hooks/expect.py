@@ -7,13 +7,13 @@ from typing import cast
 
 import msgspec
 
-from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment, Told
-from cmserver.recall.model import Start
+from cmserver.hooks.model import Adapter, HookCall, HookEvent, HookReply, Moment
+from cmserver.recall.model import SessionStart
 
 SAMPLES = Path(__file__).parent / "samples"
 ROOT = "/home/alice/src/orders"
 DELIVERY = "d1"
-BOTH = Told(context="what is known", message="a line")
+BOTH = HookReply(context="what is known", message="a line")
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
     kept: Kept | None
     moment: Moment = "other"
-    source: Start = "startup"
+    source: SessionStart = "startup"
     prompt: str | None = None
     file: str | None = None
     is_subagent: bool = False
@@ -55,13 +55,13 @@ def expected_call(payload: dict[str, object], expected: Expected) -> HookCall:
     kept = expected.kept
     events = [
         HookEvent(
-            event_type=one.type,
-            payload=one.payload or {**payload, **one.added},
-            source_event_id=one.id,
-            generate=one.generate,
-            metadata=one.metadata,
+            event_type=event.type,
+            payload=event.payload or {**payload, **event.added},
+            source_event_id=event.id,
+            generate=event.generate,
+            metadata=event.metadata,
         )
-        for one in ([kept] if kept else [])
+        for event in ([kept] if kept else [])
     ]
     return HookCall(
         name=cast("str", payload["hook_event_name"]),
@@ -80,21 +80,21 @@ def expected_call(payload: dict[str, object], expected: Expected) -> HookCall:
 def expected_output(payload: dict[str, object], expected: Expected) -> dict[str, object]:
     """The answer to BOTH."""
     specific = {"hookEventName": payload["hook_event_name"], "additionalContext": BOTH.context}
-    said: dict[str, object] = {"systemMessage": BOTH.message} if expected.message else {}
-    return {"hookSpecificOutput": specific, **said} if expected.context else said
+    message: dict[str, object] = {"systemMessage": BOTH.message} if expected.message else {}
+    return {"hookSpecificOutput": specific, **message} if expected.context else message
 
 
-def answered(adapter: Adapter, call: HookCall | None, what: Told) -> dict[str, object]:
+def answered(adapter: Adapter, call: HookCall | None, reply: HookReply) -> dict[str, object]:
     """As it goes over the wire."""
-    return msgspec.json.decode(msgspec.json.encode(adapter.output(call, what)), type=dict[str, object])
+    return msgspec.json.decode(msgspec.json.encode(adapter.render(call, reply)), type=dict[str, object])
 
 
 def check(adapter: Adapter, folder: str, name: str, expected: Expected) -> None:
     """The sample becomes exactly the call that is expected, and is answered so with and without something to say."""
     body = sample(folder, name)
 
-    call = adapter.understand(body, DELIVERY)
+    call = adapter.parse(body, DELIVERY)
 
     assert call == expected_call(body, expected)
-    assert answered(adapter, call, Told()) == {}
+    assert answered(adapter, call, HookReply()) == {}
     assert answered(adapter, call, BOTH) == expected_output(body, expected)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmserver.base.errors import Invalid
-from cmserver.base.redaction.clean import clean
 from cmserver.base.text import KEY_MOST, storable
 from cmserver.hooks import api
 from cmserver.hooks.model import Adapter, HookCall
+from cmserver.redaction.clean import clean
 from tests.hooks.expect import BOTH, SAMPLES, answered, names, sample
 
 ADAPTERS = list(api.ADAPTERS.values())
@@ -70,7 +70,7 @@ def _check(call: HookCall) -> None:
 @given(payload=st.one_of(_payloads(), _values), delivery=st.one_of(st.none(), _texts))
 def test_it_is_understood_or_refused_and_never_breaks(adapter: Adapter, payload: object, delivery: str | None):
     try:
-        call = adapter.understand(payload, delivery)
+        call = adapter.parse(payload, delivery)
     except Invalid:
         return
 
@@ -78,7 +78,7 @@ def test_it_is_understood_or_refused_and_never_breaks(adapter: Adapter, payload:
     assert set(answered(adapter, call, BOTH)) <= {"hookSpecificOutput", "systemMessage"}
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda one: one.platform)
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.platform)
 def test_a_field_as_deep_as_it_gets_breaks_nothing(adapter: Adapter):
     deep: object = "x"
     for _ in range(900):
@@ -86,16 +86,16 @@ def test_a_field_as_deep_as_it_gets_breaks_nothing(adapter: Adapter):
 
     for hook in HOOKS:
         body = {"hook_event_name": hook, "session_id": "s", "tool_name": "Bash", "tool_input": deep, "tool_calls": deep}
-        assert adapter.understand(body, None).name == hook
+        assert adapter.parse(body, None).name == hook
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda one: one.platform)
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.platform)
 def test_a_path_that_is_too_long_is_as_if_it_were_not_there(adapter: Adapter):
     long = "/" + "p" * 4096
     body = {"hook_event_name": "SessionStart", "session_id": "s", "cwd": long}
     read = {"session_id": "s", "tool_name": "Read", "tool_input": {"file_path": long}}
 
-    call = adapter.understand(body, None)
+    call = adapter.parse(body, None)
 
     assert (call.cwd, call.metadata) == (None, {})
-    assert adapter.understand({**read, "hook_event_name": "PreToolUse"}, None).file is None
+    assert adapter.parse({**read, "hook_event_name": "PreToolUse"}, None).file is None

@@ -31,7 +31,7 @@ def _used(tool_use_id: str, type_: str = "tool_use") -> Expected:
     return Expected(kept=Kept(type=type_, id=f"tool:{tool_use_id}", generate=True))
 
 
-def _batched(session_id: str, prompt_id: str, tool_use_id: str, said: str, description: str, agent: dict[str, object]) -> Kept:
+def _batched(session_id: str, prompt_id: str, tool_use_id: str, words: str, description: str, agent: dict[str, object]) -> Kept:
     """A call of a batch, as an event of its own."""
     use: dict[str, object] = {
         "session_id": session_id,
@@ -42,9 +42,9 @@ def _batched(session_id: str, prompt_id: str, tool_use_id: str, said: str, descr
         **agent,
         "hook_event_name": "PostToolBatch",
         "tool_name": "Bash",
-        "tool_input": {"command": f"echo {said}", "description": description},
+        "tool_input": {"command": f"echo {words}", "description": description},
         "tool_use_id": tool_use_id,
-        "tool_response": said,
+        "tool_response": words,
     }
     return Kept(type="tool_use", id=f"tool:{tool_use_id}", generate=True, metadata=agent, payload=use)
 
@@ -109,12 +109,12 @@ RECORDED = {
     "SessionStart-resume": Expected(
         kept=Kept(type="session_start"), moment="start", source="resume", metadata={"cwd": ROOT, "source": "resume"}, context=True
     ),
-    "Stop": Expected(kept=Kept(type="assistant_message"), moment="turn_end", message=False),
+    "Stop": Expected(kept=Kept(type="assistant_message", generate=True), moment="turn_end", message=False),
     "StopFailure": Expected(kept=Kept(type="turn_failed")),
     "SubagentStart": Expected(kept=Kept(type="subagent_start", metadata=AGENT), is_subagent=True),
     "SubagentStop": Expected(kept=Kept(type="subagent_stop", metadata=AGENT), is_subagent=True, message=False),
     "UserPromptSubmit": Expected(
-        kept=Kept(type="user_prompt"), moment="prompt", prompt="MARKER-ONE please echo and write", context=True
+        kept=Kept(type="user_prompt", generate=True), moment="prompt", prompt="MARKER-ONE please echo and write", context=True
     ),
 }
 
@@ -124,7 +124,7 @@ def payload(name: str, **fields: object) -> dict[str, object]:
 
 
 def events(body: dict[str, object], delivery: str | None = None) -> list[HookEvent]:
-    return ADAPTER.understand(body, delivery).events
+    return ADAPTER.parse(body, delivery).events
 
 
 def used(tool_name: str, **fields: object) -> dict[str, object]:
@@ -142,13 +142,13 @@ def test_every_recorded_payload_is_there():
 
 
 def test_an_unknown_hook_is_kept_under_its_name():
-    assert [one.event_type for one in events(payload("WorktreeCreate"))] == ["worktree_create"]
-    assert [one.event_type for one in events(payload("New\x00 Kind\nof Hook"))] == ["new_kind_of_hook"]
-    assert [one.event_type for one in events(payload("!!"))] == ["unknown"]
+    assert [event.event_type for event in events(payload("WorktreeCreate"))] == ["worktree_create"]
+    assert [event.event_type for event in events(payload("New\x00 Kind\nof Hook"))] == ["new_kind_of_hook"]
+    assert [event.event_type for event in events(payload("!!"))] == ["unknown"]
 
 
 def test_an_unknown_source_is_an_ordinary_start():
-    assert ADAPTER.understand(payload("SessionStart", source=["moon"]), None).source == "startup"
+    assert ADAPTER.parse(payload("SessionStart", source=["moon"]), None).source == "startup"
 
 
 def test_what_could_not_be_understood_is_answered_with_the_message_alone():
@@ -156,8 +156,8 @@ def test_what_could_not_be_understood_is_answered_with_the_message_alone():
 
 
 def test_a_prompt_without_a_delivery_is_known_by_its_own_id():
-    assert [one.source_event_id for one in events(payload("UserPromptSubmit", prompt="hi"))] == ["prompt:p1"]
-    assert [one.source_event_id for one in events(payload("Stop"))] == [None]
+    assert [event.source_event_id for event in events(payload("UserPromptSubmit", prompt="hi"))] == ["prompt:p1"]
+    assert [event.source_event_id for event in events(payload("Stop"))] == [None]
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_a_prompt_without_a_delivery_is_known_by_its_own_id():
     ],
 )
 def test_what_the_program_says_in_the_user_s_place_is_no_prompt(prompt: str):
-    call = ADAPTER.understand(payload("UserPromptSubmit", prompt=prompt), DELIVERY)
+    call = ADAPTER.parse(payload("UserPromptSubmit", prompt=prompt), DELIVERY)
 
     assert (call.moment, call.prompt) == ("other", None)
-    assert [one.event_type for one in call.events] == ["machine_prompt"]
+    assert [event.event_type for event in call.events] == ["machine_prompt"]
 
 
 @pytest.mark.parametrize(
@@ -181,30 +181,30 @@ def test_what_the_program_says_in_the_user_s_place_is_no_prompt(prompt: str):
     ["", "<task-notification>x</task-notification> and what is that?", "<task-notification>", "<b>bold</b>", "fix <tick></tick>"],
 )
 def test_anything_else_is_the_user_s(prompt: str):
-    call = ADAPTER.understand(payload("UserPromptSubmit", prompt=prompt), DELIVERY)
+    call = ADAPTER.parse(payload("UserPromptSubmit", prompt=prompt), DELIVERY)
 
     assert (call.moment, call.prompt) == ("prompt", prompt)
-    assert [one.event_type for one in call.events] == ["user_prompt"]
+    assert [event.event_type for event in call.events] == ["user_prompt"]
 
 
 def test_a_sub_agent_s_turn_is_none_of_the_session_s():
-    stop = ADAPTER.understand(payload("Stop", **AGENT, last_assistant_message="found it"), DELIVERY)
-    prompt = ADAPTER.understand(payload("UserPromptSubmit", **AGENT, prompt="look"), DELIVERY)
+    stop = ADAPTER.parse(payload("Stop", **AGENT, last_assistant_message="found it"), DELIVERY)
+    prompt = ADAPTER.parse(payload("UserPromptSubmit", **AGENT, prompt="look"), DELIVERY)
 
-    assert [(one.moment, one.is_subagent, one.events[0].event_type) for one in (stop, prompt)] == [
+    assert [(call.moment, call.is_subagent, call.events[0].event_type) for call in (stop, prompt)] == [
         ("other", True, "subagent_stop"),
         ("other", True, "machine_prompt"),
     ]
 
 
 def test_a_session_that_is_an_agent_s_as_a_whole_has_turns():
-    call = ADAPTER.understand(payload("Stop", agent_type="reviewer"), DELIVERY)
+    call = ADAPTER.parse(payload("Stop", agent_type="reviewer"), DELIVERY)
 
     assert (call.moment, call.is_subagent, call.events[0].metadata) == ("turn_end", False, {"agent_type": "reviewer"})
 
 
 def test_the_end_of_a_compaction_names_no_agent_type():
-    call = ADAPTER.understand(payload("SubagentStop", agent_id="a1", agent_type=""), DELIVERY)
+    call = ADAPTER.parse(payload("SubagentStop", agent_id="a1", agent_type=""), DELIVERY)
 
     assert (call.moment, call.is_subagent, call.events[0].metadata) == ("other", True, {"agent_id": "a1"})
 
@@ -221,9 +221,9 @@ def test_a_call_of_a_batch_that_failed_is_a_failure(response: str):
 
 
 def test_calls_of_a_batch_without_an_id_are_told_apart_and_junk_is_passed_over():
-    told = events(payload("PostToolBatch", tool_calls=[{"tool_name": "A"}, "junk", {"tool_name": "B"}]), DELIVERY)
+    batch_events = events(payload("PostToolBatch", tool_calls=[{"tool_name": "A"}, "junk", {"tool_name": "B"}]), DELIVERY)
 
-    assert [one.source_event_id for one in told] == ["delivery:d1:0", "delivery:d1:2"]
+    assert [event.source_event_id for event in batch_events] == ["delivery:d1:0", "delivery:d1:2"]
     assert events(payload("PostToolBatch", tool_calls={"tool_name": "A"})) == []
 
 
@@ -240,7 +240,7 @@ def test_our_own_tools_are_not_kept(tool: str):
 
     assert events(used(tool)) == []
     batch = payload("PostToolBatch", tool_calls=[{"tool_name": tool, "tool_use_id": "t1"}, other])
-    assert [one.source_event_id for one in events(batch)] == ["tool:t2"]
+    assert [event.source_event_id for event in events(batch)] == ["tool:t2"]
 
 
 @pytest.mark.parametrize("tool", ["mcp__cm__search", "mcp__my-cmserver__x", "cmserver", "mcp__github__cmserver_issue"])
@@ -294,4 +294,4 @@ def test_in_doubt_a_command_is_kept(command: str):
 )
 def test_what_is_no_hook_s_payload_is_refused(wrong: object):
     with pytest.raises(Invalid):
-        ADAPTER.understand(wrong, None)
+        ADAPTER.parse(wrong, None)

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from cmserver.hooks.codex import ADAPTER
-from cmserver.hooks.model import Told
-from cmserver.recall.model import Start
+from cmserver.hooks.model import HookReply
+from cmserver.recall.model import SessionStart
 from tests.hooks.expect import (
     BOTH,
     DELIVERY,
@@ -25,7 +25,7 @@ MODEL = "gpt-6-codex"
 AGENT: dict[str, object] = {"agent_id": "019a5f10-02aa-7c3e-8d11-b0c9e7f65a21", "agent_type": "explorer"}
 
 
-def _started(source: Start) -> Expected:
+def _started(source: SessionStart) -> Expected:
     metadata: dict[str, object] = {"cwd": ROOT, "source": source, "model": MODEL}
     return Expected(kept=Kept(type="session_start"), moment="start", source=source, metadata=metadata, context=True)
 
@@ -53,12 +53,12 @@ BY_SCHEMA = {
     "SessionStart-clear": _started("clear"),
     "SessionStart-compact": _started("compact"),
     "SessionStart-resume": _started("resume"),
-    "Stop": Expected(kept=Kept(type="assistant_message"), moment="turn_end", message=False),
+    "Stop": Expected(kept=Kept(type="assistant_message", generate=True), moment="turn_end", message=False),
     "StopFailure": Expected(kept=Kept(type="turn_failed")),
     "SubagentStart": Expected(kept=Kept(type="subagent_start", metadata=AGENT), is_subagent=True),
     "SubagentStop": Expected(kept=Kept(type="subagent_stop", metadata=AGENT), is_subagent=True, message=False),
     "UserPromptSubmit": Expected(
-        kept=Kept(type="user_prompt"),
+        kept=Kept(type="user_prompt", generate=True),
         moment="prompt",
         prompt="Why is an order of exactly the limit refused?",
         context=True,
@@ -97,23 +97,23 @@ def test_every_hook_of_the_schemas_is_there():
     assert {name.partition("-")[0] for name in BY_SCHEMA} == set(TOP_KEYS)
 
 
-@pytest.mark.parametrize("what", [BOTH, Told(context="c"), Told(message="m")], ids=["both", "context", "message"])
+@pytest.mark.parametrize("reply", [BOTH, HookReply(context="c"), HookReply(message="m")], ids=["both", "context", "message"])
 @pytest.mark.parametrize("name", names("codex"))
-def test_no_answer_has_a_key_that_its_schema_does_not_know(name: str, what: Told):
+def test_no_answer_has_a_key_that_its_schema_does_not_know(name: str, reply: HookReply):
     body = sample("codex", name)
     hook = cast("str", body["hook_event_name"])
 
-    said = answered(ADAPTER, ADAPTER.understand(body, DELIVERY), what)
+    output = answered(ADAPTER, ADAPTER.parse(body, DELIVERY), reply)
 
-    assert set(said) <= TOP_KEYS[hook]
-    specific = cast("dict[str, object]", said.get("hookSpecificOutput", {}))
+    assert set(output) <= TOP_KEYS[hook]
+    specific = cast("dict[str, object]", output.get("hookSpecificOutput", {}))
     assert set(specific) <= SPECIFIC_KEYS.get(hook, set())
     assert all(isinstance(value, str) for value in specific.values())
     assert specific.get("hookEventName", hook) == hook
 
 
 def test_a_wrong_key_is_told_in_the_one_field_that_all_schemas_have():
-    assert answered(ADAPTER, None, Told(message="wrong")) == {"systemMessage": "wrong"}
+    assert answered(ADAPTER, None, HookReply(message="wrong")) == {"systemMessage": "wrong"}
 
 
 def test_a_command_as_a_list_of_words_that_reads_our_memory_is_not_kept():
@@ -123,4 +123,4 @@ def test_a_command_as_a_list_of_words_that_reads_our_memory_is_not_kept():
     words = {**body, "tool_name": "exec_command", "tool_input": {"cmd": ["cmserver", "context", "limit"]}}
     other = {**body, "tool_name": "shell", "tool_input": {"command": ["bash", "-lc", "cmserver context limit; make"]}}
 
-    assert [len(ADAPTER.understand(one, DELIVERY).events) for one in (ours, words, other)] == [0, 0, 1]
+    assert [len(ADAPTER.parse(fields, DELIVERY).events) for fields in (ours, words, other)] == [0, 0, 1]

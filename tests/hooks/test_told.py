@@ -30,7 +30,7 @@ async def known(cast: Cast, make: Make) -> None:
     await make.observation(project=cast.alice.project, title="src/pool.py waits for a lock", files_modified=["src/pool.py"])
 
 
-async def told(client: httpx.AsyncClient, key: str, **body: object) -> str:
+async def read_context(client: httpx.AsyncClient, key: str, **body: object) -> str:
     headers = {"X-Api-Key": key, "X-Cmserver-Project": "github.com/acme/orders"}
     response = await client.post("/v1/hooks/claude-code", json={"session_id": "s1", **body}, headers=headers)
     assert response.status_code == 200, response.text
@@ -46,8 +46,8 @@ async def told(client: httpx.AsyncClient, key: str, **body: object) -> str:
 async def test_a_prompt_and_a_file_are_answered_as_the_settings_say(
     client: httpx.AsyncClient, cast: Cast, on_prompt: bool, on_file: bool
 ):
-    of_prompt = await told(client, cast.alice.key, **PROMPT)
-    of_file = await told(client, cast.alice.key, **{**FILE, "session_id": "s2"})
+    of_prompt = await read_context(client, cast.alice.key, **PROMPT)
+    of_file = await read_context(client, cast.alice.key, **{**FILE, "session_id": "s2"})
 
     assert ("src/pool.py waits for a lock" in of_prompt) == on_prompt
     assert ("src/pool.py waits for a lock" in of_file) == on_file
@@ -55,12 +55,12 @@ async def test_a_prompt_and_a_file_are_answered_as_the_settings_say(
 
 @pytest.mark.parametrize("settings", [{"context_on_file": "on"}], indirect=True, ids=["both"])
 async def test_a_sub_agent_is_told_nothing(client: httpx.AsyncClient, cast: Cast):
-    assert await told(client, cast.alice.key, **FILE, agent_id="a1") == ""
+    assert await read_context(client, cast.alice.key, **FILE, agent_id="a1") == ""
 
 
 async def test_a_key_that_may_not_read_is_told_nothing_and_records_all_the_same(client: httpx.AsyncClient, cast: Cast, db: Db):
     _, key = await mint(db, cast.alice.team_id, "hook", scopes=["events:write", "sessions:write"])
 
-    assert await told(client, key, **PROMPT) == ""
-    assert await told(client, key, hook_event_name="SessionStart", source="startup") == ""
+    assert await read_context(client, key, **PROMPT) == ""
+    assert await read_context(client, key, hook_event_name="SessionStart", source="startup") == ""
     assert len(await rows(db, "SELECT id FROM agent_events")) == 2

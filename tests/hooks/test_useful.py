@@ -8,14 +8,14 @@ import pytest
 from cmserver.hooks import codex, gemini
 from cmserver.hooks.model import Adapter, HookEvent
 from cmserver.providers.model import Answer, Prompt, PromptEvent
-from cmserver.providers.offline import Offline
+from cmserver.rules.offline import Offline
 from tests.hooks.expect import DELIVERY, ROOT, sample
 
 ADAPTERS = {"codex": codex.ADAPTER, "gemini": gemini.ADAPTER}
 
 
 def _event(adapter: Adapter, place: int, name: str) -> PromptEvent:
-    (event,) = adapter.understand(sample(adapter.platform, name), DELIVERY).events
+    (event,) = adapter.parse(sample(adapter.platform, name), DELIVERY).events
     return _shown(event, place)
 
 
@@ -57,9 +57,9 @@ async def _told(agent: str, *names: str) -> Answer:
     ids=["codex", "gemini"],
 )
 async def test_a_failed_test_an_edit_and_a_commit_are_seen_for_what_they_are(agent: str, names: list[str]):
-    told = await _told(agent, *names)
+    context = await _told(agent, *names)
 
-    failure, fix = told.observations
+    failure, fix = context.observations
     assert (failure.type, failure.title) == ("discovery", "test_the_limit_itself_is_allowed fails: AssertionError: assert False")
     assert (fix.type, fix.title) == ("change", "Allow an order of exactly the limit")
     assert fix.files_modified == ["src/orders/limits.py", "tests/test_limits.py"]
@@ -72,6 +72,6 @@ async def test_a_failed_test_an_edit_and_a_commit_are_seen_for_what_they_are(age
     ("agent", "name"), [("codex", "PostToolUse-Bash-subagent"), ("gemini", "AfterTool-read_file-failed")], ids=["codex", "gemini"]
 )
 async def test_a_look_is_nothing_to_keep(agent: str, name: str):
-    told = await _told(agent, name)
+    context = await _told(agent, name)
 
-    assert told.observations == []
+    assert context.observations == []

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from cmserver.mcp.aliases import tools
+from cmserver.mcp.aliases import list_tools
 from cmserver.mcp.call import Tool
 from cmserver.mcp.prompts import NAME as PROMPT
 from cmserver.mcp.resources import TEMPLATES
-from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, told
+from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, describe_tool
 from cmserver.mcp.tools import TOOLS
 from cmserver.observations.model import estimate_tokens
 
 
 def mcp_page() -> str:
     """The page."""
-    aliases = [one for one in tools("claude-mem") if one not in TOOLS]
-    lists = {name: tokens(tools(name)) for name in ("none", "claude-mem", "memory", "all")}
+    aliases = [one for one in list_tools("claude-mem") if one not in TOOLS]
+    lists = {name: tokens(list_tools(name)) for name in ("none", "claude-mem", "memory", "all")}
     return _PAGE.format(
         tools="\n".join(map(_section, TOOLS)),
         lists=", ".join(f"`{name}` {cost:,}" for name, cost in lists.items()),
@@ -28,22 +30,22 @@ def mcp_page() -> str:
     )
 
 
-def tokens(listed: list[Tool]) -> int:
+def tokens(listed: Sequence[Tool]) -> int:
     """What the whole answer to tools/list takes, annotations included, which no model sees."""
-    shown = [told(one).model_dump(by_alias=True, exclude_none=True) for one in listed]
+    shown = [describe_tool(one).model_dump(by_alias=True, exclude_none=True) for one in listed]
     return estimate_tokens(msgspec.json.encode(shown).decode())
 
 
 def _section(tool: Tool) -> str:
-    rows = "\n".join(f"- `{name}`{f': {text}' if text else ''}" for name, text in tool.shows.items())
-    further = [name for name in _names(tool) if name not in tool.shows]
+    rows = "\n".join(f"- `{name}`{f': {text}' if text else ''}" for name, text in tool.shown_fields.items())
+    further = [name for name in _names(tool) if name not in tool.shown_fields]
     more = f"\n\nIt also takes {', '.join(f'`{name}`' for name in further)}, of which models are not told." if further else ""
     kind = "writes" if tool.writes else "reads only"
     return f"### {tool.name}\n\n{tool.description} Scope `{tool.scope}`; {kind}.\n\n{rows}{more}\n"
 
 
 def _names(tool: Tool) -> list[str]:
-    return [one.encode_name for one in msgspec.structs.fields(tool.takes.struct)]
+    return [one.encode_name for one in msgspec.structs.fields(tool.handler.struct)]
 
 
 def _alias(one: Tool) -> str:

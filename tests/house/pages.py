@@ -23,17 +23,17 @@ import structlog
 from cmserver.app import ROUTES
 from cmserver.base.http.operation import Operation
 from cmserver.base.migrate import migrate
-from cmserver.base.postgres import Embedded
-from cmserver.base.postgres_files import wheel_binaries
-from cmserver.base.settings_page import settings_page
-from cmserver.base.telemetry import events_page
-from cmserver.cli.exits import MEANING
+from cmserver.cli.exit_codes import MEANINGS
 from cmserver.cli.main import cli
-from cmserver.generation.evaluate.page import evaluation_page
-from cmserver.ops.openapi.document import document, encoded
-from cmserver.providers.meaning import failures_page
+from cmserver.embedded.files import wheel_binaries
+from cmserver.embedded.postgres import EmbeddedPostgres
+from cmserver.ops.openapi.document import build_document, encode_document
+from tests.house.evaluation_page import evaluation_page
 from tests.house.house import ROOT, declared, owner_of
+from tests.house.logs_page import logs_page
 from tests.house.mcp_page import mcp_page
+from tests.house.provider_errors_page import provider_errors_page
+from tests.house.settings_page import settings_page
 
 REFERENCE = ROOT / "docs" / "reference"
 SCHEMA = ROOT / "sql" / "schema.sql"
@@ -51,16 +51,16 @@ def pages() -> dict[Path, str]:
     """Those that need no database."""
     made = {
         "settings": settings_page(),
-        "logs": events_page(),
+        "logs": logs_page(),
         "exit-codes": exit_codes_page(),
         "cli": cli_page(),
         "http": http_page(),
         "mcp": mcp_page(),
         "sql": sql_page(),
-        "provider-errors": failures_page(),
+        "provider-errors": provider_errors_page(),
         "evaluation": evaluation_page(),
     }
-    openapi = {REFERENCE / "openapi.json": encoded(document(ROUTES)).decode()}
+    openapi = {REFERENCE / "openapi.json": encode_document(build_document(ROUTES)).decode()}
     return {REFERENCE / f"{name}.md": text for name, text in made.items()} | openapi
 
 
@@ -169,8 +169,8 @@ They show every team and are the operator's, but for those whose names end in `_
 
 def exit_codes_page() -> str:
     """docs/reference/exit-codes.md."""
-    rows = "\n".join(f"| {code.value} | {sentence} |" for code, sentence in MEANING.items())
-    return f"# Exit codes\n\n<!-- Generated from cmserver/cli/exits.py. -->\n\n| code | meaning |\n|---|---|\n{rows}\n"
+    rows = "\n".join(f"| {code.value} | {sentence} |" for code, sentence in MEANINGS.items())
+    return f"# Exit codes\n\n<!-- Generated from cmserver/cli/exit_codes.py. -->\n\n| code | meaning |\n|---|---|\n{rows}\n"
 
 
 def cli_page() -> str:
@@ -209,6 +209,7 @@ _HTTP = """\
 
 A key goes with each request: `Authorization: Bearer <key>` or `X-Api-Key: <key>`. It needs the scope that is named here. Bodies and
 answers are JSON. An error is `{{"error": name, "message": sentence, "requestId": id}}`, with `issues` where fields are wrong.
+A field that is not known is refused, or, where clients of claude-mem may send more, named in the answer: `"ignored": ["projct"]`.
 
 Every field of every body and answer is in [openapi.json](openapi.json) (OpenAPI 3.1). A server has its own at `/openapi.json`, and
 shows it as a page, with an example of each request, at `/docs`.
@@ -255,7 +256,7 @@ def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     folder = Path(tempfile.mkdtemp(prefix="cmserver-pages-"))
     folder.chmod(0o755)  # as root, PostgreSQL runs as another user, who must get through
-    embedded = Embedded(folder / "data", durable=False)
+    embedded = EmbeddedPostgres(folder / "data", durable=False)
     try:
         embedded.start()
         asyncio.run(migrate(embedded.url))

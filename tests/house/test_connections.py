@@ -10,7 +10,7 @@ import pytest
 
 from tests.house.house import Source, source, sources
 
-OPENS = {"tenant", "system", "system_statement", "transaction", "connection"}
+OPENS = {"tenant", "system", "system_statement", "owner_session", "transaction", "connection"}
 NETWORK = {"httpx", "anthropic"}
 
 
@@ -67,44 +67,47 @@ async def run(self):
 
 
 OWNERS_DOOR = {
-    "access.authenticate.Authenticator._looked_up": "a key's team is known only once the key is found",
+    "access.authenticate.Authenticator._find_keys": "a key's team is known only once the key is found",
     "access.bootstrap.bootstrap": "makes the first team and its key",
-    "access.guests.Guests._looked_up": "the team that the operator has named for guests, who have no key",
+    "access.bootstrap.replace_unused_first_key": "looks whether a key is the only one of the whole database",
+    "access.loopback.LoopbackAccess._look_up": "the team that the operator has named for guests, who have no key",
+    "cli.first_key._is_known": "whose key stands in the credentials file is not known",
     "cli.operator.Operator.all_teams": "an operator's command: names any team",
-    "cli.operator.as_operator": "an operator's command: the schema, and the installation's secret",
+    "cli.operator.open_operator_client": "an operator's command: the schema, and the installation's secret",
     "cli.run._Process._work": "reads the installation's secret at the start",
-    "cli.run._Process._with_vectors": "makes the column of vectors one, at the start",
+    "cli.run._Process.run": "makes the column of vectors one, at the start",
     "cli.verify._sums": "an operator's command: the sums of every team",
-    "generation.bell.Bell._notify": "a bare NOTIFY, which reads no table",
+    "generation.job_notifier.JobNotifier._notify": "a bare NOTIFY, which reads no table",
     "generation.jobs.keep_ready_list": "maintenance: idle and sleeping lanes of every team",
     "generation.manager.OutboxManager._claim": "a worker claims lanes of every team",
     "generation.manager.OutboxManager.list_jobs_to_abort_async": "a worker holds batches of several teams",
     "generation.manager.OutboxManager.register_worker": "procrastinate's tables are the owner's",
     "generation.manager.OutboxManager.unregister_worker": "a worker puts back batches of several teams",
     "generation.manager.OutboxManager.update_heartbeat": "procrastinate's tables are the owner's",
-    "generation.patience.Patience.__call__": "effects: what a claim holds is read and written behind its fence",
-    "generation.run.Generator._work_and_apply": "effects: asks what the claim still holds",
-    "ingest.sweep.sweep": "maintenance: idle sessions of every team are found; each is ended behind its team's policy",
-    "observations.accesses.count.count_accesses": "maintenance: goes through the audit log of every team",
-    "observations.embedding.choose.settle": "models are of all teams, and only the owner changes them",
-    "observations.embedding.choose.switch": "as above",
-    "observations.embedding.embed.embed_pending": "one call embeds texts of several teams; each row is written by its own claim",
+    "generation.lease.retry_until_lease_ends": "effects: what a claim holds is read and written behind its fence",
+    "generation.run_batch.BatchRunner._work_and_apply": "effects: asks what the claim still holds",
+    "ingest.jobs.sweep": "maintenance: idle sessions of every team are found; each is ended behind its team's policy",
+    "observations.accesses.jobs.count_accesses": "maintenance: goes through the audit log of every team",
+    "observations.embedding.model_choice.apply_choice": "models are of all teams, and only the owner changes them",
+    "observations.embedding.model_choice.switch": "as above",
+    "observations.embedding.embedding_worker.embed_pending": "one call embeds texts of several teams, each behind its claim",
     "observations.embedding.indexes.ensure_index": "makes indexes, each of one team's vectors",
-    "observations.embedding.keep.Keeper.round": "models are of all teams",
-    "observations.embedding.keep.Keeper._advance": "observations of all teams get their rows of a new model",
-    "observations.embedding.keep.Keeper._clear": "embeddings of all teams with a retired model go",
-    "observations.embedding.keep.Keeper._recovered": "what waits of all teams is due",
+    "observations.embedding.embedding_worker.EmbeddingWorker.round": "models are of all teams",
+    "observations.embedding.embedding_worker.EmbeddingWorker._advance": "observations of all teams get their rows of a new model",
+    "observations.embedding.embedding_worker.EmbeddingWorker._clear": "embeddings of all teams with a retired model go",
+    "observations.embedding.embedding_worker.EmbeddingWorker._recovered": "what waits of all teams is due",
+    "base.notifications.check_notifications": "a bare NOTIFY, which reads no table",
     "ops.api.get_info": "workers, pauses and the schema have no team",
     "ops.api.get_readyz": "readiness: the schema and the workers have no team",
-    "ops.providers.api.get_providers": "pauses have no team",
-    "ops.providers.api.post_resume": "a pause has no team, and its end makes lanes of every team due",
-    "ops.stream.feed.Feed._end_fallen": "the streams' keys are of every team",
-    "ops.stream.feed.Feed._look": "one look for all teams; each reader is given his team's",
-    "ops.stream.feed.Feed._now": "where the logs of all teams end",
+    "ops.api.get_providers": "pauses have no team",
+    "ops.api.post_resume": "a pause has no team, and its end makes lanes of every team due",
+    "ops.stream.feed.Feed._end_invalid_streams": "the streams' keys are of every team",
+    "ops.stream.feed.Feed._send_new_rows": "reads new rows of all teams; each reader gets its own team's",
+    "ops.stream.feed.Feed._find_start": "the end of the logs of all teams",
     "worker.run_worker": "lanes of every team that waited for a provider",
-    "worker._reap": "the reaper gives back what dead workers hold, of every team",
-    "worker.say_when_behind": "looks at the queues of every team",
-    "worker._supervised": "procrastinate's tables are the owner's",
+    "worker._reap.reap": "the reaper gives back what dead workers hold, of every team",
+    "generation.queue_monitor.QueueMonitor.look": "looks at the queues of every team",
+    "worker._supervise": "procrastinate's tables are the owner's",
 }
 """Where the owner's connection is taken, and why the tenant's would not do."""
 
@@ -117,7 +120,13 @@ def owners_door(one: Source) -> Iterator[str]:
 def _walk(node: ast.AST, name: str) -> Iterator[str]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         name = f"{name}.{node.name}"
-    if isinstance(node, ast.Attribute) and node.attr in {"system", "system_statement", "in_system", "owner_pool"}:
+    if isinstance(node, ast.Attribute) and node.attr in {
+        "system",
+        "system_statement",
+        "in_system",
+        "owner_session",
+        "session_pool",
+    }:
         yield name
     for child in ast.iter_child_nodes(node):
         yield from _walk(child, name)
@@ -139,7 +148,7 @@ class Room:
         async with self._db.system() as conn, db.system_statement():
             pass
 def lends(db):
-    return db.owner_pool
+    return db.session_pool
 act = db.in_system(f)
 """
 

@@ -20,10 +20,11 @@ import psycopg
 import pytest
 
 from cmserver.base.configuration import BadSetting, load
+from cmserver.base.db import prepare_tenant
 from cmserver.base.migrate import migrate
-from cmserver.base.postgres import Embedded
-from cmserver.base.postgres_files import Binaries, debian_binaries, wheel_binaries
 from cmserver.base.settings import fields
+from cmserver.embedded.files import Binaries, debian_binaries, wheel_binaries
+from cmserver.embedded.postgres import EmbeddedPostgres
 from tests.house.examples import Curl, blocks, commands
 from tests.house.house import ROOT
 from tests.house.test_docs_examples import SETTINGS, wrong_command
@@ -32,6 +33,9 @@ CONTAINERFILE = (ROOT / "Containerfile").read_text(encoding="utf-8")
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
 DATABASE = ROOT / "sql" / "setup" / "database.sql"
 PORT = next(str(field.default) for field in fields() if field.name == "port")
+
+SECRETS = "./secrets"
+"""A folder of the operator's; compose makes an empty one where it is missing."""
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([?-])[^}]*)?\}")
 
@@ -170,7 +174,8 @@ class Service(Strict, frozen=True, kw_only=True):
     image: str
     build: Build | None = None
     command: list[str] = []
-    environment: dict[str, str] = {}
+    environment: dict[str, str | None] = {}
+    """Without a value it is what compose finds under that name in .env or the shell, if anything."""
     ports: list[str] = []
     volumes: list[str] = []
     depends_on: dict[str, Condition] = {}
@@ -192,14 +197,15 @@ def compose() -> Compose:
     return msgspec.yaml.decode(COMPOSE, type=Compose)
 
 
-def filled(environment: dict[str, str], given: dict[str, str]) -> dict[str, str]:
+def filled(environment: dict[str, str | None], given: dict[str, str]) -> dict[str, str]:
     """The environment as compose fills it in, with the defaults for what is not given."""
+    passed = {name: given[name] for name, text in environment.items() if text is None and name in given}
 
     def value(match: re.Match[str]) -> str:
         whole, name = match[0], match[1]
         return given.get(name) or (whole.partition(":-")[2].removesuffix("}") if ":-" in whole else "")
 
-    return {name: _VARIABLE.sub(value, text) for name, text in environment.items()}
+    return passed | {name: _VARIABLE.sub(value, text) for name, text in environment.items() if text is not None}
 
 
 def test_every_service_starts_with_settings_that_the_program_takes(compose: Compose):
@@ -212,6 +218,47 @@ def test_every_service_starts_with_settings_that_the_program_takes(compose: Comp
         assert loaded.settings.database_url == "postgresql://cmserver:abc@postgres:5432/cmserver"
         assert loaded.settings.provider == "offline"
         assert loaded.settings.bootstrap_key is None
+
+
+DECIDED_BY_COMPOSE = {"data_dir", "database_url", "database_tenant_url", "embedded", "host", "port"}
+"""Settings that belong together with the services, volumes and ports of the file."""
+
+
+@pytest.mark.parametrize("service", ["server", "worker"])
+def test_every_setting_of_env_reaches_the_program_also_as_a_file(compose: Compose, service: str):
+    environment = compose.services[service].environment
+    passed = [field for field in fields() if field.name not in DECIDED_BY_COMPOSE]
+    expected = {field.environment for field in passed} | {f"{field.environment}_FILE" for field in passed if field.mask}
+
+    assert expected - environment.keys() == set()
+    assert {name for name in expected if environment[name] is not None} == {"CMSERVER_ALLOWED_HOSTS"}
+
+
+def test_a_model_is_chosen_in_env_and_its_key_may_stand_in_a_file(compose: Compose, tmp_path: Path):
+    key_file = tmp_path / "anthropic"
+    key_file.write_text("sk-ant-secret\n", encoding="utf-8")
+    given = {
+        "DATABASE_PASSWORD": "abc",
+        "CMSERVER_PROVIDER": "anthropic",
+        "CMSERVER_MODEL": "claude-haiku-5-5",
+        "ANTHROPIC_API_KEY_FILE": str(key_file),
+        "CMSERVER_ALLOWED_HOSTS": "memory.example.com,server",
+    }
+
+    for service in ("server", "worker"):
+        settings = load({**image_environment(), **filled(compose.services[service].environment, given)}).settings
+
+        assert (settings.provider, settings.model) == ("anthropic", "claude-haiku-5-5")
+        assert settings.anthropic_api_key == "sk-ant-secret"
+        assert settings.allowed_hosts == "memory.example.com,server"
+
+
+def test_secrets_in_files_are_mounted_where_the_page_says_and_kept_out_of_git(compose: Compose):
+    page = (ROOT / "docs" / "howto" / "run-with-compose.md").read_text(encoding="utf-8")
+
+    assert all("./secrets:/run/secrets:ro" in compose.services[service].volumes for service in ("server", "worker"))
+    assert re.search(r"^ANTHROPIC_API_KEY_FILE=/run/secrets/", page, flags=re.MULTILINE)
+    assert {".env", "/secrets/"} <= set((ROOT / ".gitignore").read_text(encoding="utf-8").split())
 
 
 def test_every_setting_that_is_named_exists():
@@ -239,7 +286,8 @@ def test_what_is_mounted_is_there(compose: Compose):
     mounts = [mount.split(":") for service in compose.services.values() for mount in service.volumes]
 
     for source, *_ in mounts:
-        assert (ROOT / source).is_file() if source.startswith("./") else source in compose.volumes
+        if source != SECRETS:
+            assert (ROOT / source).is_file() if source.startswith("./") else source in compose.volumes
     assert {target for _, target, *_ in mounts} >= {image_environment()["CMSERVER_DATA_DIR"], "/var/lib/postgresql/data"}
 
 
@@ -261,7 +309,7 @@ def test_a_server_has_time_to_drain_before_it_is_killed(compose: Compose):
 
 def test_whatever_must_be_set_is_set_by_the_line_that_the_page_shows():
     required = {match[1] for match in _VARIABLE.finditer(COMPOSE) if match[2] == "?"}
-    page = (ROOT / "docs" / "howto" / "run-workers-on-other-machines.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "run-with-compose.md").read_text(encoding="utf-8")
     (line,) = [words for block in blocks(page) for words in commands(block.text) if words[0] == "printf"]
 
     assert required == {pair.partition("=")[0] for pair in line[1].split("\\n") if pair}
@@ -272,19 +320,19 @@ def test_whatever_must_be_set_is_set_by_the_line_that_the_page_shows():
 
 
 @pytest.fixture(params=[wheel_binaries, debian_binaries])
-def bare_cluster(request: pytest.FixtureRequest) -> Generator[Embedded]:
+def bare_cluster(request: pytest.FixtureRequest) -> Generator[EmbeddedPostgres]:
     """A cluster in which nobody has made anything for cmserver."""
     binaries: Binaries | None = request.param()
     if binaries is None:
         pytest.skip("this PostgreSQL is not installed")
     folder = Path(tempfile.mkdtemp(prefix="cms-"))
     folder.chmod(0o755)  # as root, PostgreSQL runs as another user, who must get through
-    embedded = Embedded(folder / "data", binaries, durable=False)
+    embedded = EmbeddedPostgres(folder / "data", binaries, durable=False)
     embedded.start()
     try:
         with psycopg.connect(embedded.superuser_url, autocommit=True) as conn:
             conn.execute("DROP DATABASE cmserver")
-            conn.execute("DROP ROLE cmserver")
+            conn.execute("DROP ROLE cmserver, cmserver_request, cmserver_tenant")
         yield embedded
     finally:
         embedded.stop()
@@ -292,13 +340,14 @@ def bare_cluster(request: pytest.FixtureRequest) -> Generator[Embedded]:
 
 
 @pytest.mark.slow
-def test_the_file_makes_a_database_that_the_program_can_live_in(bare_cluster: Embedded):
+def test_the_file_makes_a_database_that_the_program_can_live_in(bare_cluster: EmbeddedPostgres):
     psql = [bare_cluster.binaries.bin / "psql", "--no-psqlrc", "--file", DATABASE, bare_cluster.superuser_url]
 
     done = subprocess.run(psql, env={**os.environ, "DATABASE_PASSWORD": "it's"}, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
     assert len(asyncio.run(migrate(bare_cluster.url))) > 0
+    asyncio.run(prepare_tenant(bare_cluster.urls))
     with psycopg.connect(bare_cluster.url) as conn:
         powers = conn.execute(
             "SELECT rolsuper, rolbypassrls, rolcreaterole, rolcreatedb FROM pg_roles WHERE rolname = current_user"

@@ -12,7 +12,7 @@ from cmserver.app import ROUTES
 from cmserver.base.http.operation import Operation
 from cmserver.base.settings import fields
 from cmserver.base.telemetry import EVENTS
-from cmserver.cli.exits import MEANING
+from cmserver.cli.exit_codes import MEANINGS
 from cmserver.cli.main import cli
 from cmserver.providers.model import FailureKind
 from tests.house.house import declared
@@ -27,7 +27,7 @@ def names() -> dict[str, list[str]]:
         "settings.md": [f"`{field.environment}`" for field in fields()],
         "cli.md": [f"## {path}\n" for path, _ in commands(cli, "cmserver")],
         "logs.md": [f"| `{name}` |" for name in EVENTS],
-        "exit-codes.md": [f"| {code.value} |" for code in MEANING],
+        "exit-codes.md": [f"| {code.value} |" for code in MEANINGS],
         "provider-errors.md": [f"| `{kind.value}` |" for kind in FailureKind],
         "sql.md": [f"`{file.name}`" for file in OPS],
         "tables.md": [f"| `{name}` |" for name in [*VIEWS, *(table for owned in declared("OWNS").values() for table in owned)]],

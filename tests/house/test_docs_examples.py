@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,7 +152,7 @@ def test_every_page_can_be_reached_from_the_map():
 
 
 def test_the_readme_is_one_screen():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 70
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 80
 
 
 def test_the_licence_is_the_one_that_pyproject_names():
@@ -202,3 +203,15 @@ def test_the_hooks_of_claude_code_reach_the_server_with_their_key():
     assert told.hooks.keys() == {"SessionStart", "PostToolUse"}
     assert {one.url for one in sent} == {"http://127.0.0.1:37877/v1/hooks/claude-code"}
     assert all(one.is_served for one in sent)
+
+
+def test_the_readme_shows_first_how_to_start_the_server_and_how_to_test_and_ci_calls_what_it_names():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = [line.partition("#") for line in next(block for block in blocks(readme) if block.language == "sh").text.splitlines()]
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+    assert [command.strip() for command, _, _ in first[:2]] == ["bin/cmserver run", "bin/test"]
+    assert "`bin/cmserver start`" in first[0][2]
+    assert "`bin/test --all`" in first[1][2]
+    assert re.search(r"^bin/test --all\b", ci, flags=re.MULTILINE)
+    assert all(os.access(ROOT / name, os.X_OK) for name in ("bin/cmserver", "bin/test", ".ci/run"))

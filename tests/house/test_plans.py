@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import LiteralString
 from uuid import UUID, uuid4
@@ -14,18 +15,18 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.sql import Query
+from cmserver.calls.repository import BUDGET_STATUSES
 from cmserver.generation.operate.model import STATUSES
 from cmserver.generation.operate.repository import COUNT, NEWEST_RUN, PAGE, QUEUE_COUNTS
-from cmserver.generation.spending.repository import STANDINGS
 from cmserver.observations.embedding import indexes
 from cmserver.observations.repository import BY_NUMBERS, LISTED, NEWEST
-from cmserver.recall.index import repository as index
-from cmserver.recall.receipts.repository import LAST_AT, SHOWN
+from cmserver.recall import repository as index
+from cmserver.recall.receipts.repository import LAST_INDEX_AT, SHOWN_NUMBERS
 from cmserver.recall.search import repository as search
 from cmserver.recall.search.model import Filters
 from cmserver.recall.timeline import repository as timeline
-from cmserver.sessions.repository import CONVERSATION, PROMPTS_LISTED
-from tests.conftest import Cast
+from cmserver.sessions.repository import PROMPTS_LISTED, SESSION_AND_LAST_PROMPT
+from tests.conftest import Cast, Server, make_cast
 
 # Every 500th row has the word that is looked for; the others are of 400 words, like what agents write.
 SEED = """
@@ -41,21 +42,58 @@ WHOLE_SORT = re.compile(r"(?<!Incremental )Sort  \(")
 """An incremental one only puts rows of the same moment in order."""
 
 
-@pytest.fixture
-async def crowd(db: Db, cast: Cast) -> Cast:
-    """20,000 observations: 5,000 in the project of Alice and 5,000 in another of her team, and the same at Charlie's."""
-    async with db.system() as conn:
-        for person in (cast.alice, cast.charlie):
-            team_id, other = person.team_id, uuid4()
-            await conn.execute(
-                "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'other', 'other')", [other, team_id]
-            )
-            for project_id, first in ((person.project.id, 1), (other, 5_001)):
-                rows = {"project_id": project_id, "team_id": team_id, "first": first, "last": first + 4_999}
-                await conn.execute(SEED, rows)
-    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+class Crowded(msgspec.Struct, frozen=True, kw_only=True):
+    """A database to clone, and who is in it."""
+
+    database: str
+    cast: Cast
+
+
+@pytest.fixture(scope="module")
+def crowded(server: Server, template: str) -> Generator[Crowded]:
+    """20,000 observations: 5,000 in Alice's project, 5,000 in another of her team, and as many in Charlie's team.
+
+    Seeded once a module: each test gets a clone.
+    """
+    name = f"{template}_crowded_{uuid4().hex[:8]}"
+    server.create(name, template)
+    yield Crowded(database=name, cast=asyncio.run(seed(server, name)))
+    server.drop(name)
+
+
+async def seed(server: Server, database: str) -> Cast:
+    async with Db(server.urls(database), size=2) as db:
+        cast = await make_cast(db)
+        async with db.system() as conn:
+            for person in (cast.alice, cast.charlie):
+                team_id, other = person.team_id, uuid4()
+                await conn.execute(
+                    "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'other', 'other')", [other, team_id]
+                )
+                for project_id, first in ((person.project.id, 1), (other, 5_001)):
+                    rows = {"project_id": project_id, "team_id": team_id, "first": first, "last": first + 4_999}
+                    await conn.execute(SEED, rows)
+    async with await psycopg.AsyncConnection.connect(server.url(database), autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE observations")
     return cast
+
+
+@pytest.fixture
+def database(server: Server, crowded: Crowded) -> Generator[str]:
+    """The URL of a clone of the crowded database."""
+    name = f"cmserver_test_{uuid4().hex[:12]}"
+    yield server.create(name, crowded.database)
+    server.drop(name)
+
+
+@pytest.fixture
+def cast(crowded: Crowded) -> Cast:
+    return crowded.cast
+
+
+@pytest.fixture
+def crowd(crowded: Crowded) -> Cast:
+    return crowded.cast
 
 
 async def plan(db: Db, team_id: UUID, query: LiteralString, params: dict[str, object]) -> str:
@@ -187,6 +225,10 @@ async def test_a_search_of_a_whole_team_finds_by_its_index_too(db: Db, crowd: Ca
     assert "Bitmap Index Scan on observations_content_search" in told
 
 
+WAITING = """
+INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id)
+SELECT o.id, m.id, o.team_id, o.project_id FROM observations o, embedding_models m
+"""
 EMBED = """
 UPDATE observation_embeddings e
    SET embedding = (SELECT array_agg(random() - 0.5)::real[]::halfvec
@@ -211,6 +253,7 @@ async def model(db: Db) -> None:
 async def embedded(db: Db, model: None, crowd: Cast) -> Cast:
     """The crowd with vectors, and an approximate index for either team."""
     async with db.system() as conn:
+        await conn.execute(WAITING)
         await conn.execute(EMBED)
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE observation_embeddings")
@@ -307,9 +350,9 @@ async def test_a_session_is_found_by_what_its_agent_calls_it_in_whichever_projec
             await conn.execute(SESSIONS, {"team_id": person.team_id, "project_id": person.project.id})
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE server_sessions")
-    asked = {"team_id": cast.alice.team_id, "named": "s4711", "platform_source": "claude", "only": None}
+    asked = {"team_id": cast.alice.team_id, "agents_id": "s4711", "platform_source": "claude", "only": None}
 
-    told = await plan(db, cast.alice.team_id, CONVERSATION.text, {**asked, "prompt": None, "within_seconds": 10.0})
+    told = await plan(db, cast.alice.team_id, SESSION_AND_LAST_PROMPT.text, {**asked, "prompt": None, "within_seconds": 10.0})
 
     assert "Index Scan using server_sessions_said" in told, told
 
@@ -368,7 +411,7 @@ async def test_what_a_session_was_shown_is_read_from_its_receipts_alone(db: Db, 
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE context_injections")
 
-    for query in (SHOWN, LAST_AT):
+    for query in (SHOWN_NUMBERS, LAST_INDEX_AT):
         told = await plan(db, cast.alice.team_id, query.text, whose)
 
         assert "context_injections_session" in told, told
@@ -394,7 +437,7 @@ async def queue(db: Db, cast: Cast) -> Cast:
     other = uuid4()
     async with db.system() as conn:
         await conn.execute(
-            "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'other', 'other')", [other, cast.alice.team_id]
+            "INSERT INTO projects (id, team_id, canonical_id, name) VALUES (%s, %s, 'third', 'third')", [other, cast.alice.team_id]
         )
         await conn.execute("ALTER TABLE observation_generation_jobs DROP CONSTRAINT observation_generation_jobs_check")
         for team_id, project_id, jobs in (
@@ -412,6 +455,7 @@ def listing(cast: Cast, **filters: object) -> dict[str, object]:
     return {
         "team_id": cast.alice.team_id,
         "project_id": None,
+        "session_id": None,
         "statuses": list(STATUSES),
         "source_type": None,
         "since": None,
@@ -419,7 +463,7 @@ def listing(cast: Cast, **filters: object) -> dict[str, object]:
         "before_id": None,
         "limit": 51,
         "offset": 0,
-        "most": 10_001,
+        "max_count": 10_001,
         **filters,
     }
 
@@ -502,7 +546,9 @@ async def test_what_is_left_of_a_budget_is_read_from_the_days_of_its_period(db: 
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE generation_spending, budgets")
 
-    told = await plan(db, cast.alice.team_id, STANDINGS.text, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id})
+    told = await plan(
+        db, cast.alice.team_id, BUDGET_STATUSES.text, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id}
+    )
 
     assert "generation_spending_pkey" in told
     assert "Seq Scan on generation_spending" not in told

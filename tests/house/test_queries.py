@@ -44,8 +44,8 @@ PYTHON: dict[str, type] = {
 
 NEVER_NULL = {
     "cmserver.generation.repository.CLAIM: claim": "the statement has just set it",
-    "cmserver.generation.calls.repository.STORED_ANSWERS: answer": "its WHERE leaves NULLs out",
-    "cmserver.generation.leases.repository.TO_ABORT: claim": "a job that is processing has one (locked_while_processing)",
+    "cmserver.calls.repository.STORED_ANSWERS: answer": "its WHERE leaves NULLs out",
+    "cmserver.generation.leases.repository.CLAIMS_TO_ABORT: claim": "a job that is processing has one (locked_while_processing)",
 }
 """Columns that may be NULL, but never in this query."""
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from procrastinate.schema import SchemaManager
 
-from cmserver.base.postgres_files import wheel_binaries
+from cmserver.embedded.files import wheel_binaries
 from tests.house.pages import REFERENCE, SCHEMA, SCHEMA_MAJOR, present, schema, tables_page
 
 PROCRASTINATE = "c70ec4b400a60ad9592787653aae5ae77ae41bf801d56b5bd2712751a07f2009"

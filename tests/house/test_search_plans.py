@@ -11,9 +11,9 @@ from cmserver.base.db import Db
 from cmserver.recall.search import repository as search
 from tests.conftest import Cast
 from tests.house.house import has_vectors
-from tests.house.test_plans import PROMPTS, crowd, plan, searching
+from tests.house.test_plans import PROMPTS, cast, crowd, crowded, database, plan, searching
 
-__all__ = ["crowd"]
+__all__ = ["cast", "crowd", "crowded", "database"]
 
 VECTORS = """
 INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id, embedding, embedded_at)
@@ -37,7 +37,7 @@ async def embedded(db: Db, database: str, crowd: Cast) -> int:
 
 
 def sampling(cast: Cast) -> dict[str, object]:
-    return searching(cast) | {"quoted": ["'wombat'", "'word7'"], "sample": search.SAMPLE, "most": search.COUNTED_MOST}
+    return searching(cast) | {"quoted": ["'wombat'", "'word7'"], "sample": search.SAMPLE, "max_count": search.MAX_COUNTED}
 
 
 async def test_the_newest_are_sampled_from_the_end_of_an_index(db: Db, crowd: Cast):
@@ -83,7 +83,7 @@ async def test_prompts_are_found_by_their_index(db: Db, cast: Cast):
         await conn.execute("UPDATE session_prompts SET text = 'a quokka' WHERE id IN (SELECT id FROM session_prompts LIMIT 5)")
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE session_prompts")
-    asked = searching(cast) | {"any": "'quokka'", "quoted": ["'quokka'"], "sample": search.COUNTED_MOST}
+    asked = searching(cast) | {"any": "'quokka'", "quoted": ["'quokka'"], "sample": search.MAX_COUNTED}
 
     told = await plan(db, cast.alice.team_id, search.PROMPTS.text, asked)
 

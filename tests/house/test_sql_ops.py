@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from cmserver.base.postgres_files import find_binaries
+from cmserver.embedded.files import find_binaries
 from tests.conftest import Cast
 from tests.house.house import ROOT
 from tests.house.pages import OPS

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from cmserver.base.telemetry import EVENTS, events_page
+from cmserver.base.telemetry import EVENTS
+from tests.house.logs_page import logs_page
 
 PACKAGE = Path(__file__).parents[2] / "cmserver"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -72,4 +73,4 @@ def test_the_catalogue_is_in_order_and_each_event_is_one_sentence():
     for name, sentence in EVENTS.items():
         assert name.count(".") == 1
         assert sentence.endswith(".")
-        assert f"| `{name}` | {sentence} |" in events_page()
+        assert f"| `{name}` | {sentence} |" in logs_page()

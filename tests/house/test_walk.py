@@ -17,6 +17,7 @@ from starlette.responses import Response
 from cmserver.base.db import Db
 from cmserver.base.http.operation import Operation
 from cmserver.base.sql import Conn, Query
+from cmserver.base.tenant_role import REQUEST_ROLE, TENANT_ROLE
 from tests.conftest import Cast
 from tests.house import walk
 from tests.house.test_forgotten_team import with_team, without_team
@@ -163,7 +164,7 @@ def noted() -> Generator[set[int]]:
 
     def noting(name: str) -> Any:
         async def act(query: Query[Any], conn: Conn, **params: object) -> object:
-            if "cmserver_tenant" in conn.info.get_parameters().get("options", ""):
+            if conn.info.user == REQUEST_ROLE or TENANT_ROLE in conn.info.get_parameters().get("options", ""):
                 found.add(id(query))
             return await kept[name](query, conn, **params)
 

@@ -28,11 +28,12 @@ from cmserver.base.http.operation import Operation
 from cmserver.base.ids import new_id
 from cmserver.mcp.call import Tool
 from cmserver.mcp.tools import TOOLS
-from cmserver.ops.openapi.document import document
-from cmserver.ops.openapi.examples import example, resolved
-from cmserver.ops.openapi.schemas import PREFIX, Schema, without_null
+from cmserver.ops.openapi.document import build_document
+from cmserver.ops.openapi.page import make_example, resolve_reference
+from cmserver.ops.openapi.schemas import PREFIX, Schema, strip_null
 from tests.conftest import Person, mint
 from tests.make import Make
+from tests.timeouts import ENOUGH_SECONDS
 
 Kind = Literal["project", "team", "session", "event", "job", "observation", "key", "user"]
 
@@ -149,7 +150,6 @@ HEADERS: dict[str, dict[str, Kind]] = {
 
 MARK = "zanzibar"
 _SOUNDS = {"id", "project", "team", "session", "event", "job", "observation", "memory", "key", "user", "actor", "alias", "resource"}
-_PATIENCE_SECONDS = 10
 _numbers = count(1)
 
 
@@ -226,7 +226,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 def stops(operations: Sequence[Operation] = ROUTES) -> list[Stop]:
     """All operations. AssertionError, in sentences, when WHAT does not say what something names."""
-    told = document(operations)
+    told = build_document(operations)
     found: list[Stop] = []
     unknown: list[str] = []
     for path, acts in told.paths.items():
@@ -235,7 +235,7 @@ def stops(operations: Sequence[Operation] = ROUTES) -> list[Stop]:
             body: object = None
             if act.request_body:
                 schema = act.request_body.content["application/json"].schema
-                body = example(told.components.schemas, "", schema)
+                body = make_example(told.components.schemas, "", schema)
                 named += [("body", name, inner, steps) for name, inner, steps in _fields(told.components.schemas, schema)]
             found.append(Stop(method.upper(), path, _slots(f"{method.upper()} {path}", path, named, unknown), body))
             if path == "/mcp":
@@ -250,10 +250,10 @@ Named = tuple[str, str, Schema, tuple[str | int, ...]]
 
 def _stop(tool: Tool, unknown: list[str]) -> Stop:
     (schema,), schemas = msgspec.json.schema_components(
-        [tool.takes.struct], schema_hook=_anything, ref_template=f"{PREFIX}{{name}}"
+        [tool.handler.struct], schema_hook=_anything, ref_template=f"{PREFIX}{{name}}"
     )
     named: list[Named] = [("body", name, inner, steps) for name, inner, steps in _fields(schemas, schema)]
-    stop = Stop("POST", "/mcp", [], example(schemas, "", schema), tool)
+    stop = Stop("POST", "/mcp", [], make_example(schemas, "", schema), tool)
     return msgspec.structs.replace(stop, slots=_slots(stop.name, stop.path, named, unknown))
 
 
@@ -286,14 +286,14 @@ def _fields(
     schemas: Mapping[str, Schema], given: Schema, steps: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[str, Schema, tuple[str | int, ...]]]:
     """Every field below the schema, with the way to it; of a list, those of its first item."""
-    schema = without_null(resolved(schemas, without_null(given)))
+    schema = strip_null(resolve_reference(schemas, strip_null(given)))
     for variant in cast("list[Schema]", schema.get("anyOf", [])):
         yield from _fields(schemas, variant, steps)
     if schema.get("type") == "array":
         yield from _fields(schemas, cast("Schema", schema.get("items", {})), (*steps, 0))
     for name, inner in cast("dict[str, Schema]", schema.get("properties", {})).items():
-        is_list = without_null(inner).get("type") == "array"
-        yield name, without_null(inner), (*steps, name, 0) if is_list else (*steps, name)
+        is_list = strip_null(inner).get("type") == "array"
+        yield name, strip_null(inner), (*steps, name, 0) if is_list else (*steps, name)
         yield from _fields(schemas, inner, (*steps, name))
 
 
@@ -400,22 +400,26 @@ async def set_apart(db: Db, team_id: UUID) -> None:
 class Walker:
     """Somebody with a key, and with things of his own to fill in where a request needs more than one."""
 
-    def __init__(self, client: httpx.AsyncClient, key: str, own: Mapping[Kind, str]) -> None:
+    def __init__(self, client: httpx.AsyncClient, key: str | None, own: Mapping[Kind, str]) -> None:
         self._client = client
         self._key = key
         self.own = own
 
     async def send(self, stop: Stop, slot: Slot | None = None, value: str | None = None) -> Answered:
         """The operation with the value in the slot, and his own things in the others that are needed."""
+        return await self.send_values(stop, {} if slot is None or value is None else {slot: value})
+
+    async def send_values(self, stop: Stop, values: Mapping[Slot, str]) -> Answered:
+        """The operation with these values in their slots, and his own things in the others that are needed."""
         path, query, headers = stop.path, dict(QUERIES.get(stop.name, {})), dict[str, str]()
         body: Any = json.loads(json.dumps(stop.example))
         if stop.name in BODIES:
             body |= BODIES[stop.name]
         for one in stop.slots:
-            given = value if one == slot and value is not None else self.own[one.kind]
+            given = values.get(one, self.own[one.kind])
             if one.place == "path":
                 path = path.replace(f"{{{one.name}}}", quote(given, safe=""))
-            elif one == slot:
+            elif one in values:
                 if one.place == "query":
                     query[one.name] = given
                 elif one.place == "header":
@@ -425,31 +429,35 @@ class Walker:
                         body = {} if isinstance(one.steps[0], str) else [{}]
                     _put(body, one.steps, _as_sent(given))
             elif one.place == "body" and _holds(body, one.steps):
-                is_said = slot is not None and slot.place == "header" and stop.tool is not None and slot.kind == one.kind
-                if is_said or (stop.name in ONE_AT_A_TIME and slot is not None):
+                is_said = stop.tool is not None and any(slot.place == "header" and slot.kind == one.kind for slot in values)
+                if is_said or (stop.name in ONE_AT_A_TIME and values):
                     body.pop(one.steps[0])
                 else:
                     _put(body, one.steps, given)
         for name, value in FIXED.items():
             path = path.replace(f"{{{name}}}", value)
-        headers["Authorization"] = f"Bearer {self._key}"
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
         if stop.tool:
             headers |= {"Host": "localhost", "Accept": "application/json"}
             params = {"name": stop.tool.name, "arguments": body}
             body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         request = self._client.request(stop.method, path, params=query or None, json=body, headers=headers)
-        answered = await asyncio.wait_for(request, _PATIENCE_SECONDS)
+        answered = await asyncio.wait_for(request, ENOUGH_SECONDS)
         return _of_tool(answered) if stop.tool else Answered(answered.status_code, answered.text)
 
 
 def _of_tool(answered: httpx.Response) -> Answered:
     """With a status as REST would have said it."""
+    if answered.status_code in {401, 429}:
+        return Answered(answered.status_code, answered.text)
     assert answered.status_code == 200, answered.text
     result = answered.json().get("result")
     if result is None:
         return Answered(400, answered.text)
     text = result["content"][0]["text"]
-    return Answered((404 if text.startswith("There is no") else 400) if result["isError"] else 200, text)
+    missing = re.match("There is no|[A-Z][a-z]+ not found", text)
+    return Answered((404 if missing else 400) if result["isError"] else 200, text)
 
 
 def _as_sent(given: str) -> object:
@@ -559,7 +567,9 @@ def _compared(what: str, hers: Answered, nobodys: Answered) -> Iterator[str]:
 
 def _refuses_form(answered: Answered) -> bool:
     """Whether it is only that a thing cannot be named in this way there: by a number or by a name where only ids are taken."""
-    return answered.status == 400 and bool(re.search(r"Expected `(uuid|str|int)|Invalid UUID|uuid|one of", answered.body))
+    return answered.status == 400 and bool(
+        re.search(r"Expected `(uuid|str|int)|Invalid UUID|uuid|one of|numbers of observations", answered.body)
+    )
 
 
 def shown(answered: Answered, theirs: Things) -> list[str]:

@@ -14,8 +14,8 @@ from psycopg import sql
 
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
-from cmserver.ingest.model import Incoming, Recorded
-from cmserver.ingest.record import Recorder
+from cmserver.ingest.model import RecordedEvent
+from cmserver.ingest.record import EventRecorder, EventSubmission
 from tests.conftest import Cast, mint
 
 
@@ -41,12 +41,12 @@ async def test_an_event_is_stored_with_its_job_and_lane(client: httpx.AsyncClien
     response = await client.post("/v1/events", json=event(contentSessionId="c1"), headers=cast.alice.headers)
 
     assert response.status_code == 201
-    told = response.json()
-    assert told["event"]["projectId"] == str(cast.alice.project.id)
-    assert told["event"]["payload"] == {"tool_name": "Write", "tool_input": {"file_path": "a.py"}}
-    assert told["event"]["occurredAtEpoch"] == 1_795_300_000_000
-    assert told["event"]["serverSessionId"] is not None
-    job = told["generationJob"]
+    answer = response.json()
+    assert answer["event"]["projectId"] == str(cast.alice.project.id)
+    assert answer["event"]["payload"] == {"tool_name": "Write", "tool_input": {"file_path": "a.py"}}
+    assert answer["event"]["occurredAtEpoch"] == 1_795_300_000_000
+    assert answer["event"]["serverSessionId"] is not None
+    job = answer["generationJob"]
     assert (job["status"], job["sourceType"], job["transport"]) == ("queued", "agent_event", "enqueued")
     assert job["bullmqJobId"] == job["id"]
     assert [await count(db, table) for table in ("agent_events", "observation_generation_jobs", "generation_lanes")] == [1, 1, 1]
@@ -119,7 +119,7 @@ async def test_a_batch_is_stored_in_its_order(client: httpx.AsyncClient, cast: C
     response = await client.post("/v1/events/batch", json=bodies, headers=cast.alice.headers)
 
     assert response.status_code == 201
-    assert [one["event"]["payload"]["n"] for one in response.json()["events"]] == list(range(100))
+    assert [recorded["event"]["payload"]["n"] for recorded in response.json()["events"]] == list(range(100))
     async with db.system() as conn:
         cursor = await conn.execute(
             "SELECT (e.payload ->> 'n')::int FROM observation_generation_jobs j"
@@ -242,14 +242,14 @@ async def test_a_name_that_cannot_be_stored_is_refused_by_its_path(
 async def test_half_a_surrogate_pair_anywhere_is_no_failure_of_ours(
     client: httpx.AsyncClient, cast: Cast, fields: dict[str, object], path: str | None
 ):
-    one = await client.post("/v1/events", content=json.dumps(event(**fields)), headers=cast.alice.headers)
+    single = await client.post("/v1/events", content=json.dumps(event(**fields)), headers=cast.alice.headers)
     batch = await client.post("/v1/events/batch", content=json.dumps([event(**fields)]), headers=cast.alice.headers)
 
     if path is None:
-        assert [one.status_code, batch.status_code] == [201, 201]
+        assert [single.status_code, batch.status_code] == [201, 201]
     else:
-        assert [one.status_code, batch.status_code] == [400, 400]
-        assert one.json()["issues"] == [{"path": path, "message": UNSTORABLE}]
+        assert [single.status_code, batch.status_code] == [400, 400]
+        assert single.json()["issues"] == [{"path": path, "message": UNSTORABLE}]
         assert batch.json()["issues"] == [{"path": path.replace("$", "$[0]"), "message": UNSTORABLE}]
 
 
@@ -258,11 +258,11 @@ async def test_the_path_to_what_is_too_deep_can_be_told_whatever_it_leads_throug
     for _ in range(80):
         deep = {"\ud800": deep}
 
-    told = await client.post("/v1/events", content=json.dumps(event(payload=deep)), headers=cast.alice.headers)
+    response = await client.post("/v1/events", content=json.dumps(event(payload=deep)), headers=cast.alice.headers)
     started = await client.post("/v1/sessions/start", content=json.dumps(event(metadata={"a": deep})), headers=cast.alice.headers)
 
-    assert [told.status_code, started.status_code] == [400, 400]
-    assert told.json()["issues"][0]["path"].startswith("$.payload.\ufffd.\ufffd")
+    assert [response.status_code, started.status_code] == [400, 400]
+    assert response.json()["issues"][0]["path"].startswith("$.payload.\ufffd.\ufffd")
     assert started.json()["issues"][0]["path"].startswith("$.metadata.a.\ufffd")
 
 
@@ -275,9 +275,9 @@ async def test_metadata_is_made_safe_to_store(client: httpx.AsyncClient, cast: C
     response = await client.post(path, content=json.dumps(fields | {"metadata": metadata}), headers=cast.alice.headers)
 
     assert response.status_code == 201
-    (told,) = [one["metadata"] for one in response.json().values() if "metadata" in one]
-    told.pop("cleaned", None)
-    assert told == {
+    (metadata,) = [thing["metadata"] for thing in response.json().values() if "metadata" in thing]
+    metadata.pop("cleaned", None)
+    assert metadata == {
         "a\ufffd\ufffd": "b\ufffd\ufffd",
         "token": "[redacted:github_token]",
         "text": "[redacted:private] yours",
@@ -302,34 +302,36 @@ async def test_the_longest_ids_fit_into_every_index(client: httpx.AsyncClient, c
     }
 
     started = await client.post("/v1/sessions/start", json=ids, headers=cast.alice.headers)
-    told = await client.post("/v1/events", json=event(**ids), headers=cast.alice.headers)
+    recorded = await client.post("/v1/events", json=event(**ids), headers=cast.alice.headers)
 
-    assert [started.status_code, told.status_code] == [201, 201]
+    assert [started.status_code, recorded.status_code] == [201, 201]
     assert started.json()["session"]["externalSessionId"] == longest
-    assert told.json()["event"]["serverSessionId"] == started.json()["session"]["id"]
+    assert recorded.json()["event"]["serverSessionId"] == started.json()["session"]["id"]
     for name, text in ids.items():
         refused = await client.post("/v1/sessions/start", json=ids | {name: text + "a"}, headers=cast.alice.headers)
         refused_event = await client.post("/v1/events", json=event(**(ids | {name: text + "a"})), headers=cast.alice.headers)
         known_to = [
-            one
-            for one, where in ((refused, "sourceEventId"), (refused_event, "externalSessionId agentId agentType"))
+            response
+            for response, where in ((refused, "sourceEventId"), (refused_event, "externalSessionId agentId agentType"))
             if name not in where
         ]
-        assert [one.status_code for one in known_to] == [400] * len(known_to)
-        assert {one.json()["issues"][0]["path"] for one in known_to} == {f"$.{name}"}
+        assert [response.status_code for response in known_to] == [400] * len(known_to)
+        assert {response.json()["issues"][0]["path"] for response in known_to} == {f"$.{name}"}
 
 
 async def test_each_event_of_a_large_batch_is_as_large_as_it_is(
     client: httpx.AsyncClient, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
     sizes: list[list[int]] = []
-    record = Recorder.record
+    record = EventRecorder.record
 
-    async def noted(self: Recorder, principal: Principal, incoming: Sequence[Incoming], *, at_once: bool = False) -> list[Recorded]:
-        sizes.append([one.size_bytes for one in incoming])
-        return await record(self, principal, incoming, at_once=at_once)
+    async def record_sizes(
+        self: EventRecorder, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool = False
+    ) -> list[RecordedEvent]:
+        sizes.append([submission.size_bytes for submission in submissions])
+        return await record(self, principal, submissions, at_once=at_once)
 
-    monkeypatch.setattr(Recorder, "record", noted)
+    monkeypatch.setattr(EventRecorder, "record", record_sizes)
     small = [event(payload={"n": n}) for n in range(20)]
     large = [event(payload="x" * 300_000), event(metadata={"m": "y" * 300_000}), event(payload="\ud800" + "z" * 300_000)]
 
@@ -426,7 +428,7 @@ async def test_every_form_of_a_project_s_name_means_the_same_project(client: htt
 
 async def test_an_unknown_path_and_a_wrong_method_are_told_in_json(client: httpx.AsyncClient, cast: Cast):
     missing = await client.get("/v1/nowhere", headers=cast.alice.headers)
-    wrong = await client.get("/v1/events", headers={**cast.alice.headers, "X-Request-Id": "abc"})
+    wrong = await client.put("/v1/events", headers={**cast.alice.headers, "X-Request-Id": "abc"})
 
     assert (missing.status_code, missing.json()["error"]) == (404, "NotFound")
     assert (wrong.status_code, wrong.json()["error"]) == (405, "MethodNotAllowed")
@@ -435,10 +437,10 @@ async def test_an_unknown_path_and_a_wrong_method_are_told_in_json(client: httpx
 
 async def test_health_needs_no_key_and_readiness_looks_at_the_schema(client: httpx.AsyncClient, cast: Cast):
     health, ready, info = await client.get("/healthz"), await client.get("/readyz"), await client.get("/v1/info")
-    told = await client.get("/v1/info", headers=cast.alice.headers)
+    response = await client.get("/v1/info", headers=cast.alice.headers)
 
     assert (health.status_code, health.json()["status"]) == (200, "ok")
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
     assert "team" not in info.json()
-    assert told.json()["runtime"] == "cmserver"
-    assert told.json()["team"]["name"] == "blue"
+    assert response.json()["runtime"] == "cmserver"
+    assert response.json()["team"]["name"] == "blue"

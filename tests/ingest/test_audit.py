@@ -23,24 +23,24 @@ async def trace(db: Db) -> Rows:
 
 async def test_an_event_and_its_job_are_noted_with_who_sent_it(client: httpx.AsyncClient, cast: Cast, db: Db):
     alice = cast.alice
-    told = (await client.post("/v1/events", json=event(), headers={**alice.headers, "X-Request-Id": "r1"})).json()
+    recorded = (await client.post("/v1/events", json=event(), headers={**alice.headers, "X-Request-Id": "r1"})).json()
 
     received, queued = await trace(db)
-    who = {
+    origin = {
         "team_id": alice.team_id,
         "project_id": alice.project.id,
         "actor_id": "alice",
         "api_key_id": alice.principal.key_id,
         "request_id": "r1",
     }
-    event_id, job_id = told["event"]["id"], told["generationJob"]["id"]
-    assert received == who | {
+    event_id, job_id = recorded["event"]["id"], recorded["generationJob"]["id"]
+    assert received == origin | {
         "action": "events.received",
         "resource_type": "event",
         "resource_id": event_id,
         "details": {"events": [event_id]},
     }
-    assert queued == who | {
+    assert queued == origin | {
         "action": "jobs.queued",
         "resource_type": "generation_job",
         "resource_id": job_id,
@@ -51,20 +51,20 @@ async def test_an_event_and_its_job_are_noted_with_who_sent_it(client: httpx.Asy
 async def test_a_batch_has_one_row_of_each_whatever_its_size(client: httpx.AsyncClient, cast: Cast, db: Db):
     bodies = [event(payload={"n": n}, contentSessionId=f"c{n % 3}") for n in range(50)]
 
-    told = (await client.post("/v1/events/batch", json=bodies, headers=cast.alice.headers)).json()["events"]
+    recorded = (await client.post("/v1/events/batch", json=bodies, headers=cast.alice.headers)).json()["events"]
 
     received, queued = await trace(db)
     assert (received["resource_type"], received["resource_id"]) == ("event_batch", None)
-    assert received["details"] == {"events": [one["event"]["id"] for one in told]}
-    assert queued["details"] == {"jobs": [one["generationJob"]["id"] for one in told]}
+    assert received["details"] == {"events": [answer["event"]["id"] for answer in recorded]}
+    assert queued["details"] == {"jobs": [answer["generationJob"]["id"] for answer in recorded]}
 
 
 async def test_each_project_of_a_batch_has_rows_of_its_own(client: httpx.AsyncClient, cast: Cast, db: Db):
     bodies = [event(), event(projectId="github.com/acme/other"), event(payload={"n": 2})]
 
-    told = (await client.post("/v1/events/batch", json=bodies, headers=cast.alice.headers)).json()["events"]
+    recorded = (await client.post("/v1/events/batch", json=bodies, headers=cast.alice.headers)).json()["events"]
 
-    first, other, third = (one["event"] for one in told)
+    first, other, third = (answer["event"] for answer in recorded)
     received = {str(row["project_id"]): row for row in await trace(db) if row["action"] == "events.received"}
     assert received[first["projectId"]]["details"] == {"events": [first["id"], third["id"]]}
     assert received[other["projectId"]]["details"] == {"events": [other["id"]]}

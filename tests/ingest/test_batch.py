@@ -100,13 +100,13 @@ async def test_a_stranger_s_thing_is_answered_like_one_that_does_not_exist(
         ("serverSessionId", "their session"),
         ("serverSessionId", "other session"),
     ]:
-        told: list[dict[str, object]] = []
+        refusals: list[dict[str, object]] = []
         for named in (theirs, "no id"):
             response = await client.post("/v1/events", json=event(**{field: others[named]}), headers=cast.alice.headers)
             assert response.status_code == 404
-            told.append(response.json() | {"requestId": None})
-        assert told[0] == told[1]
-        assert told[0]["issues"] == [{"path": f"$.{field}", "message": told[0]["message"]}]
+            refusals.append(response.json() | {"requestId": None})
+        assert refusals[0] == refusals[1]
+        assert refusals[0]["issues"] == [{"path": f"$.{field}", "message": refusals[0]["message"]}]
 
 
 async def test_a_key_of_one_project_sends_no_batch_that_touches_another(client: httpx.AsyncClient, cast: Cast, db: Db):
@@ -117,7 +117,7 @@ async def test_a_key_of_one_project_sends_no_batch_that_touches_another(client: 
         response = await client.post("/v1/events/batch", json=[event(), event(projectId=other)], headers={"X-Api-Key": key})
 
         assert response.status_code == 404
-        assert response.json()["issues"] == [{"path": "$[1].projectId", "message": "There is no such project."}]
+        assert response.json()["issues"] == [{"path": "$[1].projectId", "message": "Project not found."}]
     assert await everything(db) == before
 
 
@@ -212,22 +212,22 @@ async def test_with_an_id_of_its_source_an_event_is_the_same_whatever_it_says(cl
     strangers = await client.post("/v1/events", json=event(sourceEventId="t1"), headers=cast.charlie.headers)
 
     assert other.json()["event"] == first.json()["event"]
-    assert len({one.json()["event"]["id"] for one in (first, elsewhere, strangers)}) == 3
+    assert len({response.json()["event"]["id"] for response in (first, elsewhere, strangers)}) == 3
     assert await count(db, "agent_events") == 3
 
 
 async def test_the_observations_of_a_batch_are_asked_for_once(
     client: httpx.AsyncClient, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
-    asked: list[int] = []
-    drawn_from = observations.drawn_from
+    sizes: list[int] = []
+    made_of_events = observations.made_of_events
 
     async def counted(conn: Any, team_id: Any, event_ids: Any) -> Any:
-        asked.append(len(event_ids))
-        return await drawn_from(conn, team_id, event_ids)
+        sizes.append(len(event_ids))
+        return await made_of_events(conn, team_id, event_ids)
 
-    monkeypatch.setattr(observations, "drawn_from", counted)
-    monkeypatch.setattr("cmserver.ingest.accept.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(observations, "made_of_events", counted)
+    monkeypatch.setattr("cmserver.ingest.intake.WAIT_SECONDS", 0.01)
     await client.post("/v1/events/batch?wait=true", json=[event(payload=n) for n in range(5)], headers=cast.alice.headers)
 
-    assert asked == [5]
+    assert sizes == [5]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmserver.ingest.identity import canonical_json, event_key, job_key, payload_hash
+from cmserver.ingest.identity import encode_canonical_json, hash_payload, make_event_key, make_job_key
 
 TEAM, PROJECT, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -41,11 +41,11 @@ JSON = st.recursive(
 
 
 def key(**changes: object) -> str:
-    return event_key(**(EVENT | changes))  # pyright: ignore[reportArgumentType]
+    return make_event_key(**(EVENT | changes))  # pyright: ignore[reportArgumentType]
 
 
 def job(**changes: object) -> str:
-    return job_key(**(JOB | changes))  # pyright: ignore[reportArgumentType]
+    return make_job_key(**(JOB | changes))  # pyright: ignore[reportArgumentType]
 
 
 def turned_around(value: object) -> object:
@@ -55,12 +55,12 @@ def turned_around(value: object) -> object:
 
 @given(JSON)
 def test_canonical_json_is_the_same_for_every_order_of_the_keys(value: object) -> None:
-    assert canonical_json(turned_around(value)) == canonical_json(value)
+    assert encode_canonical_json(turned_around(value)) == encode_canonical_json(value)
 
 
 @given(JSON)
 def test_canonical_json_says_everything_the_value_says(value: object) -> None:
-    written = canonical_json(value).decode("utf-8", "surrogatepass")
+    written = encode_canonical_json(value).decode("utf-8", "surrogatepass")
 
     read: object = json.loads(written)
 
@@ -76,24 +76,24 @@ def test_canonical_json_says_everything_the_value_says(value: object) -> None:
     ],
 )
 def test_canonical_json_has_sorted_keys_and_no_spaces(value: object, expected: bytes) -> None:
-    assert canonical_json(value) == expected
+    assert encode_canonical_json(value) == expected
 
 
 def test_one_and_one_point_zero_are_two_values() -> None:
-    assert canonical_json(1) != canonical_json(1.0)
+    assert encode_canonical_json(1) != encode_canonical_json(1.0)
 
 
 def test_the_payload_hash_needs_the_installations_secret() -> None:
-    assert payload_hash(b"one", {"a": 1}) == payload_hash(b"one", {"a": 1})
-    assert payload_hash(b"one", {"a": 1}) != payload_hash(b"two", {"a": 1})
-    assert payload_hash(b"one", {"a": 1}) != payload_hash(b"one", {"a": 2})
+    assert hash_payload(b"one", {"a": 1}) == hash_payload(b"one", {"a": 1})
+    assert hash_payload(b"one", {"a": 1}) != hash_payload(b"two", {"a": 1})
+    assert hash_payload(b"one", {"a": 1}) != hash_payload(b"one", {"a": 2})
 
 
 def test_keys_never_change_from_release_to_release() -> None:
     assert key() == "agent_event:v1:79c3c989975aed57536af5e453ec6ac1e04ad1442e99e969d17b8d9574451bc9"
     assert key(source_event_id="toolu_1") == "agent_event:v1:8eb933ae8b31deca15dca9398c5e6fd74552a43bdfd2ab2dd93add7c0196b376"
     assert job() == "generation_job:v1:4e2eef11047c627fcb1c31c401e99d0fa6239f635074ecd656a2e2c26c7f7b15"
-    assert payload_hash(b"secret", {"b": 1.5, "a": "é"}) == "296c3fca71a1b14c64e994399f60933fd4b1a043c42a580684b1f4cd4ec33deb"
+    assert hash_payload(b"secret", {"b": 1.5, "a": "é"}) == "296c3fca71a1b14c64e994399f60933fd4b1a043c42a580684b1f4cd4ec33deb"
 
 
 @pytest.mark.parametrize(

@@ -12,26 +12,28 @@ import pytest
 from cmserver.access import announce
 from cmserver.access.model import GenerationPolicy, Project
 from cmserver.base.db import Db
-from cmserver.base.live import Hub
-from cmserver.generation.bell import Bell
+from cmserver.base.notifications import NotificationListener
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session as sessions
-from cmserver.ingest.model import Incoming
-from cmserver.ingest.policy import LATEST_SECONDS, resolve, timing
+from cmserver.ingest.policy import LATEST_SECONDS, decide_timing, resolve_policy
+from cmserver.ingest.record import EventSubmission
+from cmserver.ingest.wire import EventIn
 from cmserver.ops.repository import conservation
 from cmserver.providers.model import Completion, Prompt
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 from tests.ingest.test_api import event
+from tests.timeouts import ENOUGH_SECONDS
 
 AT_END = GenerationPolicy(mode="at_end")
 PER_EVENT = GenerationPolicy(mode="per_event")
 
 
 @pytest.fixture
-def outbox(db: Db, bell: Bell, cast: Cast) -> Outbox:
+def outbox(db: Db, notifier: JobNotifier, cast: Cast) -> Outbox:
     """Bursts are waited for: what is due at once was made so."""
-    return Outbox(db, bell, cast.alice.principal, cast.alice.project, debounce_seconds=3600)
+    return Outbox(db, notifier, cast.alice.principal, cast.alice.project, debounce_seconds=3600)
 
 
 def governed(project: Project, own: GenerationPolicy, team: GenerationPolicy | None = None) -> Project:
@@ -58,9 +60,9 @@ def test_a_project_says_it_for_itself_its_team_for_what_it_leaves_open_and_the_s
     team = GenerationPolicy(mode="at_end", debounce_seconds=7, skip_event_types=["noise"], skip_tools=["Read"])
     own = GenerationPolicy(mode="burst", skip_event_types=["chatter"])
 
-    both = resolve(governed(cast.alice.project, own, team), 2)
-    only_team = resolve(governed(cast.alice.project, GenerationPolicy(), team), 2)
-    neither = resolve(cast.alice.project, 2)
+    both = resolve_policy(governed(cast.alice.project, own, team), 2)
+    only_team = resolve_policy(governed(cast.alice.project, GenerationPolicy(), team), 2)
+    neither = resolve_policy(cast.alice.project, 2)
 
     assert (both.mode, both.debounce_seconds) == ("burst", 7)
     assert (both.skip_event_types, both.skip_tools) == ({"noise", "chatter"}, {"Read"})
@@ -69,9 +71,11 @@ def test_a_project_says_it_for_itself_its_team_for_what_it_leaves_open_and_the_s
 
 
 def test_a_debounce_of_zero_is_one(cast: Cast):
-    policy = resolve(governed(cast.alice.project, GenerationPolicy(debounce_seconds=0), GenerationPolicy(debounce_seconds=7)), 2)
+    policy = resolve_policy(
+        governed(cast.alice.project, GenerationPolicy(debounce_seconds=0), GenerationPolicy(debounce_seconds=7)), 2
+    )
 
-    assert timing(policy, has_session=True, at_once=False).delay_seconds == 0
+    assert decide_timing(policy, has_session=True, at_once=False).delay_seconds == 0
 
 
 @pytest.mark.parametrize(
@@ -87,7 +91,7 @@ def test_a_debounce_of_zero_is_one(cast: Cast):
     ],
 )
 def test_a_tool_is_skipped_by_its_exact_name(cast: Cast, payload: object, skipped: bool):
-    policy = resolve(governed(cast.alice.project, GenerationPolicy(skip_tools=["Read"])), 2)
+    policy = resolve_policy(governed(cast.alice.project, GenerationPolicy(skip_tools=["Read"])), 2)
 
     assert policy.skips("tool_use", payload) is skipped
 
@@ -143,13 +147,13 @@ async def test_a_stored_answer_is_applied_to_its_whole_batch_even_where_each_eve
     )
     await outbox.rows("UPDATE observation_generation_jobs SET generation_run_id = %s", run)
     async with outbox.db.system() as conn:
-        await leases.put_back(conn, hand.worker_id)
+        await leases.requeue_all(conn, hand.worker_id)
     outbox.project = governed(plain, PER_EVENT)
     await outbox.put(1, first=3)
 
     claims = await (await outbox.hand(Scripted())).claim()
 
-    assert [len(one.job_ids) for one in claims] == [3]
+    assert [len(claim.job_ids) for claim in claims] == [3]
 
 
 async def test_at_end_nothing_is_made_before_the_end_and_everything_then(outbox: Outbox):
@@ -254,7 +258,7 @@ async def test_at_end_a_job_that_was_begun_and_put_back_does_not_wait_again(outb
     stopping = await outbox.hand(Scripted())
     await stopping.claim(max_events=2)
     async with outbox.db.system() as conn:
-        await leases.put_back(conn, stopping.worker_id)
+        await leases.requeue_all(conn, stopping.worker_id)
 
     await (await outbox.hand(Scripted())).work(max_events=1)
 
@@ -265,34 +269,33 @@ async def test_what_a_policy_skips_is_stored_and_has_no_job_and_the_sums_hold(ou
     outbox.project = governed(
         outbox.project, GenerationPolicy(skip_tools=["Read"]), GenerationPolicy(skip_event_types=["noise"], skip_tools=["Glob"])
     )
-    told = [
+    recorded = [
         await outbox.recorder.record(
             outbox.principal,
             [
-                Incoming(
+                EventSubmission(
+                    event=EventIn(event_type=event_type, payload={"tool_name": tool}, content_session_id="s1"),
                     project=outbox.project,
-                    event_type=event_type,
-                    payload={"tool_name": tool},
                     occurred_at=datetime.now(UTC),
-                    source_adapter="api",
                     origin="api",
-                    content_session_id="s1",
                 )
             ],
         )
         for event_type, tool in [("tool_use", "Read"), ("tool_use", "Glob"), ("noise", "Write"), ("tool_use", "Write")]
     ]
 
-    assert [one.event.generate for (one,) in told] == [False, False, False, True]
-    assert [one.job is not None for (one,) in told] == [False, False, False, True]
+    assert [event.event.generate for (event,) in recorded] == [False, False, False, True]
+    assert [event.job is not None for (event,) in recorded] == [False, False, False, True]
     async with outbox.db.system() as conn:
         (blue,) = [sums for sums in await conservation(conn) if sums.team_id == outbox.principal.team_id]
     assert blue.holds
     assert (blue.events, blue.jobs) == (1, 1)
 
 
-async def test_a_teams_policy_holds_until_a_project_has_its_own(client: httpx.AsyncClient, cast: Cast, db: Db, bell: Bell):
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+async def test_a_teams_policy_holds_until_a_project_has_its_own(
+    client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier
+):
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
     await outbox.rows(
         """UPDATE teams SET generation_policy = '{"mode": "at_end", "skipTools": ["Read"]}' WHERE id = %s""", cast.alice.team_id
     )
@@ -311,18 +314,18 @@ async def test_a_teams_policy_holds_until_a_project_has_its_own(client: httpx.As
 
 
 async def test_a_change_of_policy_is_effective_at_once_in_every_process(
-    client: httpx.AsyncClient, cast: Cast, db: Db, hub: Hub, bell: Bell
+    client: httpx.AsyncClient, cast: Cast, db: Db, hub: NotificationListener, notifier: JobNotifier
 ):
     changed = asyncio.Event()
     listening = asyncio.create_task(hub.listen([announce.CHANNEL]))
     try:
-        await asyncio.wait_for(hub.listening.wait(), 20)
+        await asyncio.wait_for(hub.listening.wait(), ENOUGH_SECONDS)
         first = await client.post("/v1/events", json=event(), headers=cast.alice.headers)
-        hub.on(announce.CHANNEL, lambda _: changed.set())
+        hub.subscribe(announce.CHANNEL, lambda _: changed.set())
         async with db.tenant(cast.alice.team_id) as conn:  # as another process would
             await conn.execute("""UPDATE projects SET generation_policy = '{"skipEventTypes": ["tool_use"]}'""")
-            await announce.changed(conn, cast.alice.team_id)
-        await asyncio.wait_for(changed.wait(), 20)
+            await announce.drop_cached(conn, cast.alice.team_id)
+        await asyncio.wait_for(changed.wait(), ENOUGH_SECONDS)
 
         second = await client.post("/v1/events", json=event(payload={"n": 2}), headers=cast.alice.headers)
     finally:
@@ -330,3 +333,21 @@ async def test_a_change_of_policy_is_effective_at_once_in_every_process(
 
     assert "generationJob" in first.json()
     assert "generationJob" not in second.json()
+
+
+@pytest.mark.parametrize(
+    ("own", "at_once", "delay_seconds"),
+    [
+        (GenerationPolicy(), False, 600),
+        (GenerationPolicy(debounce_seconds=5), False, 5),
+        (PER_EVENT, False, 0),
+        (AT_END, False, LATEST_SECONDS),
+        (GenerationPolicy(), True, 0),
+    ],
+)
+def test_an_event_waits_for_the_end_of_its_turn_unless_the_policy_says_otherwise(
+    cast: Cast, own: GenerationPolicy, at_once: bool, delay_seconds: float
+):
+    policy = resolve_policy(governed(cast.alice.project, own), 2)
+    timing = decide_timing(policy, has_session=True, at_once=at_once, gather_seconds=600)
+    assert timing.delay_seconds == delay_seconds

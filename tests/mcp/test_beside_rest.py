@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from cmserver.base.db import Db
-from cmserver.observations.accesses.count import count_accesses
+from cmserver.observations.accesses.jobs import count_accesses
 from tests.access.tools import Api
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
@@ -131,7 +131,7 @@ async def test_the_context_of_no_project_says_which_argument_is_missing(client: 
 
     assert unnamed[1]
     assert "$.projectId" in unnamed[0]
-    assert unknown == ("There is no such project.", True)
+    assert unknown == ("Project not found.", True)
 
 
 # ---- scopes

@@ -11,7 +11,7 @@ from mcp_types import INVALID_PARAMS, ResourceTemplateReference
 
 from cmserver.access.projects import make_project
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.mcp.tools import MODES, Mode, connected, rpc
@@ -114,7 +114,7 @@ async def test_projects_are_given_by_how_their_names_begin(client: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_client_of_the_sdk_completes_in_both_eras(app: Frame, cast: Cast, make: Make, mode: Mode):
+async def test_the_client_of_the_sdk_completes_in_both_eras(app: AsgiFrame, cast: Cast, make: Make, mode: Mode):
     await make.observation(project=cast.alice.project)
 
     async with connected(app, cast.alice, mode=mode) as client:

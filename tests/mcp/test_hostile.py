@@ -11,7 +11,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from cmserver.base.db import Db
-from cmserver.cli.mcp import Pump
+from cmserver.client.stdio_bridge import StdioBridge
 from cmserver.observations.plain import LAST_LINE
 from tests.conftest import Cast, bound_to
 from tests.make import Make
@@ -134,7 +134,7 @@ async def test_whoever_asks_over_stdio_is_told_that_a_server_has_sent_nonsense(f
     transport = httpx.MockTransport(lambda _: httpx.Response(status, content=content))
 
     async with httpx.AsyncClient(base_url="http://server.example", transport=transport) as client:
-        await Pump(client, told.append).take(message("tools/list", b"{}"))
+        await StdioBridge(client, told.append).handle(message("tools/list", b"{}"))
 
     assert [json.loads(line)["error"]["code"] for line in told] == [-32603]
 
@@ -149,9 +149,9 @@ async def test_a_version_that_no_header_can_hold_does_not_silence_the_client():
 
     told: list[bytes] = []
     async with httpx.AsyncClient(base_url="http://server.example", transport=httpx.MockTransport(answer)) as client:
-        pump = Pump(client, told.append)
-        await pump.take(message("initialize", b"{}"))
-        await pump.take(message("tools/list", b"{}"))
+        bridge = StdioBridge(client, told.append)
+        await bridge.handle(message("initialize", b"{}"))
+        await bridge.handle(message("tools/list", b"{}"))
 
     assert [json.loads(line)["result"] for line in told] == [result, result]
     assert asked[1].headers["MCP-Protocol-Version"].startswith("=?base64?")

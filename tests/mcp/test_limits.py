@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.observations.plain import FIRST_LINE, LAST_LINE
 from tests.conftest import Cast, bound_to
 from tests.make import Make
@@ -14,7 +14,7 @@ from tests.mcp.tools import called, connected, lines, numbers
 # ---- at their limits
 
 
-async def test_a_search_pages_to_its_end_and_gives_each_hit_once(app: Frame, cast: Cast, make: Make):
+async def test_a_search_pages_to_its_end_and_gives_each_hit_once(app: AsgiFrame, cast: Cast, make: Make):
     made = [await make.observation(project=cast.alice.project, title=f"wombat {number}") for number in range(205)]
     found: list[int] = []
     more: dict[str, object] = {}
@@ -31,7 +31,7 @@ async def test_a_search_pages_to_its_end_and_gives_each_hit_once(app: Frame, cas
     assert sorted(found) == [one.number for one in made]
 
 
-async def test_a_hundred_are_read_at_once(app: Frame, cast: Cast, make: Make):
+async def test_a_hundred_are_read_at_once(app: AsgiFrame, cast: Cast, make: Make):
     made = [await make.observation(project=cast.alice.project, title=f"wombat {number}") for number in range(100)]
 
     async with connected(app, cast.alice) as client:
@@ -41,7 +41,7 @@ async def test_a_hundred_are_read_at_once(app: Frame, cast: Cast, make: Make):
     assert numbers(text) == [one.number for one in made]
 
 
-async def test_a_timeline_reaches_fifty_each_way(app: Frame, cast: Cast, make: Make):
+async def test_a_timeline_reaches_fifty_each_way(app: AsgiFrame, cast: Cast, make: Make):
     made = [await make.observation(project=cast.alice.project, title=f"step {number}") for number in range(110)]
 
     async with connected(app, cast.alice) as client:
@@ -50,7 +50,7 @@ async def test_a_timeline_reaches_fifty_each_way(app: Frame, cast: Cast, make: M
     assert numbers(text) == [one.number for one in made[5:106]]
 
 
-async def test_a_megabyte_comes_whole(app: Frame, cast: Cast, make: Make):
+async def test_a_megabyte_comes_whole(app: AsgiFrame, cast: Cast, make: Make):
     narrative = "".join(f"{number:07d} wombat\n" for number in range(70_000))
     assert len(narrative) > 1_000_000
     long = await make.observation(project=cast.alice.project, title="long", narrative=narrative)
@@ -80,7 +80,7 @@ HOSTILE = [
 ]
 
 
-async def test_what_is_stored_cannot_end_the_block_or_look_like_a_line_of_ours(app: Frame, db: Db, cast: Cast, make: Make):
+async def test_what_is_stored_cannot_end_the_block_or_look_like_a_line_of_ours(app: AsgiFrame, db: Db, cast: Cast, make: Make):
     bound = await bound_to(db, cast.alice, "github.com/acme/orders")
     for text in HOSTILE:
         await make.observation(

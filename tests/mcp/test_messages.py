@@ -16,16 +16,17 @@ import structlog
 from cmserver.app import create_app
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
-from cmserver.base.http.frame import Frame
-from cmserver.base.live import Hub
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.mcp.tools import TOOLS
 from cmserver.observations.model import Observation
 from tests.conftest import Cast, Person
 from tests.make import Make
-from tests.mcp.tools import ENOUGH_SECONDS, PING, SENT, call, calling, post, rpc, serving
+from tests.mcp.tools import PING, SENT, call, calling, post, rpc, serving
 from tests.rows import rows
+from tests.timeouts import ENOUGH_SECONDS
 
 # ---- methods, sizes, forms
 
@@ -230,7 +231,7 @@ async def test_no_value_of_any_field_is_a_fault_of_ours(client: httpx.AsyncClien
     right: dict[str, object] = {"query": "x", "ids": [1], "title": "x", "eventType": "x", "jobId": "x", "wait": False}
     right["projectId"] = str(cast.alice.project.id)
     for tool in TOOLS:
-        fields = [field.encode_name for field in msgspec.structs.fields(tool.takes.struct)]
+        fields = [field.encode_name for field in msgspec.structs.fields(tool.handler.struct)]
         usual = {name: value for name, value in right.items() if name in fields}
         for name in sorted({*fields, "unknown"} - {"wait"}):  # which would be waited for
             for odd in ODD:
@@ -261,10 +262,10 @@ async def test_a_fault_of_ours_is_told_as_one_and_not_what_it_was(
     assert "zanzibar" not in repr(told)
 
 
-async def test_a_database_that_is_away_is_a_sentence(settings: Settings, hub: Hub, cast: Cast, tmp_path: Path):
+async def test_a_database_that_is_away_is_a_sentence(settings: Settings, hub: NotificationListener, cast: Cast, tmp_path: Path):
     async with Db(f"host={tmp_path} dbname=cmserver", size=1) as nowhere:
         nowhere.hurry()
-        app = create_app(settings, nowhere, hub, Bell(nowhere, hub), secret=b"s" * 32, authenticate=_known(cast.alice))
+        app = create_app(settings, nowhere, hub, JobNotifier(nowhere, hub), secret=b"s" * 32, authenticate=_known(cast.alice))
         transport = httpx.ASGITransport(app)  # pyright: ignore[reportArgumentType] - httpx types ASGI more narrowly
         async with httpx.AsyncClient(transport=transport, base_url="http://cmserver") as client:
             text, is_error = await call(client, cast.alice, "observation_get", ids=[1])
@@ -274,14 +275,14 @@ async def test_a_database_that_is_away_is_a_sentence(settings: Settings, hub: Hu
 
 
 def _known(person: Person) -> Any:
-    async def authenticate(_text: str | None, _scope: str) -> object:
+    async def authenticate(_text: str | None, _scope: str, _address: str) -> object:
         return person.principal
 
     return authenticate
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-async def test_a_client_that_goes_away_is_no_fault(app: Frame, cast: Cast, monkeypatch: pytest.MonkeyPatch, version: str):
+async def test_a_client_that_goes_away_is_no_fault(app: AsgiFrame, cast: Cast, monkeypatch: pytest.MonkeyPatch, version: str):
     """Nor does the call stay behind."""
     began, gone, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -293,7 +294,7 @@ async def test_a_client_that_goes_away_is_no_fault(app: Frame, cast: Cast, monke
         finally:
             done.set()
 
-    monkeypatch.setattr("cmserver.observations.hand.Hand.write", slow)
+    monkeypatch.setattr("cmserver.mcp.tools.write_observation", slow)
     meta = {
         "io.modelcontextprotocol/protocolVersion": version,
         "io.modelcontextprotocol/clientCapabilities": {},

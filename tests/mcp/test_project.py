@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
-from cmserver.mcp.aliases import tools
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.settings import Settings
 from tests.conftest import Cast, bound_to
 from tests.make import Make
 from tests.mcp.tools import call, numbers, rpc
@@ -53,12 +53,14 @@ async def test_null_says_as_little_as_nothing(
     assert await in_stock(client, cast, tool, **arguments, **{unset: None}) == [fed[1]]
 
 
-async def test_a_context_of_more_projects_than_it_tells_is_refused_and_not_cut(app: Frame, client: httpx.AsyncClient, cast: Cast):
-    app.state.verbs = msgspec.structs.replace(app.state.verbs, tools=tools("claude-mem"))
+async def test_a_context_of_more_projects_than_it_tells_is_refused_and_not_cut(
+    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast
+):
+    app.dependencies.replace(msgspec.structs.replace(app.dependencies.get(Settings), mcp_aliases="claude-mem"))
 
     told = await call(client, cast.alice, "session_start_context", projects="a,b,c,d,e,f")
 
-    assert told == ("Say 5 projects at most. ($.projects)", True)
+    assert told == ("Name at most 5 projects. ($.projects)", True)
 
 
 async def test_what_is_said_of_a_project_without_anything_leads_on(client: httpx.AsyncClient, cast: Cast, fed: tuple[int, int]):
@@ -80,4 +82,4 @@ async def test_a_header_that_no_project_can_be_called_is_refused_and_not_left_ou
     answered = await rpc(client, cast.alice, "ping", x_cmserver_project="x" * 600)
 
     assert answered.status_code == 400
-    assert answered.json()["message"].startswith("X-Cmserver-Project: A project is named by 1 to ")
+    assert answered.json()["message"].startswith("X-Cmserver-Project: A project's name has 1 to ")

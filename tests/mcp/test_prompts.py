@@ -7,7 +7,7 @@ import pytest
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST, TextContent
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.mcp.tools import MODES, Mode, call, connected, rpc
@@ -25,7 +25,7 @@ async def asked(client: httpx.AsyncClient, person: Person, /, *, headers: dict[s
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_prompt_asks_with_the_lines_that_the_search_finds(
-    app: Frame, client: httpx.AsyncClient, cast: Cast, make: Make, db: Db, mode: Mode
+    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, make: Make, db: Db, mode: Mode
 ):
     await make.observation(project=cast.alice.project, title="The wombat is fed at noon", narrative="Not before.")
     lines, _ = await call(client, cast.alice, "observation_search", query="wombat")
@@ -91,9 +91,9 @@ async def test_what_another_team_knows_is_not_found(client: httpx.AsyncClient, c
         (PROMPT, {"topic": ""}, "topic"),
         (PROMPT, {"topic": "a\0b"}, "topic"),
         (PROMPT, {"topic": "wombat", "projekt": "orders"}, "projekt"),
-        (PROMPT, {"topic": "wombat", "project": "nothing"}, "There is no such project."),
+        (PROMPT, {"topic": "wombat", "project": "nothing"}, "Project not found."),
         (PROMPT, {"topic": "wombat", "project": "p" * 501}, "project"),
-        ("what", {"topic": "wombat"}, "There is no prompt 'what'."),
+        ("what", {"topic": "wombat"}, "There is no prompt 'what'. The only one is what_do_we_know."),
     ],
     ids=["none", "empty", "nul", "misspelt", "no-project", "long-project", "no-prompt"],
 )

@@ -14,7 +14,7 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST, TextResourceContents
 
 from cmserver.access.projects import make_project
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.mcp.tools import MODES, Mode, connected, rpc
@@ -22,7 +22,7 @@ from tests.rows import rows
 
 TEMPLATES = ["cmserver://observations/{number}", "cmserver://sessions/{id}/summary", "cmserver://projects/{project}/context"]
 NOT_FOUND: Mapping[Mode, int] = {"auto": INVALID_PARAMS, "legacy": -32002}
-NO_SUCH = "There is no such"
+NO_SUCH = ("There is no such", "Project not found")
 OF_NOTHING = [
     "",
     "cmserver://",
@@ -77,7 +77,7 @@ async def summed_up(make: Make, person: Person, session: Mapping[str, Any], requ
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_how_addresses_are_made_is_listed(app: Frame, cast: Cast, mode: Mode):
+async def test_how_addresses_are_made_is_listed(app: AsgiFrame, cast: Cast, mode: Mode):
     async with connected(app, cast.alice, mode=mode) as client:
         listed = await client.list_resource_templates()
 
@@ -88,7 +88,7 @@ async def test_how_addresses_are_made_is_listed(app: Frame, cast: Cast, mode: Mo
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_observation_is_read_as_over_rest_and_it_is_noted_who_read_it(
-    app: Frame, client: httpx.AsyncClient, cast: Cast, make: Make, db: Db, mode: Mode
+    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, make: Make, db: Db, mode: Mode
 ):
     await make.observation(project=cast.alice.project, title="The wombat is fed at noon", narrative="Not before.")
     plain = await client.get("/v1/observations/1", headers={**cast.alice.headers, "Accept": "text/plain"})
@@ -107,7 +107,7 @@ async def test_an_observation_is_read_as_over_rest_and_it_is_noted_who_read_it(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_newest_summary_of_a_session_is_read_by_our_id_and_by_the_agents(
-    app: Frame, client: httpx.AsyncClient, cast: Cast, make: Make, db: Db, mode: Mode
+    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, make: Make, db: Db, mode: Mode
 ):
     session = await session_of(client, cast.alice)
     await summed_up(make, cast.alice, session, "Feed the wombat")
@@ -126,7 +126,7 @@ async def test_the_newest_summary_of_a_session_is_read_by_our_id_and_by_the_agen
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_context_of_a_project_is_the_one_that_rest_gives(
-    app: Frame, client: httpx.AsyncClient, cast: Cast, make: Make, mode: Mode
+    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, make: Make, mode: Mode
 ):
     await make.observation(project=cast.alice.project, title="The wombat is fed at noon")
     asked = {"project": cast.alice.project.canonical_id, "format": "text"}
@@ -161,7 +161,7 @@ async def test_a_project_of_any_name_is_listed_under_an_address_at_which_it_is(
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_contexts_of_the_teams_projects_are_listed_page_by_page(app: Frame, cast: Cast, db: Db, mode: Mode):
+async def test_the_contexts_of_the_teams_projects_are_listed_page_by_page(app: AsgiFrame, cast: Cast, db: Db, mode: Mode):
     names = [f"github.com/acme/p{number:03}" for number in range(60)]
     async with db.tenant(cast.alice.team_id) as conn:
         for name in names:
@@ -189,7 +189,7 @@ async def test_a_cursor_that_is_none_is_refused(client: httpx.AsyncClient, cast:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("what", ["observation", "summary", "context"])
 async def test_what_is_another_teams_is_refused_as_what_does_not_exist(
-    app: Frame, client: httpx.AsyncClient, cast: Cast, make: Make, db: Db, mode: Mode, what: str
+    app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, make: Make, db: Db, mode: Mode, what: str
 ):
     session = await session_of(client, cast.alice)
     await summed_up(make, cast.alice, session, "Feed the wombat")

@@ -12,7 +12,7 @@ from mcp_types import ListRootsResult, Root
 from pydantic import FileUrl
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.mcp.tools import Mode, called, connected, post
@@ -45,7 +45,7 @@ async def wombats(cast: Cast, make: Make, db: Db) -> None:
 
 
 async def found(
-    app: Frame, person: Person, folders: Folders, *, mode: Mode = "auto", headers: dict[str, str] | None = None, **more: object
+    app: AsgiFrame, person: Person, folders: Folders, *, mode: Mode = "auto", headers: dict[str, str] | None = None, **more: object
 ) -> set[str]:
     """Of which projects the search tells that client."""
     async with connected(app, person, mode=mode, headers=headers, list_roots_callback=folders) as client:
@@ -82,7 +82,7 @@ FOLDERS: list[tuple[list[str], set[str]]] = [
 
 
 @pytest.mark.usefixtures("wombats")
-async def test_the_project_is_the_first_folder_of_the_client_that_the_team_knows(app: Frame, cast: Cast):
+async def test_the_project_is_the_first_folder_of_the_client_that_the_team_knows(app: AsgiFrame, cast: Cast):
     async with connected(app, cast.alice, list_roots_callback=(folders := Folders())) as client:
         for uris, expected in FOLDERS:
             folders.uris = uris
@@ -93,7 +93,7 @@ async def test_the_project_is_the_first_folder_of_the_client_that_the_team_knows
 
 
 @pytest.mark.usefixtures("wombats")
-async def test_nobody_is_asked_what_the_key_the_call_or_a_header_says(app: Frame, cast: Cast, db: Db):
+async def test_nobody_is_asked_what_the_key_the_call_or_a_header_says(app: AsgiFrame, cast: Cast, db: Db):
     folders = Folders("file:///src/orders")
     bound = await bound_to(db, cast.alice, "billing")
 
@@ -107,7 +107,7 @@ async def test_nobody_is_asked_what_the_key_the_call_or_a_header_says(app: Frame
 
 
 @pytest.mark.usefixtures("wombats")
-async def test_a_client_of_the_older_era_is_not_asked(app: Frame, cast: Cast):
+async def test_a_client_of_the_older_era_is_not_asked(app: AsgiFrame, cast: Cast):
     folders = Folders("file:///src/orders")
 
     assert await found(app, cast.alice, folders, mode="legacy") == EVERY
@@ -115,7 +115,7 @@ async def test_a_client_of_the_older_era_is_not_asked(app: Frame, cast: Cast):
 
 
 @pytest.mark.usefixtures("wombats")
-async def test_what_is_read_by_its_number_needs_no_project(app: Frame, cast: Cast):
+async def test_what_is_read_by_its_number_needs_no_project(app: AsgiFrame, cast: Cast):
     folders = Folders("file:///src/orders")
 
     async with connected(app, cast.alice, list_roots_callback=folders) as client:
@@ -126,7 +126,7 @@ async def test_what_is_read_by_its_number_needs_no_project(app: Frame, cast: Cas
     assert folders.asked == 0
 
 
-async def test_what_is_remembered_goes_to_the_project_of_the_folder_once(app: Frame, cast: Cast, db: Db):
+async def test_what_is_remembered_goes_to_the_project_of_the_folder_once(app: AsgiFrame, cast: Cast, db: Db):
     project = (await bound_to(db, cast.alice, "/src/billing")).project
 
     async with connected(app, cast.alice, list_roots_callback=Folders("file:///src/billing")) as client:
@@ -137,7 +137,7 @@ async def test_what_is_remembered_goes_to_the_project_of_the_folder_once(app: Fr
     assert stored == [{"project_id": project.id, "title": "The wombat is fed at noon"}]
 
 
-async def test_nothing_is_written_to_a_project_that_is_only_called_as_the_folder(app: Frame, cast: Cast, db: Db):
+async def test_nothing_is_written_to_a_project_that_is_only_called_as_the_folder(app: AsgiFrame, cast: Cast, db: Db):
     async with connected(app, cast.alice, list_roots_callback=Folders("file:///src/orders")) as client:
         _, is_error = await called(client, "observation_add", title="The wombat is fed at noon")
 
@@ -145,7 +145,7 @@ async def test_nothing_is_written_to_a_project_that_is_only_called_as_the_folder
     assert await rows(db, "SELECT id FROM observations") == []
 
 
-async def test_what_is_to_be_remembered_nowhere_is_refused_as_without_folders(app: Frame, cast: Cast):
+async def test_what_is_to_be_remembered_nowhere_is_refused_as_without_folders(app: AsgiFrame, cast: Cast):
     async with connected(app, cast.alice, list_roots_callback=Folders("file:///nowhere")) as client:
         told = await called(client, "observation_add", title="The wombat is fed at noon")
     async with connected(app, cast.alice) as client:
@@ -156,7 +156,7 @@ async def test_what_is_to_be_remembered_nowhere_is_refused_as_without_folders(ap
 
 
 @pytest.mark.usefixtures("wombats")
-async def test_the_prompt_asks_too(app: Frame, cast: Cast):
+async def test_the_prompt_asks_too(app: AsgiFrame, cast: Cast):
     folders = Folders("file:///src/billing")
 
     async with connected(app, cast.alice, list_roots_callback=folders) as client:
@@ -167,7 +167,7 @@ async def test_the_prompt_asks_too(app: Frame, cast: Cast):
     assert folders.asked == 1
 
 
-async def test_a_key_that_lacks_the_scope_is_refused_without_being_asked(app: Frame, cast: Cast, db: Db):
+async def test_a_key_that_lacks_the_scope_is_refused_without_being_asked(app: AsgiFrame, cast: Cast, db: Db):
     principal, text = await mint(db, cast.alice.team_id, "writer", scopes=["events:write"])
     folders = Folders("file:///src/orders")
 

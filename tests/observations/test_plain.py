@@ -70,11 +70,11 @@ async def test_no_text_of_an_observation_ends_the_agent_s_own_element(client: ht
 async def test_a_search_is_answered_with_a_line_for_each(client: httpx.AsyncClient, cast: Cast):
     await write(client, cast, title="Login gives up after 3 tries")
     await write(client, cast, title="The basket is emptied at night")
-    asked = {"query": "login", "projectId": cast.alice.project.canonical_id}
+    search = {"query": "login", "projectId": cast.alice.project.canonical_id}
 
-    found = await client.post("/v1/search", json=asked, headers={**cast.alice.headers, **TEXT})
-    nothing = await client.post("/v1/search", json={**asked, "query": "zebra"}, headers={**cast.alice.headers, **TEXT})
-    as_json = await client.post("/v1/search", json=asked, headers=cast.alice.headers)
+    found = await client.post("/v1/search", json=search, headers={**cast.alice.headers, **TEXT})
+    nothing = await client.post("/v1/search", json={**search, "query": "zebra"}, headers={**cast.alice.headers, **TEXT})
+    as_json = await client.post("/v1/search", json=search, headers=cast.alice.headers)
 
     assert [line.partition(" ")[0] for line in found.text.splitlines()] == ["<cmserver-context>", "#1", "</cmserver-context>"]
     assert nothing.text == "Nothing fits.\n"

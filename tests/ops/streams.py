@@ -14,11 +14,10 @@ from starlette.types import Message, Scope
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Project
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import NAMES, Name
-
-ENOUGH_SECONDS = 20
+from tests.timeouts import ENOUGH_SECONDS
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,15 +49,15 @@ class Listener:
     def __init__(
         self,
         feed: Feed,
-        who: Principal,
+        principal: Principal,
         *,
         project: Project | None = None,
         names: tuple[Name, ...] = NAMES,
         last_event_id: str | None = None,
     ) -> None:
         self._feed = feed
-        self._who = who
-        self._project_id = project.id if project else who.project_id
+        self._principal = principal
+        self._project_id = project.id if project else principal.project_id
         self._names = frozenset(names)
         self._last_event_id = last_event_id
         self._heard: asyncio.Queue[Heard | None] = asyncio.Queue()
@@ -66,7 +65,7 @@ class Listener:
 
     async def __aenter__(self) -> Self:
         self.reader, lost = await self._feed.join(
-            self._who, project_id=self._project_id, names=self._names, last_event_id=self._last_event_id
+            self._principal, project_id=self._project_id, names=self._names, last_event_id=self._last_event_id
         )
         self._task = asyncio.create_task(self._listen(lost=lost))
         return self
@@ -77,29 +76,29 @@ class Listener:
         self._feed.leave(self.reader)
 
     async def _listen(self, *, lost: bool) -> None:
-        async for heard in events_of(self._feed.read(self.reader, lost=lost)):
-            self._heard.put_nowait(heard)
+        async for block in events_of(self._feed.read(self.reader, lost=lost)):
+            self._heard.put_nowait(block)
         self._heard.put_nowait(None)
 
     async def next(self) -> Heard:
         """The next event with data."""
         while True:
-            heard = await self.next_block()
-            if heard.name:
-                return heard
+            block = await self.next_block()
+            if block.name:
+                return block
 
     async def next_block(self) -> Heard:
-        heard = await asyncio.wait_for(self._heard.get(), ENOUGH_SECONDS)
-        assert heard is not None, "the stream has ended"
-        self.last_id = heard.id or self.last_id
-        return heard
+        block = await asyncio.wait_for(self._heard.get(), ENOUGH_SECONDS)
+        assert block is not None, "the stream has ended"
+        self.last_id = block.id or self.last_id
+        return block
 
     async def until(self, name: str, subject: object = None) -> list[Heard]:
         """All up to the event of that name (and about that thing), which is the last."""
-        heard = [await self.next()]
-        while heard[-1].name != name or (subject and heard[-1].subject != str(subject)):
-            heard.append(await self.next())
-        return heard
+        blocks = [await self.next()]
+        while blocks[-1].name != name or (subject and blocks[-1].subject != str(subject)):
+            blocks.append(await self.next())
+        return blocks
 
     async def end(self) -> None:
         """Until the stream ends by itself."""
@@ -111,16 +110,16 @@ class Listener:
         found: list[Heard] = []
         with contextlib.suppress(asyncio.QueueEmpty):
             while True:
-                heard = self._heard.get_nowait()
-                if heard and heard.name:
-                    found.append(heard)
+                block = self._heard.get_nowait()
+                if block and block.name:
+                    found.append(block)
         return found
 
 
 class Browser:
     """Asks the application for the stream as a server would, and goes when it is told to."""
 
-    def __init__(self, app: Frame, query: str, headers: dict[str, str], *, path: str = "/v1/stream") -> None:
+    def __init__(self, app: AsgiFrame, query: str, headers: dict[str, str], *, path: str = "/v1/stream") -> None:
         self._gone = asyncio.Event()
         self._sent: asyncio.Queue[Message] = asyncio.Queue()
         scope: Scope = {

@@ -16,14 +16,14 @@ from tests.rows import rows
 Json = dict[str, Any]
 
 
-async def put(client: AsyncClient, who: Person, **body: object) -> Json:
-    response = await client.put("/v1/budgets", json=body, headers=who.headers)
+async def put(client: AsyncClient, person: Person, **body: object) -> Json:
+    response = await client.put("/v1/budgets", json=body, headers=person.headers)
     assert response.status_code in {200, 201}, response.text
     return response.json()["budget"]
 
 
-async def listed(client: AsyncClient, who: Person, query: str = "") -> list[Json]:
-    response = await client.get(f"/v1/budgets{query}", headers=who.headers)
+async def listed(client: AsyncClient, person: Person, query: str = "") -> list[Json]:
+    response = await client.get(f"/v1/budgets{query}", headers=person.headers)
     assert response.status_code == 200, response.text
     return response.json()["budgets"]
 
@@ -58,9 +58,9 @@ async def test_a_budget_is_set_shown_changed_and_removed(client: AsyncClient, ca
     assert (second["maxTokens"], second["maxUsd"], second["share"], second["state"]) == (None, "0.004", 1.0, "exhausted")
     assert removed.json() == {"deleted": True}
     assert await listed(client, cast.alice) == []
-    said = await rows(db, "SELECT action, resource_type, details FROM audit_log WHERE action LIKE 'budget.%%' ORDER BY id")
-    assert [row["action"] for row in said] == ["budget.set", "budget.set", "budget.removed"]
-    assert said[0]["details"] == {"period": "month", "max_tokens": 1_000, "max_usd": "5"}
+    audit_rows = await rows(db, "SELECT action, resource_type, details FROM audit_log WHERE action LIKE 'budget.%%' ORDER BY id")
+    assert [row["action"] for row in audit_rows] == ["budget.set", "budget.set", "budget.removed"]
+    assert audit_rows[0]["details"] == {"period": "month", "max_tokens": 1_000, "max_usd": "5"}
 
 
 async def test_a_project_s_budget_counts_its_own_calls(client: AsyncClient, cast: Cast, make: Make):
@@ -73,12 +73,12 @@ async def test_a_project_s_budget_counts_its_own_calls(client: AsyncClient, cast
     await put(client, cast.alice, period="day", maxTokens=100, projectId=str(cast.alice.project.id))
 
     shown = await listed(client, cast.alice)
-    assert [(one["project"], one["spentTokens"]) for one in shown] == [
+    assert [(budget["project"], budget["spentTokens"]) for budget in shown] == [
         (None, 57),
         ("billing", 50),
         (cast.alice.project.canonical_id, 7),
     ]
-    assert [one["project"] for one in await listed(client, cast.alice, "?project=billing")] == [None, "billing"]
+    assert [budget["project"] for budget in await listed(client, cast.alice, "?project=billing")] == [None, "billing"]
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ async def test_a_stranger_sees_no_budget_and_cannot_tell_a_project_from_none(cli
     await put(client, cast.alice, period="day", maxTokens=100, projectId=project)
 
     assert await listed(client, cast.charlie) == []
-    asked = await client.get(f"/v1/budgets?project={project}", headers=cast.charlie.headers)
+    reading = await client.get(f"/v1/budgets?project={project}", headers=cast.charlie.headers)
     setting = await client.put(
         "/v1/budgets", json={"period": "day", "maxTokens": 1, "projectId": project}, headers=cast.charlie.headers
     )
     removing = await client.delete(f"/v1/budgets?period=day&project={project}", headers=cast.charlie.headers)
     own = await client.delete("/v1/budgets?period=day", headers=cast.charlie.headers)
 
-    assert [one.status_code for one in (asked, setting, removing, own)] == [404, 404, 404, 404]
+    assert [response.status_code for response in (reading, setting, removing, own)] == [404, 404, 404, 404]
     assert len(await listed(client, cast.alice)) == 2
 
 
@@ -152,9 +152,12 @@ async def test_a_key_of_one_project_sees_its_budget_and_of_the_team_s_only_the_c
     shown = await listed(client, bound)
     usage = (await client.get("/v1/usage", headers=bound.headers)).json()
 
-    told = [(one["project"], one["maxUsd"], one["spentUsd"], one["spentTokens"], one["share"], one["state"]) for one in shown]
-    assert told == [(None, "10.00", None, None, None, "warned"), ("billing", "2.00", "1.00", 0, 0.5, "open")]
-    assert [(one["project"], one["spentUsd"]) for one in usage["budgets"]] == [(None, None)]
+    shown_fields = [
+        (budget["project"], budget["maxUsd"], budget["spentUsd"], budget["spentTokens"], budget["share"], budget["state"])
+        for budget in shown
+    ]
+    assert shown_fields == [(None, "10.00", None, None, None, "warned"), ("billing", "2.00", "1.00", 0, 0.5, "open")]
+    assert [(budget["project"], budget["spentUsd"]) for budget in usage["budgets"]] == [(None, None)]
 
 
 async def test_a_key_of_one_project_sets_no_budget(client: AsyncClient, cast: Cast, db: Db):
@@ -165,7 +168,7 @@ async def test_a_key_of_one_project_sets_no_budget(client: AsyncClient, cast: Ca
         body = {"period": "month", "maxUsd": "100", "projectId": project}
         assert (await client.put("/v1/budgets", json=body, headers=bound.headers)).status_code == 403
     assert (await client.delete("/v1/budgets?period=month&project=billing", headers=bound.headers)).status_code == 403
-    assert [one["maxUsd"] for one in await listed(client, cast.alice)] == ["2.00"]
+    assert [budget["maxUsd"] for budget in await listed(client, cast.alice)] == ["2.00"]
 
 
 async def test_a_budget_of_a_project_that_goes_at_the_same_time_neither_waits_for_it_nor_breaks(
@@ -195,6 +198,6 @@ async def test_a_budget_of_a_project_that_goes_at_the_same_time_neither_waits_fo
 
     assert (await changing).status_code == 200
     assert (await making).status_code == 404
-    assert (await making).json()["message"] == "There is no such project."
+    assert (await making).json()["error"] == "NotFound"
     deadlocks = await rows(db, "SELECT deadlocks, 1 AS one FROM pg_stat_database WHERE datname = current_database()")
     assert deadlocks[0]["deadlocks"] == 0

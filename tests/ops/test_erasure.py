@@ -13,20 +13,21 @@ from httpx import AsyncClient, Response
 from psycopg import sql
 
 from cmserver.access.keys import manage
+from cmserver.access.keys.model import KeyRequest
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.events import repository as events
-from cmserver.events.model import Event
+from cmserver.events.model import StoredEvent
 from cmserver.generation import reindex
-from cmserver.generation.bell import Bell
-from cmserver.observations.model import Manual
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.observations.model import ManualObservation
 from cmserver.observations.write import write
 from cmserver.ops.erasure import erase
 from cmserver.providers.model import Answer, Completion, DraftObservation, DraftSummary, FailureKind, Prompt, ProviderError
 from cmserver.sessions.model import NewSession
-from cmserver.sessions.start import find_or_make
+from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.generation.tools import Hand, Outbox, Scripted, completion
 from tests.make import Make
@@ -57,11 +58,11 @@ async def send(client: AsyncClient, headers: dict[str, str], project: str, **fie
     return response.json()
 
 
-async def hand(db: Db, bell: Bell, who: Person, provider: Scripted) -> Hand:
-    return await Outbox(db, bell, who.principal, who.project).hand(provider)
+async def hand(db: Db, notifier: JobNotifier, person: Person, provider: Scripted) -> Hand:
+    return await Outbox(db, notifier, person.principal, person.project).hand(provider)
 
 
-async def live(client: AsyncClient, db: Db, bell: Bell, who: Person, project: str) -> None:
+async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Person, project: str) -> None:
     """Some of everything that a project can have: applied, failed, waiting and claimed work, a prompt, a summary, a memory."""
     async with db.system() as conn:
         await conn.execute(
@@ -71,23 +72,23 @@ async def live(client: AsyncClient, db: Db, bell: Bell, who: Person, project: st
     started = await client.post(
         "/v1/sessions/start",
         json={"projectId": project, "externalSessionId": "s", "metadata": {"prompt": WORD}},
-        headers=who.headers,
+        headers=person.headers,
     )
     session = started.json()["session"]["id"]
-    await send(client, who.headers, project, eventType="user_prompt", payload={"prompt": f"Find the {WORD}"})
-    await send(client, who.headers, project)
-    await send(client, who.headers, project, contentSessionId=None)
-    await client.post(f"/v1/sessions/{session}/end", headers=who.headers)
-    assert await (await hand(db, bell, who, Scripted(with_the_word))).work() > 0
-    await send(client, who.headers, project, contentSessionId="fails")
-    await (await hand(db, bell, who, Scripted(that_fails))).work()
-    await send(client, who.headers, project, contentSessionId="claimed")
-    await (await hand(db, bell, who, Scripted())).claim()
-    await send(client, who.headers, project, contentSessionId="waits")
+    await send(client, person.headers, project, eventType="user_prompt", payload={"prompt": f"Find the {WORD}"})
+    await send(client, person.headers, project)
+    await send(client, person.headers, project, contentSessionId=None)
+    await client.post(f"/v1/sessions/{session}/end", headers=person.headers)
+    assert await (await hand(db, notifier, person, Scripted(with_the_word))).work() > 0
+    await send(client, person.headers, project, contentSessionId="fails")
+    await (await hand(db, notifier, person, Scripted(that_fails))).work()
+    await send(client, person.headers, project, contentSessionId="claimed")
+    await (await hand(db, notifier, person, Scripted())).claim()
+    await send(client, person.headers, project, contentSessionId="waits")
     began = {"hook_event_name": "SessionStart", "session_id": "h", "source": "startup"}
-    await client.post("/v1/hooks/claude-code", json=began, headers={**who.headers, "X-Cmserver-Project": project})
+    await client.post("/v1/hooks/claude-code", json=began, headers={**person.headers, "X-Cmserver-Project": project})
     memory = {"projectId": project, "title": f"The {WORD} by hand", "metadata": {"by": WORD}}
-    assert (await client.post("/v1/observations", json=memory, headers=who.headers)).status_code == 201
+    assert (await client.post("/v1/observations", json=memory, headers=person.headers)).status_code == 201
 
 
 def tables_with(conn: psycopg.Connection, column: str) -> list[str]:
@@ -119,18 +120,18 @@ def told_anywhere(database: str, word: str) -> list[str]:
         tables = conn.execute(
             "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace ORDER BY 1"
         ).fetchall()
-        said: list[str] = []
+        tables_with_word: list[str] = []
         for (table,) in tables:
             query = sql.SQL("SELECT EXISTS (SELECT FROM {} t WHERE t::text ILIKE %s)").format(sql.Identifier(table))
             if conn.execute(query, [f"%{word}%"]).fetchone() == (True,):
-                said.append(table)
-    return said
+                tables_with_word.append(table)
+    return tables_with_word
 
 
-async def found(client: AsyncClient, who: Person, project: str) -> list[int]:
-    response = await client.post("/v1/search", json={"projectId": project, "query": WORD}, headers=who.headers)
+async def found(client: AsyncClient, person: Person, project: str) -> list[int]:
+    response = await client.post("/v1/search", json={"projectId": project, "query": WORD}, headers=person.headers)
     assert response.status_code == 200, response.text
-    return [one["number"] for one in response.json()["observations"]]
+    return [observation["number"] for observation in response.json()["observations"]]
 
 
 async def entries(db: Db, action: str) -> list[tuple[Any, ...]]:
@@ -142,14 +143,14 @@ async def entries(db: Db, action: str) -> list[tuple[Any, ...]]:
 
 
 def without_request_id(response: Response) -> Json:
-    told = response.json()
-    told.pop("requestId")
-    return told
+    answer = response.json()
+    answer.pop("requestId")
+    return answer
 
 
-async def test_the_word_is_in_many_places_before(client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str):
+async def test_the_word_is_in_many_places_before(client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str):
     """Else the tests below would prove nothing."""
-    await live(client, db, bell, cast.alice, cast.alice.project.canonical_id)
+    await live(client, db, notifier, cast.alice, cast.alice.project.canonical_id)
 
     assert set(told_anywhere(database, WORD)) >= {
         "agent_events",
@@ -164,9 +165,11 @@ async def test_the_word_is_in_many_places_before(client: AsyncClient, cast: Cast
     assert await found(client, cast.alice, cast.alice.project.canonical_id) != []
 
 
-async def test_after_a_purge_no_word_of_it_is_left_anywhere(client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str):
+async def test_after_a_purge_no_word_of_it_is_left_anywhere(
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str
+):
     project = cast.alice.project
-    await live(client, db, bell, cast.alice, project.canonical_id)
+    await live(client, db, notifier, cast.alice, project.canonical_id)
     before = rows_of(database, "project_id", project.id)
 
     response = await client.delete(f"/v1/projects/{quote(project.canonical_id, safe='')}/memory", headers=cast.alice.headers)
@@ -192,24 +195,26 @@ async def test_after_a_purge_no_word_of_it_is_left_anywhere(client: AsyncClient,
     assert await entries(db, "memory.purged") == [("project", str(project.id), project.id, {"counts": counts})]
 
 
-async def test_what_others_have_stays(client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str):
+async def test_what_others_have_stays(client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str):
     await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)
     billing = (await client.post("/v1/projects", json={"canonicalId": "billing"}, headers=cast.alice.headers)).json()["project"]
-    await live(client, db, bell, cast.alice, "billing")
-    await live(client, db, bell, cast.charlie, cast.charlie.project.canonical_id)
-    await live(client, db, bell, cast.alice, cast.alice.project.canonical_id)
+    await live(client, db, notifier, cast.alice, "billing")
+    await live(client, db, notifier, cast.charlie, cast.charlie.project.canonical_id)
+    await live(client, db, notifier, cast.alice, cast.alice.project.canonical_id)
     neighbours = [("project_id", UUID(billing["id"])), ("team_id", cast.charlie.team_id)]
-    before = [rows_of(database, *one) for one in neighbours]
+    before = [rows_of(database, *neighbour) for neighbour in neighbours]
 
     await client.delete(f"/v1/projects/{cast.alice.project.id}/memory", headers=cast.alice.headers)
     await client.delete(f"/v1/projects/{cast.alice.project.id}", headers=cast.alice.headers)
 
-    assert [rows_of(database, *one) for one in neighbours] == before
+    assert [rows_of(database, *neighbour) for neighbour in neighbours] == before
     assert await found(client, cast.alice, "billing") != []
     assert await found(client, cast.charlie, cast.charlie.project.canonical_id) != []
 
 
-async def test_a_purged_project_goes_on_and_what_it_is_sent_again_is_new(client: AsyncClient, cast: Cast, db: Db, bell: Bell):
+async def test_a_purged_project_goes_on_and_what_it_is_sent_again_is_new(
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier
+):
     name = cast.alice.project.canonical_id
     first = await send(client, cast.alice.headers, name, sourceEventId="1")
 
@@ -219,7 +224,7 @@ async def test_a_purged_project_goes_on_and_what_it_is_sent_again_is_new(client:
     assert again["event"]["projectId"] == str(cast.alice.project.id)
     assert again["event"]["id"] != first["event"]["id"]
     assert again["event"]["serverSessionId"] not in {None, first["event"]["serverSessionId"]}
-    assert await (await hand(db, bell, cast.alice, Scripted(with_the_word))).work() == 1
+    assert await (await hand(db, notifier, cast.alice, Scripted(with_the_word))).work() == 1
     assert len(await found(client, cast.alice, name)) == 1
 
 
@@ -257,7 +262,7 @@ async def test_a_repetition_whose_first_is_purged_while_it_is_looked_for_is_stor
     first = await send(client, cast.alice.headers, name, sourceEventId="1")
     by_keys = events.by_keys
 
-    async def purged_before(conn: Conn, team_id: UUID, keys: list[str]) -> list[Event]:
+    async def purged_before(conn: Conn, team_id: UUID, keys: list[str]) -> list[StoredEvent]:
         monkeypatch.undo()
         await client.delete(f"/v1/projects/{name}/memory", headers=cast.alice.headers)
         return await by_keys(conn, team_id, keys)
@@ -275,7 +280,7 @@ async def test_a_purge_of_nothing_counts_nothing(client: AsyncClient, cast: Cast
 
 
 async def test_a_batch_that_is_answered_after_a_purge_writes_nothing(
-    client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str
 ):
     async def purges(prompt: Prompt) -> Completion:
         response = await client.delete(f"/v1/projects/{cast.alice.project.id}/memory", headers=cast.alice.headers)
@@ -283,7 +288,7 @@ async def test_a_batch_that_is_answered_after_a_purge_writes_nothing(
         return with_the_word(prompt)
 
     provider = Scripted(purges)
-    worker = await hand(db, bell, cast.alice, provider)
+    worker = await hand(db, notifier, cast.alice, provider)
     for session in ("s", None):
         await send(client, cast.alice.headers, cast.alice.project.canonical_id, contentSessionId=session)
 
@@ -296,7 +301,7 @@ async def test_a_batch_that_is_answered_after_a_purge_writes_nothing(
 
 @pytest.mark.parametrize("act", ["purge", "project", "team"])
 async def test_a_batch_whose_effects_come_after_an_erasure_writes_nothing(
-    client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str, monkeypatch: pytest.MonkeyPatch, act: str
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str, monkeypatch: pytest.MonkeyPatch, act: str
 ):
     """Between the answer, which is stored, and the effects."""
     path = {
@@ -305,15 +310,15 @@ async def test_a_batch_whose_effects_come_after_an_erasure_writes_nothing(
         "team": f"/v1/teams/{cast.alice.team_id}",
     }[act]
     await send(client, cast.alice.headers, cast.alice.project.canonical_id)
-    worker = await hand(db, bell, cast.alice, Scripted(with_the_word))
-    apply = worker.generator._apply  # pyright: ignore[reportPrivateUsage]
+    worker = await hand(db, notifier, cast.alice, Scripted(with_the_word))
+    apply = worker.runner._apply  # pyright: ignore[reportPrivateUsage]
 
     async def late(*args: Any) -> None:
         assert "generation_runs" in told_anywhere(database, WORD)
         assert (await client.delete(path, headers=cast.alice.headers)).status_code == 200
         await apply(*args)
 
-    monkeypatch.setattr(worker.generator, "_apply", late)
+    monkeypatch.setattr(worker.runner, "_apply", late)
 
     assert await worker.work() == 1
 
@@ -323,10 +328,10 @@ async def test_a_batch_whose_effects_come_after_an_erasure_writes_nothing(
 
 
 async def test_purges_ingest_and_work_at_once_end_without_an_error_and_leave_nothing_half(
-    client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str
 ):
     name = cast.alice.project.canonical_id
-    worker = await hand(db, bell, cast.alice, Scripted(with_the_word))
+    worker = await hand(db, notifier, cast.alice, Scripted(with_the_word))
 
     async def ingest(session: str | None) -> None:
         for _ in range(8):
@@ -357,9 +362,11 @@ async def test_purges_ingest_and_work_at_once_end_without_an_error_and_leave_not
     assert told_anywhere(database, WORD) == []
 
 
-async def test_a_deleted_project_leaves_only_audit_rows(client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str):
+async def test_a_deleted_project_leaves_only_audit_rows(
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str
+):
     bound = (await bound_to(db, cast.alice, cast.alice.project.canonical_id)).headers
-    await live(client, db, bell, cast.alice, cast.alice.project.canonical_id)
+    await live(client, db, notifier, cast.alice, cast.alice.project.canonical_id)
     with psycopg.connect(database) as conn:
         conn.execute(
             "INSERT INTO rate_limits (id, team_id, per_minute, tokens, refilled_at)"
@@ -412,26 +419,26 @@ async def test_whoever_still_remembers_a_deleted_project_is_told_that_there_is_n
         return await find_or_make(conn, alice.team_id, alice.project.id, NewSession(external_session_id="s"))
 
     async def writes(conn: Conn) -> object:
-        return await write(conn, alice.principal, [Manual(project_id=alice.project.id, title="x", content="x")])
+        return await write(conn, alice.principal, [ManualObservation(project_id=alice.project.id, title="x", content="x")])
 
     async def makes_a_key(conn: Conn) -> object:
-        wanted = manage.Wanted(scopes=["admin"], project_id=alice.project.id)
+        wanted = KeyRequest(scopes=["admin"], project_id=alice.project.id)
         return await manage.create(conn, alice.principal, wanted, usual_requests_per_minute=None)
 
     async def reindexes(conn: Conn) -> object:
-        target = reindex.Target(project_id=alice.project.id, scope="project", source_id=alice.project.id)
-        return await reindex.ask(conn, alice.principal, target, max_attempts=3)
+        target = reindex.ReindexTarget(project_id=alice.project.id, scope="project", source_id=alice.project.id)
+        return await reindex.request_reindex(conn, alice.principal, target, max_attempts=3)
 
     for act in (starts, writes, makes_a_key, reindexes):
-        with pytest.raises(NotFound, match="no such project"):
+        with pytest.raises(NotFound, match="Project"):
             await db.in_tenant(alice.team_id, act)
 
 
 async def test_a_purge_waits_for_what_is_being_written_and_takes_it_too(
-    client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str
 ):
     alice = cast.alice
-    new = Manual(project_id=alice.project.id, title=f"A late {WORD}", content=f"A late {WORD}")
+    new = ManualObservation(project_id=alice.project.id, title=f"A late {WORD}", content=f"A late {WORD}")
     async with db.tenant(alice.team_id) as conn:
         await write(conn, alice.principal, [new])
         purge = asyncio.create_task(client.delete(f"/v1/projects/{alice.project.id}/memory", headers=alice.headers))
@@ -444,17 +451,17 @@ async def test_a_purge_waits_for_what_is_being_written_and_takes_it_too(
     assert told_anywhere(database, WORD) == []
 
 
-@pytest.mark.parametrize("what", ["project", "team", "member"])
-async def test_a_change_that_waits_for_a_deletion_finds_nothing(client: AsyncClient, cast: Cast, db: Db, what: str):
+@pytest.mark.parametrize("kind", ["project", "team", "member"])
+async def test_a_change_that_waits_for_a_deletion_finds_nothing(client: AsyncClient, cast: Cast, db: Db, kind: str):
     alice = cast.alice
     team, project = f"/v1/teams/{alice.team_id}", f"/v1/projects/{alice.project.id}"
     method, path, change = {
         "project": ("PATCH", project, {"aliases": ["shop"]}),
         "team": ("PATCH", team, {"metadata": {"desk": 4}}),
         "member": ("PUT", f"{team}/members/bob", {"role": "owner"}),
-    }[what]
+    }[kind]
     async with db.tenant(alice.team_id) as conn:
-        if what == "project":
+        if kind == "project":
             await erase.delete_project(conn, alice.principal, str(alice.project.id))
         else:
             await erase.delete_team(conn, alice.principal, str(alice.team_id))
@@ -469,18 +476,18 @@ async def test_a_change_that_waits_for_a_deletion_finds_nothing(client: AsyncCli
 
 async def waits_for_a_lock(conn: Conn) -> bool:
     cursor = await conn.execute(
-        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
+        "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted)"
     )
     return await cursor.fetchone() == (True,)
 
 
 async def test_a_deleted_team_leaves_only_audit_rows_and_its_keys_open_nothing(
-    client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str
 ):
     bound = (await bound_to(db, cast.alice, "billing")).headers
-    await live(client, db, bell, cast.alice, cast.alice.project.canonical_id)
-    await live(client, db, bell, cast.alice, "billing")
-    await live(client, db, bell, cast.charlie, cast.charlie.project.canonical_id)
+    await live(client, db, notifier, cast.alice, cast.alice.project.canonical_id)
+    await live(client, db, notifier, cast.alice, "billing")
+    await live(client, db, notifier, cast.charlie, cast.charlie.project.canonical_id)
 
     response = await client.delete(f"/v1/teams/{cast.alice.team_id}", headers=cast.alice.headers)
 
@@ -495,27 +502,27 @@ async def test_a_deleted_team_leaves_only_audit_rows_and_its_keys_open_nothing(
     assert await found(client, cast.charlie, cast.charlie.project.canonical_id) != []
     assert [row[:2] for row in await entries(db, "team.deleted")] == [("team", str(cast.alice.team_id))]
     with psycopg.connect(database) as conn:
-        said = conn.execute("SELECT count(*) FROM audit_log WHERE details::text ILIKE %s", [f"%{WORD}%"]).fetchone()
-    assert said == (0,)
+        row = conn.execute("SELECT count(*) FROM audit_log WHERE details::text ILIKE %s", [f"%{WORD}%"]).fetchone()
+    assert row == (0,)
 
 
 async def test_a_stranger_and_a_key_of_another_project_erase_nothing_and_learn_nothing(
-    client: AsyncClient, cast: Cast, db: Db, bell: Bell, database: str
+    client: AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, database: str
 ):
     billing = await bound_to(db, cast.alice, "billing")
     bound = billing.headers
-    await live(client, db, bell, cast.alice, cast.alice.project.canonical_id)
+    await live(client, db, notifier, cast.alice, cast.alice.project.canonical_id)
     before = rows_of(database, "project_id", cast.alice.project.id)
 
     for headers in (cast.charlie.headers, bound):
         for path in ("/v1/projects/{}/memory", "/v1/projects/{}"):
-            told = [await client.delete(path.format(named), headers=headers) for named in (cast.alice.project.id, new_id())]
-            assert [one.status_code for one in told] == [404, 404]
-            assert without_request_id(told[0]) == without_request_id(told[1])
+            responses = [await client.delete(path.format(named), headers=headers) for named in (cast.alice.project.id, new_id())]
+            assert [response.status_code for response in responses] == [404, 404]
+            assert without_request_id(responses[0]) == without_request_id(responses[1])
     teams = [
         await client.delete(f"/v1/teams/{named}", headers=cast.charlie.headers) for named in (cast.alice.team_id, new_id(), "blue")
     ]
-    assert [one.status_code for one in teams] == [404, 404, 404]
+    assert [response.status_code for response in teams] == [404, 404, 404]
     assert without_request_id(teams[0]) == without_request_id(teams[1]) == without_request_id(teams[2])
     assert (await client.delete(f"/v1/teams/{cast.alice.team_id}", headers=bound)).status_code == 403
     assert rows_of(database, "project_id", cast.alice.project.id) == before

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from cmserver.base.db import Db
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
-from cmserver.generation.calls import repository as calls
+from cmserver.calls import repository as calls
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.model import QueueCounts
-from cmserver.generation.operate.read import behind
+from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.ingest import session as sessions
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
-from cmserver.worker import say_when_behind
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
 
@@ -70,9 +72,9 @@ async def test_without_a_key_it_tells_of_the_installation_and_of_nobody(client: 
     async with db.system() as conn:
         await calls.pause_provider(conn, "offline", "quota_exhausted", "No credit.", 60)
 
-    told = await info(client)
+    answer = await info(client)
 
-    assert told.keys() == {
+    assert answer.keys() == {
         "name",
         "runtime",
         "version",
@@ -83,11 +85,11 @@ async def test_without_a_key_it_tells_of_the_installation_and_of_nobody(client: 
         "workers",
         "queueLanes",
     }
-    assert (told["name"], told["runtime"], told["authMode"], told["queueLanes"]) == ("cmserver", "cmserver", "api-key", [])
-    assert told["postgres"]["initialized"] is True
-    assert told["postgres"]["schemaVersion"] == told["schemaVersion"]
-    assert told["boundaries"]["queueManager"]["status"] == "active"
-    assert told["boundaries"]["generationWorkerManager"] == {
+    assert (answer["name"], answer["runtime"], answer["authMode"], answer["queueLanes"]) == ("cmserver", "cmserver", "api-key", [])
+    assert answer["postgres"]["initialized"] is True
+    assert answer["postgres"]["schemaVersion"] == answer["schemaVersion"]
+    assert answer["boundaries"]["queueManager"]["status"] == "active"
+    assert answer["boundaries"]["generationWorkerManager"] == {
         "status": "disabled",
         "reason": "No worker runs: events are stored and wait.",
         "details": {"workers": 0},
@@ -101,20 +103,20 @@ async def test_a_bad_key_is_refused_all_the_same(client: httpx.AsyncClient):
 async def test_a_key_that_may_not_read_jobs_is_told_no_counts(client: httpx.AsyncClient, cast: Cast, db: Db):
     _, hook = await mint(db, cast.alice.team_id, "hook", scopes=["events:write"])
 
-    told = await info(client, hook)
+    answer = await info(client, hook)
 
-    assert told["team"]["name"] == "blue"
-    assert told["provider"]["name"] == "offline"
-    assert "queue" not in told
-    assert told["queueLanes"] == []
+    assert answer["team"]["name"] == "blue"
+    assert answer["provider"]["name"] == "offline"
+    assert "queue" not in answer
+    assert answer["queueLanes"] == []
 
 
 async def test_the_queue_is_told_in_all_its_states(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
     await in_every_state(outbox, cast)
 
-    told = await info(client, cast.alice.key)
+    answer = await info(client, cast.alice.key)
 
-    queue = told["queue"]
+    queue = answer["queue"]
     assert queue.pop("oldestWaitingSeconds") >= 0
     assert queue == {
         "waiting": 3,
@@ -127,7 +129,7 @@ async def test_the_queue_is_told_in_all_its_states(client: httpx.AsyncClient, ou
         "recovered": 1,
         "warning": None,
     }
-    events, summaries = told["queueLanes"]
+    events, summaries = answer["queueLanes"]
     assert events.keys() == summaries.keys() == LANE
     assert events | {"name": ""} == {
         "kind": "event",
@@ -194,19 +196,71 @@ async def test_a_job_that_was_sent_back_waits_since_then(client: httpx.AsyncClie
     assert (await info(client, cast.alice.key))["queue"]["warning"] is None
 
 
-async def test_a_queue_that_is_behind_is_logged_with_its_teams(outbox: Outbox, db: Db):
+async def test_a_queue_that_is_behind_is_logged_with_its_teams(outbox: Outbox, db: Db, settings: Settings):
     await outbox.put(1)
     await outbox.rows("UPDATE observation_generation_jobs SET updated_at = now() - interval '10 min'")
 
     with capture_logs() as logged:
-        await say_when_behind(db, 300)
-        await say_when_behind(db, 3600)
+        for seconds in (300, 3600, 0):
+            await QueueMonitor(db, replace(settings, queue_warning_seconds=seconds)).look()
 
-    assert [one["teams"] for one in logged if one["event"] == "queue.behind"] == [["blue"]]
+    assert [line["teams"] for line in logged if line["event"] == "queue.behind"] == [["blue"]]
+
+
+def queue_lines(logged: Sequence[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+    """The lines about the queue: another test's tasks may log as well."""
+    return [line for line in logged if str(line["event"]).startswith("queue.")]
+
+
+async def test_a_long_queue_is_logged_once_a_minute_and_shown(
+    client: httpx.AsyncClient, app: AsgiFrame, outbox: Outbox, cast: Cast, settings: Settings
+):
+    now = [0.0]
+    monitor = app.dependencies.get(QueueMonitor)
+    monitor.settings, monitor.clock = replace(settings, queue_warning_jobs=2), lambda: now[0]
+    await outbox.put(2)
+    with capture_logs() as logged:
+        await monitor.look()
+    assert queue_lines(logged) == []
+    assert (await info(client, cast.alice.key))["queue"]["warning"] is None
+
+    await outbox.put(1, first=2)
+    with capture_logs() as logged:
+        for now[0] in (0.0, 59.0, 60.0):
+            await monitor.look()
+
+    assert [(line["event"], line["teams"], line["queued"]) for line in queue_lines(logged)] == [("queue.long", ["blue"], 3)] * 2
+    assert "CMSERVER_QUEUE_WARNING_JOBS" in (await info(client, cast.alice.key))["queue"]["warning"]
+    assert (await info(client, cast.charlie.key))["queue"]["warning"] is None
+
+
+async def test_a_queue_that_grows_is_logged_and_shown_until_it_has_stood_still_for_ten_minutes(
+    client: httpx.AsyncClient, app: AsgiFrame, outbox: Outbox, cast: Cast, db: Db, settings: Settings
+):
+    now = [0.0]
+    monitor = app.dependencies.get(QueueMonitor)
+    monitor.settings, monitor.clock = replace(settings, queue_warning_growth=2), lambda: now[0]
+    _, of_one_project = await mint(db, cast.alice.team_id, "own", scopes=["*"], project_id=cast.alice.project.id)
+    await outbox.put(5)
+    await monitor.look()
+    assert (await info(client, cast.alice.key))["queue"]["warning"] is None, "the length alone is no growth"
+
+    await outbox.put(3, first=5)
+    now[0] = 300
+    with capture_logs() as logged:
+        await monitor.look()
+    warnings = [(await info(client, key))["queue"]["warning"] for key in (cast.alice.key, cast.charlie.key, of_one_project)]
+    now[0] = 800
+    await monitor.look()
+
+    assert [(line["event"], line["teams"], line["grown_by"]) for line in queue_lines(logged)] == [("queue.growing", ["blue"], 3)]
+    assert "CMSERVER_QUEUE_WARNING_GROWTH" in warnings[0]
+    assert warnings[1:] == [None, None]
+    assert (await info(client, cast.alice.key))["queue"]["warning"] is None
 
 
 @pytest.mark.parametrize(("oldest", "allowed", "warns"), [(301, 300, True), (300, 300, False), (None, 300, False), (9e9, 0, False)])
-def test_the_setting_says_when_to_warn(oldest: float | None, allowed: float, warns: bool):
+def test_the_setting_says_when_to_warn(db: Db, settings: Settings, oldest: float | None, allowed: float, warns: bool):
     counts = QueueCounts(
         waiting=1,
         active=0,
@@ -219,7 +273,19 @@ def test_the_setting_says_when_to_warn(oldest: float | None, allowed: float, war
         oldest_waiting_seconds=oldest,
     )
 
-    assert (behind(counts, allowed) is not None) is warns
+    assert (QueueMonitor(db, replace(settings, queue_warning_seconds=allowed)).warning(counts, None) is not None) is warns
+
+
+async def test_open_sessions_and_memory_are_told_to_a_key_that_may_see_jobs(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):
+    await outbox.put(1, session="s1")
+    await outbox.put(1, session="s2")
+
+    blue, red = await info(client, cast.alice.key), await info(client, cast.charlie.key)
+    nobody = (await client.get("/v1/info")).json()
+
+    assert (blue["activeSessions"], red["activeSessions"]) == (2, 0)
+    assert blue["memoryBytes"] > 1_000_000
+    assert not {"activeSessions", "memoryBytes", "queue"} & nobody.keys()
 
 
 async def test_a_job_is_counted_as_recovered_once_for_each_loss(client: httpx.AsyncClient, outbox: Outbox, cast: Cast):

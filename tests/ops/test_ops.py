@@ -5,14 +5,14 @@ from __future__ import annotations
 import httpx
 
 from cmserver.base.db import Db
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ops import repository
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, all_skipped, completion
 
 
-async def test_the_sums_hold_in_every_state_a_job_can_be_in(db: Db, bell: Bell, cast: Cast):
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+async def test_the_sums_hold_in_every_state_a_job_can_be_in(db: Db, notifier: JobNotifier, cast: Cast):
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
     await outbox.put(3, session="observed")
     await (await outbox.hand(Scripted())).work()
     await outbox.put(2, session="skipped")
@@ -33,8 +33,8 @@ async def test_the_sums_hold_in_every_state_a_job_can_be_in(db: Db, bell: Bell, 
     assert (red.team, red.events, red.holds) == ("red", 0, True)
 
 
-async def test_a_lost_job_breaks_the_sums(db: Db, bell: Bell, cast: Cast):
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+async def test_a_lost_job_breaks_the_sums(db: Db, notifier: JobNotifier, cast: Cast):
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
     recorded = await outbox.put(2)
     assert recorded[0].job is not None
     await outbox.rows("DELETE FROM observation_generation_jobs WHERE id = %s", recorded[0].job.id)

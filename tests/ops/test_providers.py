@@ -12,11 +12,11 @@ from msgspec import structs
 from structlog.testing import capture_logs
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
-from cmserver.base.live import Hub
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.generation.bell import JOBS
-from cmserver.generation.calls import repository as calls
+from cmserver.calls import repository as calls
+from cmserver.generation.job_notifier import JOBS
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
@@ -25,11 +25,11 @@ Chain = Callable[[str], None]
 
 
 @pytest.fixture
-def chain(app: Frame, settings: Settings) -> Chain:
+def chain(app: AsgiFrame, settings: Settings) -> Chain:
     """Says what CMSERVER_PROVIDER is, in a process that has no keys of providers."""
 
     def say(providers: str) -> None:
-        app.state.settings = structs.replace(settings, provider=providers)
+        app.dependencies.replace(structs.replace(settings, provider=providers))
 
     return say
 
@@ -39,7 +39,7 @@ async def pause(db: Db, provider: str, seconds: float = 60) -> None:
         await calls.pause_provider(conn, provider, "quota_exhausted", "No credit.", seconds)
 
 
-async def told(client: httpx.AsyncClient, key: str, path: str = "/v1/providers") -> Any:
+async def read_answer(client: httpx.AsyncClient, key: str, path: str = "/v1/providers") -> Any:
     response = await client.get(path, headers={"X-Api-Key": key})
     assert response.status_code == 200, response.text
     return response.json()
@@ -55,7 +55,7 @@ async def test_the_chain_is_told_in_its_order_without_any_key_of_a_provider(
     chain("anthropic, offline")
     await pause(db, "anthropic")
 
-    first, second = (await told(client, cast.charlie.key))["providers"]
+    first, second = (await read_answer(client, cast.charlie.key))["providers"]
 
     assert (first["name"], first["state"]) == ("anthropic", "paused")
     assert first["model"]
@@ -68,27 +68,27 @@ async def test_info_names_the_first_and_the_chain(client: httpx.AsyncClient, cas
     chain("anthropic,offline")
     await pause(db, "anthropic")
 
-    provider = (await told(client, cast.alice.key, "/v1/info"))["provider"]
+    provider = (await read_answer(client, cast.alice.key, "/v1/info"))["provider"]
 
     assert (provider["name"], provider["chain"]) == ("anthropic", ["anthropic", "offline"])
-    assert [one["provider"] for one in provider["pauses"]] == ["anthropic"]
+    assert [pause["provider"] for pause in provider["pauses"]] == ["anthropic"]
 
 
 async def test_what_a_provider_said_is_for_the_operator(client: httpx.AsyncClient, cast: Cast, db: Db):
     await pause(db, "offline")
     _, admin = await mint(db, cast.alice.team_id, "admin", scopes=["admin"])
 
-    said = {key: (await told(client, key))["providers"][0]["pause"]["message"] for key in (cast.alice.key, admin)}
-    (in_info,) = (await told(client, admin, "/v1/info"))["provider"]["pauses"]
+    messages = {key: (await read_answer(client, key))["providers"][0]["pause"]["message"] for key in (cast.alice.key, admin)}
+    (in_info,) = (await read_answer(client, admin, "/v1/info"))["provider"]["pauses"]
 
-    assert said == {cast.alice.key: "No credit.", admin: "offline gives nothing more for what was paid or agreed."}
-    assert in_info["message"] == said[admin]
+    assert messages == {cast.alice.key: "No credit.", admin: "offline has no credit or quota left."}
+    assert in_info["message"] == messages[admin]
 
 
 async def test_a_pause_that_is_over_is_none(client: httpx.AsyncClient, cast: Cast, db: Db):
     await pause(db, "offline", seconds=-1)
 
-    (offline,) = (await told(client, cast.alice.key))["providers"]
+    (offline,) = (await read_answer(client, cast.alice.key))["providers"]
 
     assert offline["state"] == "ready"
     assert (await resume(client, cast.alice.key, "offline")).json() == {"resumed": False, "name": "offline"}
@@ -97,10 +97,10 @@ async def test_a_pause_that_is_over_is_none(client: httpx.AsyncClient, cast: Cas
 async def test_what_is_paused_beside_the_chain_is_told_and_resumed_all_the_same(client: httpx.AsyncClient, cast: Cast, db: Db):
     await pause(db, "house")
 
-    providers = (await told(client, cast.alice.key))["providers"]
+    providers = (await read_answer(client, cast.alice.key))["providers"]
     resumed = await resume(client, cast.alice.key, "house")
 
-    assert [(one["name"], one["model"], one["state"]) for one in providers] == [
+    assert [(provider["name"], provider["model"], provider["state"]) for provider in providers] == [
         ("offline", "rules", "ready"),
         ("house", None, "paused"),
     ]
@@ -113,19 +113,19 @@ def poor(_: Prompt) -> Completion:
 
 
 async def test_the_operator_resumes_a_provider_and_what_waited_goes_on(
-    client: httpx.AsyncClient, cast: Cast, outbox: Outbox, hub: Hub
+    client: httpx.AsyncClient, cast: Cast, outbox: Outbox, hub: NotificationListener
 ):
     await outbox.put(1)
     hand = await outbox.hand(Scripted(poor))
     await hand.work()
     rung = asyncio.Event()
-    hub.on(JOBS, lambda _: rung.set())
+    hub.subscribe(JOBS, lambda _: rung.set())
 
     with capture_logs() as logged:
         first = await resume(client, cast.alice.key, "scripted")
 
     assert first.json() == {"resumed": True, "name": "scripted"}
-    assert [one["provider"] for one in logged if one["event"] == "provider.resumed"] == ["scripted"]
+    assert [line["provider"] for line in logged if line["event"] == "provider.resumed"] == ["scripted"]
     assert rung.is_set()
     (noted,) = await outbox.rows("SELECT resource_type, resource_id, actor_id FROM audit_log WHERE action = 'provider.resumed'")
     assert noted == {"resource_type": "provider", "resource_id": "scripted", "actor_id": "alice"}
@@ -147,5 +147,5 @@ async def test_nobody_but_the_operator_ends_a_pause(client: httpx.AsyncClient, c
 
     answers = [await resume(client, key, "offline") for key in (admin, bound)]
 
-    assert [one.status_code for one in answers] == [403, 403]
-    assert (await told(client, admin))["providers"][0]["state"] == "paused"
+    assert [response.status_code for response in answers] == [403, 403]
+    assert (await read_answer(client, admin))["providers"][0]["state"] == "paused"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import cast as cast_
 from uuid import UUID
 
 import httpx
@@ -18,27 +17,28 @@ from cmserver.access.projects import make_project
 from cmserver.app import create_app
 from cmserver.base.db import Db
 from cmserver.base.errors import RateLimited, Unavailable
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
-from cmserver.base.live import Hub
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.generation.bell import CHANNELS, Bell
+from cmserver.generation.job_notifier import CHANNELS, JobNotifier
 from cmserver.ops.stream import feed as feeds
 from cmserver.ops.stream import reader as readers
 from cmserver.ops.stream import repository
 from cmserver.ops.stream.feed import Feed
-from cmserver.ops.stream.model import NAMES, Look, Position, Told
+from cmserver.ops.stream.model import NAMES, Looks, Position, StreamEvent
 from cmserver.ops.stream.reader import Reader
-from cmserver.ops.stream.wire import Tickets
+from cmserver.ops.stream.wire import StreamCursors
 from tests.conftest import Cast, Person, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.make import Make
-from tests.ops.streams import ENOUGH_SECONDS, Browser, Heard, Listener
+from tests.ops.streams import Browser, Heard, Listener
+from tests.timeouts import ENOUGH_SECONDS
 
 
 @pytest.fixture
-async def live_hub(hub: Hub) -> AsyncGenerator[Hub]:
+async def live_hub(hub: NotificationListener) -> AsyncGenerator[NotificationListener]:
     listening = asyncio.create_task(hub.listen([*CHANNELS, announce.CHANNEL, announce.NEWS]))
     await asyncio.wait_for(hub.listening.wait(), ENOUGH_SECONDS)
     yield hub
@@ -46,7 +46,7 @@ async def live_hub(hub: Hub) -> AsyncGenerator[Hub]:
 
 
 @pytest.fixture
-async def feed(db: Db, live_hub: Hub) -> AsyncGenerator[Feed]:
+async def feed(db: Db, live_hub: NotificationListener) -> AsyncGenerator[Feed]:
     opened = Feed(db, live_hub, secret=b"s" * 32, heartbeat_seconds=60, streams_per_key=5)
     yield opened
     opened.close()
@@ -59,7 +59,7 @@ async def say(db: Db, person: Person, action: str, subject: UUID | None = None, 
         await audit.record(
             conn, person.principal, action, action.partition(".")[0], subject, project_id=person.project.id, **details
         )
-        await announce.news(conn)
+        await announce.wake_stream(conn)
     return subject
 
 
@@ -79,30 +79,32 @@ async def step(outbox: Outbox, session: str) -> UUID:
     return recorded.job.id
 
 
-def place(heard: Heard) -> Position | None:
+def place(event: Heard) -> Position | None:
     """Where in the logs its id stands."""
-    return Tickets(b"s" * 32).read(heard.id)
+    return StreamCursors(b"s" * 32).read(event.id)
 
 
-def told(heard: list[Heard]) -> list[tuple[str, str]]:
-    return [(one.name, one.subject) for one in heard]
+def list_names_and_subjects(events: list[Heard]) -> list[tuple[str, str]]:
+    return [(event.name, event.subject) for event in events]
 
 
 # -- who hears what
 
 
-async def test_what_is_made_of_an_event_is_told_to_the_team_and_to_nobody_else(db: Db, feed: Feed, bell: Bell, cast: Cast):
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+async def test_what_is_made_of_an_event_is_told_to_the_team_and_to_nobody_else(
+    db: Db, feed: Feed, notifier: JobNotifier, cast: Cast
+):
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
     async with Listener(feed, cast.bob.principal) as bob, Listener(feed, cast.charlie.principal) as charlie:
         job = await step(outbox, "s1")
         await (await outbox.hand(Scripted())).work()
-        heard = await bob.until("job.updated", job)
-        while heard[-1].data["status"] != "completed":
-            heard += await bob.until("job.updated", job)
+        events = await bob.until("job.updated", job)
+        while events[-1].data["status"] != "completed":
+            events += await bob.until("job.updated", job)
         charlies = await say(db, cast.charlie, "session.started")
 
         row = (await outbox.rows("SELECT id, number, server_session_id FROM observations"))[0]
-        created = next(one for one in heard if one.name == "observation.created")
+        created = next(event for event in events if event.name == "observation.created")
         assert created.data == {
             "id": str(row["id"]),
             "number": row["number"],
@@ -114,10 +116,10 @@ async def test_what_is_made_of_an_event_is_told_to_the_team_and_to_nobody_else(d
             "title": "saw e1",
             "createdAtEpoch": created.data["createdAtEpoch"],
         }
-        steps = [one.data for one in heard if one.name == "job.updated"]
-        assert [(one["eventType"], one["attempt"]) for one in steps] == [("queued", 0), ("processing", 1), ("completed", 1)]
-        assert heard[-1].name == "job.updated", "what a job has made is told before its end"
-        assert told([await charlie.next()]) == [("session.updated", str(charlies))]
+        job_steps = [event.data for event in events if event.name == "job.updated"]
+        assert [(step["eventType"], step["attempt"]) for step in job_steps] == [("queued", 0), ("processing", 1), ("completed", 1)]
+        assert events[-1].name == "job.updated", "what a job has made is told before its end"
+        assert list_names_and_subjects([await charlie.next()]) == [("session.updated", str(charlies))]
 
 
 async def test_a_reader_of_one_project_hears_nothing_of_the_others(db: Db, feed: Feed, cast: Cast):
@@ -169,17 +171,17 @@ async def test_of_an_observation_that_is_gone_only_its_end_is_told(db: Db, feed:
         await say(db, cast.alice, "observations.created", observations=[str(gone)])
         await say(db, cast.alice, "observation.deleted", gone)
 
-        assert told([await alice.next()]) == [("observation.deleted", str(gone))]
+        assert list_names_and_subjects([await alice.next()]) == [("observation.deleted", str(gone))]
 
 
 # -- coming back
 
 
 async def test_one_who_comes_back_hears_what_he_missed_and_then_what_is_live_each_once(
-    db: Db, feed: Feed, bell: Bell, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    db: Db, feed: Feed, notifier: JobNotifier, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(feeds, "_REPLAY_PAGE", 2)
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
     async with Listener(feed, cast.alice.principal) as before:
         first = await say(db, cast.alice, "session.started")
         assert (await before.next()).subject == str(first)
@@ -188,15 +190,15 @@ async def test_one_who_comes_back_hears_what_he_missed_and_then_what_is_live_eac
 
     async with Listener(feed, cast.alice.principal, last_event_id=before.last_id) as after:
         last = await say(db, cast.alice, "session.ended", missed[-1])
-        heard = await after.until("session.updated", last)
-        while heard[-1].data["action"] != "ended":
-            heard += await after.until("session.updated", last)
-        steps = [one.subject for one in heard if one.name == "job.updated"]
-        sessions = [(one.subject, one.data["action"]) for one in heard if one.name == "session.updated"]
+        events = await after.until("session.updated", last)
+        while events[-1].data["action"] != "ended":
+            events += await after.until("session.updated", last)
+        job_steps = [event.subject for event in events if event.name == "job.updated"]
+        sessions = [(event.subject, event.data["action"]) for event in events if event.name == "session.updated"]
 
-    ours = [one for one in sessions if one[0] in {str(id_) for id_ in missed}]
-    assert ours == [*((str(one), "started") for one in missed), (str(last), "ended")]
-    assert steps == [str(job) for job in jobs]
+    ours = [session for session in sessions if session[0] in {str(id_) for id_ in missed}]
+    assert ours == [*((str(session), "started") for session in missed), (str(last), "ended")]
+    assert job_steps == [str(job) for job in jobs]
 
 
 async def test_one_who_heard_nothing_can_come_back_too(db: Db, feed: Feed, cast: Cast):
@@ -208,7 +210,7 @@ async def test_one_who_heard_nothing_can_come_back_too(db: Db, feed: Feed, cast:
         assert (await after.next()).subject == str(missed)
 
 
-async def test_while_nothing_happens_to_him_the_heartbeat_moves_his_id(db: Db, live_hub: Hub, cast: Cast):
+async def test_while_nothing_happens_to_him_the_heartbeat_moves_his_id(db: Db, live_hub: NotificationListener, cast: Cast):
     feed = Feed(db, live_hub, secret=b"s" * 32, heartbeat_seconds=0.05, streams_per_key=5)
     async with Listener(feed, cast.charlie.principal) as charlie, Listener(feed, cast.alice.principal) as alice:
         began = place(await charlie.next_block())
@@ -216,15 +218,15 @@ async def test_while_nothing_happens_to_him_the_heartbeat_moves_his_id(db: Db, l
         await alice.next()
         while place(await charlie.next_block()) == began:
             pass
-    feed.resume_rows = 0
+    feed.max_resume_rows = 0
 
     async with Listener(feed, cast.charlie.principal, last_event_id=charlie.last_id) as after:
-        assert place(await after.next_block()) == Tickets(b"s" * 32).read(charlie.last_id)
+        assert place(await after.next_block()) == StreamCursors(b"s" * 32).read(charlie.last_id)
         assert (await after.next_block()).name != "reset"
     feed.close()
 
 
-async def test_a_heartbeat_after_what_he_missed_does_not_lead_him_back_to_it(db: Db, live_hub: Hub, cast: Cast):
+async def test_a_heartbeat_after_what_he_missed_does_not_lead_him_back_to_it(db: Db, live_hub: NotificationListener, cast: Cast):
     feed = Feed(db, live_hub, secret=b"s" * 32, heartbeat_seconds=0.05, streams_per_key=5)
     async with Listener(feed, cast.alice.principal) as first:
         await first.next_block()
@@ -242,7 +244,7 @@ async def test_a_heartbeat_after_what_he_missed_does_not_lead_him_back_to_it(db:
 async def test_in_the_middle_of_what_one_act_names_he_is_told_the_rest(db: Db, feed: Feed, cast: Cast, make: Make):
     made = [await make.observation(project=cast.alice.project, title=f"of three: {place}") for place in range(3)]
     async with Listener(feed, cast.alice.principal) as before:
-        await say(db, cast.alice, "observations.generated", observations=[str(one.id) for one in made])
+        await say(db, cast.alice, "observations.generated", observations=[str(event.id) for event in made])
         first = await before.next()
 
     async with Listener(feed, cast.alice.principal, last_event_id=first.id) as after:
@@ -250,12 +252,17 @@ async def test_in_the_middle_of_what_one_act_names_he_is_told_the_rest(db: Db, f
         rest = await after.until("session.updated", last)
 
     assert first.subject == str(made[0].id)
-    assert [one.subject for one in rest] == [str(made[1].id), str(made[2].id), str(last)]
+    assert [event.subject for event in rest] == [str(made[1].id), str(made[2].id), str(last)]
 
 
 @pytest.mark.parametrize(
     "last_event_id",
-    ["12.345", "nonsense?", "QUJD", pytest.param(Tickets(b"x").write(Position(audit=1, jobs=1)), id="of another installation")],
+    [
+        "12.345",
+        "nonsense?",
+        "QUJD",
+        pytest.param(StreamCursors(b"x").write(Position(audit=1, jobs=1)), id="of another installation"),
+    ],
 )
 async def test_one_whose_place_is_unknown_is_told_to_begin_anew_and_hears_what_is_live(
     db: Db, feed: Feed, cast: Cast, last_event_id: str
@@ -270,7 +277,7 @@ async def test_one_whose_place_is_unknown_is_told_to_begin_anew_and_hears_what_i
 
 
 async def test_one_who_missed_too_much_is_told_to_begin_anew(db: Db, feed: Feed, cast: Cast):
-    feed.resume_rows = 3
+    feed.max_resume_rows = 3
     async with Listener(feed, cast.alice.principal) as before:
         await before.next_block()
     for _ in range(4):
@@ -280,13 +287,13 @@ async def test_one_who_missed_too_much_is_told_to_begin_anew(db: Db, feed: Feed,
     async with Listener(feed, cast.alice.principal, last_event_id=before.last_id) as after:
         assert (await after.next()).name == "reset"
 
-    feed.resume_rows = 4
+    feed.max_resume_rows = 4
     async with Listener(feed, cast.alice.principal, last_event_id=before.last_id) as after:
         assert (await after.next()).name == "session.updated"
 
 
 async def test_one_who_comes_from_another_life_of_the_database_begins_anew(feed: Feed, cast: Cast):
-    ahead = Tickets(b"s" * 32).write(Position(audit=10**9, jobs=0))
+    ahead = StreamCursors(b"s" * 32).write(Position(audit=10**9, jobs=0))
 
     async with Listener(feed, cast.alice.principal, last_event_id=ahead) as alice:
         assert (await alice.next()).name == "reset"
@@ -309,7 +316,9 @@ async def test_what_another_process_has_told_him_already_is_not_told_again():
     ]:
         after = Position(audit=act, jobs=job, part=part)
         text = f"{act}.{job}.{part} ".encode()
-        reader.put(Told(team_id=reader.team_id, project_id=None, name="job.updated", after=after, is_step=is_step, text=text))
+        reader.put(
+            StreamEvent(team_id=reader.team_id, project_id=None, name="job.updated", after=after, is_step=is_step, text=text)
+        )
 
     assert b"".join(await reader.take(0)) == b"12.22.2 12.23.2 13.23.0 "
 
@@ -319,7 +328,7 @@ async def test_his_id_never_goes_back_behind_what_another_process_has_told_him()
     reader = Reader(new_id(), new_id(), None, frozenset(NAMES), Position(audit=10, jobs=20), since)
 
     assert reader.at == since
-    reader.passed(Position(audit=11, jobs=23))
+    reader.advance(Position(audit=11, jobs=23))
     assert reader.at == Position(audit=12, jobs=23)
 
 
@@ -327,33 +336,35 @@ async def test_his_id_never_goes_back_behind_what_another_process_has_told_him()
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_an_act_with_a_lower_id_that_commits_later_is_not_lost(db: Db, feed: Feed, bell: Bell, cast: Cast, end: str):
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+async def test_an_act_with_a_lower_id_that_commits_later_is_not_lost(
+    db: Db, feed: Feed, notifier: JobNotifier, cast: Cast, end: str
+):
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
     names = ("session.updated", "job.updated")
     async with Listener(feed, cast.bob.principal, names=names) as bob, open_transaction(db, cast.alice) as (conn, lower):
         higher = await say(db, cast.alice, "session.resumed")
         job = await step(outbox, "s1")  # of the other log, and so a sign that both have been looked at
 
-        heard = await bob.until("job.updated", job)
-        assert str(higher) not in {one.subject for one in heard}
+        events = await bob.until("job.updated", job)
+        assert str(higher) not in {event.subject for event in events}
 
         await (conn.commit() if end == "commit" else conn.rollback())
-        heard = await bob.until("session.updated", higher)
-        assert [one.subject for one in heard if one.data["action"] == "started"][:1] == (
+        events = await bob.until("session.updated", higher)
+        assert [event.subject for event in events if event.data["action"] == "started"][:1] == (
             [str(lower)] if end == "commit" else []
-        ) or (end == "rollback" and str(lower) not in {one.subject for one in heard})
+        ) or (end == "rollback" and str(lower) not in {event.subject for event in events})
 
 
 async def test_nor_is_it_when_the_later_one_has_the_higher_number_of_a_transaction(
-    db: Db, feed: Feed, bell: Bell, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    db: Db, feed: Feed, notifier: JobNotifier, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
     """The newest transaction that has ended is then older than the one that is waited for."""
-    outbox = Outbox(db, bell, cast.alice.principal, cast.alice.project)
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
     higher = new_id()
     looks: asyncio.Queue[None] = asyncio.Queue()
     look = repository.look
 
-    async def counted(conn: Conn, after: Position, limit: int) -> Look:
+    async def counted(conn: Conn, after: Position, limit: int) -> Looks:
         seen = await look(conn, after, limit)
         looks.put_nowait(None)
         return seen
@@ -366,7 +377,7 @@ async def test_nor_is_it_when_the_later_one_has_the_higher_number_of_a_transacti
         await early.execute("SELECT pg_current_xact_id()")
         async with open_transaction(db, cast.alice) as (late, lower):
             await audit.record(early, cast.alice.principal, "session.resumed", "session", higher, project_id=cast.alice.project.id)
-            await announce.news(early)
+            await announce.wake_stream(early)
             await early.commit()
             while not looks.empty():
                 looks.get_nowait()
@@ -374,16 +385,16 @@ async def test_nor_is_it_when_the_later_one_has_the_higher_number_of_a_transacti
                 await asyncio.wait_for(looks.get(), ENOUGH_SECONDS)
             job = await step(outbox, "s1")
 
-            heard = await bob.until("job.updated", job)
-            assert str(higher) not in {one.subject for one in heard}
+            events = await bob.until("job.updated", job)
+            assert str(higher) not in {event.subject for event in events}
 
             await late.commit()
-            heard = await bob.until("session.updated", higher)
-            assert str(lower) in {one.subject for one in heard}
+            events = await bob.until("session.updated", higher)
+            assert str(lower) in {event.subject for event in events}
 
 
 async def test_one_who_comes_while_a_transaction_is_open_hears_what_it_commits(db: Db, feed: Feed, cast: Cast):
-    feed.patience_seconds = 0
+    feed.max_start_wait_seconds = 0
     async with open_transaction(db, cast.alice) as (conn, lower):
         await say(db, cast.alice, "session.resumed")
         async with Listener(feed, cast.alice.principal) as alice:
@@ -405,7 +416,7 @@ async def test_an_act_whose_details_are_not_as_expected_stops_nobody(db: Db, fee
 
 
 async def test_a_slow_reader_is_dropped_and_the_others_are_served(db: Db, feed: Feed, cast: Cast, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(readers, "WAITING_MOST", 3)
+    monkeypatch.setattr(readers, "MAX_WAITING", 3)
     stuck, lost = await feed.join(cast.alice.principal, project_id=None, names=frozenset({"session.updated"}), last_event_id=None)
     async with Listener(feed, cast.bob.principal) as bob:
         for _ in range(4):
@@ -426,14 +437,14 @@ async def test_a_revoked_key_and_an_archived_team_end_their_streams_at_once(db: 
     ):
         async with db.system() as conn:
             await conn.execute("UPDATE api_keys SET revoked_at = now() WHERE id = %s", [cast.alice.principal.key_id])
-            await announce.changed(conn, cast.alice.team_id)
+            await announce.drop_cached(conn, cast.alice.team_id)
         await alice.end()
         subject = await say(db, cast.bob, "session.started")
         assert (await bob.next()).subject == str(subject)
 
         async with db.system() as conn:
             await conn.execute("UPDATE teams SET archived_at = now() WHERE id = %s", [cast.charlie.team_id])
-            await announce.changed(conn, cast.charlie.team_id)
+            await announce.drop_cached(conn, cast.charlie.team_id)
         await charlie.end()
         assert not bob.reader.ended
 
@@ -444,20 +455,20 @@ async def revoke(db: Db, person: Person) -> None:
 
 
 async def test_a_key_that_is_revoked_while_the_keys_are_looked_at_ends_its_stream_too(
-    db: Db, feed: Feed, live_hub: Hub, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    db: Db, feed: Feed, live_hub: NotificationListener, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(feeds, "_KEYS_SECONDS", 3600)
-    standing, was_asked = repository.standing, asyncio.Event()
+    valid_keys, was_asked = repository.valid_keys, asyncio.Event()
 
     async def asked_a_moment_too_early(conn: Conn, key_ids: Sequence[UUID]) -> list[UUID]:
-        found = await standing(conn, key_ids)
+        found = await valid_keys(conn, key_ids)
         if not was_asked.is_set():
             was_asked.set()
             await revoke(db, cast.alice)
-            live_hub.tell(announce.CHANNEL, str(cast.alice.team_id))
+            live_hub.deliver(announce.CHANNEL, str(cast.alice.team_id))
         return found
 
-    monkeypatch.setattr(repository, "standing", asked_a_moment_too_early)
+    monkeypatch.setattr(repository, "valid_keys", asked_a_moment_too_early)
 
     async with Listener(feed, cast.alice.principal) as alice:
         await alice.end()
@@ -516,19 +527,19 @@ async def test_while_nobody_listens_nothing_is_looked_at_and_the_next_one_begins
 
 async def announce_news(db: Db) -> None:
     async with db.system() as conn:
-        await announce.news(conn)
+        await announce.wake_stream(conn)
 
 
 # -- the door
 
 
 @pytest.fixture
-def app(settings: Settings, db: Db, live_hub: Hub, bell: Bell) -> Frame:
-    return create_app(msgspec.structs.replace(settings, streams_per_key=1), db, live_hub, bell, secret=b"s" * 32)
+def app(settings: Settings, db: Db, live_hub: NotificationListener, notifier: JobNotifier) -> AsgiFrame:
+    return create_app(msgspec.structs.replace(settings, streams_per_key=1), db, live_hub, notifier, secret=b"s" * 32)
 
 
-async def test_the_answer_is_a_stream_of_server_sent_events_that_ends_with_the_server(db: Db, app: Frame, cast: Cast):
-    feed = cast_("Feed", app.state.feed)
+async def test_the_answer_is_a_stream_of_server_sent_events_that_ends_with_the_server(db: Db, app: AsgiFrame, cast: Cast):
+    feed = app.dependencies.get(Feed)
     async with Listener(feed, cast.bob.principal) as before:
         await before.next_block()
     missed = await say(db, cast.bob, "session.started")
@@ -553,7 +564,7 @@ async def test_the_answer_is_a_stream_of_server_sent_events_that_ends_with_the_s
     assert '"action":"ended"' in come
 
 
-async def test_a_client_that_goes_makes_room_for_another(app: Frame, cast: Cast):
+async def test_a_client_that_goes_makes_room_for_another(app: AsgiFrame, cast: Cast):
     first = Browser(app, "", cast.alice.headers)
     assert (await first.head())[0] == 200
     second = Browser(app, "", cast.alice.headers)
@@ -567,8 +578,8 @@ async def test_a_client_that_goes_makes_room_for_another(app: Frame, cast: Cast)
     await third.go()
 
 
-async def test_without_the_header_the_place_may_stand_in_the_query(db: Db, app: Frame, cast: Cast):
-    async with Listener(cast_("Feed", app.state.feed), cast.bob.principal) as before:
+async def test_without_the_header_the_place_may_stand_in_the_query(db: Db, app: AsgiFrame, cast: Cast):
+    async with Listener(app.dependencies.get(Feed), cast.bob.principal) as before:
         await before.next_block()
     missed = await say(db, cast.bob, "session.started")
 
@@ -613,23 +624,23 @@ async def test_asked_for_the_head_only_it_opens_no_stream(client: httpx.AsyncCli
 
 def test_an_event_id_is_read_by_every_process_of_the_installation_and_by_nobody_else():
     position = Position(audit=12, jobs=345, part=6)
-    text = Tickets(b"a" * 32).write(position)
+    text = StreamCursors(b"a" * 32).write(position)
 
-    assert Tickets(b"a" * 32).read(text) == position
-    assert Tickets(b"b" * 32).read(text) is None
-    assert Tickets(b"a" * 32).read(("B" if text[0] == "A" else "A") + text[1:]) is None
+    assert StreamCursors(b"a" * 32).read(text) == position
+    assert StreamCursors(b"b" * 32).read(text) is None
+    assert StreamCursors(b"a" * 32).read(("B" if text[0] == "A" else "A") + text[1:]) is None
 
 
 def test_event_ids_do_not_show_how_much_has_happened_in_between():
-    tickets = Tickets(b"a" * 32)
-    ids = [tickets.write(Position(audit=place, jobs=0)) for place in range(1, 200)]
+    cursors = StreamCursors(b"a" * 32)
+    ids = [cursors.write(Position(audit=place, jobs=0)) for place in range(1, 200)]
 
-    assert len({one[:4] for one in ids}) > 150
+    assert len({id_[:4] for id_ in ids}) > 150
     assert sorted(ids) != ids
-    assert {len(one) for one in ids} == {52}
+    assert {len(id_) for id_ in ids} == {52}
 
 
 def test_event_ids_do_not_show_whether_anything_has_happened_in_between():
-    tickets = Tickets(b"a" * 32)
+    cursors = StreamCursors(b"a" * 32)
 
-    assert len({tickets.write(Position(audit=12, jobs=345)) for _ in range(100)}) == 100
+    assert len({cursors.write(Position(audit=12, jobs=345)) for _ in range(100)}) == 100

@@ -33,7 +33,7 @@ async def spending(cast: Cast, make: Make, db: Db) -> Cast:
     return cast
 
 
-async def asked(client: AsyncClient, headers: dict[str, str], query: str) -> list[Json]:
+async def read_rows(client: AsyncClient, headers: dict[str, str], query: str) -> list[Json]:
     response = await client.get(f"/v1/usage?{query}", headers=headers)
     assert response.status_code == 200, response.text
     return response.json()["rows"]
@@ -51,11 +51,11 @@ async def test_the_month_is_told_with_money_and_what_could_not_be_priced(client:
     await make.run(project=cast.alice.project, status="failed", cost_usd="0.000067")
     await make.run(project=cast.alice.project, model="qwen3:8b", input_tokens=300)
 
-    told = (await client.get("/v1/usage", headers=cast.alice.headers)).json()
+    answer = (await client.get("/v1/usage", headers=cast.alice.headers)).json()
 
-    requests, events = told["usage"].pop("requests"), told["usage"].pop("events")
+    requests, events = answer["usage"].pop("requests"), answer["usage"].pop("events")
     assert (requests, events) == (0, 0)
-    assert told["usage"] == {
+    assert answer["usage"] == {
         "providerCalls": 3,
         "inputTokens": 1_300,
         "outputTokens": 100,
@@ -65,12 +65,12 @@ async def test_the_month_is_told_with_money_and_what_could_not_be_priced(client:
         "failedCalls": 1,
         "unpricedCalls": 1,
     }
-    assert told["budgets"] == []
-    assert "rows" not in told
+    assert answer["budgets"] == []
+    assert "rows" not in answer
 
 
 async def test_by_project(client: AsyncClient, spending: Cast):
-    found = await asked(client, spending.alice.headers, "by=project&days=3")
+    found = await read_rows(client, spending.alice.headers, "by=project&days=3")
 
     assert [(row["project"], row["calls"], row["costUsd"]) for row in found] == [
         ("billing", 2, "2.000067"),
@@ -93,9 +93,9 @@ async def test_by_project(client: AsyncClient, spending: Cast):
 async def test_by_model_and_by_day(client: AsyncClient, spending: Cast, db: Db):
     days = await rows(db, "SELECT (now() AT TIME ZONE 'UTC')::date AS today, (now() AT TIME ZONE 'UTC')::date - 2 AS before")
 
-    by_model = await asked(client, spending.alice.headers, "by=model&days=3")
-    by_day = await asked(client, spending.alice.headers, "by=day&days=3")
-    both = await asked(client, spending.alice.headers, "by=day,model&days=3")
+    by_model = await read_rows(client, spending.alice.headers, "by=model&days=3")
+    by_day = await read_rows(client, spending.alice.headers, "by=day&days=3")
+    both = await read_rows(client, spending.alice.headers, "by=day,model&days=3")
 
     assert [(row["provider"], row["model"], row["calls"]) for row in by_model] == [
         ("anthropic", "claude-haiku-5-5", 4),
@@ -110,7 +110,10 @@ async def test_by_model_and_by_day(client: AsyncClient, spending: Cast, db: Db):
 
 
 async def test_days_alone_is_one_row_and_reaches_so_far(client: AsyncClient, spending: Cast):
-    three, two = await asked(client, spending.alice.headers, "days=3"), await asked(client, spending.alice.headers, "days=2")
+    three, two = (
+        await read_rows(client, spending.alice.headers, "days=3"),
+        await read_rows(client, spending.alice.headers, "days=2"),
+    )
 
     assert [(row["calls"], row["costUsd"]) for row in three] == [(5, "2.750067")]
     assert [(row["calls"], row["costUsd"]) for row in two] == [(4, "0.750067")]
@@ -119,8 +122,8 @@ async def test_days_alone_is_one_row_and_reaches_so_far(client: AsyncClient, spe
 async def test_a_key_of_one_project_is_told_of_that_alone_and_a_stranger_of_his_own(client: AsyncClient, spending: Cast, db: Db):
     bound = await bound_to(db, spending.alice, "billing")
 
-    own = await asked(client, bound.headers, "by=project&days=3")
-    charlies = await asked(client, spending.charlie.headers, "by=project,model,day&days=3")
+    own = await read_rows(client, bound.headers, "by=project&days=3")
+    charlies = await read_rows(client, spending.charlie.headers, "by=project,model,day&days=3")
 
     assert [(row["project"], row["calls"]) for row in own] == [("billing", 2)]
     assert [row["costUsd"] for row in charlies] == ["9.00"]
@@ -128,7 +131,7 @@ async def test_a_key_of_one_project_is_told_of_that_alone_and_a_stranger_of_his_
 
 async def test_what_was_spent_on_a_deleted_project_is_still_told(client: AsyncClient, spending: Cast):
     deleted = await client.delete("/v1/projects/billing", headers=spending.alice.headers)
-    found = await asked(client, spending.alice.headers, "by=project&days=3")
+    found = await read_rows(client, spending.alice.headers, "by=project&days=3")
 
     assert deleted.status_code == 200
     assert (found[0]["project"], found[0]["costUsd"]) == (None, "2.000067")
@@ -138,9 +141,9 @@ async def test_budgets_that_are_nearly_spent_stand_beside_it(client: AsyncClient
     await client.put("/v1/budgets", json={"period": "day", "maxUsd": "0.80"}, headers=spending.alice.headers)
     await client.put("/v1/budgets", json={"period": "month", "maxUsd": "80"}, headers=spending.alice.headers)
 
-    told = (await client.get("/v1/usage", headers=spending.alice.headers)).json()
+    answer = (await client.get("/v1/usage", headers=spending.alice.headers)).json()
 
-    assert [(one["period"], one["state"], one["share"]) for one in told["budgets"]] == [("day", "warned", 0.9376)]
+    assert [(budget["period"], budget["state"], budget["share"]) for budget in answer["budgets"]] == [("day", "warned", 0.9376)]
 
 
 @pytest.mark.parametrize("query", ["by=team", "by=", "by=project,", "days=0", "days=367", "by=day;model"])

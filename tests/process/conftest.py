@@ -25,16 +25,16 @@ _ORDINARY_USER = "cmserver-test-user"
 @contextmanager
 def passable_folder() -> Generator[Path]:
     """Unlike tmp_path one that other users can pass through, and with a short name."""
-    found = Path(tempfile.mkdtemp(prefix="cms-"))
-    found.chmod(0o711 if os.geteuid() == 0 else 0o700)
-    yield found
-    shutil.rmtree(found, ignore_errors=True)
+    folder_path = Path(tempfile.mkdtemp(prefix="cms-"))
+    folder_path.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    yield folder_path
+    shutil.rmtree(folder_path, ignore_errors=True)
 
 
 @pytest.fixture
 def folder() -> Generator[Path]:
-    with passable_folder() as found:
-        yield found
+    with passable_folder() as folder_path:
+        yield folder_path
 
 
 @pytest.fixture
@@ -67,11 +67,11 @@ def account() -> Generator[pwd.struct_passwd]:
     """Of the whole session: a user can be removed only when all of its programs have ended."""
     made = False
     try:
-        found = pwd.getpwnam(_ORDINARY_USER)
+        account_entry = pwd.getpwnam(_ORDINARY_USER)
     except KeyError:
         subprocess.run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _ORDINARY_USER], check=True)
-        found, made = pwd.getpwnam(_ORDINARY_USER), True
-    yield found
+        account_entry, made = pwd.getpwnam(_ORDINARY_USER), True
+    yield account_entry
     if made:
         subprocess.run(["userdel", _ORDINARY_USER], check=False, capture_output=True)
 
@@ -81,9 +81,9 @@ def ordinary_user(request: pytest.FixtureRequest, folder: Path) -> User:
     """Somebody without rights, owner of the test's folder. Only root needs (and can make) one."""
     if os.geteuid() != 0:
         pytest.skip("the tests run as an ordinary user already: the other cases are this one")
-    found: pwd.struct_passwd = request.getfixturevalue("account")
+    account_entry: pwd.struct_passwd = request.getfixturevalue("account")
     for python, path in _pythons():
-        user = User(uid=found.pw_uid, gid=found.pw_gid, python=python, path=path)
+        user = User(uid=account_entry.pw_uid, gid=account_entry.pw_gid, python=python, path=path)
         if _can_run(user):
             os.chown(folder, user.uid, user.gid)
             return user

@@ -19,8 +19,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from cmserver.base import credentials
-from cmserver.base.postgres import Embedded
 from cmserver.cli import state
+from cmserver.embedded.postgres import EmbeddedPostgres
+from tests.timeouts import Deadline, scaled
 
 T = TypeVar("T")
 
@@ -29,11 +30,12 @@ PATIENCE_SECONDS = 60.0
 _TICK_SECONDS = 0.02
 
 QUICK_LEASE = {
-    "CMSERVER_LEASE_SECONDS": "2",
-    "CMSERVER_HEARTBEAT_SECONDS": "0.5",
-    "CMSERVER_DRAIN_SECONDS": "1",
+    "CMSERVER_LEASE_SECONDS": f"{scaled(2):g}",
+    "CMSERVER_HEARTBEAT_SECONDS": f"{scaled(0.5):g}",
+    "CMSERVER_DRAIN_SECONDS": f"{scaled(1):g}",
     "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0",
 }
+"""For tests that wait until a lease runs out: as short as a worker on this machine can keep it. Others leave the default."""
 
 
 class Seen(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -62,12 +64,12 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = PATIENCE_SECONDS) -> T:
     """What `look` finds, once that is something true; AssertionError naming `what` when it takes too long."""
-    end = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while True:
         found = look()
         if found:
             return found
-        assert time.monotonic() < end, f"waited {seconds:g} s in vain for {what}"
+        assert not deadline.is_over, f"waited {deadline.elapsed:.0f} s in vain for {what}"
         time.sleep(_TICK_SECONDS)
 
 
@@ -105,7 +107,7 @@ def command(folder: Path, *words: str, settings: Mapping[str, str] | None = None
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS * 2,
+        timeout=scaled(PATIENCE_SECONDS * 2),
         check=False,
     )
 
@@ -167,7 +169,7 @@ class Program:
             found = state.running(self.data_dir)
             if found is None or found.pid != self.pid:
                 return False
-            return httpx.get(f"{found.url}/readyz", timeout=20, trust_env=False).status_code == 200
+            return httpx.get(f"{found.url}/readyz", timeout=scaled(20), trust_env=False).status_code == 200
 
         self._wait_for(f"{self.label} to be ready", ready)
         return time.monotonic() - self.began
@@ -196,7 +198,7 @@ class Program:
     def stop(self, sign: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal and wait for the end; the exit code."""
         self.send(sign)
-        return self.process.wait(PATIENCE_SECONDS)
+        return self.process.wait(scaled(PATIENCE_SECONDS))
 
     def end(self) -> None:
         """Whatever state it is in, it and its postgres are gone afterwards."""
@@ -204,7 +206,7 @@ class Program:
             self.send(signal.SIGCONT)
             self.send(signal.SIGTERM)
             try:
-                self.process.wait(20)
+                self.process.wait(scaled(20))
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -228,7 +230,7 @@ class Program:
     @contextmanager
     def http(self) -> Generator[httpx.Client]:
         with httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=40, trust_env=False
+            base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=scaled(40), trust_env=False
         ) as client:
             yield client
 
@@ -250,7 +252,7 @@ def measured(text: str) -> None:
 @contextmanager
 def embedded_database(folder: Path) -> Generator[str]:
     """The URL of the database of a program that has ended, running for the moment."""
-    embedded = Embedded(folder / "data", durable=False)
+    embedded = EmbeddedPostgres(folder / "data", durable=False)
     embedded.start()
     try:
         yield embedded.url

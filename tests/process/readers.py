@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from tests.timeouts import scaled
+
 CONNECT_SECONDS = 60
 
 
@@ -30,7 +32,7 @@ async def reading(host: str, port: int, keys: Sequence[str]) -> AsyncGenerator[l
     writers: list[asyncio.StreamWriter] = []
 
     async def connect(key: str) -> asyncio.StreamReader:
-        async with slots, asyncio.timeout(CONNECT_SECONDS):
+        async with slots, asyncio.timeout(scaled(CONNECT_SECONDS)):
             reader, writer = await asyncio.open_connection(host, port)
             writers.append(writer)
             writer.write(request(key))

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from cmserver.providers.model import Completion, Prompt
-from cmserver.providers.offline import Offline
+from cmserver.rules.offline import Offline
 
 GATE = "CMSERVER_TEST_GATE"
 """The folder; without it there is no gate."""

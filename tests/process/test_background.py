@@ -61,7 +61,8 @@ def test_a_server_in_the_background_is_started_once_seen_restarted_and_stopped(c
     first, key = server(folder), credentials.read(data)
     assert key is not None
     assert first.url in started
-    assert f"  {key.key}\n" in started
+    assert str(data / "credentials") in started
+    assert key.key not in started
     assert key.key not in (data / "cmserver.log").read_text()
     for name in ("server.json", "cmserver.log", "credentials"):
         assert stat.S_IMODE((data / name).stat().st_mode) == 0o600
@@ -72,12 +73,12 @@ def test_a_server_in_the_background_is_started_once_seen_restarted_and_stopped(c
     assert server(folder) == first
 
     shown = cmserver("status")
-    told = json.loads(cmserver("status", "--json"))
+    output = json.loads(cmserver("status", "--json"))
     assert f"ready at {first.url}" in shown
     assert f"process   {first.pid} in the background" in shown
     assert "queue     0 waiting, 0 active, 0 delayed, 0 held, 0 failed" in shown
     assert "provider  offline" in shown
-    assert (told["ready"], told["pid"], told["info"]["queue"]["failed"]) == (True, first.pid, 0)
+    assert (output["ready"], output["pid"], output["info"]["queue"]["failed"]) == (True, first.pid, 0)
 
     restarted = cmserver("restart")
     second = server(folder)
@@ -109,10 +110,10 @@ def test_a_start_that_fails_says_the_servers_own_sentence_and_exits_with_its_cod
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
-        told = cmserver("start", "--port", str(port), code=5)
+        output = cmserver("start", "--port", str(port), code=5)
 
-    assert told.splitlines() == [told.strip()]
-    assert told.startswith(f"cmserver: Cannot listen on 127.0.0.1 port {port}")
+    assert output.splitlines() == [output.strip()]
+    assert output.startswith(f"cmserver: Cannot listen on 127.0.0.1 port {port}")
 
 
 def test_a_server_that_was_killed_is_not_running_and_can_be_started_again(cmserver: Cmserver, folder: Path):

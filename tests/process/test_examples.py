@@ -15,6 +15,7 @@ from tests.house.examples import Block, Curl, blocks, commands, curl
 from tests.house.house import ROOT
 from tests.process.conftest import Run
 from tests.process.program import Program, command, wait_for
+from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -32,31 +33,31 @@ def ask(program: Program, words: list[str]) -> Callable[[], str] | None:
     return None
 
 
-def send(program: Program, one: Curl) -> str:
-    url, headers = there(program, one)
-    answer = httpx.request(one.method, url, headers=headers, content=one.body, timeout=40, trust_env=False)
+def send(program: Program, example: Curl) -> str:
+    url, headers = there(program, example)
+    answer = httpx.request(example.method, url, headers=headers, content=example.body, timeout=scaled(40), trust_env=False)
     assert answer.is_success, answer.text
     return answer.text
 
 
-def begin(program: Program, one: Curl) -> str:
+def begin(program: Program, example: Curl) -> str:
     """The beginning of a stream."""
-    url, headers = there(program, one)
-    with httpx.stream(one.method, url, headers=headers, timeout=40, trust_env=False) as answer:
+    url, headers = there(program, example)
+    with httpx.stream(example.method, url, headers=headers, timeout=scaled(40), trust_env=False) as answer:
         assert answer.is_success
         return next(answer.iter_text())
 
 
-def there(program: Program, one: Curl) -> tuple[str, dict[str, str]]:
-    headers = {header: value.replace("$KEY", program.key) for header, value in one.headers.items()}
-    return one.url.replace(SHOWN_URL, program.url), headers
+def there(program: Program, example: Curl) -> tuple[str, dict[str, str]]:
+    headers = {header: value.replace("$KEY", program.key) for header, value in example.headers.items()}
+    return example.url.replace(SHOWN_URL, program.url), headers
 
 
-def fits(shown: Block, said: str) -> bool:
+def fits(shown: Block, answer_text: str) -> bool:
     """Whether all that the page shows was said; it may show less. Numbers of a text may differ."""
     if shown.language == "json":
-        return is_part_of(msgspec.json.decode(shown.text), msgspec.json.decode(said))
-    return set(lines(shown.text)) <= set(lines(said))
+        return is_part_of(msgspec.json.decode(shown.text), msgspec.json.decode(answer_text))
+    return set(lines(shown.text)) <= set(lines(answer_text))
 
 
 def lines(text: str) -> Iterator[str]:
@@ -64,16 +65,18 @@ def lines(text: str) -> Iterator[str]:
         yield re.sub(r"\d+", "0", " ".join(line.split()))
 
 
-def is_part_of(shown: object, said: object) -> bool:
-    match shown, said:
+def is_part_of(shown: object, answer_text: object) -> bool:
+    match shown, answer_text:
         case dict(), dict():
-            there = cast("dict[str, object]", said)
+            there = cast("dict[str, object]", answer_text)
             return all(key in there and is_part_of(value, there[key]) for key, value in cast("dict[str, object]", shown).items())
         case list(), list():
-            pairs = zip(cast("list[object]", shown), cast("list[object]", said), strict=False)
-            return len(cast("list[object]", shown)) == len(cast("list[object]", said)) and all(is_part_of(*pair) for pair in pairs)
+            pairs = zip(cast("list[object]", shown), cast("list[object]", answer_text), strict=False)
+            return len(cast("list[object]", shown)) == len(cast("list[object]", answer_text)) and all(
+                is_part_of(*pair) for pair in pairs
+            )
         case _:
-            return shown == said
+            return shown == answer_text
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
@@ -81,17 +84,17 @@ def test_the_examples_answer_what_the_page_says(run: Run, page: str):
     program = run("server")
     program.wait_until_ready()
 
-    compared, said = 0, ""
+    compared, answer_text = 0, ""
     last: Callable[[], str] | None = None
     for block in blocks((ROOT / page).read_text(encoding="utf-8")):
         if block.language == "sh":
             for words in commands(block.text):
                 last = ask(program, words)
                 if last is not None:
-                    said = last()
+                    answer_text = last()
         elif last is not None:
             again, shown = last, block
-            if not fits(shown, said):
+            if not fits(shown, answer_text):
                 wait_for(f"the answer of {page}:\n{shown.text}", lambda again=again, shown=shown: fits(shown, again()))
             compared += 1
             last = None

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from tests.bench.session import requests, tool_use
-from tests.clients import install
-from tests.clients.messages_api import failed, is_for_the_model, streamed
-from tests.clients.messages_api import tool_use as tool_call
 from tests.process.conftest import Run
 from tests.process.program import QUICK_LEASE, Program, number, rows, wait_until_settled
 from tests.providers.fake import anthropic, gemini, openai
 from tests.providers.fake.answers import answer_to
 from tests.providers.fake.server import Asked, Play, Reply, fake_in_a_thread
+from tests.real_agents import install
+from tests.real_agents.messages_api import failed, is_for_the_model, streamed
+from tests.real_agents.messages_api import tool_use as tool_call
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ TOOL_USES = 200
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A provider, what it needs to be set, and who plays its part."""
+    """A provider, its settings, and the fake that answers for it."""
 
     name: str
     play: Play
@@ -57,12 +57,12 @@ def test_two_hundred_tool_uses_come_to_their_observations_and_a_summary(run: Run
 
 
 def test_the_same_by_the_claude_program(run: Run, database: str):
-    """The real one, whose API is played."""
+    """The real program against a fake API."""
 
-    def play(asked: Asked) -> Reply:
-        if not is_for_the_model(asked):
+    def play(request: Asked) -> Reply:
+        if not is_for_the_model(request):
             return failed(404, "not_found_error", "Not found")
-        return streamed(tool_call("StructuredOutput", json.loads(answer_to(asked.body.decode(), "json"))))
+        return streamed(tool_call("StructuredOutput", json.loads(answer_to(request.body.decode(), "json"))))
 
     with fake_in_a_thread(play) as fake:
         settings = {
@@ -96,15 +96,15 @@ def test_the_same_by_rules(run: Run, database: str):
 
 
 def work_through_a_session(program: Program) -> None:
-    said = requests(TOOL_USES)
+    prompts = requests(TOOL_USES)
     events: list[dict[str, object]] = []
     with program.http() as client:
         started = client.post("/v1/sessions/start", json={"projectId": "orders", "externalSessionId": "long"}).raise_for_status()
         session_id = started.json()["session"]["id"]
         common = {"projectId": "orders", "serverSessionId": session_id, "sourceType": "hook"}
         for place in range(TOOL_USES):
-            if place in said:
-                prompt = {"prompt": said[place]}
+            if place in prompts:
+                prompt = {"prompt": prompts[place]}
                 events.append({**common, "eventType": "user_prompt", "sourceEventId": f"p{place}", "payload": prompt})
             events.append({**common, "eventType": "PostToolUse", "sourceEventId": f"t{place}", "payload": tool_use(place)})
         for first in range(0, len(events), 50):
@@ -113,7 +113,7 @@ def work_through_a_session(program: Program) -> None:
 
 
 def check(url: str, provider: str, *, observations: int = TOOL_USES // 3) -> None:
-    """Every event has come to an end, every call is applied and on record, and each observation has its source."""
+    """Every event is completed, every call is applied and recorded, and each observation has its source."""
     jobs = rows(url, "SELECT source_type, status, count(*) AS n FROM observation_generation_jobs GROUP BY 1, 2 ORDER BY 1, 2")
     assert [(job["source_type"], job["status"]) for job in jobs] == [("agent_event", "completed"), ("session_summary", "completed")]
     assert number(url, "SELECT count(*) FROM observation_generation_jobs WHERE source_type = 'agent_event'") >= TOOL_USES

@@ -60,7 +60,7 @@ def doors(program: Program, count: int) -> list[Mcp]:
 
 
 def event(name: str) -> dict[str, object]:
-    return {"projectId": "orders", "eventType": "tool_use", "sourceEventId": name, "payload": {"said": name}}
+    return {"projectId": "orders", "eventType": "tool_use", "sourceEventId": name, "payload": {"answer_text": name}}
 
 
 async def opened(stack: AsyncExitStack, port: int, door: Mcp) -> Connection:
@@ -92,7 +92,9 @@ async def test_asked_to_stop_it_answers_what_was_asked_and_goes_with_a_hundred_s
         asked_to_stop = time.monotonic()
         program.send(signal.SIGTERM)
         answers = await asyncio.gather(*(connection.answer() for _, connection in waiting))
-        code = await asyncio.to_thread(program.process.wait, STOPS_WITHIN_SECONDS)
+        gone = "the server to be gone"
+        await asyncio.to_thread(wait_for, gone, lambda: program.process.poll() is not None, STOPS_WITHIN_SECONDS)
+        code = program.process.returncode
         took = time.monotonic() - asked_to_stop
 
     assert code == 0
@@ -129,8 +131,8 @@ class Mortal:
         return server
 
     async def suffer(self, server: Program) -> None:
-        for wanted in KILLED_AT:
-            while self.acknowledged < wanted:
+        for target in KILLED_AT:
+            while self.acknowledged < target:
                 self._was_written.clear()
                 await self._was_written.wait()
             self.is_there.clear()
@@ -160,12 +162,12 @@ class Writer:
 
     async def _add(self, connection: Connection, title: str) -> None:
         """Nobody but the writer could tell whether a second one is the first: so it does not write it again."""
-        said = await self._asked(connection, "observation_add", {"projectId": "orders", "title": title, "narrative": "So."})
-        if said is None:
+        answer_text = await self._asked(connection, "observation_add", {"projectId": "orders", "title": title, "narrative": "So."})
+        if answer_text is None:
             self.unsure.append(title)
             return
-        (told,) = _STORED.findall(said)
-        self.added[title] = told
+        (number,) = _STORED.findall(answer_text)
+        self.added[title] = number
 
     async def _record(self, connection: Connection, name: str) -> None:
         """An event has its name, and may come again."""
@@ -180,9 +182,9 @@ class Writer:
             answer = await connection.ask(self._door.call(tool, arguments))
         except (OSError, EOFError):
             return None
-        said = text(self._door, answer)
+        answer_text = text(self._door, answer)
         self._mortal.wrote()
-        return said
+        return answer_text
 
 
 async def test_what_was_acknowledged_before_a_kill_is_there_afterwards_and_each_once(run: Run, database: str):
@@ -205,9 +207,9 @@ async def test_what_was_acknowledged_before_a_kill_is_there_afterwards_and_each_
 
 
 def check_added(database: str, writers: Sequence[Writer]) -> None:
-    added = {title: told for writer in writers for title, told in writer.added.items()}
+    added = {title: number for writer in writers for title, number in writer.added.items()}
     unsure = {title for writer in writers for title in writer.unsure}
     stored = [(str(row["title"]), str(row["number"])) for row in rows(database, "SELECT title, number FROM observations")]
     assert len(added) + len(unsure) == WRITERS * WRITES
     assert len({title for title, _ in stored}) == len(stored)
-    assert {title: told for title, told in stored if title not in unsure} == added
+    assert {title: number for title, number in stored if title not in unsure} == added

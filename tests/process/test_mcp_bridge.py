@@ -17,17 +17,15 @@ from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import TextContent
 
-from cmserver.base.http.frame import Frame
-from cmserver.cli.exits import Exit
-from cmserver.hooks.attach.folder import ClientFolder
-from cmserver.hooks.attach.model import Connection
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.cli.exit_codes import ExitCode
+from cmserver.client.client_folder import ClientFolder, Connection
 from tests.cli.conftest import URL
+from tests.client.hook.recorder import Recorder, Reply
 from tests.conftest import Cast
-from tests.hooks.client.recorder import Recorder, Reply
 from tests.make import Make
 from tests.mcp.tools import MODES, Mode, serving
-
-ENOUGH_SECONDS = 30
+from tests.timeouts import ENOUGH_SECONDS
 
 
 @pytest.fixture
@@ -131,7 +129,7 @@ def test_without_a_key_it_says_so_and_not_on_standard_output(tmp_path: Path):
     with program(tmp_path, URL, key="") as process:
         out, err = process.communicate(timeout=ENOUGH_SECONDS)
 
-    assert (process.returncode, out) == (Exit.USAGE, b"")
+    assert (process.returncode, out) == (ExitCode.USAGE, b"")
     assert b"CMSERVER_KEY_FILE" in err
 
 
@@ -140,10 +138,10 @@ def test_an_agent_that_is_connected_has_its_own_server_and_key(tmp_path: Path, r
     clients = ClientFolder(tmp_path / ".config" / "cmserver" / "clients", "codex")
     with program(tmp_path, URL, words=["--agent", "codex"]) as process:
         _, err = process.communicate(timeout=ENOUGH_SECONDS)
-    assert (process.returncode, b"`cmserver connect codex` does it" in err) == (Exit.USAGE, True)
+    assert (process.returncode, b"cmserver connect codex" in err) == (ExitCode.USAGE, True)
 
-    clients.make({"URL": recorder.url}, "cms_abc_ofcodex")
-    clients.remember(Connection(agent="codex", url=recorder.url, settings=[]))
+    clients.install({"URL": recorder.url}, "cms_abc_ofcodex")
+    clients.save(Connection(agent="codex", url=recorder.url, settings=[]))
     with program(tmp_path, URL, words=["--agent", "codex"]) as process:
         ask(process, 1)
 
@@ -154,7 +152,7 @@ def test_an_agent_that_is_connected_has_its_own_server_and_key(tmp_path: Path, r
 
 
 @pytest.fixture
-async def url(app: Frame) -> AsyncGenerator[str]:
+async def url(app: AsgiFrame) -> AsyncGenerator[str]:
     """Where the application is served."""
     async with serving(app) as address:
         yield address
@@ -175,14 +173,14 @@ async def test_a_real_client_finds_what_is_known_of_the_folders_project(
 
     async with Client(stdio_client(bridge(tmp_path, url, cast.alice.key)), mode=mode) as client:
         tools = await client.list_tools()
-        found = await client.call_tool("observation_search", {"query": "wombat"})
+        answer = await client.call_tool("observation_search", {"query": "wombat"})
         both = await asyncio.gather(*(client.call_tool("observation_get", {"ids": [1]}) for _ in range(20)))
 
-    assert "observation_search" in {one.name for one in tools.tools}
-    (text,) = found.content
+    assert "observation_search" in {item.name for item in tools.tools}
+    (text,) = answer.content
     assert isinstance(text, TextContent)
     assert "The wombat is fed at noon" in text.text
-    assert not any(one.is_error for one in both)
+    assert not any(item.is_error for item in both)
 
 
 @pytest.mark.slow

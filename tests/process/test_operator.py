@@ -12,6 +12,7 @@ import pytest
 from cmserver.base import credentials
 from tests.process.conftest import Run
 from tests.process.program import command
+from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ def id_of(key: str) -> str:
 
 
 def accepted(url: str, key: str) -> int:
-    return httpx.get(f"{url}/v1/info", headers={"Authorization": f"Bearer {key}"}, timeout=20, trust_env=False).status_code
+    return httpx.get(f"{url}/v1/info", headers={"Authorization": f"Bearer {key}"}, timeout=scaled(20), trust_env=False).status_code
 
 
 def test_a_lost_key_is_replaced_while_the_server_runs(folder: Path, run: Run):
@@ -75,8 +76,8 @@ def test_the_operator_revokes_for_the_running_server_and_acts_when_none_runs(fol
 
 
 def test_an_operator_of_no_database_is_told(folder: Path):
-    said = command(folder, "teams", "list", "--operator")
+    output = command(folder, "teams", "list", "--operator")
 
-    assert said.returncode == 4
-    assert "cmserver run" in said.stderr
+    assert output.returncode == 4
+    assert "cmserver run" in output.stderr
     shutil.rmtree(folder / "data")

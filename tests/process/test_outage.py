@@ -10,7 +10,7 @@ import httpx
 import psycopg
 import pytest
 
-from cmserver.base.postgres import Embedded
+from cmserver.embedded.postgres import EmbeddedPostgres
 from tests.process.conftest import Run
 from tests.process.program import Program, measured, observations, wait_for
 
@@ -25,11 +25,11 @@ def write(name: str) -> dict[str, object]:
 
 
 def files(client: httpx.Client) -> set[str]:
-    return {file.rpartition("/")[2] for one in observations(client, "orders") for file in one.files_modified}
+    return {file.rpartition("/")[2] for observation in observations(client, "orders") for file in observation.files_modified}
 
 
 def url_of(program: Program) -> str:
-    return Embedded(program.data_dir).url
+    return EmbeddedPostgres(program.data_dir).url
 
 
 def test_ingest_says_503_while_postgres_is_away_and_all_goes_on_when_it_is_back(run: Run):

@@ -9,6 +9,7 @@ import pytest
 
 from tests.process.conftest import Run
 from tests.process.program import command
+from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -17,10 +18,10 @@ def test_a_process_without_a_worker_needs_no_key_of_a_provider_and_tells_of_the_
     program = run("api", "--role", "api", settings={"CMSERVER_PROVIDER": "anthropic,offline"})
     program.wait_until_ready()
 
-    told = httpx.get(f"{program.url}/v1/providers", headers={"X-Api-Key": program.key}, timeout=20, trust_env=False)
+    answer = httpx.get(f"{program.url}/v1/providers", headers={"X-Api-Key": program.key}, timeout=scaled(20), trust_env=False)
 
-    assert told.status_code == 200, told.text
-    assert [one["name"] for one in told.json()["providers"]] == ["anthropic", "offline"]
+    assert answer.status_code == 200, answer.text
+    assert [provider["name"] for provider in answer.json()["providers"]] == ["anthropic", "offline"]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_what_a_process_needs_of_its_providers_is_asked_for_at_the_start(folder:
 
 
 def test_the_doctor_needs_neither_server_nor_database(folder: Path):
-    told = command(folder, "doctor", "provider")
+    output = command(folder, "doctor", "provider")
 
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.startswith("offline (rules) answered in ")
+    assert (output.returncode, output.stderr) == (0, "")
+    assert output.stdout.startswith("offline (rules) answered in ")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cmserver.base.postgres import lock_data_dir
+from cmserver.embedded.files import lock_data_dir
 from tests.process.program import command
 
 pytestmark = pytest.mark.slow
@@ -19,12 +19,12 @@ def refusal(folder: Path, code: int, *options: str, **settings: str) -> str:
     """The one sentence on standard error of a start that ends with that exit code."""
     ended = command(folder, "run", *options, settings=settings)
 
-    told = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+    output = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
     assert ended.returncode == code, ended.stderr
     assert ended.stdout == ""
-    assert len(told) == 1
-    assert told[0].startswith("cmserver: ")
-    return told[0]
+    assert len(output) == 1
+    assert output[0].startswith("cmserver: ")
+    return output[0]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_data_folder_in_use_is_named(folder: Path):
 
 
 def test_a_database_out_of_reach_is_named_without_its_password(folder: Path):
-    told = refusal(folder, 3, CMSERVER_DATABASE_URL=NOWHERE, CMSERVER_DATABASE_WAIT_SECONDS="1")
+    output = refusal(folder, 3, CMSERVER_DATABASE_URL=NOWHERE, CMSERVER_DATABASE_WAIT_SECONDS="1")
 
-    assert "127.0.0.1" in told
-    assert "CMSERVER_DATABASE_URL" in told
-    assert "secret" not in told
+    assert "127.0.0.1" in output
+    assert "CMSERVER_DATABASE_URL" in output
+    assert "secret" not in output

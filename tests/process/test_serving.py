@@ -36,35 +36,37 @@ def assert_the_session_is_remembered(program: Program) -> None:
     with program.http() as client:
         replay(client)
         wait_for(
-            "the session's summary", lambda: [one for one in observations(client, PROJECT) if one.observation_kind == "summary"]
+            "the session's summary",
+            lambda: [observation for observation in observations(client, PROJECT) if observation.observation_kind == "summary"],
         )
         replay(client)  # a hook client that was cut off sends again
         wait_for("nothing to be left to do", lambda: is_idle(client))
 
         listed = observations(client, PROJECT)
-        found = seen(client.post("/v1/search", json={"projectId": PROJECT, "query": "what happened to big.txt?"}))
+        hits = seen(client.post("/v1/search", json={"projectId": PROJECT, "query": "what happened to big.txt?"}))
         shown = client.get("/v1/context", params={"project": PROJECT, "format": "text"}).raise_for_status().text
-        told = client.post("/v1/hooks/claude-code", json={**SESSION_START, "session_id": str(uuid4())}).raise_for_status().json()
+        context = client.post("/v1/hooks/claude-code", json={**SESSION_START, "session_id": str(uuid4())}).raise_for_status().json()
 
-    (summary,) = [one for one in listed if one.observation_kind == "summary"]
-    assert sorted(file for one in listed for file in one.files_modified) == ["big.txt", "note.txt"]
+    (summary,) = [observation for observation in listed if observation.observation_kind == "summary"]
+    assert sorted(file for observation in listed for file in observation.files_modified) == ["big.txt", "note.txt"]
     assert "rename line 5 of big.txt" in str(summary.summary)
-    assert any(one.type == "discovery" and "exit 3" in one.content for one in listed), "the failed command"
-    assert "big.txt" in found[0].files_modified
-    for one in listed:
-        assert f"#{one.number}" in shown
-    context = told["hookSpecificOutput"]["additionalContext"]
+    assert any(observation.type == "discovery" and "exit 3" in observation.content for observation in listed), "the failed command"
+    assert "big.txt" in hits[0].files_modified
+    for observation in listed:
+        assert f"#{observation.number}" in shown
+    context = context["hookSpecificOutput"]["additionalContext"]
     assert context.startswith("<cmserver-context>\nMemory of orders, as of ")
     assert "note.txt" in context
 
 
-def test_a_first_start_shows_a_key_that_works_and_the_session_of_a_hook_is_remembered(run: Run):
+def test_a_first_start_stores_a_key_that_works_and_the_session_of_a_hook_is_remembered(run: Run):
     first = run("first")
     cold = first.wait_until_ready()
     file = first.data_dir / "credentials"
     first_key = first.key
 
-    assert f"  {first_key}\n" in first.output
+    assert str(file) in first.output
+    assert first_key not in first.output
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert first_key not in first.errors
     assert_the_session_is_remembered(first)
@@ -96,7 +98,7 @@ def test_a_key_that_the_operator_brought_along_works_and_is_never_shown(run: Run
     program = run("server", settings={"CMSERVER_DATABASE_URL": database, "CMSERVER_BOOTSTRAP_KEY": key})
     program.wait_until_ready()
 
-    assert "made the team 'default'; its key is the one in CMSERVER_BOOTSTRAP_KEY" in program.output
+    assert "CMSERVER_BOOTSTRAP_KEY" in program.output
     assert key not in program.output + program.errors
     assert program.key == key
     with program.http() as client:

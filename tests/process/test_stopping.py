@@ -12,6 +12,7 @@ import pytest
 from tests.process.conftest import Run
 from tests.process.program import Program, embedded_database, life_of, measured, number, rows, wait_for, wait_until_gone
 from tests.process.slow_provider import Gate
+from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -37,11 +38,11 @@ def test_asked_to_stop_it_finishes_the_batch_in_hand(run: Run, gate: Gate, folde
     program.send(sign)
     program.wait_for_log("server.stopping")
     gate.open()
-    code = program.process.wait(60)
+    code = program.process.wait(scaled(60))
     took = time.monotonic() - asked_to_stop
 
     assert code == 0
-    assert took < 10
+    assert took < scaled(10)
     wait_until_gone(postgres)
     assert not (program.data_dir / "server.json").exists()
     assert len(gate.asked()) == 1
@@ -60,7 +61,7 @@ def test_asked_to_stop_it_writes_down_first_what_was_used(run: Run, folder: Path
             client.post("/v1/events?generate=false", json={**EVENT, "sourceEventId": str(place)}).raise_for_status()
 
     program.send(signal.SIGTERM)
-    assert program.process.wait(60) == 0
+    assert program.process.wait(scaled(60)) == 0
 
     with embedded_database(folder) as url:
         assert number(url, "SELECT sum(amount)::int FROM usage_counters WHERE kind = 'events'") == 3
@@ -78,7 +79,7 @@ def test_a_batch_that_does_not_finish_in_time_is_put_back_without_losing_an_atte
     took = time.monotonic() - asked_to_stop
 
     assert code == 0
-    assert took < 10
+    assert took < scaled(10)
     with embedded_database(folder) as url:
         assert life_of(url, job) == ["queued", "processing", "retry_scheduled"]
         assert rows(url, "SELECT status, attempts FROM observation_generation_jobs") == [{"status": "queued", "attempts": 0}]
@@ -90,14 +91,14 @@ def test_asked_to_stop_while_it_waits_for_a_database_it_goes_at_once(run: Run):
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         program = run("server", settings={"CMSERVER_DATABASE_URL": f"postgresql://nobody@127.0.0.1:{port}/nothing"})
-        mute.settimeout(60)
+        mute.settimeout(scaled(60))
         connection, _ = mute.accept()  # it looks for its database, and will for 30 s
 
         asked_to_stop = time.monotonic()
         code = program.stop()
 
         assert code == 0
-        assert time.monotonic() - asked_to_stop < 10
+        assert time.monotonic() - asked_to_stop < scaled(10)
         connection.close()
 
 

@@ -17,13 +17,14 @@ import pytest
 from tests.process.conftest import Run
 from tests.process.program import Program, measured, wait_for
 from tests.process.readers import allow_connections, reading, request, seconds_until_heard
+from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
 READERS = 500
 PER_KEY = 50
-NOISE_SECONDS = 5
-"""What is promised is one second; the machine may be busy with other tests."""
+HEARD_SECONDS = 5
+"""What is promised is one second; on a quiet machine five are enough also beside the other tests."""
 
 
 def address(program: Program) -> tuple[str, int]:
@@ -65,7 +66,7 @@ async def test_five_hundred_readers_hear_within_a_second_and_a_stuck_one_is_drop
         await start_session("s0")
         with stuck_reader(program, own) as stuck:
             async with reading(*address(program), keys * PER_KEY) as readers:
-                took = await seconds_until_heard(readers, start_session, NOISE_SECONDS)
+                took = await seconds_until_heard(readers, start_session, scaled(HEARD_SECONDS))
 
                 measured(f"{len(took)} readers: the first after {min(took):.3f} s, the last after {max(took):.3f} s")
                 assert len(took) == READERS
@@ -74,7 +75,7 @@ async def test_five_hundred_readers_hear_within_a_second_and_a_stuck_one_is_drop
                 assert is_connected(program, stuck)
                 for place in range(40):
                     await start_session(f"filling {place}")
-                took = await seconds_until_heard(readers, lambda: start_session("the last"), NOISE_SECONDS)
+                took = await seconds_until_heard(readers, lambda: start_session("the last"), scaled(HEARD_SECONDS))
                 assert len(took) == READERS
                 await asyncio.to_thread(wait_for, "the stuck reader to be dropped", lambda: not is_connected(program, stuck))
         assert program.stop() == 0
@@ -98,7 +99,7 @@ def test_asked_to_stop_it_does_not_wait_for_open_streams(run: Run):
         asked_to_stop = time.monotonic()
         program.send(signal.SIGTERM)
         assert [text for text in texts if "event:" in text] == []
-        code = program.process.wait(60)
+        code = program.process.wait(scaled(60))
         took = time.monotonic() - asked_to_stop
 
     assert code == 0

@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from cmserver.base.migrate import migrations, newest
-from cmserver.hooks.client import PROGRAMS
+from cmserver.client.client_folder import PROGRAMS
 from tests.process.program import PATIENCE_SECONDS, ROOT, environment, wait_for
+from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -66,24 +67,23 @@ def test_the_wheel_holds_the_package_and_its_sql_and_nothing_else(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
 
     assert {name.split("/")[0].split("-")[0] for name in names} == {"cmserver"}
-    for one in migrations():
-        assert f"cmserver/_sql/migrations/{one.name}.sql" in names
+    for migration in migrations():
+        assert f"cmserver/_sql/migrations/{migration.name}.sql" in names
     assert "cmserver/_sql/ops/retry_job.sql" in names
     assert "cmserver/providers/prices.toml" in names
-    assert {f"cmserver/hooks/client/{name}" for name in PROGRAMS.values()} <= set(names)
-    assert "cmserver/generation/evaluate/sessions/01-cart-rounding.toml" in names
+    assert {f"cmserver/client/hook/{name}" for name in PROGRAMS.values()} <= set(names)
 
 
 def test_the_command_of_the_wheel_runs_without_a_checkout(server: subprocess.Popen[bytes], installed: Path, folder: Path):
     def url() -> str | None:
         assert server.poll() is None, (folder / "err").read_text()
-        found = re.search(r"ready at (\S+)", (folder / "out").read_text())
-        return found[1] if found else None
+        match = re.search(r"ready at (\S+)", (folder / "out").read_text())
+        return match[1] if match else None
 
-    ready = httpx.get(f"{wait_for('the server of the wheel', url)}/readyz", timeout=20, trust_env=False)
+    ready = httpx.get(f"{wait_for('the server of the wheel', url)}/readyz", timeout=scaled(20), trust_env=False)
 
     assert (ready.status_code, ready.json()["schemaVersion"]) == (200, newest())
     ask = "from cmserver.base.migrate import sql_folder; print(sql_folder())"
     assert Path(run(installed / "python", "-c", ask, folder=folder).strip()).is_relative_to(installed.parent)
     server.terminate()
-    assert server.wait(PATIENCE_SECONDS) == 0
+    assert server.wait(scaled(PATIENCE_SECONDS)) == 0

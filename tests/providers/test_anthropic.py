@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from cmserver.base.errors import Invalid
-from cmserver.providers.failures import in_prose
-from cmserver.providers.model import ANSWER_MOST_BYTES, FailureKind, Given, Prompt, PromptEvent, Provider, ProviderError
+from cmserver.providers.failures import find_error_in_prose
+from cmserver.providers.model import MAX_ANSWER_BYTES, FailureKind, Prompt, PromptEvent, Provider, ProviderError, ProviderSettings
+from cmserver.providers.prompts.render import render
+from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.providers.registry import load
-from cmserver.providers.wording.render import render
-from cmserver.providers.wording.schema import SCHEMAS
 from tests.providers.fake import anthropic as said
 from tests.providers.fake.answers import ANSWER, SUMMARY
 from tests.providers.fake.server import FakeProvider, Reply, json_reply
@@ -36,18 +36,18 @@ PROMPT = Prompt(
 )
 
 
-def provider(fake: FakeProvider, **given: object) -> Provider:
+def provider(fake: FakeProvider, **options: object) -> Provider:
     usual: dict[str, object] = {"name": "anthropic", "api_key": KEY, "base_url": fake.url, "timeout_seconds": 30.0}
-    return load(msgspec.convert({**usual, **given}, Given))
+    return load(msgspec.convert({**usual, **options}, ProviderSettings))
 
 
 def ok(*content: dict[str, object]) -> Reply:
     return json_reply(said.message(*content))
 
 
-async def failure(one: Provider, prompt: Prompt = PROMPT) -> ProviderError:
+async def failure(api: Provider, prompt: Prompt = PROMPT) -> ProviderError:
     with pytest.raises(ProviderError) as failed:
-        await one.complete(prompt)
+        await api.complete(prompt)
     return failed.value
 
 
@@ -59,15 +59,15 @@ async def test_a_request_has_the_model_a_cached_system_the_schema_and_low_effort
 
     await provider(fake, answer_max_tokens=2048).complete(PROMPT)
 
-    [asked] = fake.asked
-    wording = render(PROMPT, "json")
-    assert (asked.method, asked.path) == ("POST", "/v1/messages")
-    assert asked.json == {
+    [request] = fake.asked
+    rendered = render(PROMPT, "json")
+    assert (request.method, request.path) == ("POST", "/v1/messages")
+    assert request.json == {
         "model": "claude-haiku-5-5",
         "max_tokens": 2048,
         "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMAS["observations"]}},
-        "system": [{"type": "text", "text": wording.system, "cache_control": {"type": "ephemeral"}}],
-        "messages": [{"role": "user", "content": wording.user}],
+        "system": [{"type": "text", "text": rendered.system, "cache_control": {"type": "ephemeral"}}],
+        "messages": [{"role": "user", "content": rendered.user}],
     }
 
 
@@ -82,21 +82,21 @@ async def test_a_summary_is_held_to_its_own_schema(fake: FakeProvider):
 
 async def test_the_operator_chooses_the_model(fake: FakeProvider):
     fake.replies = [ok(said.text(ANSWER))]
-    one = provider(fake, model="claude-sonnet-5-5")
+    api = provider(fake, model="claude-sonnet-5-5")
 
-    completion = await one.complete(PROMPT)
+    completion = await api.complete(PROMPT)
 
-    assert fake.asked[0].json["model"] == one.model == completion.model == "claude-sonnet-5-5"
+    assert fake.asked[0].json["model"] == api.model == completion.model == "claude-sonnet-5-5"
 
 
 async def test_what_is_cached_is_the_same_bytes_from_call_to_call(fake: FakeProvider):
     fake.replies = [ok(said.text(ANSWER)), ok(said.text(ANSWER))]
-    one = provider(fake)
+    api = provider(fake)
 
-    await one.complete(PROMPT)
-    await one.complete(msgspec.structs.replace(PROMPT, project="billing", requests=["Something else"]))
+    await api.complete(PROMPT)
+    await api.complete(msgspec.structs.replace(PROMPT, project="billing", requests=["Something else"]))
 
-    first, second = (asked.json for asked in fake.asked)
+    first, second = (request.json for request in fake.asked)
     assert first["messages"] != second["messages"]
     assert json.dumps([first["output_config"], first["system"]]) == json.dumps([second["output_config"], second["system"]])
 
@@ -109,35 +109,35 @@ async def test_key_and_address_are_the_settings_and_never_the_environments(fake:
 
     await provider(fake).complete(PROMPT)
 
-    [asked] = fake.asked
-    assert KEY in (asked.headers.get("authorization", "") + asked.headers.get("x-api-key", ""))
-    assert "somebody-elses" not in str(asked.headers)
+    [request] = fake.asked
+    assert KEY in (request.headers.get("authorization", "") + request.headers.get("x-api-key", ""))
+    assert "somebody-elses" not in str(request.headers)
 
 
 def test_without_an_address_it_is_anthropics_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
 
-    one = load(Given(name="anthropic", api_key=KEY))
+    api = load(ProviderSettings(name="anthropic", api_key=KEY))
 
-    assert str(vars(one)["_client"].base_url).rstrip("/") == "https://api.anthropic.com"
+    assert str(vars(api)["_client"].base_url).rstrip("/") == "https://api.anthropic.com"
 
 
 # What it takes to make one
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         pytest.param({"api_key": None}, "set ANTHROPIC_API_KEY, or ANTHROPIC_API_KEY_FILE", id="no key"),
         pytest.param({"api_key": " \n"}, "set ANTHROPIC_API_KEY, or ANTHROPIC_API_KEY_FILE", id="blank key"),
         pytest.param({"api_key": "export KEY=hush"}, "ANTHROPIC_API_KEY has characters that no key has", id="a whole line"),
         pytest.param({"api_key": "“hush”"}, "ANTHROPIC_API_KEY has characters that no key has", id="curly quotes"),
-        pytest.param({"base_url": "http://[::1"}, "CMSERVER_BASE_URL has no address", id="no address"),
+        pytest.param({"base_url": "http://[::1"}, "CMSERVER_BASE_URL holds an address that cannot be used", id="no address"),
     ],
 )
-def test_what_is_missing_or_wrong_is_said_at_the_start(given: dict[str, object], words: str):
+def test_what_is_missing_or_wrong_is_said_at_the_start(options: dict[str, object], words: str):
     with pytest.raises(Invalid) as refused:
-        load(msgspec.convert({"name": "anthropic", "api_key": KEY, **given}, Given))
+        load(msgspec.convert({"name": "anthropic", "api_key": KEY, **options}, ProviderSettings))
 
     assert words in str(refused.value)
     assert "hush" not in str(refused.value)
@@ -227,7 +227,7 @@ async def test_a_refusal_is_kept_with_what_it_cost(fake: FakeProvider, body: dic
         pytest.param(said.message(said.text(" \n")), "answered with nothing", id="white space"),
         pytest.param(
             said.max_tokens(said.thinking()),
-            "before it said anything: let CMSERVER_ANSWER_MAX_TOKENS be more",
+            "CMSERVER_ANSWER_MAX_TOKENS",
             id="thinking to the end",
         ),
     ],
@@ -266,10 +266,10 @@ async def test_prose_about_limits_comes_back_as_text_and_is_told_by_its_words(fa
 
     completion = await provider(fake).complete(PROMPT)
 
-    told = in_prose("anthropic", completion.text)
+    error = find_error_in_prose("anthropic", completion.text)
     assert completion.text == words
-    assert told is not None
-    assert told.kind is kind
+    assert error is not None
+    assert error.kind is kind
 
 
 # What is not supported
@@ -279,27 +279,27 @@ async def test_prose_about_limits_comes_back_as_text_and_is_told_by_its_words(fa
 async def test_a_model_without_structured_output_is_asked_for_xml_at_once_and_from_then_on(fake: FakeProvider, status: int):
     fake.replies = [said.refused(said.NO_FORMAT, status=status)]
     fake.otherwise = said.play
-    one = provider(fake)
+    item = provider(fake)
 
-    completion = await one.complete(PROMPT)
-    await one.complete(PROMPT)
+    completion = await item.complete(PROMPT)
+    await item.complete(PROMPT)
 
-    refused, *asked = (one.json for one in fake.asked)
+    refused, *later = (item.json for item in fake.asked)
     assert cast("dict[str, object]", refused["output_config"]).keys() == {"effort", "format"}
-    assert [one["output_config"] for one in asked] == [{"effort": "low"}] * 2
-    assert cast("list[dict[str, object]]", asked[0]["system"])[0]["text"] == render(PROMPT, "xml").system
+    assert [item["output_config"] for item in later] == [{"effort": "low"}] * 2
+    assert cast("list[dict[str, object]]", later[0]["system"])[0]["text"] == render(PROMPT, "xml").system
     assert '<observation events="e1">' in completion.text
 
 
 async def test_a_model_without_effort_keeps_its_schema(fake: FakeProvider):
     fake.replies = [said.refused(said.NO_EFFORT)]
     fake.otherwise = said.play
-    one = provider(fake)
+    api = provider(fake)
 
-    await one.complete(PROMPT)
-    await one.complete(PROMPT)
+    await api.complete(PROMPT)
+    await api.complete(PROMPT)
 
-    configs = [cast("dict[str, object]", asked.json["output_config"]).keys() for asked in fake.asked]
+    configs = [cast("dict[str, object]", request.json["output_config"]).keys() for request in fake.asked]
     assert configs == [{"effort", "format"}, {"format"}, {"format"}]
 
 
@@ -309,7 +309,7 @@ async def test_an_endpoint_that_knows_neither_is_asked_without_both(fake: FakePr
 
     completion = await provider(fake).complete(PROMPT)
 
-    assert ["output_config" in asked.json for asked in fake.asked] == [True, False]
+    assert ["output_config" in request.json for request in fake.asked] == [True, False]
     assert '<skip event="e2"' in completion.text
 
 
@@ -319,7 +319,7 @@ async def test_one_after_the_other_is_left_out(fake: FakeProvider):
 
     await provider(fake).complete(PROMPT)
 
-    assert [set(cast("dict[str, object]", asked.json.get("output_config", {}))) for asked in fake.asked] == [
+    assert [set(cast("dict[str, object]", request.json.get("output_config", {}))) for request in fake.asked] == [
         {"effort", "format"},
         {"format"},
         set(),
@@ -344,10 +344,10 @@ async def test_who_goes_on_complaining_is_not_asked_for_ever(fake: FakeProvider)
 )
 async def test_another_complaint_changes_nothing(fake: FakeProvider, words: str, kind: FailureKind):
     fake.replies = [said.refused(words), ok(said.text(ANSWER))]
-    one = provider(fake)
+    api = provider(fake)
 
-    error = await failure(one)
-    await one.complete(PROMPT)
+    error = await failure(api)
+    await api.complete(PROMPT)
 
     assert error.kind is kind
     assert fake.asked[0].json == fake.asked[1].json
@@ -470,8 +470,8 @@ async def test_an_error_is_read_whatever_charset_it_names(fake: FakeProvider):
         pytest.param(Reply(headers=_JSON, body=b'{"content": "\xff"}'), id="no UTF-8"),
         pytest.param(Reply(headers=_JSON, body=b'{"id":' + b"[" * 100_000), id="too deep"),
         pytest.param(Reply(headers={**_JSON, "content-encoding": "gzip"}, body=_BODY), id="not the gzip it says"),
-        pytest.param(Reply(headers=_JSON, body=b" " * (ANSWER_MOST_BYTES + 1)), id="too long"),
-        pytest.param(Reply(status=500, body=b" " * (ANSWER_MOST_BYTES + 1)), id="an error that is too long"),
+        pytest.param(Reply(headers=_JSON, body=b" " * (MAX_ANSWER_BYTES + 1)), id="too long"),
+        pytest.param(Reply(status=500, body=b" " * (MAX_ANSWER_BYTES + 1)), id="an error that is too long"),
         pytest.param(Reply(headers=_ZIPPED, body=gzip.compress(b" " * 100_000_000)), id="too long when it is unpacked"),
         pytest.param(Reply(headers={"content-type": "text/html"}, body=b"<html>Log in to the Wi-Fi</html>"), id="a page"),
         pytest.param(json_reply(None), id="null"),
@@ -522,7 +522,7 @@ async def test_a_server_that_is_not_there_is_out_of_reach():
         nobody.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
 
-        error = await failure(load(Given(name="anthropic", api_key=KEY, base_url=address)))
+        error = await failure(load(ProviderSettings(name="anthropic", api_key=KEY, base_url=address)))
 
     assert (error.kind, error.out_of_reach) == (FailureKind.TRANSIENT, True)
     assert "Anthropic cannot be reached: " in str(error)
@@ -559,8 +559,8 @@ async def test_the_fake_answers_every_third_event_in_the_form_that_is_asked_for(
     completion = await provider(fake).complete(PROMPT)
 
     answer = json.loads(completion.text)
-    assert [one["events"] for one in answer["observations"]] == [["e1"], ["e4"]]
-    assert [one["event"] for one in answer["skipped"]] == ["e2", "e3"]
+    assert [item["events"] for item in answer["observations"]] == [["e1"], ["e4"]]
+    assert [item["event"] for item in answer["skipped"]] == ["e2", "e3"]
     assert completion.input_tokens == len(fake.asked[0].body.decode()) // 4
 
 

@@ -1,6 +1,6 @@
 """The provider claude-cli with a program that stands in for `claude`: it notes how it was started, and plays answers and faults.
 
-What the real program does with the same options is seen in tests/clients/test_claude_program.py.
+What the real program does with the same options is seen in tests/real_agents/test_claude_program.py.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import pytest
 from cmserver.base.errors import Invalid
 from cmserver.providers import claude_cli
 from cmserver.providers.claude_cli import seconds_until_reset
-from cmserver.providers.model import Completion, FailureKind, Given, Prompt, PromptEvent, ProviderError
+from cmserver.providers.model import Completion, FailureKind, Prompt, PromptEvent, ProviderError, ProviderSettings
+from cmserver.providers.prompts.render import render
+from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.providers.registry import load
-from cmserver.providers.wording.render import render
-from cmserver.providers.wording.schema import SCHEMAS
+from tests.timeouts import ENOUGH_SECONDS
 
 PAYLOAD = "what-nobody-else-may-see"
 PROMPT = Prompt(
@@ -110,13 +111,13 @@ class StandIn:
     def option(self, name: str) -> str:
         return self.argv[self.argv.index(name) + 1]
 
-    async def asked(self, prompt: Prompt = PROMPT, **given: object) -> Completion:
+    async def asked(self, prompt: Prompt = PROMPT, **options: object) -> Completion:
         usual: dict[str, object] = {"name": "claude-cli", "claude_program": str(self.path), "timeout_seconds": 30.0}
-        return await load(msgspec.convert({**usual, **given}, Given)).complete(prompt)
+        return await load(msgspec.convert({**usual, **options}, ProviderSettings)).complete(prompt)
 
-    async def failure(self, **given: object) -> ProviderError:
+    async def failure(self, **options: object) -> ProviderError:
         with pytest.raises(ProviderError) as failed:
-            await self.asked(PROMPT, **given)
+            await self.asked(PROMPT, **options)
         return failed.value
 
 
@@ -129,14 +130,14 @@ def claude(tmp_path: Path) -> StandIn:
 
 
 async def test_what_was_observed_goes_in_by_standard_input_and_stands_in_no_argument(claude: StandIn):
-    wording = render(PROMPT, "json")
+    rendered = render(PROMPT, "json")
 
     await claude.asked()
 
-    assert cast("str", claude.note["stdin"]).endswith(wording.user)
-    assert PAYLOAD in wording.user
+    assert cast("str", claude.note["stdin"]).endswith(rendered.user)
+    assert PAYLOAD in rendered.user
     assert PAYLOAD not in str(claude.argv) + str(claude.env)
-    assert claude.option("--system-prompt") == wording.system
+    assert claude.option("--system-prompt") == rendered.system
 
 
 async def test_text_that_begins_with_a_slash_is_no_command(claude: StandIn, monkeypatch: pytest.MonkeyPatch):
@@ -314,15 +315,15 @@ async def test_an_error_means_what_it_says(claude: StandIn, fields: Mapping[str,
 
 
 @pytest.mark.parametrize(
-    ("said", "out_of_reach"),
+    ("message", "out_of_reach"),
     [
         pytest.param("API Error: 529 Overloaded.", True, id="overloaded"),
         pytest.param("API Error: Connection refused (ECONNREFUSED)", True, id="no connection"),
         pytest.param("API Error: Connection lost mid-response", False, id="cut off"),
     ],
 )
-async def test_only_what_never_saw_the_events_is_out_of_reach(claude: StandIn, said: str, out_of_reach: bool):
-    claude.answers(is_error=True, structured_output=None, result=said)
+async def test_only_what_never_saw_the_events_is_out_of_reach(claude: StandIn, message: str, out_of_reach: bool):
+    claude.answers(is_error=True, structured_output=None, result=message)
 
     assert (await claude.failure()).out_of_reach is out_of_reach
 
@@ -353,7 +354,7 @@ async def test_a_cut_answer_says_that_it_was_cut(claude: StandIn):
 
 
 @pytest.mark.parametrize(
-    ("now", "said", "hours"),
+    ("now", "message", "hours"),
     [
         pytest.param("2026-11-22T05:00+00:00", "resets 7am (UTC)", 2, id="today"),
         pytest.param("2026-11-22T05:00+00:00", "resets 4:30am (UTC)", 23.5, id="tomorrow"),
@@ -365,17 +366,17 @@ async def test_a_cut_answer_says_that_it_was_cut(claude: StandIn):
         pytest.param("2026-12-31T05:00+00:00", "resets Jan 2, 2027, 5am (UTC)", 48, id="a year"),
     ],
 )
-def test_when_a_limit_resets_is_read_from_its_words(now: str, said: str, hours: float):
+def test_when_a_limit_resets_is_read_from_its_words(now: str, message: str, hours: float):
     at = datetime.fromisoformat(now).astimezone(ZoneInfo("UTC"))
 
-    assert seconds_until_reset(f"You've hit your limit · {said}", at) == hours * 3600 + 60
+    assert seconds_until_reset(f"You've hit your limit · {message}", at) == hours * 3600 + 60
 
 
 @pytest.mark.parametrize(
-    "said", ["resets soon", "resets 3pm (Nowhere/Town)", "resets Foo 3, 3pm", "resets Feb 31, 3pm", "resets 3:99pm"]
+    "message", ["resets soon", "resets 3pm (Nowhere/Town)", "resets Foo 3, 3pm", "resets Feb 31, 3pm", "resets 3:99pm"]
 )
-def test_a_time_that_cannot_be_read_is_none(said: str):
-    assert seconds_until_reset(said, datetime.fromisoformat("2026-11-22T05:00+00:00")) is None
+def test_a_time_that_cannot_be_read_is_none(message: str):
+    assert seconds_until_reset(message, datetime.fromisoformat("2026-11-22T05:00+00:00")) is None
 
 
 # A program that fails itself
@@ -419,12 +420,12 @@ async def test_what_it_complains_of_is_quoted_in_one_short_line_without_secrets(
     token = "sk-ant-oat01-" + "Q" * 20
     claude.plays(code=1, errors=f"bad header: Bearer {token}\nkey {token} and {'f' * 40}\n" + "word " * 200)
 
-    said = str(await claude.failure())
+    message = str(await claude.failure())
 
-    assert "QQQ" not in said
-    assert "fff" not in said
-    assert "\n" not in said
-    assert len(said) < 300
+    assert "QQQ" not in message
+    assert "fff" not in message
+    assert "\n" not in message
+    assert len(message) < 300
 
 
 async def test_without_the_program_the_sentence_says_what_to_do(claude: StandIn):
@@ -457,12 +458,12 @@ async def test_the_program_is_found_on_the_path(claude: StandIn, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [({"claude_program": " "}, "CMSERVER_CLAUDE_PROGRAM"), ({"base_url": "http://127.0.0.1:1"}, "CMSERVER_BASE_URL")],
 )
-def test_settings_that_make_no_sense_are_refused(given: dict[str, str], words: str):
+def test_settings_that_make_no_sense_are_refused(options: dict[str, str], words: str):
     with pytest.raises(Invalid, match=words):
-        load(msgspec.convert({"name": "claude-cli", **given}, Given))
+        load(msgspec.convert({"name": "claude-cli", **options}, ProviderSettings))
 
 
 # How it ends
@@ -470,7 +471,7 @@ def test_settings_that_make_no_sense_are_refused(given: dict[str, str], words: s
 
 @pytest.mark.parametrize("stays", ["obedient", "stubborn"])
 async def test_a_cancelled_call_leaves_nothing_running(claude: StandIn, stays: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(claude_cli, "_FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr(claude_cli, "_SHUTDOWN_SECONDS", 0.2)
     claude.plays(stays=stays)
     os.mkfifo(claude.folder / "fifo")
     call = asyncio.create_task(claude.asked())
@@ -481,13 +482,13 @@ async def test_a_cancelled_call_leaves_nothing_running(claude: StandIn, stays: s
         await asyncio.gather(call, return_exceptions=True)
 
         assert call.cancelled()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(ENOUGH_SECONDS):
             assert await asyncio.to_thread(pipe.read) == b""  # its end: nobody holds the other side any more
     assert claude.note["cwd"] not in claude.folders_left()
 
 
 async def test_a_call_that_takes_too_long_is_given_up_and_leaves_nothing_running(claude: StandIn, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(claude_cli, "_FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr(claude_cli, "_SHUTDOWN_SECONDS", 0.2)
     claude.plays(stays="obedient")
     os.mkfifo(claude.folder / "fifo")
     call = asyncio.create_task(claude.failure(timeout_seconds=1.0))
@@ -496,6 +497,6 @@ async def test_a_call_that_takes_too_long_is_given_up_and_leaves_nothing_running
 
         assert error.kind is FailureKind.TRANSIENT
         assert "CMSERVER_PROVIDER_TIMEOUT_SECONDS" in str(error)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(ENOUGH_SECONDS):
             assert await asyncio.to_thread(pipe.read) == b"ready"
     assert claude.note["cwd"] not in claude.folders_left()

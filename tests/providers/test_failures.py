@@ -11,7 +11,15 @@ from datetime import UTC, datetime
 import pytest
 
 from cmserver.providers import failures
-from cmserver.providers.failures import by_status, cut_off, in_body, in_prose, nothing_said, retry_after, unreachable
+from cmserver.providers.failures import (
+    classify_status,
+    empty_answer_error,
+    find_error_in_body,
+    find_error_in_prose,
+    incomplete_answer_error,
+    parse_retry_after,
+    unreachable_error,
+)
 from cmserver.providers.model import Completion, FailureKind
 from tests.providers.fake import anthropic, gemini, openai
 
@@ -157,17 +165,17 @@ TABLE: list[Row] = [
 
 
 @pytest.mark.parametrize(
-    ("who", "status", "body", "headers", "kind", "seconds", "out_of_reach"),
+    ("name", "status", "body", "headers", "kind", "seconds", "out_of_reach"),
     TABLE,
     ids=[f"{place}-{row[0]}-{row[1]}" for place, row in enumerate(TABLE)],
 )
 def test_an_answer_with_an_error_status_means(
-    who: str, status: int, body: Body, headers: Headers, kind: FailureKind, seconds: float | None, out_of_reach: bool
+    name: str, status: int, body: Body, headers: Headers, kind: FailureKind, seconds: float | None, out_of_reach: bool
 ):
-    error = by_status(who, status, body if isinstance(body, str) else json.dumps(body), headers)
+    error = classify_status(name, status, body if isinstance(body, str) else json.dumps(body), headers)
 
     assert (error.kind, error.retry_after_seconds, error.out_of_reach) == (kind, seconds, out_of_reach)
-    assert str(error).startswith(f"{who} answered {status}: ")
+    assert str(error).startswith(f"{name} answered {status}: ")
 
 
 CLAUDE = "claude-cli"
@@ -210,7 +218,7 @@ PROSE: list[tuple[str, FailureKind, float | None]] = [
 
 @pytest.mark.parametrize(("text", "kind", "seconds"), PROSE, ids=[str(place) for place in range(len(PROSE))])
 def test_an_answer_may_say_in_words_that_there_is_none(text: str, kind: FailureKind, seconds: float | None):
-    error = in_prose(CLAUDE, text)
+    error = find_error_in_prose(CLAUDE, text)
 
     assert error is not None
     assert (error.kind, error.retry_after_seconds) == (kind, seconds)
@@ -240,7 +248,7 @@ NO_FAILURES = [
 
 @pytest.mark.parametrize("text", NO_FAILURES, ids=[str(place) for place in range(len(NO_FAILURES))])
 def test_an_answer_that_only_talks_about_limits_is_no_failure(text: str):
-    assert in_prose(CLAUDE, text) is None
+    assert find_error_in_prose(CLAUDE, text) is None
 
 
 IN_BODY: list[tuple[Body, FailureKind | None]] = [
@@ -265,7 +273,7 @@ IN_BODY: list[tuple[Body, FailureKind | None]] = [
 
 @pytest.mark.parametrize(("body", "kind"), IN_BODY, ids=[str(place) for place in range(len(IN_BODY))])
 def test_an_error_may_come_with_status_200(body: Body, kind: FailureKind | None):
-    error = in_body("openrouter", body if isinstance(body, str) else json.dumps(body), {})
+    error = find_error_in_body("openrouter", body if isinstance(body, str) else json.dumps(body), {})
 
     assert (error.kind if error else None) == kind
 
@@ -288,48 +296,48 @@ def test_an_error_may_come_with_status_200(body: Body, kind: FailureKind | None)
     ids=str,
 )
 def test_how_long_to_wait_is_read_from_the_headers(headers: Headers, seconds: float | None):
-    assert retry_after(headers) == seconds
+    assert parse_retry_after(headers) == seconds
 
 
 def test_a_wait_ends_within_a_month_whatever_is_asked_for():
-    error = by_status("OpenAI", 429, "", {"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"})
+    error = classify_status("OpenAI", 429, "", {"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"})
 
     assert error.retry_after_seconds == 31 * 86_400
 
 
 def test_the_header_is_believed_before_the_body():
-    assert retry_after({"retry-after": "5"}, "Please try again in 20s.") == 5
+    assert parse_retry_after({"retry-after": "5"}, "Please try again in 20s.") == 5
 
 
 @pytest.mark.parametrize(
     "key", ["sk-proj-abcdefghijklmnop", "AIzaSyA1234567890abcdef", "sk-or-v1-0123456789abcdef", "gsk_0123456789abcdef"]
 )
 def test_a_key_that_is_repeated_is_not_quoted(key: str):
-    error = by_status("openai", 401, json.dumps(o(f"Incorrect API key provided: {key}. Find yours at ...")))
+    error = classify_status("openai", 401, json.dumps(o(f"Incorrect API key provided: {key}. Find yours at ...")))
 
     assert str(error) == "openai answered 401: Incorrect API key provided: ***. Find yours at ..."
 
 
 def test_what_a_page_says_is_quoted_by_its_title_and_what_is_long_in_part():
-    assert str(by_status("proxy", 502, NGINX)) == "proxy answered 502: a page with the title '502 Bad Gateway'"
-    assert str(by_status("proxy", 500, "")) == "proxy answered 500: nothing"
-    assert len(str(by_status("proxy", 500, "x y " * 10_000))) < 350
+    assert str(classify_status("proxy", 502, NGINX)) == "proxy answered 502: a page with the title '502 Bad Gateway'"
+    assert str(classify_status("proxy", 500, "")) == "proxy answered 500: nothing"
+    assert len(str(classify_status("proxy", 500, "x y " * 10_000))) < 350
 
 
 def test_what_openrouter_passes_on_is_quoted():
-    error = by_status("OpenRouter", 429, json.dumps(r(429, "Provider returned error", raw="qwen is busy")))
+    error = classify_status("OpenRouter", 429, json.dumps(r(429, "Provider returned error", raw="qwen is busy")))
 
     assert str(error) == "OpenRouter answered 429: Provider returned error: qwen is busy"
 
 
 def test_no_connection_is_out_of_reach_and_a_broken_answer_is_not():
-    assert unreachable("x", "no connection").out_of_reach
-    assert not cut_off("x", "it broke off").out_of_reach
+    assert unreachable_error("x", "no connection").out_of_reach
+    assert not incomplete_answer_error("x", "it broke off").out_of_reach
 
 
 def test_an_answer_without_a_word_says_what_to_do_when_it_was_cut():
-    whole = nothing_said("Gemini", Completion(text="", model="m"))
-    cut = nothing_said("Gemini", Completion(text="", model="m", output_tokens=8192, truncated=True))
+    whole = empty_answer_error("Gemini", Completion(text="", model="m"))
+    cut = empty_answer_error("Gemini", Completion(text="", model="m", output_tokens=8192, truncated=True))
 
     assert whole.kind is cut.kind is FailureKind.UNUSABLE_ANSWER
     assert "CMSERVER_ANSWER_MAX_TOKENS" in str(cut)
@@ -338,5 +346,5 @@ def test_an_answer_without_a_word_says_what_to_do_when_it_was_cut():
 
 def test_hostile_bodies_are_judged_at_once():
     for text in ("You've hit your " + "a " * 700, "limit " * 250, "try again in " * 100, "{" * 1_400):
-        in_prose("x", text)
-        by_status("x", 429, text * 100)
+        find_error_in_prose("x", text)
+        classify_status("x", 429, text * 100)

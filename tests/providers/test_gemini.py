@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from cmserver.base.errors import Invalid
-from cmserver.providers.model import Completion, FailureKind, Given, Prompt, Provider, ProviderError
+from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings
+from cmserver.providers.prompts.render import render
+from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.providers.registry import load
-from cmserver.providers.wording.render import render
-from cmserver.providers.wording.schema import SCHEMAS
 from tests.providers.fake import gemini as said
 from tests.providers.fake.answers import ANSWER, PROMPT, SUMMARY, XML
 from tests.providers.fake.server import FakeProvider, Reply, json_reply
@@ -21,9 +21,9 @@ KEY = "AIzaSy" + "q" * 33
 NO_LEVEL = "Thinking level is not supported for this model."
 
 
-def provider(fake: FakeProvider, **given: object) -> Provider:
+def provider(fake: FakeProvider, **options: object) -> Provider:
     usual: dict[str, object] = {"name": "gemini", "api_key": KEY, "base_url": f"{fake.url}/v1beta/", "timeout_seconds": 30.0}
-    return load(msgspec.convert({**usual, **given}, Given))
+    return load(msgspec.convert({**usual, **options}, ProviderSettings))
 
 
 def ok(*parts: dict[str, object]) -> Reply:
@@ -34,9 +34,9 @@ def invalid(words: str) -> Reply:
     return json_reply(said.error(400, "INVALID_ARGUMENT", words), status=400)
 
 
-async def failure(one: Provider, prompt: Prompt = PROMPT) -> ProviderError:
+async def failure(api: Provider, prompt: Prompt = PROMPT) -> ProviderError:
     with pytest.raises(ProviderError) as failed:
-        await one.complete(prompt)
+        await api.complete(prompt)
     assert KEY not in str(failed.value)
     return failed.value
 
@@ -47,7 +47,7 @@ def paid(error: ProviderError) -> Completion:
 
 
 def config(fake: FakeProvider) -> list[dict[str, object]]:
-    return [msgspec.convert(asked.json["generationConfig"], dict[str, object]) for asked in fake.asked]
+    return [msgspec.convert(request.json["generationConfig"], dict[str, object]) for request in fake.asked]
 
 
 async def test_a_request_has_the_words_the_schema_and_little_thinking_and_the_key_in_a_header(fake: FakeProvider):
@@ -55,13 +55,13 @@ async def test_a_request_has_the_words_the_schema_and_little_thinking_and_the_ke
 
     completion = await provider(fake, answer_max_tokens=2048).complete(PROMPT)
 
-    [asked] = fake.asked
-    wording = render(PROMPT, "json")
-    assert (asked.method, asked.path) == ("POST", "/v1beta/models/gemini-3.5-flash-lite:generateContent")
-    assert asked.headers["x-goog-api-key"] == KEY
-    assert asked.json == {
-        "systemInstruction": {"parts": [{"text": wording.system}]},
-        "contents": [{"role": "user", "parts": [{"text": wording.user}]}],
+    [request] = fake.asked
+    rendered = render(PROMPT, "json")
+    assert (request.method, request.path) == ("POST", "/v1beta/models/gemini-3.5-flash-lite:generateContent")
+    assert request.headers["x-goog-api-key"] == KEY
+    assert request.json == {
+        "systemInstruction": {"parts": [{"text": rendered.system}]},
+        "contents": [{"role": "user", "parts": [{"text": rendered.user}]}],
         "generationConfig": {
             "maxOutputTokens": 2048,
             "thinkingConfig": {"thinkingLevel": "low"},
@@ -95,7 +95,7 @@ async def test_the_model_is_part_of_the_path(fake: FakeProvider, model: str, pat
 @pytest.mark.parametrize("key", [None, "", " \n"])
 def test_without_a_key_its_setting_is_named(key: str | None):
     with pytest.raises(Invalid, match="set GEMINI_API_KEY, or GEMINI_API_KEY_FILE"):
-        load(Given(name="gemini", api_key=key))
+        load(ProviderSettings(name="gemini", api_key=key))
 
 
 async def test_tokens_do_not_overlap_and_thoughts_are_output(fake: FakeProvider):
@@ -159,7 +159,7 @@ async def test_a_prompt_that_is_blocked_is_a_refusal(fake: FakeProvider, reason:
         (said.content(said.part(" \n")), "answered with nothing"),
         (said.content(said.thought(), finish_reason="MAX_TOKENS"), "CMSERVER_ANSWER_MAX_TOKENS"),
     ],
-    ids=["none", "malformed", "blank", "all-thought"],
+    ids=["none", "find_rule_error", "blank", "all-thought"],
 )
 async def test_an_answer_without_a_word_cannot_be_used_but_is_paid(fake: FakeProvider, body: dict[str, object], words: str):
     fake.replies = [json_reply(body)]
@@ -207,7 +207,7 @@ PER_DAY = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
     ],
     ids=[
         "429-with-time", "429-with-both", "429", "a-day", "402", "key", "403", "404", "too-long", "500", "503", "html",
-        "200-html", "malformed", "no-candidates", "odd", "cut", "200-with-503",
+        "200-html", "find_rule_error", "no-candidates", "odd", "cut", "200-with-503",
     ],
 )  # fmt: skip
 async def test_a_fault_means(fake: FakeProvider, reply: Reply, kind: FailureKind, seconds: float | None):
@@ -230,7 +230,9 @@ async def test_nobody_who_listens_is_out_of_reach():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
 
-        error = await failure(load(Given(name="gemini", api_key=KEY, base_url=f"http://127.0.0.1:{closed.getsockname()[1]}")))
+        error = await failure(
+            load(ProviderSettings(name="gemini", api_key=KEY, base_url=f"http://127.0.0.1:{closed.getsockname()[1]}"))
+        )
 
     assert (error.kind, error.out_of_reach) == (FailureKind.TRANSIENT, True)
 
@@ -245,25 +247,25 @@ async def test_nobody_who_listens_is_out_of_reach():
 )
 async def test_a_model_that_takes_no_schema_is_asked_for_xml_at_once_and_from_then_on(fake: FakeProvider, words: str):
     fake.replies = [invalid(words), ok(said.part(XML)), ok(said.part(XML))]
-    one = provider(fake)
+    api = provider(fake)
 
-    first = await one.complete(PROMPT)
-    await one.complete(PROMPT)
+    first = await api.complete(PROMPT)
+    await api.complete(PROMPT)
 
     assert first.text == XML
-    assert ["responseJsonSchema" in one for one in config(fake)] == [True, False, False]
+    assert ["responseJsonSchema" in sent for sent in config(fake)] == [True, False, False]
     assert fake.asked[1].json["systemInstruction"] == {"parts": [{"text": render(PROMPT, "xml").system}]}
 
 
 async def test_a_model_without_levels_of_thinking_is_left_alone(fake: FakeProvider):
     fake.replies = [invalid(NO_LEVEL), ok(), ok()]
-    one = provider(fake)
+    api = provider(fake)
 
-    await one.complete(PROMPT)
-    await one.complete(PROMPT)
+    await api.complete(PROMPT)
+    await api.complete(PROMPT)
 
-    assert ["thinkingConfig" in one for one in config(fake)] == [True, False, False]
-    assert all("responseJsonSchema" in one for one in config(fake))
+    assert ["thinkingConfig" in sent for sent in config(fake)] == [True, False, False]
+    assert all("responseJsonSchema" in sent for sent in config(fake))
 
 
 async def test_a_request_that_stays_wrong_is_for_the_operator(fake: FakeProvider):
@@ -276,15 +278,15 @@ async def test_a_request_that_stays_wrong_is_for_the_operator(fake: FakeProvider
 
 async def test_the_player_answers_observations_and_summaries_in_either_form(fake: FakeProvider):
     fake.otherwise = said.play
-    one = provider(fake)
+    item = provider(fake)
 
-    observations, summary = await one.complete(PROMPT), await one.complete(SUMMARY)
+    observations, summary = await item.complete(PROMPT), await item.complete(SUMMARY)
     fake.replies = [invalid("schema")]
-    in_xml = await one.complete(PROMPT)
+    in_xml = await item.complete(PROMPT)
 
     parsed = msgspec.convert(json.loads(observations.text), dict[str, list[dict[str, object]]])
-    assert [one["events"] for one in parsed["observations"]] == [["e1"], ["e4"]]
-    assert [one["event"] for one in parsed["skipped"]] == ["e2", "e3"]
+    assert [item["events"] for item in parsed["observations"]] == [["e1"], ["e4"]]
+    assert [item["event"] for item in parsed["skipped"]] == ["e2", "e3"]
     assert set(json.loads(summary.text)) == {"summary"}
     assert in_xml.text.count("<observation ") == in_xml.text.count("<skip ") == 2
     assert observations.input_tokens == (len(fake.asked[0].body.decode()) + 3) // 4

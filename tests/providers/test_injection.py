@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmserver.providers.model import Prompt, Wishes
-from cmserver.providers.wording.instructions import Form
-from cmserver.providers.wording.render import render
+from cmserver.providers.model import Prompt, RecordingPreferences
+from cmserver.providers.prompts.instructions import Form
+from cmserver.providers.prompts.render import render
 from tests.providers.attacks import ATTACKS, HARMLESS, Attack, place_of, planted, read, tags
 
 
@@ -91,15 +91,17 @@ def test_no_mixture_of_pieces_makes_a_tag(pieces: list[str]):
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_in_a_wish_stays_in_its_line(attack: Attack, form: Form):
     def system(text: str) -> str:
-        wishes = Wishes(language=text, skip_rules=["Nothing about lock files.", text])
-        return render(Prompt(kind="observations", project="orders", wishes=wishes), form).system
+        preferences = RecordingPreferences(language=text, skip_rules=["Nothing about lock files.", text])
+        return render(Prompt(kind="observations", project="orders", preferences=preferences), form).system
 
     found, expected = system(attack.text), system(HARMLESS)
 
     assert tags(found) == tags(expected)
     assert len(found.splitlines()) == len(expected.splitlines())
     assert [
-        one for one, two in zip(found.splitlines(), expected.splitlines(), strict=True) if one != two and HARMLESS not in two
+        first
+        for first, second in zip(found.splitlines(), expected.splitlines(), strict=True)
+        if first != second and HARMLESS not in second
     ] == []
 
 

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from cmserver.base.errors import Invalid
-from cmserver.providers.model import ANSWER_MOST_BYTES, Completion, FailureKind, Given, Prompt, Provider, ProviderError
+from cmserver.providers.model import MAX_ANSWER_BYTES, Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings
 from cmserver.providers.openai import PRESETS
+from cmserver.providers.prompts.render import render
+from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.providers.registry import load
-from cmserver.providers.wording.render import render
-from cmserver.providers.wording.schema import SCHEMAS
 from tests.providers.fake import openai as said
 from tests.providers.fake.answers import ANSWER, PROMPT, SUMMARY, XML
 from tests.providers.fake.server import FakeProvider, Reply, json_reply
@@ -26,7 +26,7 @@ NO_SCHEMA = "This response_format type is unavailable now"
 NO_MAX_TOKENS = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
 
 
-def provider(fake: FakeProvider, **given: object) -> Provider:
+def provider(fake: FakeProvider, **options: object) -> Provider:
     usual: dict[str, object] = {
         "name": "openai",
         "model": "m",
@@ -34,16 +34,16 @@ def provider(fake: FakeProvider, **given: object) -> Provider:
         "base_url": f"{fake.url}/v1",
         "timeout_seconds": 30.0,
     }
-    return load(msgspec.convert({**usual, **given}, Given))
+    return load(msgspec.convert({**usual, **options}, ProviderSettings))
 
 
 def ok(content: object = ANSWER, **further: object) -> Reply:
     return json_reply(said.completion({**said.message(content), **further}))
 
 
-async def failure(one: Provider, prompt: Prompt = PROMPT) -> ProviderError:
+async def failure(api: Provider, prompt: Prompt = PROMPT) -> ProviderError:
     with pytest.raises(ProviderError) as failed:
-        await one.complete(prompt)
+        await api.complete(prompt)
     assert KEY not in str(failed.value)
     return failed.value
 
@@ -61,12 +61,12 @@ async def test_a_request_has_the_model_the_words_the_schema_and_the_most_tokens(
 
     completion = await provider(fake, answer_max_tokens=2048).complete(PROMPT)
 
-    [asked] = fake.asked
-    wording = render(PROMPT, "json")
-    assert (asked.method, asked.path, asked.headers["authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
-    assert asked.json == {
+    [request] = fake.asked
+    rendered = render(PROMPT, "json")
+    assert (request.method, request.path, request.headers["authorization"]) == ("POST", "/v1/chat/completions", f"Bearer {KEY}")
+    assert request.json == {
         "model": "m",
-        "messages": [{"role": "system", "content": wording.system}, {"role": "user", "content": wording.user}],
+        "messages": [{"role": "system", "content": rendered.system}, {"role": "user", "content": rendered.user}],
         "max_tokens": 2048,
         "response_format": {
             "type": "json_schema",
@@ -110,9 +110,9 @@ async def test_ollama_needs_no_key_and_is_told_not_to_think(fake: FakeProvider):
 
     await provider(fake, name="ollama", api_key=None, model="qwen3:8b").complete(PROMPT)
 
-    [asked] = fake.asked
-    assert "authorization" not in asked.headers
-    assert (asked.json["model"], asked.json["reasoning_effort"]) == ("qwen3:8b", "none")
+    [request] = fake.asked
+    assert "authorization" not in request.headers
+    assert (request.json["model"], request.json["reasoning_effort"]) == ("qwen3:8b", "none")
 
 
 async def test_a_server_of_ones_own_needs_no_key(fake: FakeProvider):
@@ -127,34 +127,37 @@ async def test_a_server_of_ones_own_needs_no_key(fake: FakeProvider):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
-        (Given(name="openai"), "set OPENAI_API_KEY"),
-        (Given(name="openai", api_key="  "), "set OPENAI_API_KEY"),
-        (Given(name="openai", api_key="sk-1\nsk-2"), "OPENAI_API_KEY has characters that no key has"),
+        (ProviderSettings(name="openai"), "set OPENAI_API_KEY"),
+        (ProviderSettings(name="openai", api_key="  "), "set OPENAI_API_KEY"),
+        (ProviderSettings(name="openai", api_key="sk-1\nsk-2"), "OPENAI_API_KEY has characters that no key has"),
         (
-            Given(name="openai", base_url="http://127.0.0.1:8000/v1"),
+            ProviderSettings(name="openai", base_url="http://127.0.0.1:8000/v1"),
             "set CMSERVER_MODEL (the name under which the server lists it)",
         ),
-        (Given(name="openrouter", model="m"), "set OPENROUTER_API_KEY"),
-        (Given(name="openrouter", api_key="k"), "set CMSERVER_MODEL (openai/gpt-6-luna for example"),
-        (Given(name="ollama"), "set CMSERVER_MODEL (one that `ollama list` shows"),
-        (Given(name="ollama", model="m", base_url="http://[::1"), "CMSERVER_BASE_URL holds an address that cannot be used"),
+        (ProviderSettings(name="openrouter", model="m"), "set OPENROUTER_API_KEY"),
+        (ProviderSettings(name="openrouter", api_key="k"), "set CMSERVER_MODEL (openai/gpt-6-luna for example"),
+        (ProviderSettings(name="ollama"), "set CMSERVER_MODEL (one that `ollama list` shows"),
+        (
+            ProviderSettings(name="ollama", model="m", base_url="http://[::1"),
+            "CMSERVER_BASE_URL holds an address that cannot be used",
+        ),
     ],
     ids=str,
 )
-def test_what_is_missing_is_said_by_the_name_of_its_setting(given: Given, words: str):
+def test_what_is_missing_is_said_by_the_name_of_its_setting(options: ProviderSettings, words: str):
     with pytest.raises(Invalid) as refused:
-        load(given)
+        load(options)
 
     assert words in str(refused.value)
     assert "sk-1" not in str(refused.value)
 
 
 def test_openai_has_a_usual_model_and_a_key_may_end_with_a_line():
-    one = load(Given(name="openai", api_key=f"{KEY}\n"))
+    api = load(ProviderSettings(name="openai", api_key=f"{KEY}\n"))
 
-    assert (one.name, one.model) == ("openai", "gpt-6-luna")
+    assert (api.name, api.model) == ("openai", "gpt-6-luna")
 
 
 # What comes back
@@ -336,7 +339,7 @@ async def test_an_answer_that_talks_about_limits_is_an_answer(fake: FakeProvider
     ],
     ids=[
         "429", "429-with-time", "quota", "401", "402", "403", "403-flagged", "404", "too-long", "500", "529", "503", "html", "302",
-        "200-html", "malformed", "nested", "no-choices", "odd", "cut", "cut-at-once",
+        "200-html", "find_rule_error", "nested", "no-choices", "odd", "cut", "cut-at-once",
         "200-with-429", "200-with-502", "200-with-a-sentence",
     ],
 )  # fmt: skip
@@ -351,9 +354,9 @@ async def test_a_fault_means(fake: FakeProvider, reply: Reply, kind: FailureKind
 async def test_an_error_in_the_middle_of_the_answer_is_judged_by_its_code_and_keeps_what_was_paid(fake: FakeProvider):
     broken = said.completion(said.message("{"), finish_reason="error", error={"code": 429, "message": "Provider ran dry"})
     fake.replies = [json_reply(broken), json_reply(said.completion(said.message("{"), finish_reason="error"))]
-    one = provider(fake, name="openrouter")
+    api = provider(fake, name="openrouter")
 
-    first, second = await failure(one), await failure(one)
+    first, second = await failure(api), await failure(api)
 
     assert (first.kind, paid(first).output_tokens) == (FailureKind.RATE_LIMITED, 30)
     assert (second.kind, paid(second).output_tokens) == (FailureKind.TRANSIENT, 30)
@@ -370,8 +373,8 @@ async def test_a_choice_may_say_that_it_has_no_error(fake: FakeProvider):
 @pytest.mark.parametrize(
     "reply",
     [
-        pytest.param(Reply(body=b" " * (ANSWER_MOST_BYTES + 1)), id="an answer"),
-        pytest.param(Reply(status=500, body=b" " * (ANSWER_MOST_BYTES + 1)), id="an error"),
+        pytest.param(Reply(body=b" " * (MAX_ANSWER_BYTES + 1)), id="an answer"),
+        pytest.param(Reply(status=500, body=b" " * (MAX_ANSWER_BYTES + 1)), id="an error"),
         pytest.param(Reply(headers={"content-encoding": "gzip"}, body=gzip.compress(b" " * 100_000_000)), id="packed"),
     ],
 )
@@ -404,14 +407,14 @@ async def test_nobody_who_listens_is_said_with_what_to_do():
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
 
-        error = await failure(load(Given(name="ollama", model="m", base_url=url)))
+        error = await failure(load(ProviderSettings(name="ollama", model="m", base_url=url)))
 
     assert (error.kind, error.out_of_reach) == (FailureKind.TRANSIENT, True)
     assert str(error) == f"Ollama cannot be reached: nothing listens at {url}. Start it, or set CMSERVER_BASE_URL to where it runs."
 
 
 async def test_a_password_in_the_address_is_not_shown():
-    error = await failure(load(Given(name="openai", model="m", base_url="http://me:hunter22@127.0.0.1:9/v1")))
+    error = await failure(load(ProviderSettings(name="openai", model="m", base_url="http://me:hunter22@127.0.0.1:9/v1")))
 
     assert "hunter22" not in str(error)
 
@@ -429,7 +432,7 @@ async def test_a_redirection_is_not_followed(fake: FakeProvider):
 
     await failure(provider(fake))
 
-    assert [asked.path for asked in fake.asked] == ["/v1/chat/completions"]
+    assert [request.path for request in fake.asked] == ["/v1/chat/completions"]
 
 
 async def test_the_proxy_of_the_environment_is_not_asked_for_this_machine(fake: FakeProvider, monkeypatch: pytest.MonkeyPatch):
@@ -459,17 +462,17 @@ async def test_the_proxy_of_the_environment_is_not_asked_for_this_machine(fake: 
 )
 async def test_a_server_that_takes_no_schema_is_asked_for_xml_at_once_and_from_then_on(fake: FakeProvider, reply: Reply):
     fake.replies = [reply, ok(XML), ok(XML)]
-    one = provider(fake)
+    api = provider(fake)
 
-    first = await one.complete(PROMPT)
-    await one.complete(SUMMARY)
+    first = await api.complete(PROMPT)
+    await api.complete(SUMMARY)
 
     assert first.text == XML
-    assert ["response_format" in asked.json for asked in fake.asked] == [True, False, False]
-    wording = render(PROMPT, "xml")
+    assert ["response_format" in request.json for request in fake.asked] == [True, False, False]
+    rendered = render(PROMPT, "xml")
     assert fake.asked[1].json["messages"] == [
-        {"role": "system", "content": wording.system},
-        {"role": "user", "content": wording.user},
+        {"role": "system", "content": rendered.system},
+        {"role": "user", "content": rendered.user},
     ]
 
 
@@ -480,13 +483,13 @@ async def test_a_server_that_ignores_the_schema_is_asked_again_and_both_are_paid
         json_reply(said.completion(said.message(XML), used=with_cost)),
         ok(XML),
     ]
-    one = provider(fake)
+    api = provider(fake)
 
-    first = await one.complete(PROMPT)
-    await one.complete(PROMPT)
+    first = await api.complete(PROMPT)
+    await api.complete(PROMPT)
 
     assert (first.text, first.input_tokens, first.output_tokens, first.cost_usd) == (XML, 200, 20, Decimal("0.002"))
-    assert ["response_format" in asked.json for asked in fake.asked] == [True, False, False]
+    assert ["response_format" in request.json for request in fake.asked] == [True, False, False]
 
 
 async def test_what_was_paid_for_an_ignored_schema_is_kept_when_the_second_answer_fails(fake: FakeProvider):
@@ -508,23 +511,23 @@ async def test_an_answer_that_can_be_read_is_not_asked_for_twice(fake: FakeProvi
 
 async def test_one_odd_answer_of_a_model_that_takes_the_schema_changes_nothing(fake: FakeProvider):
     fake.replies = [ok(), ok("Nothing to say."), ok()]
-    one = provider(fake)
+    api = provider(fake)
 
-    answers = [(await one.complete(PROMPT)).text for _ in range(3)]
+    answers = [(await api.complete(PROMPT)).text for _ in range(3)]
 
     assert answers == [ANSWER, "Nothing to say.", ANSWER]
-    assert all("response_format" in asked.json for asked in fake.asked)
+    assert all("response_format" in request.json for request in fake.asked)
 
 
 async def test_the_other_name_of_the_most_tokens_is_tried_once_and_remembered(fake: FakeProvider):
     fake.replies = [said.refused(NO_MAX_TOKENS, param="max_tokens"), ok(), ok()]
-    one = provider(fake, answer_max_tokens=777)
+    api = provider(fake, answer_max_tokens=777)
 
-    await one.complete(PROMPT)
-    await one.complete(PROMPT)
+    await api.complete(PROMPT)
+    await api.complete(PROMPT)
 
-    assert [asked.json.get("max_tokens") for asked in fake.asked] == [777, None, None]
-    assert [asked.json.get("max_completion_tokens") for asked in fake.asked] == [None, 777, 777]
+    assert [request.json.get("max_tokens") for request in fake.asked] == [777, None, None]
+    assert [request.json.get("max_completion_tokens") for request in fake.asked] == [None, 777, 777]
 
 
 async def test_a_number_of_tokens_that_no_name_makes_right_is_for_the_operator(fake: FakeProvider):
@@ -538,29 +541,29 @@ async def test_a_number_of_tokens_that_no_name_makes_right_is_for_the_operator(f
 
 async def test_a_model_that_does_not_think_is_not_told_how_much(fake: FakeProvider):
     fake.replies = [said.refused('"llama3.2" does not support thinking'), ok(), ok()]
-    one = provider(fake, name="ollama")
+    api = provider(fake, name="ollama")
 
-    await one.complete(PROMPT)
-    await one.complete(PROMPT)
+    await api.complete(PROMPT)
+    await api.complete(PROMPT)
 
-    assert ["reasoning_effort" in asked.json for asked in fake.asked] == [True, False, False]
+    assert ["reasoning_effort" in request.json for request in fake.asked] == [True, False, False]
 
 
 async def test_calls_at_the_same_time_learn_together(fake: FakeProvider):
     arrived: list[None] = []
     all_here = asyncio.Event()
 
-    async def picky(asked: said.Asked) -> Reply:
+    async def picky(request: said.Asked) -> Reply:
         arrived.append(None)
         if len(arrived) == 4:
             all_here.set()
         await all_here.wait()
-        return said.refused(NO_MAX_TOKENS) if "max_tokens" in asked.json else ok()
+        return said.refused(NO_MAX_TOKENS) if "max_tokens" in request.json else ok()
 
     fake.otherwise = picky
-    one = provider(fake)
+    api = provider(fake)
 
-    answers = await asyncio.gather(*(one.complete(PROMPT) for _ in range(4)))
+    answers = await asyncio.gather(*(api.complete(PROMPT) for _ in range(4)))
 
     assert [answer.text for answer in answers] == [ANSWER] * 4
 
@@ -571,15 +574,15 @@ async def test_calls_at_the_same_time_learn_together(fake: FakeProvider):
 async def test_the_player_answers_observations_and_summaries_in_either_form(fake: FakeProvider):
     fake.otherwise = said.play
     fake.replies = []
-    one = provider(fake)
+    item = provider(fake)
 
-    observations, summary = await one.complete(PROMPT), await one.complete(SUMMARY)
+    observations, summary = await item.complete(PROMPT), await item.complete(SUMMARY)
     fake.replies = [said.refused(NO_SCHEMA)]
     in_xml = await provider(fake).complete(PROMPT)
 
     parsed = msgspec.convert(json.loads(observations.text), dict[str, list[dict[str, object]]])
-    assert [one["events"] for one in parsed["observations"]] == [["e1"], ["e4"]]
-    assert [one["event"] for one in parsed["skipped"]] == ["e2", "e3"]
+    assert [item["events"] for item in parsed["observations"]] == [["e1"], ["e4"]]
+    assert [item["event"] for item in parsed["skipped"]] == ["e2", "e3"]
     assert set(json.loads(summary.text)) == {"summary"}
     assert in_xml.text.count("<observation ") == in_xml.text.count("<skip ") == 2
     assert observations.input_tokens == (len(fake.asked[0].body.decode()) + 3) // 4

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from cmserver.providers.model import Completion
-from cmserver.providers.prices import charged, cost, price_of, prices
+from cmserver.providers.prices import compute_cost, compute_list_price, find_price, prices
 
 DAY = date(2026, 11, 22)
 
@@ -44,32 +44,32 @@ def took(input_tokens: int = 0, output_tokens: int = 0, cache_read_tokens: int =
     ],
 )
 def test_a_call_costs_what_its_tokens_do(model: str, tokens: dict[str, int], usd: str):
-    assert cost(model, took(**tokens), on=DAY) == Decimal(usd)
+    assert compute_list_price(model, took(**tokens), on=DAY) == Decimal(usd)
 
 
 def test_a_long_prompt_has_its_own_rates_for_the_whole_call():
-    most = took(input_tokens=60_000, cache_read_tokens=40_000, output_tokens=1_000)
+    longest = took(input_tokens=60_000, cache_read_tokens=40_000, output_tokens=1_000)
     one_more = took(input_tokens=60_001, cache_read_tokens=40_000, output_tokens=1_000)
 
-    assert cost("claude-haiku-5-5", most, on=DAY) == Decimal("0.0069")
-    assert cost("claude-haiku-5-5", one_more, on=DAY) == Decimal("0.0345005")
+    assert compute_list_price("claude-haiku-5-5", longest, on=DAY) == Decimal("0.0069")
+    assert compute_list_price("claude-haiku-5-5", one_more, on=DAY) == Decimal("0.0345005")
 
 
 def test_a_price_holds_from_its_day_on():
     read = took(cache_read_tokens=1_000_000)
 
-    assert cost("claude-sonnet-5-5", read, on=date(2026, 10, 6)) == Decimal("0.20")
-    assert cost("claude-sonnet-5-5", read, on=date(2026, 10, 7)) == Decimal("0.10")
-    assert cost("gemini-3.8-flash", took(output_tokens=1_000_000), on=date(2027, 1, 1)) == Decimal("7.50")
+    assert compute_list_price("claude-sonnet-5-5", read, on=date(2026, 10, 6)) == Decimal("0.20")
+    assert compute_list_price("claude-sonnet-5-5", read, on=date(2026, 10, 7)) == Decimal("0.10")
+    assert compute_list_price("gemini-3.8-flash", took(output_tokens=1_000_000), on=date(2027, 1, 1)) == Decimal("7.50")
 
 
 def test_tokens_of_a_kind_that_has_no_price_make_the_cost_unknown():
-    assert cost("claude-fable-5-1", took(input_tokens=1_000), on=DAY) == Decimal("0.01")
-    assert cost("claude-fable-5-1", took(input_tokens=1_000, cache_read_tokens=1), on=DAY) is None
+    assert compute_list_price("claude-fable-5-1", took(input_tokens=1_000), on=DAY) == Decimal("0.01")
+    assert compute_list_price("claude-fable-5-1", took(input_tokens=1_000, cache_read_tokens=1), on=DAY) is None
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("name", "meant"),
     [
         ("claude-haiku-4-5-20251001", "claude-haiku-4-5"),
         ("anthropic/claude-haiku-5.5", "claude-haiku-5-5"),
@@ -81,8 +81,8 @@ def test_tokens_of_a_kind_that_has_no_price_make_the_cost_unknown():
         ("GPT-6-Luna", "gpt-6-luna"),
     ],
 )
-def test_a_model_is_known_by_its_snapshots_and_its_other_names(said: str, meant: str):
-    price = price_of(said, on=DAY)
+def test_a_model_is_known_by_its_snapshots_and_its_other_names(name: str, meant: str):
+    price = find_price(name, on=DAY)
 
     assert price is not None
     assert price.model == meant
@@ -106,17 +106,17 @@ def test_a_model_is_known_by_its_snapshots_and_its_other_names(said: str, meant:
     ],
 )
 def test_what_is_not_in_the_table_is_not_guessed(model: str):
-    assert price_of(model, on=DAY) is None
-    assert cost(model, took(input_tokens=1_000), on=DAY) is None
+    assert find_price(model, on=DAY) is None
+    assert compute_list_price(model, took(input_tokens=1_000), on=DAY) is None
 
 
 def test_a_call_is_paid_what_its_provider_says_else_the_list_price():
-    said = Completion(text="", model="claude-haiku-4-5", input_tokens=1_000_000, cost_usd=Decimal("0.9"))
+    completion = Completion(text="", model="claude-haiku-4-5", input_tokens=1_000_000, cost_usd=Decimal("0.9"))
     unsaid = Completion(text="", model="claude-haiku-4-5", input_tokens=1_000_000)
 
-    assert charged("openrouter", said) == Decimal("0.9")
-    assert charged("anthropic", unsaid) == Decimal(1)
-    assert charged("claude-cli", unsaid) is None
+    assert compute_cost("openrouter", completion) == Decimal("0.9")
+    assert compute_cost("anthropic", unsaid) == Decimal(1)
+    assert compute_cost("claude-cli", unsaid) is None
 
 
 def test_every_price_says_when_and_where_it_was_read():

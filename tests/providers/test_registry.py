@@ -11,17 +11,17 @@ import pytest
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.providers import registry
-from cmserver.providers.model import Given
-from cmserver.providers.registry import chain, described, load
+from cmserver.providers.model import ProviderSettings
+from cmserver.providers.registry import chain, chain_models, load
 
 
 def test_offline_is_available():
-    assert load(Given(name="offline")).name == "offline"
+    assert load(ProviderSettings(name="offline")).name == "offline"
 
 
 def test_a_wrong_name_is_answered_with_the_nearest_right_one():
     with pytest.raises(Invalid) as refused:
-        load(Given(name="ofline"))
+        load(ProviderSettings(name="ofline"))
 
     assert str(refused.value) == (
         "There is no provider 'ofline'. Did you mean 'offline'? Available: anthropic, claude-cli, gemini, offline, ollama, openai, "
@@ -30,10 +30,10 @@ def test_a_wrong_name_is_answered_with_the_nearest_right_one():
 
 
 def test_the_operators_own_provider_is_loaded_from_its_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "house_provider.py").write_text("from cmserver.providers.offline import Offline as make\n")
+    (tmp_path / "house_provider.py").write_text("from cmserver.rules.offline import Offline as make\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
-    assert load(Given(name="house_provider:make")).name == "offline"
+    assert load(ProviderSettings(name="house_provider:make")).name == "offline"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_operators_own_provider_is_loaded_from_its_factory(tmp_path: Path, m
 )
 def test_what_is_no_provider_is_refused_with_a_sentence(name: str, words: str):
     with pytest.raises(Invalid, match=r"^The provider ") as refused:
-        load(Given(name=name))
+        load(ProviderSettings(name=name))
 
     assert words in str(refused.value)
 
@@ -57,9 +57,9 @@ def settings(provider: str, **others: str) -> Settings:
 
 
 def test_a_chain_is_described_without_keys_and_without_its_files():
-    told = described(settings("anthropic, openrouter,house:make,offline", model=",some/model"))
+    models = chain_models(settings("anthropic, openrouter,house:make,offline", model=",some/model"))
 
-    assert [(one.name, one.model) for one in told] == [
+    assert [(provider.name, provider.model) for provider in models] == [
         ("anthropic", "claude-haiku-5-5"),
         ("openrouter", "some/model"),
         ("house:make", None),
@@ -67,26 +67,26 @@ def test_a_chain_is_described_without_keys_and_without_its_files():
     ]
 
 
-@pytest.mark.parametrize("name", sorted(registry.USUAL_MODELS))
+@pytest.mark.parametrize("name", sorted(registry.DEFAULT_MODELS))
 def test_the_usual_model_is_the_one_that_is_asked(name: str):
-    assert load(Given(name=name, api_key="nobodys-key-0123456789")).model == registry.USUAL_MODELS[name]
+    assert load(ProviderSettings(name=name, api_key="nobodys-key-0123456789")).model == registry.DEFAULT_MODELS[name]
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ({"provider": " , "}, "CMSERVER_PROVIDER names no provider."),
         ({"provider": "offline,offline"}, "CMSERVER_PROVIDER names offline twice."),
         ({"provider": "offline,ofline"}, "There is no provider 'ofline'. Did you mean 'offline'?"),
-        ({"provider": "offline", "model": "a,b"}, "CMSERVER_MODEL has 2 entries for 1 in CMSERVER_PROVIDER"),
-        ({"provider": "offline", "base_url": "http://a,http://b"}, "CMSERVER_BASE_URL has 2 entries for 1"),
+        ({"provider": "offline", "model": "a,b"}, "CMSERVER_MODEL has 2 entries, more than the 1 in CMSERVER_PROVIDER"),
+        ({"provider": "offline", "base_url": "http://a,http://b"}, "CMSERVER_BASE_URL has 2 entries, more than the 1 in"),
     ],
     ids=["none", "twice", "unknown", "models", "addresses"],
 )
-def test_a_chain_that_is_said_wrongly_is_refused_even_where_nobody_is_asked(given: dict[str, str], words: str):
-    for act in (chain, described):
+def test_a_chain_that_is_said_wrongly_is_refused_even_where_nobody_is_asked(options: dict[str, str], words: str):
+    for act in (chain, chain_models):
         with pytest.raises(Invalid) as refused:
-            act(settings(**given))
+            act(settings(**options))
 
         assert words in str(refused.value)
 
@@ -94,13 +94,13 @@ def test_a_chain_that_is_said_wrongly_is_refused_even_where_nobody_is_asked(give
 def test_a_missing_key_is_for_those_who_ask():
     wanted = settings("anthropic,offline")
 
-    assert [one.name for one in described(wanted)] == ["anthropic", "offline"]
+    assert [provider.name for provider in chain_models(wanted)] == ["anthropic", "offline"]
     with pytest.raises(Invalid, match="ANTHROPIC_API_KEY"):
         chain(wanted)
 
 
 def test_each_provider_of_a_chain_has_its_own_model_and_address():
-    first, second = registry.given(
+    first, second = registry.provider_settings(
         settings("anthropic,openai", model="m1,m2", base_url=",http://127.0.0.1:1", anthropic_api_key="k1", openai_api_key="k2")
     )
 
@@ -118,7 +118,7 @@ def test_several_providers_stand_in_for_each_other_in_their_order_each_with_its_
         anthropic_api_key="sk-ant-of-a-test",
     )
 
-    assert [(one.name, one.model) for one in chain(settings)] == [
+    assert [(provider.name, provider.model) for provider in chain(settings)] == [
         ("anthropic", "claude-sonnet-5-5"),
         ("ollama", "llama3.1"),
         ("offline", "rules"),
@@ -126,19 +126,19 @@ def test_several_providers_stand_in_for_each_other_in_their_order_each_with_its_
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ({"provider": "offline,offline"}, "CMSERVER_PROVIDER names offline twice."),
         ({"provider": " , "}, "CMSERVER_PROVIDER names no provider."),
-        ({"model": "a,b"}, "CMSERVER_MODEL has 2 entries for 1 in CMSERVER_PROVIDER: one each is expected."),
-        ({"base_url": "http://a,http://b"}, "CMSERVER_BASE_URL has 2 entries for 1 in CMSERVER_PROVIDER: one each is expected."),
+        ({"model": "a,b"}, "CMSERVER_MODEL has 2 entries, more than the 1 in CMSERVER_PROVIDER"),
+        ({"base_url": "http://a,http://b"}, "CMSERVER_BASE_URL has 2 entries, more than the 1 in CMSERVER_PROVIDER"),
         ({"provider": "offline,anthropic"}, "ANTHROPIC_API_KEY"),
         ({"provider": "gemini"}, "GEMINI_API_KEY"),
         ({"provider": "openrouter", "model": "x/y"}, "OPENROUTER_API_KEY"),
     ],
 )
-def test_a_chain_that_cannot_be_is_refused_with_the_setting_s_name(tmp_path: Path, given: dict[str, str], words: str):
+def test_a_chain_that_cannot_be_is_refused_with_the_setting_s_name(tmp_path: Path, options: dict[str, str], words: str):
     with pytest.raises(Invalid) as refused:
-        chain(msgspec.structs.replace(Settings(data_dir=tmp_path), **given))
+        chain(msgspec.structs.replace(Settings(data_dir=tmp_path), **options))
 
     assert words in str(refused.value)

@@ -12,14 +12,14 @@ from httpx import AsyncClient
 
 from cmserver.base.db import Db
 from cmserver.base.ids import epoch_ms, new_id
-from cmserver.recall.context import context
-from cmserver.recall.model import Context, Occasion, Reason, Shape
+from cmserver.recall.context import build_context
+from cmserver.recall.model import Context, ContextBudget, ContextReason, ContextRequest
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
 
 
 def numbers(text: str) -> list[int]:
-    return [int(found) for found in re.findall(r"^#(\d+) ", text, re.MULTILINE)]
+    return [int(number) for number in re.findall(r"^#(\d+) ", text, re.MULTILINE)]
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def started(client: AsyncClient):
 def tell(db: Db, cast: Cast):
     """What Alice's session is told on that occasion."""
 
-    async def told(reason: Reason, session: UUID | None = None, shape: Shape | None = None, **more: Any) -> Context:
+    async def build(reason: ContextReason, session: UUID | None = None, shape: ContextBudget | None = None, **more: Any) -> Context:
         async with db.tenant(cast.alice.team_id) as conn:
-            occasion = Occasion(reason=reason, session_id=session, **more)
-            return await context(conn, cast.alice.principal, cast.alice.project, occasion, shape or Shape())
+            occasion = ContextRequest(reason=reason, session_id=session, **more)
+            return await build_context(conn, cast.alice.principal, cast.alice.project, occasion, shape or ContextBudget())
 
-    return told
+    return build
 
 
 async def receipts(client: AsyncClient, person: Person, session: UUID, **params: str | int) -> list[Any]:
@@ -58,8 +58,8 @@ async def test_the_context_is_text_with_its_lines_and_its_price(client: AsyncCli
 
     response = await client.get("/v1/context", params={"project": "github.com/acme/orders"}, headers=cast.alice.headers)
 
-    told: dict[str, Any] = response.json()
-    assert told["observations"] == [
+    context: dict[str, Any] = response.json()
+    assert context["observations"] == [
         {
             "number": 1,
             "type": "bugfix",
@@ -68,9 +68,9 @@ async def test_the_context_is_text_with_its_lines_and_its_price(client: AsyncCli
             "readTokens": 21,
         }
     ]
-    assert " bugfix Fixed the retry ~21\n" in told["context"]
-    assert told["tokens"] == -(-len(told["context"]) // 4)
-    assert "explained" not in told
+    assert " bugfix Fixed the retry ~21\n" in context["context"]
+    assert context["tokens"] == -(-len(context["context"]) // 4)
+    assert "explained" not in context
 
 
 async def test_who_accepts_plain_text_gets_just_the_text(client: AsyncClient, cast: Cast, make: Make):
@@ -95,14 +95,14 @@ async def test_the_newest_summary_is_told_while_it_is_news(client: AsyncClient, 
     )
     await make.observation(project=cast.alice.project, title="one")
 
-    async def told(limit: int) -> dict[str, Any]:
+    async def context(limit: int) -> dict[str, Any]:
         params = {"project": "orders", "limit": limit}
         return (await client.get("/v1/context", params=params, headers=cast.alice.headers)).json()
 
-    news, old = await told(2), await told(1)
+    news, old = await context(2), await context(1)
 
     assert "Request: Make it retry\n" in news["context"]
-    assert [one["number"] for one in news["observations"]] == [2, 1]
+    assert [observation["number"] for observation in news["observations"]] == [2, 1]
     assert "Request:" not in old["context"]
     assert " summary Added retry to the orders client ~" in old["context"]
 
@@ -131,10 +131,10 @@ async def test_a_summary_that_says_only_that_nothing_happened_is_no_news(tell: A
     await make.observation(project=cast.alice.project, kind="summary", title="What is the limit?", summary=nothing)
     await make.observation(project=cast.alice.project, title="one")
 
-    told: Context = await tell("startup")
+    context: Context = await tell("startup")
 
-    assert numbers(told.text) == [2]
-    assert "the limit" not in told.text
+    assert numbers(context.text) == [2]
+    assert "the limit" not in context.text
 
 
 async def test_what_is_about_a_file_under_change_is_found_far_behind_the_newest(tell: Any, cast: Cast, make: Make, db: Db):
@@ -158,7 +158,7 @@ async def test_what_had_no_room_at_its_start_is_no_news_to_a_resumed_session(tel
     for title in ("one", "another"):
         await make.observation(project=cast.alice.project, title=title)
 
-    first = await tell("startup", session, Shape(observations=1))
+    first = await tell("startup", session, ContextBudget(observations=1))
     resumed = await tell("resume", session)
 
     assert numbers(first.text) == [2]
@@ -181,43 +181,43 @@ async def test_a_resumed_session_hears_only_what_others_did_since(
     assert nothing.text == again.text == ""
     assert numbers(news.text) == [3]
     assert news.text.startswith("<cmserver-context>\nNew in the memory of orders since this session was last told of it, as of ")
-    assert [(one["reason"], one["numbers"]) for one in await receipts(client, cast.alice, session)] == [
+    assert [(receipt["reason"], receipt["numbers"]) for receipt in await receipts(client, cast.alice, session)] == [
         ("resume", [3]),
         ("startup", [1]),
     ]
 
 
 @pytest.mark.parametrize("reason", ["startup", "clear", "fork"])
-async def test_a_session_that_starts_anew_is_told_all_again(tell: Any, started: Any, cast: Cast, make: Make, reason: Reason):
+async def test_a_session_that_starts_anew_is_told_all_again(tell: Any, started: Any, cast: Cast, make: Make, reason: ContextReason):
     session = await started(cast.alice)
     await make.observation(project=cast.alice.project, server_session_id=session)
     await tell("startup", session)
 
-    told = await tell(reason, session)
+    context = await tell(reason, session)
 
-    assert numbers(told.text) == [1]
+    assert numbers(context.text) == [1]
 
 
 async def test_after_its_context_was_compacted_a_session_gets_its_own_work_in_full(tell: Any, started: Any, cast: Cast, make: Make):
     session, other = await started(cast.alice), await started(cast.bob, "s-2")
-    for name, asked in ((other, "another's"), (session, "its own"), (other, "a later one's")):
+    for name, request in ((other, "another's"), (session, "its own"), (other, "a later one's")):
         await make.observation(
             project=cast.alice.project,
-            title=asked,
+            title=request,
             kind="summary",
-            summary={"request": asked, "learned": "How"},
+            summary={"request": request, "learned": "How"},
             server_session_id=name,
         )
     await make.observation(project=cast.alice.project, title="Made it retry", facts=["three times"], server_session_id=session)
     await make.observation(project=cast.alice.project, title="Of others", facts=["unsaid"], server_session_id=other)
     await tell("startup", session)
 
-    told = await tell("compact", session)
+    context = await tell("compact", session)
 
-    assert "Request: its own\n" in told.text
-    assert re.search(r"^#4 \S+ change Made it retry ~\d+\n  - three times\n#5 ", told.text, re.MULTILINE)
-    assert "unsaid" not in told.text
-    assert numbers(told.text) == [1, 3, 4, 5]
+    assert "Request: its own\n" in context.text
+    assert re.search(r"^#4 \S+ change Made it retry ~\d+\n  - three times\n#5 ", context.text, re.MULTILINE)
+    assert "unsaid" not in context.text
+    assert numbers(context.text) == [1, 3, 4, 5]
 
 
 async def test_an_empty_project_gets_two_helpful_lines_once(client: AsyncClient, tell: Any, started: Any, cast: Cast):
@@ -227,9 +227,9 @@ async def test_an_empty_project_gets_two_helpful_lines_once(client: AsyncClient,
         await tell("resume", session),
         await tell("startup", session),
         await tell("startup", later),
-        await tell("startup", later, is_look=True),
+        await tell("startup", later, is_preview=True),
     )
-    asked = await client.get("/v1/context", params={"project": "orders"}, headers=cast.alice.headers)
+    listed = await client.get("/v1/context", params={"project": "orders"}, headers=cast.alice.headers)
 
     assert first.text == (
         "<cmserver-context>\n"
@@ -238,7 +238,7 @@ async def test_an_empty_project_gets_two_helpful_lines_once(client: AsyncClient,
         "</cmserver-context>\n"
     )
     assert (resumed.text, second.text) == ("", "")
-    assert looked.text == asked.json()["context"] == first.text
+    assert looked.text == listed.json()["context"] == first.text
 
 
 async def test_a_receipt_says_what_was_told_what_it_cost_and_why(
@@ -251,7 +251,7 @@ async def test_a_receipt_says_what_was_told_what_it_cost_and_why(
         project=cast.alice.project, kind="summary", summary={"request": "Make it retry", "completed": "It retries"}
     )
 
-    told = await tell("startup", session, Shape(tokens=600, observations=1, summaries=1), platform="claude-code")
+    context = await tell("startup", session, ContextBudget(tokens=600, observations=1, summaries=1), platform="claude-code")
 
     (receipt,) = await receipts(client, cast.alice, session, explain="true")
     assert receipt.pop("createdAtEpoch") > 0
@@ -263,9 +263,9 @@ async def test_a_receipt_says_what_was_told_what_it_cost_and_why(
         "summaryNumbers": [3],
         "leftOut": [2],
         "leftOutCount": 1,
-        "tokens": told.tokens,
+        "tokens": context.tokens,
         "budgetTokens": 600,
-        "chars": len(told.text),
+        "chars": len(context.text),
         "details": {
             "lines": [
                 {"number": 1, "usefulness": 0.973, "parts": {"type": 0.5, "recency": 0.473}},
@@ -282,16 +282,16 @@ async def test_receipts_come_in_pages(client: AsyncClient, tell: Any, started: A
     for _ in range(3):
         await tell("startup", session)
 
-    found: list[Any] = []
+    pages_of_ids: list[Any] = []
     cursor: str | None = ""
     while cursor is not None:
         params = {"limit": 2, **({"cursor": cursor} if cursor else {})}
         answer = await client.get(f"/v1/sessions/{session}/context", params=params, headers=cast.alice.headers)
-        found.append([one["id"] for one in answer.json()["receipts"]])
+        pages_of_ids.append([receipt["id"] for receipt in answer.json()["receipts"]])
         cursor = answer.json()["nextCursor"]
 
-    assert [len(page) for page in found] == [2, 1]
-    assert len({one for page in found for one in page}) == 3
+    assert [len(page) for page in pages_of_ids] == [2, 1]
+    assert len({receipt_id for page in pages_of_ids for receipt_id in page}) == 3
 
 
 async def test_who_asks_for_a_session_leaves_a_receipt_and_who_looks_does_not(
@@ -310,9 +310,9 @@ async def test_who_asks_for_a_session_leaves_a_receipt_and_who_looks_does_not(
     assert await receipts(client, cast.alice, session) == []
     first, again = await ask(session=str(session)), await ask(session=str(session))
 
-    assert [one["number"] for one in first["observations"]] == [1]
+    assert [observation["number"] for observation in first["observations"]] == [1]
     assert again["context"] == ""
-    assert [one["reason"] for one in await receipts(client, cast.alice, session)] == ["asked"]
+    assert [receipt["reason"] for receipt in await receipts(client, cast.alice, session)] == ["asked"]
     assert look["explained"]["lines"][0]["parts"] == {"recency": 0.5, "type": 0.1}
     assert look["explained"]["leftOutCounts"] == {}
 
@@ -324,10 +324,10 @@ async def test_an_explanation_says_what_was_left_out_and_the_audit_log_that_it_w
         await make.observation(project=cast.alice.project, title=title)
 
     params = {"project": "orders", "explain": "true", "limit": "1", "changedFiles": "src/a.py,src/b.py", "source": "clear"}
-    told = (await client.get("/v1/context", params=params, headers=cast.alice.headers)).json()
+    context = (await client.get("/v1/context", params=params, headers=cast.alice.headers)).json()
 
-    assert [one["number"] for one in told["explained"]["lines"]] == [3]
-    assert [(one["number"], one["leftOut"]) for one in told["explained"]["leftOut"]] == [(2, "limit"), (1, "limit")]
+    assert [line["number"] for line in context["explained"]["lines"]] == [3]
+    assert [(omitted["number"], omitted["leftOut"]) for omitted in context["explained"]["leftOut"]] == [(2, "limit"), (1, "limit")]
     async with db.system() as conn:
         cursor = await conn.execute("SELECT details ->> 'numbers' FROM audit_log WHERE action = 'observations.served' ORDER BY id")
         assert await cursor.fetchall() == [("[3]",), ("[2, 1]",)]
@@ -359,9 +359,9 @@ async def test_a_session_and_its_receipts_are_nobody_elses(
     for person, params in ((cast.charlie, {"project": "orders"}), (billing, {})):
         real = await client.get(f"/v1/sessions/{session}/context", headers=person.headers)
         made_up = await client.get(f"/v1/sessions/{new_id()}/context", headers=person.headers)
-        asked = await client.get("/v1/context", params={**params, "session": str(session)}, headers=person.headers)
-        assert (real.status_code, made_up.status_code, asked.status_code) == (404, 404, 404)
-        assert real.json()["message"] == made_up.json()["message"] == asked.json()["message"]
+        shown = await client.get("/v1/context", params={**params, "session": str(session)}, headers=person.headers)
+        assert (real.status_code, made_up.status_code, shown.status_code) == (404, 404, 404)
+        assert real.json()["message"] == made_up.json()["message"] == shown.json()["message"]
     of_another_project = await client.get(
         "/v1/context", params={"project": "orders", "session": str(elsewhere)}, headers=cast.alice.headers
     )

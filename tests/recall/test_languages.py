@@ -10,7 +10,7 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.recall import repository as recall
-from cmserver.recall.on_file import about_file
+from cmserver.recall.file_context import find_file_matches
 from cmserver.sessions import repository as sessions
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast, Person, mint
@@ -19,17 +19,17 @@ from tests.make import Make
 ORDERS = "/v1/projects/github.com%2Facme%2Forders"
 
 
-async def changed(client: httpx.AsyncClient, who: Person, language: str) -> dict[str, Any]:
-    answered = await client.patch(ORDERS, json={"searchLanguage": language}, headers=who.headers)
-    assert answered.status_code == 200, answered.text
-    return answered.json()["project"]
+async def changed(client: httpx.AsyncClient, person: Person, language: str) -> dict[str, Any]:
+    response = await client.patch(ORDERS, json={"searchLanguage": language}, headers=person.headers)
+    assert response.status_code == 200, response.text
+    return response.json()["project"]
 
 
-async def found(client: httpx.AsyncClient, who: Person, query: str) -> list[str]:
-    asked = {"query": query, "projectId": str(who.project.id)}
-    answered = await client.post("/v1/search", json=asked, headers=who.headers)
-    assert answered.status_code == 200, answered.text
-    return [one["title"] for one in answered.json()["observations"]]
+async def search_titles(client: httpx.AsyncClient, person: Person, query: str) -> list[str]:
+    body = {"query": query, "projectId": str(person.project.id)}
+    response = await client.post("/v1/search", json=body, headers=person.headers)
+    assert response.status_code == 200, response.text
+    return [observation["title"] for observation in response.json()["observations"]]
 
 
 async def languages(db: Db) -> list[str]:
@@ -38,10 +38,10 @@ async def languages(db: Db) -> list[str]:
         observed = await conn.execute(
             "SELECT p.name || ' ' || o.search_language FROM observations o JOIN projects p ON p.id = o.project_id ORDER BY 1"
         )
-        asked = await conn.execute(
+        prompts = await conn.execute(
             "SELECT p.name || ' ' || s.search_language FROM session_prompts s JOIN projects p ON p.id = s.project_id ORDER BY 1"
         )
-        return [str(row[0]) for row in [*await observed.fetchall(), *await asked.fetchall()]]
+        return [str(row[0]) for row in [*await observed.fetchall(), *await prompts.fetchall()]]
 
 
 @pytest.mark.parametrize(("language", "titles"), [("german", ["Häuser gestrichen"]), ("english", []), ("simple", [])])
@@ -51,16 +51,16 @@ async def test_words_are_found_by_the_stems_of_the_project_s_language(
     await changed(client, cast.alice, language)
     await make.observation(project=cast.alice.project, title="Häuser gestrichen")
 
-    assert await found(client, cast.alice, "Haus") == titles
-    assert await found(client, cast.alice, "Häuser") == ["Häuser gestrichen"]
+    assert await search_titles(client, cast.alice, "Haus") == titles
+    assert await search_titles(client, cast.alice, "Häuser") == ["Häuser gestrichen"]
 
 
 async def test_simple_finds_words_as_they_are_written(client: httpx.AsyncClient, cast: Cast, make: Make):
     await changed(client, cast.alice, "simple")
     await make.observation(project=cast.alice.project, title="The retries were removed")
 
-    assert await found(client, cast.alice, "retry") == []
-    assert await found(client, cast.alice, "retries") == ["The retries were removed"]
+    assert await search_titles(client, cast.alice, "retry") == []
+    assert await search_titles(client, cast.alice, "retries") == ["The retries were removed"]
 
 
 async def test_what_is_there_is_found_by_the_new_language_at_once_and_is_not_changed_otherwise(
@@ -69,16 +69,16 @@ async def test_what_is_there_is_found_by_the_new_language_at_once_and_is_not_cha
     before = await make.observation(project=cast.alice.project, title="Häuser gestrichen")
     await prompt(client, cast.alice, await session(client, cast.alice, "s-1"), "Streich die Häuser")
     await make.observation(project=cast.charlie.project, title="Häuser")
-    assert await found(client, cast.alice, "Haus") == []
+    assert await search_titles(client, cast.alice, "Haus") == []
 
     project = await changed(client, cast.alice, "german")
 
     assert project["searchLanguage"] == "german"
-    assert await found(client, cast.alice, "Haus") == ["Häuser gestrichen"]
+    assert await search_titles(client, cast.alice, "Haus") == ["Häuser gestrichen"]
     assert await languages(db) == ["orders english", "orders german", "orders german"]
-    told = (await client.get("/v1/observations/1", headers=cast.alice.headers)).json()["observation"]
-    assert told["id"] == str(before.id)
-    assert told["updatedAtEpoch"] == told["createdAtEpoch"]
+    observation = (await client.get("/v1/observations/1", headers=cast.alice.headers)).json()["observation"]
+    assert observation["id"] == str(before.id)
+    assert observation["updatedAtEpoch"] == observation["createdAtEpoch"]
 
 
 async def test_what_comes_later_is_stored_in_the_project_s_language(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
@@ -113,7 +113,8 @@ async def waits_for_a_lock(db: Db) -> None:
         while True:
             async with db.system() as conn:
                 waiting = await conn.execute(
-                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                    "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+                    " WHERE datname = current_database() AND NOT granted"
                 )
                 if await waiting.fetchone() != (0,):
                     return
@@ -131,8 +132,8 @@ async def test_every_language_that_may_be_chosen_is_one_that_postgresql_has(clie
     refused = (await client.patch(ORDERS, json={"searchLanguage": "?"}, headers=cast.alice.headers)).json()["message"]
     offered = refused.partition("(")[2].partition(")")[0].split(", ")
     async with db.system() as conn:
-        known = await conn.execute("SELECT cfgname FROM pg_ts_config WHERE cfgnamespace = 'pg_catalog'::regnamespace")
-        assert set(offered) <= {row[0] for row in await known.fetchall()}
+        configurations = await conn.execute("SELECT cfgname FROM pg_ts_config WHERE cfgnamespace = 'pg_catalog'::regnamespace")
+        assert set(offered) <= {row[0] for row in await configurations.fetchall()}
 
     for language in offered:
         assert (await changed(client, cast.alice, language))["searchLanguage"] == language
@@ -152,9 +153,9 @@ async def test_a_file_is_known_by_its_name_in_whatever_language(client: httpx.As
     made = await make.observation(project=cast.alice.project, title="The build", files_modified=["Makefile"])
 
     async with db.tenant(cast.alice.team_id) as conn:
-        about = await about_file(conn, cast.alice.project.id, None, "/home/alice/orders/Makefile")
+        about = await find_file_matches(conn, cast.alice.project.id, None, "/home/alice/orders/Makefile")
 
-    assert [one.found.id for one in about] == [made.id]
+    assert [match.mention.id for match in about] == [made.id]
 
 
 async def test_a_prompt_is_taken_to_the_stems_of_its_project_s_language(db: Db, cast: Cast):

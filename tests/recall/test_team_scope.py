@@ -22,17 +22,17 @@ async def billing(cast: Cast, db: Db) -> Person:
     return await bound_to(db, cast.alice, "billing")
 
 
-async def share(client: AsyncClient, who: Person, **fields: object) -> dict[str, Any]:
-    body = {"projectId": who.project.canonical_id, "scope": "team", **fields}
-    response = await client.post("/v1/observations", json=body, headers=who.headers)
+async def share(client: AsyncClient, person: Person, **fields: object) -> dict[str, Any]:
+    body = {"projectId": person.project.canonical_id, "scope": "team", **fields}
+    response = await client.post("/v1/observations", json=body, headers=person.headers)
     assert response.status_code == 201, response.text
     return response.json()["observation"]
 
 
-async def found(client: AsyncClient, headers: dict[str, str], project: str, query: str) -> list[int]:
+async def search_numbers(client: AsyncClient, headers: dict[str, str], project: str, query: str) -> list[int]:
     response = await client.post("/v1/search", json={"projectId": project, "query": query}, headers=headers)
     assert response.status_code == 200, response.text
-    return [one["number"] for one in response.json()["observations"]]
+    return [observation["number"] for observation in response.json()["observations"]]
 
 
 async def test_what_is_shared_is_recalled_in_every_project_of_the_team_and_in_no_other_team(
@@ -42,15 +42,15 @@ async def test_what_is_shared_is_recalled_in_every_project_of_the_team_and_in_no
     shared = await share(client, cast.alice, title="Every zebra is striped")
 
     assert own.number == 1
-    assert await found(client, billing.headers, str(billing.project.id), "zebra") == [2]
-    assert sorted(await found(client, cast.bob.headers, cast.bob.project.canonical_id, "zebra")) == [1, 2]
-    assert await found(client, cast.charlie.headers, cast.charlie.project.canonical_id, "zebra") == []
+    assert await search_numbers(client, billing.headers, str(billing.project.id), "zebra") == [2]
+    assert sorted(await search_numbers(client, cast.bob.headers, cast.bob.project.canonical_id, "zebra")) == [1, 2]
+    assert await search_numbers(client, cast.charlie.headers, cast.charlie.project.canonical_id, "zebra") == []
     context = await client.post(
         "/v1/context", json={"projectId": str(billing.project.id), "query": "zebra"}, headers=billing.headers
     )
     index = await client.get("/v1/context", headers=billing.headers)
     strange = await client.get("/v1/context", params={"project": cast.charlie.project.canonical_id}, headers=cast.charlie.headers)
-    assert context.json()["context"] == shared["content"]
+    assert str(shared["content"]) in context.json()["context"]
     assert [line["number"] for line in index.json()["observations"]] == [2]
     assert "Every zebra is striped (of the whole team)" in index.json()["context"]
     assert strange.json()["observations"] == []
@@ -108,7 +108,7 @@ async def test_a_key_of_another_project_may_read_what_is_shared_but_not_where_it
         assert response.status_code == 200
         assert response.json()["observation"]["sources"] == []
     own = await client.get("/v1/observations/1", headers=cast.bob.headers)
-    assert [one["sourceId"] for one in own.json()["observation"]["sources"]] == [event]
+    assert [source["sourceId"] for source in own.json()["observation"]["sources"]] == [event]
     assert (await client.get("/v1/observations/1", headers=cast.charlie.headers)).status_code == 404
 
 
@@ -117,7 +117,7 @@ async def test_what_is_no_longer_shared_is_seen_in_its_project_only(client: Asyn
 
     await client.patch("/v1/observations/1", json={"scope": "project"}, headers=cast.alice.headers)
 
-    assert await found(client, billing.headers, str(billing.project.id), "zebra") == []
+    assert await search_numbers(client, billing.headers, str(billing.project.id), "zebra") == []
     assert (await client.get("/v1/observations/1", headers=billing.headers)).status_code == 404
 
 
@@ -147,8 +147,8 @@ async def test_what_another_project_shares_may_be_read_and_not_changed(
 
     assert response.status_code == 403
     assert "only read it" in response.json()["message"]
-    one = await client.get("/v1/observations/1", headers=cast.alice.headers)
-    assert one.json()["observation"]["title"] == "A zebra"
+    read = await client.get("/v1/observations/1", headers=cast.alice.headers)
+    assert read.json()["observation"]["title"] == "A zebra"
 
 
 async def test_the_summary_of_a_session_stays_in_its_project(client: AsyncClient, cast: Cast, make: Make):
@@ -163,11 +163,11 @@ async def test_a_list_shows_what_is_in_the_project_and_can_be_asked_for_what_is_
     client: AsyncClient, cast: Cast, make: Make, billing: Person
 ):
     await make.observation(project=cast.alice.project)
-    await share(client, cast.alice, title="Shared")
+    await share(client, cast.alice, title="PromptWordMatch")
 
     async def listed(headers: dict[str, str], **params: str) -> list[int]:
         response = await client.get("/v1/observations", params=params, headers=headers)
-        return [one["number"] for one in response.json()["observations"]]
+        return [observation["number"] for observation in response.json()["observations"]]
 
     assert await listed(billing.headers) == []
     assert await listed(cast.bob.headers, project=cast.bob.project.canonical_id) == [2, 1]
@@ -178,7 +178,7 @@ async def test_a_list_shows_what_is_in_the_project_and_can_be_asked_for_what_is_
 async def test_serving_what_is_shared_is_noted_where_it_was_served(client: AsyncClient, cast: Cast, billing: Person, db: Db):
     await share(client, cast.alice, title="A zebra")
 
-    await found(client, billing.headers, str(billing.project.id), "zebra")
+    await search_numbers(client, billing.headers, str(billing.project.id), "zebra")
 
     async with db.system() as conn:
         cursor = await conn.execute("SELECT project_id, details FROM audit_log WHERE action = 'observations.served'")

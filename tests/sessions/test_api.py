@@ -14,17 +14,17 @@ from tests.generation.tools import Outbox
 from tests.house.test_plans import plan
 
 
-async def start(client: httpx.AsyncClient, who: Person, name: str, **fields: object) -> dict[str, object]:
+async def start(client: httpx.AsyncClient, person: Person, name: str, **fields: object) -> dict[str, object]:
     body = {"projectId": "github.com/acme/orders", "externalSessionId": name, "contentSessionId": name} | fields
-    response = await client.post("/v1/sessions/start", json=body, headers=who.headers)
+    response = await client.post("/v1/sessions/start", json=body, headers=person.headers)
     assert response.status_code in {200, 201}
     return response.json()["session"]
 
 
-async def names(client: httpx.AsyncClient, who: Person, query: str = "") -> list[str]:
-    response = await client.get(f"/v1/sessions{query}", headers=who.headers)
+async def names(client: httpx.AsyncClient, person: Person, query: str = "") -> list[str]:
+    response = await client.get(f"/v1/sessions{query}", headers=person.headers)
     assert response.status_code == 200, response.text
-    return [one["externalSessionId"] for one in response.json()["sessions"]]
+    return [session["externalSessionId"] for session in response.json()["sessions"]]
 
 
 async def test_sessions_are_listed_newest_first_with_what_a_start_tells(client: httpx.AsyncClient, cast: Cast):
@@ -49,7 +49,7 @@ async def test_pages_follow_one_another_without_a_gap_also_among_sessions_of_the
     pages = 0
     while cursor is not None:
         page = (await client.get(f"/v1/sessions?limit=2{cursor and '&cursor='}{cursor}", headers=cast.alice.headers)).json()
-        seen += [one["externalSessionId"] for one in page["sessions"]]
+        seen += [session["externalSessionId"] for session in page["sessions"]]
         cursor = page["nextCursor"]
         pages += 1
 
@@ -106,7 +106,7 @@ async def test_nothing_of_another_team_or_project_is_shown(client: httpx.AsyncCl
     _, key = await mint(db, cast.alice.team_id, "bound", scopes=["*"], project_id=cast.alice.project.id)
     bound = {"X-Api-Key": key}
 
-    asked = [
+    responses = [
         await client.get(f"/v1/sessions/{session['id']}", headers=cast.charlie.headers),
         await client.get(f"/v1/sessions/{other['id']}", headers=bound),
         await client.get(f"/v1/sessions/{uuid4()}", headers=bound),
@@ -116,10 +116,10 @@ async def test_nothing_of_another_team_or_project_is_shown(client: httpx.AsyncCl
     of_other = await client.get(f"/v1/sessions?project={other['projectId']}", headers=bound)
     of_none = await client.get(f"/v1/sessions?project={uuid4()}", headers=bound)
 
-    assert [one.status_code for one in asked] == [404] * 4
-    assert {one.json()["message"] for one in asked} == {"There is no such session."}
+    assert {(response.status_code, response.json()["error"]) for response in responses} == {(404, "NotFound")}
+    assert len({response.json()["message"] for response in responses}) == 1
     assert await names(client, cast.charlie) == []
-    assert [one["id"] for one in listed.json()["sessions"]] == [session["id"]]
+    assert [session["id"] for session in listed.json()["sessions"]] == [session["id"]]
     assert (of_other.status_code, of_other.json()["message"]) == (of_none.status_code, of_none.json()["message"])
     assert of_other.status_code == 404
 
@@ -128,9 +128,9 @@ async def test_a_key_needs_the_scope(client: httpx.AsyncClient, cast: Cast, db: 
     _, key = await mint(db, cast.alice.team_id, "writer", scopes=["sessions:write"])
 
     listed = await client.get("/v1/sessions", headers={"X-Api-Key": key})
-    one = await client.get(f"/v1/sessions/{uuid4()}", headers={"X-Api-Key": key})
+    single = await client.get(f"/v1/sessions/{uuid4()}", headers={"X-Api-Key": key})
 
-    assert [listed.status_code, one.status_code] == [403, 403]
+    assert [listed.status_code, single.status_code] == [403, 403]
 
 
 SEED = """
@@ -173,10 +173,10 @@ async def test_a_page_is_read_from_an_index_in_its_order(db: Db, cast: Cast, fil
         "limit": 51,
     }
 
-    told = await plan(db, cast.alice.team_id, NEWEST.text, params)
+    explained = await plan(db, cast.alice.team_id, NEWEST.text, params)
 
-    assert f"Index Scan Backward using {index} " in told
-    assert "Sort" not in told
+    assert f"Index Scan Backward using {index} " in explained
+    assert "Sort" not in explained
 
 
 async def test_a_prompt_in_the_metadata_of_a_start_is_one_of_the_session_s_prompts(
@@ -206,5 +206,5 @@ async def test_a_session_is_found_by_its_agent_s_word_for_it_and_by_nobody_else(
 
     assert by_word.json()["session"]["id"] == mine["id"]
     assert receipts.json()["receipts"] == []
-    assert [one.status_code for one in (strangers, of_another_project)] == [404, 404]
+    assert [response.status_code for response in (strangers, of_another_project)] == [404, 404]
     assert other["externalSessionId"] == "s2"

@@ -21,18 +21,18 @@ from tests.sessions.test_api import start
 AFTER_THREE = Checkpoints(events=3, minutes=30)
 
 
-async def turn(db: Db, who: Person, session_id: object, after: Checkpoints = AFTER_THREE) -> Job | None:
+async def turn(db: Db, person: Person, session_id: object, after: Checkpoints = AFTER_THREE) -> Job | None:
     return await db.in_tenant(
-        who.team_id,
+        person.team_id,
         lambda conn: sessions.checkpoint(
-            conn, who.principal, UUID(str(session_id)), source_adapter="hook", max_attempts=3, after=after
+            conn, person.principal, UUID(str(session_id)), source_adapter="hook", max_attempts=3, after=after
         ),
     )
 
 
-async def work(client: httpx.AsyncClient, who: Person, events: int, first: int = 0) -> None:
+async def work(client: httpx.AsyncClient, person: Person, events: int, first: int = 0) -> None:
     for n in range(first, first + events):
-        await client.post("/v1/events", json=event(contentSessionId="s1", sourceEventId=f"e{n}"), headers=who.headers)
+        await client.post("/v1/events", json=event(contentSessionId="s1", sourceEventId=f"e{n}"), headers=person.headers)
 
 
 async def summaries(outbox: Outbox) -> object:
@@ -113,7 +113,7 @@ async def test_a_guest_that_ends_its_session_after_every_turn_does_not_pay_for_e
     for n in range(3):
         session = await start(client, cast.alice, "s1")
         await work(client, cast.alice, 1, first=n)
-        said = event(
+        last_message = event(
             eventType="assistant_message",
             sourceType="hook",
             serverSessionId=session["id"],
@@ -121,11 +121,11 @@ async def test_a_guest_that_ends_its_session_after_every_turn_does_not_pay_for_e
             payload={"last_assistant_message": f"Turn {n} is done."},
             occurredAtEpoch=1_795_300_000_001 + n,
         )
-        await client.post("/v1/events?generate=false", json=said, headers=cast.alice.headers)
+        await client.post("/v1/events?generate=false", json=last_message, headers=cast.alice.headers)
         ended.append(await client.post(f"/v1/sessions/{session['id']}/end", json={}, headers=cast.alice.headers))
 
-    assert [one.status_code for one in ended] == [200, 200, 200]
-    assert ["generationJob" in one.json() for one in ended] == [False, False, False]
+    assert [response.status_code for response in ended] == [200, 200, 200]
+    assert ["generationJob" in response.json() for response in ended] == [False, False, False]
     assert ended[0].json()["session"]["endedAtEpoch"] is None
     assert await summaries(outbox) == 0
 
@@ -145,8 +145,8 @@ async def test_a_hook_s_turn_ends_are_checkpoints(client: httpx.AsyncClient, cas
         if n in (10, 49):
             stop = {**common, "hook_event_name": "Stop", "last_assistant_message": f"Done with {n}."}
             await client.post("/v1/hooks/claude-code", json=stop, headers=cast.alice.headers)
-            asked = await summaries(outbox)
-            assert asked == (1 if n == 49 else 0)
+            summary_count = await summaries(outbox)
+            assert summary_count == (1 if n == 49 else 0)
 
     assert await outbox.value("SELECT ended_at FROM server_sessions") is None
 
@@ -168,12 +168,12 @@ async def test_whoever_ends_a_session_whose_hooks_speak_for_themselves_means_it(
 async def test_nobody_asks_for_a_checkpoint_of_a_stranger_s_session(client: httpx.AsyncClient, cast: Cast, db: Db, of_another: str):
     session = await start(client, cast.alice, "s1", **({"projectId": "github.com/acme/other"} if of_another == "project" else {}))
     bound = msgspec.structs.replace(cast.alice.principal, project_id=cast.alice.project.id)
-    who = cast.charlie.principal if of_another == "team" else bound
+    principal = cast.charlie.principal if of_another == "team" else bound
 
-    with pytest.raises(NotFound, match="There is no such session"):
+    with pytest.raises(NotFound, match="session"):
         await db.in_tenant(
-            who.team_id,
+            principal.team_id,
             lambda conn: sessions.checkpoint(
-                conn, who, UUID(str(session["id"])), source_adapter="hook", max_attempts=3, after=AFTER_THREE
+                conn, principal, UUID(str(session["id"])), source_adapter="hook", max_attempts=3, after=AFTER_THREE
             ),
         )

@@ -46,7 +46,7 @@ async def test_a_session_that_goes_on_has_another_end(client: httpx.AsyncClient,
     assert resumed["endedAtEpoch"] is None
     assert nothing_new["generationJob"]["id"] == first["generationJob"]["id"]
     assert nothing_new["session"]["endedAtEpoch"] is not None
-    assert len({one["generationJob"]["id"] for one in (first, second, third)}) == 3
+    assert len({answer["generationJob"]["id"] for answer in (first, second, third)}) == 3
     runs = await outbox.rows(
         "SELECT source_run FROM observation_generation_jobs WHERE source_type = 'session_summary' ORDER BY seq"
     )
@@ -85,8 +85,8 @@ async def test_ends_that_come_at_once_make_one_job(client: httpx.AsyncClient, ca
             *(client.post(f"/v1/sessions/{session['id']}/end", headers=cast.alice.headers) for _ in range(6))
         )
 
-        assert {one.status_code for one in ends} == {200}
-        assert len({one.json()["generationJob"]["id"] for one in ends}) == 1
+        assert {response.status_code for response in ends} == {200}
+        assert len({response.json()["generationJob"]["id"] for response in ends}) == 1
     assert await count(db, "observation_generation_jobs") == 5
 
 
@@ -103,8 +103,9 @@ async def test_the_end_of_a_strangers_session_is_not_found_and_changes_nothing(
     nobodys = await client.post("/v1/sessions/018f0000-0000-7000-8000-000000000000/end", headers=cast.charlie.headers)
     no_id = await client.post("/v1/sessions/x/end", headers=cast.charlie.headers)
 
-    assert [one.status_code for one in (strangers, bound, nobodys, no_id)] == [404] * 4
-    assert {one.json()["message"] for one in (strangers, bound, nobodys, no_id)} == {"There is no such session."}
+    responses = (strangers, bound, nobodys, no_id)
+    assert {(response.status_code, response.json()["error"]) for response in responses} == {(404, "NotFound")}
+    assert len({response.json()["message"] for response in responses}) == 1
     assert await outbox.value("SELECT count(*) FROM server_sessions WHERE ended_at IS NOT NULL") == 0
     assert await count(db, "observation_generation_jobs") == 0
     assert await outbox.value("SELECT count(*) FROM audit_log WHERE action LIKE 'session%%'") == 2

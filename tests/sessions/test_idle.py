@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import cast as cast_to
 from uuid import UUID
 
 import msgspec
 import pytest
-from procrastinate import JobContext
 
 from cmserver.access.model import GenerationPolicy
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job
 from cmserver.ingest import jobs as ingest_jobs
 from cmserver.ingest import session as sessions
-from cmserver.ingest.model import Incoming
-from cmserver.ingest.sweep import sweep
+from cmserver.ingest.jobs import sweep
+from cmserver.ingest.record import EventSubmission
+from cmserver.ingest.wire import EventIn
 from cmserver.sessions.model import NewSession, SessionOfTeam
 from cmserver.sessions.repository import SEEM_IDLE
 from tests.conftest import Cast
@@ -33,7 +31,7 @@ HOUR = 3600.0
 
 
 async def swept(outbox: Outbox, idle_seconds: float = 4 * HOUR) -> list[Job]:
-    return await sweep(outbox.db, outbox.bell, idle_seconds=idle_seconds, max_attempts=3)
+    return await sweep(outbox.db, outbox.notifier, idle_seconds=idle_seconds, max_attempts=3)
 
 
 async def pass_hours(outbox: Outbox, hours: float) -> None:
@@ -90,17 +88,14 @@ async def test_what_has_been_swept_is_not_swept_again(outbox: Outbox):
 
 
 async def say(outbox: Outbox, event_type: str = "tool_use", *, generate: bool = True) -> None:
-    one = Incoming(
+    submission = EventSubmission(
+        event=EventIn(event_type=event_type, payload={"prompt": "go on", "tool_name": "Write"}, content_session_id="s1"),
         project=outbox.project,
-        event_type=event_type,
-        payload={"prompt": "go on", "tool_name": "Write"},
         occurred_at=datetime.now(UTC),
-        source_adapter="api",
         origin="api",
         generate=generate,
-        content_session_id="s1",
     )
-    await outbox.recorder.record(outbox.principal, [one])
+    await outbox.recorder.record(outbox.principal, [submission])
 
 
 @pytest.mark.parametrize("sign", ["event", "stored only", "prompt", "start"])
@@ -201,7 +196,7 @@ async def test_workers_that_sweep_at_once_end_each_session_once(outbox: Outbox, 
     for n in range(10):
         await start(outbox, f"s{n}")
         await outbox.put(1, session=f"s{n}")
-    theirs = Outbox(outbox.db, outbox.bell, cast.charlie.principal, cast.charlie.project)
+    theirs = Outbox(outbox.db, outbox.notifier, cast.charlie.principal, cast.charlie.project)
     await theirs.put(1, session="theirs")
     await pass_hours(outbox, 5)
 
@@ -235,14 +230,13 @@ async def test_sessions_of_archived_projects_are_left_alone(outbox: Outbox):
     assert len(await swept(outbox)) == 1
 
 
-async def test_the_periodic_task_goes_by_the_setting_and_is_off_at_zero(outbox: Outbox, settings: Settings, bell: Bell):
+async def test_the_periodic_task_goes_by_the_setting_and_is_off_at_zero(outbox: Outbox, settings: Settings, notifier: JobNotifier):
     await outbox.put(1)
     await pass_hours(outbox, 2)
     ended: list[object] = []
     for hours in (0.0, 4.0, 1.0):
         set_so = msgspec.structs.replace(settings, session_idle_hours=hours)
-        context = SimpleNamespace(additional_context={"db": outbox.db, "bell": bell, "settings": set_so})
-        await ingest_jobs.end_idle_sessions(cast_to("JobContext", context), 0)
+        await ingest_jobs.end_idle_sessions(outbox.db, notifier, set_so)
         ended.append(await outbox.value("SELECT count(*) FROM server_sessions WHERE ended_at IS NOT NULL"))
 
     assert ended == [0, 0, 1]
@@ -255,10 +249,10 @@ async def test_one_session_that_cannot_be_ended_does_not_keep_the_others(outbox:
     await pass_hours(outbox, 5)
     end_if_idle = sessions.end_if_idle
 
-    async def breaks(conn: Conn, named: SessionOfTeam, *, idle_seconds: float, max_attempts: int) -> Job | None:
-        if named.id == broken:
+    async def breaks(conn: Conn, idle_session: SessionOfTeam, *, idle_seconds: float, max_attempts: int) -> Job | None:
+        if idle_session.id == broken:
             raise AssertionError("a bug")
-        return await end_if_idle(conn, named, idle_seconds=idle_seconds, max_attempts=max_attempts)
+        return await end_if_idle(conn, idle_session, idle_seconds=idle_seconds, max_attempts=max_attempts)
 
     monkeypatch.setattr(sessions, "end_if_idle", breaks)
 
@@ -271,6 +265,6 @@ async def test_idle_sessions_are_found_by_their_index(db: Db, cast: Cast):
         await conn.execute("UPDATE server_sessions SET idle_from = started_at WHERE ended_at IS NULL")
         await conn.execute("ANALYZE server_sessions")
 
-    told = await plan(db, cast.alice.team_id, SEEM_IDLE.text, {"idle_seconds": 14_400, "limit": 500})
+    explained = await plan(db, cast.alice.team_id, SEEM_IDLE.text, {"idle_seconds": 14_400, "limit": 500})
 
-    assert "server_sessions_idle" in told
+    assert "server_sessions_idle" in explained

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
 from uuid import UUID
 
 import msgspec
@@ -10,19 +9,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import projects
-from cmserver.access.audit import read
-from cmserver.access.audit.read import Filter
+from cmserver.access.audit import repository
+from cmserver.access.audit.model import AuditFilter
 from cmserver.access.model import Principal
 from cmserver.access.projects import NO_SUCH
-from cmserver.access.wire import AuditEntryOut, audit_entry_out
+from cmserver.access.wire import AuditOut, audit_entry_out
 from cmserver.base import paging
 from cmserver.base.errors import NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, query
+from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.ids import named_id
-from cmserver.base.sealed import Seal
 from cmserver.base.sql import Conn
 from cmserver.base.text import Text
+from cmserver.base.token_cipher import InstallationSecret, TokenCipher
 
 
 class AuditQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -38,39 +37,32 @@ class AuditQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
     cursor: str | None = None
 
 
-class AuditOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
-
-    entries: list[AuditEntryOut]
-    next_cursor: str | None
-
-
 async def get_audit(request: Request) -> Response:
     """A page of who did what, newest first; for a key that is bound to a project, what was done in that project."""
-    who = await caller(request, Principal)
-    asked = query(request, AuditQuery)
-    seal = cast("Seal", request.app.state.audit_seal)
-    before = None if asked.cursor is None else seal.open_number(asked.cursor)
-    if asked.cursor is not None and before is None:
+    principal = await caller(request, Principal)
+    params = query(request, AuditQuery)
+    cipher = TokenCipher(dependency(request, InstallationSecret).value, b"audit")
+    before = None if params.cursor is None else cipher.decrypt_number(params.cursor)
+    if params.cursor is not None and before is None:
         raise paging.no_cursor()
-    async with db(request).tenant(who.team_id) as conn:
-        which = Filter(
-            project_id=who.project_id if asked.project is None else await _project(conn, who, asked.project),
-            action=asked.action,
-            resource_type=asked.resource_type,
-            resource_id=asked.resource_id,
-            actor_id=asked.actor,
-            api_key_id=asked.key,
+    async with db(request).tenant(principal.team_id) as conn:
+        audit_filter = AuditFilter(
+            project_id=principal.project_id if params.project is None else await _find_project_id(conn, principal, params.project),
+            action=params.action,
+            resource_type=params.resource_type,
+            resource_id=params.resource_id,
+            actor_id=params.actor,
+            api_key_id=params.key,
         )
-        page = await read.page(conn, who, which, limit=asked.limit, before=before)
-    shown = [audit_entry_out(one, seal.close_number(one.id)) for one in page.entries]
-    return answer(AuditOut(entries=shown, next_cursor=shown[-1].id if page.more else None))
+        rows = await repository.newest(conn, principal.team_id, audit_filter, before=before, limit=params.limit + 1)
+    entries = [audit_entry_out(row, cipher.encrypt_number(row.id)) for row in rows[: params.limit]]
+    return answer(AuditOut(entries=entries, next_cursor=entries[-1].id if len(rows) > params.limit else None))
 
 
-async def _project(conn: Conn, principal: Principal, named: str) -> UUID:
-    project_id = named_id(named)
+async def _find_project_id(conn: Conn, principal: Principal, reference: str) -> UUID:
+    project_id = named_id(reference)
     if project_id is None:
-        return (await projects.one(conn, principal, named)).id
+        return (await projects.require_project(conn, principal, reference)).id
     if not principal.sees(project_id):
         raise NotFound(NO_SUCH)
     return project_id

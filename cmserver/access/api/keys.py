@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from datetime import UTC
-from typing import Annotated, cast
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
@@ -12,22 +12,24 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access.api.given import Name, clean_name, forget
+from cmserver.access.api.inputs import Name, clean_name, forget
 from cmserver.access.api.teams import EventsPerMonth, RequestsPerMinute
 from cmserver.access.keys import manage, repository
-from cmserver.access.keys.manage import NO_SUCH, Wanted
-from cmserver.access.keys.model import Made
+from cmserver.access.keys.manage import NO_SUCH
+from cmserver.access.keys.model import KeyRequest, NewKey
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.access.wire import KeyOut, key_out
+from cmserver.access.wire import KeyOut, KeysOut, NewKeyOut, OneKeyOut, RevokedKeyOut
+from cmserver.base import lookalikes
 from cmserver.base.errors import NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, query, read
+from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.ids import named_id
 from cmserver.base.paging import Limit, page, place
-from cmserver.base.redaction.redact import redact
 from cmserver.base.settings import Settings
+from cmserver.base.structs import reshape
 from cmserver.base.text import Label, Text
+from cmserver.redaction.redact import redact
 
 Label120 = Annotated[Text, Meta(max_length=120)]
 OVERLAP_SECONDS = 86_400
@@ -42,8 +44,9 @@ class KeysQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/keys. `label` is claude-mem's word for `name`, and `projectId` means `project`. What is not said is as with the
-    asking key; null limits none.
+    """POST /v1/keys. `label` is claude-mem's word for `name`, and `projectId` means `project`. Without `scopes` the key may read
+    (`memories:read`). What else is left out is as in the caller's key, with at most the server's usual requests a minute; a limit
+    of null is none.
     """
 
     label: Label120 | None = None
@@ -63,86 +66,54 @@ class RotateIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fiel
     overlap_seconds: Annotated[int, Meta(ge=0, le=2_592_000)] = OVERLAP_SECONDS
 
 
-class KeysOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
-
-    keys: list[KeyOut]
-    next_cursor: str | None
-
-
-class OneKeyOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One key."""
-
-    key: KeyOut
-
-
-class MadeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A new key. `apiKey` is its text, shown only now; `expiresAt` is ISO 8601."""
-
-    id: UUID
-    api_key: str
-    scopes: list[str]
-    expires_at: str | None
-    mcp_url: str
-    connect_command: str
-    key: KeyOut
-
-
-class RevokedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The key that opens nothing any more."""
-
-    revoked: bool
-    id: UUID
-    key: KeyOut
-
-
 async def get_keys(request: Request) -> Response:
     """A page of the team's keys, newest first; for a key that is bound to a project, those of that project."""
-    who = await caller(request, Principal)
-    asked = query(request, KeysQuery)
-    before, before_id = place(asked.cursor)
-    async with db(request).tenant(who.team_id) as conn:
+    principal = await caller(request, Principal)
+    params = query(request, KeysQuery)
+    before, before_id = place(params.cursor)
+    async with db(request).tenant(principal.team_id) as conn:
         rows = await repository.newest(
             conn,
-            who.team_id,
-            project_id=who.project_id,
-            active=asked.active,
+            principal.team_id,
+            project_id=principal.project_id,
+            active=params.active,
             before=before,
             before_id=before_id,
-            limit=asked.limit + 1,
+            limit=params.limit + 1,
         )
-    shown, more = page(rows, asked.limit, lambda one: (one.created_at, one.id))
-    return answer(KeysOut(keys=[key_out(one) for one in shown], next_cursor=more))
+    keys_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.id))
+    return answer(KeysOut(keys=[reshape(key, KeyOut) for key in keys_of_page], next_cursor=next_cursor))
 
 
 async def post_key(request: Request) -> Response:
     """Make a key, which may do at most what the caller's may."""
-    who = await caller(request, Principal)
-    asked = await read(request, KeyIn)
+    principal = await caller(request, Principal)
+    body = await read(request, KeyIn)
     project_id = None
-    named, at = (asked.project_id, "$.projectId") if asked.project is None else (asked.project, "$.project")
-    if named is not None:
-        project_id = (await _projects(request).named_or_own(who, named, at=at)).id
-    wanted = Wanted(
-        scopes=asked.scopes or ["memories:read"],
-        name=redact(asked.name or asked.label or "")[0].strip(),
+    reference, at = (body.project_id, "$.projectId") if body.project is None else (body.project, "$.project")
+    if reference is not None:
+        project_id = (await dependency(request, Projects).named_or_own(principal, reference, at=at)).id
+    key_request = reshape(
+        body,
+        KeyRequest,
+        scopes=body.scopes or ["memories:read"],
+        name=lookalikes.clean_name(redact(body.name or body.label or "")[0]),
         project_id=project_id,
-        actor_id=None if asked.actor_id is None else clean_name(asked.actor_id, at="$.actorId"),
-        expires_in_days=asked.expires_in_days,
-        requests_per_minute=asked.requests_per_minute,
-        events_per_month=asked.events_per_month,
+        actor_id=None if body.actor_id is None else clean_name(body.actor_id, at="$.actorId"),
     )
-    usual = cast("Settings", request.app.state.settings).key_requests_per_minute
-    made = await db(request).in_tenant(who.team_id, lambda conn: manage.create(conn, who, wanted, usual_requests_per_minute=usual))
-    return answer(_made_out(request, made), 201)
+    usual = dependency(request, Settings).key_requests_per_minute
+    new_key = await db(request).in_tenant(
+        principal.team_id, lambda conn: manage.create(conn, principal, key_request, usual_requests_per_minute=usual)
+    )
+    return answer(new_key_out(request, new_key), 201)
 
 
 async def get_key(request: Request) -> Response:
     """One key."""
-    who = await caller(request, Principal)
-    async with db(request).tenant(who.team_id) as conn:
-        key = await manage.one(conn, who, _id(request))
-    return answer(OneKeyOut(key=key_out(key)))
+    principal = await caller(request, Principal)
+    async with db(request).tenant(principal.team_id) as conn:
+        key = await manage.require_key(conn, principal, _read_key_id(request))
+    return answer(OneKeyOut(key=reshape(key, KeyOut)))
 
 
 async def post_rotate(request: Request) -> Response:
@@ -150,14 +121,14 @@ async def post_rotate(request: Request) -> Response:
 
     Any key may rotate itself; for another one it takes `keys:write`.
     """
-    who = await caller(request, Principal)
-    asked = await read(request, RotateIn)
-    key_id = _id(request)
-    made = await db(request).in_tenant(
-        who.team_id, lambda conn: manage.rotate(conn, who, key_id, overlap_seconds=asked.overlap_seconds)
+    principal = await caller(request, Principal)
+    body = await read(request, RotateIn)
+    key_id = _read_key_id(request)
+    new_key = await db(request).in_tenant(
+        principal.team_id, lambda conn: manage.rotate(conn, principal, key_id, overlap_seconds=body.overlap_seconds)
     )
-    forget(request, who)
-    return answer(_made_out(request, made), 201)
+    forget(request, principal)
+    return answer(new_key_out(request, new_key), 201)
 
 
 async def delete_key(request: Request) -> Response:
@@ -165,43 +136,39 @@ async def delete_key(request: Request) -> Response:
 
     Any key may revoke itself; for another one it takes `keys:write`.
     """
-    who = await caller(request, Principal)
-    key_id = _id(request)
-    key = await db(request).in_tenant(who.team_id, lambda conn: manage.revoke(conn, who, key_id))
-    forget(request, who)
-    return answer(RevokedOut(revoked=True, id=key.id, key=key_out(key)))
+    principal = await caller(request, Principal)
+    key_id = _read_key_id(request)
+    key = await db(request).in_tenant(principal.team_id, lambda conn: manage.revoke(conn, principal, key_id))
+    forget(request, principal)
+    return answer(RevokedKeyOut(revoked=True, id=key.id, key=reshape(key, KeyOut)))
 
 
-def _projects(request: Request) -> Projects:
-    return cast("Projects", request.app.state.projects)
-
-
-def _id(request: Request) -> UUID:
+def _read_key_id(request: Request) -> UUID:
     key_id = named_id(str(request.path_params["id"]))
     if key_id is None:
         raise NotFound(NO_SUCH)
     return key_id
 
 
-def _made_out(request: Request, made: Made) -> MadeOut:
-    key = made.key
+def new_key_out(request: Request, new_key: NewKey) -> NewKeyOut:
+    key = new_key.key
     mcp_url = f"{request.base_url}v1/mcp"
-    command = ["claude", "mcp", "add", "--transport", "http", "cmserver", mcp_url, "--header", f"Authorization: Bearer {made.text}"]
-    return MadeOut(
-        id=key.id,
-        api_key=made.text,
-        scopes=key.scopes,
+    options = ["--transport", "http", "cmserver", mcp_url, "--header", f"Authorization: Bearer {new_key.text}"]
+    return reshape(
+        key,
+        NewKeyOut,
+        api_key=new_key.text,
         expires_at=None if key.expires_at is None else key.expires_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         mcp_url=mcp_url,
-        connect_command=shlex.join(command),
-        key=key_out(key),
+        connect_command=shlex.join(["claude", "mcp", "add", *options]),
+        key=reshape(key, KeyOut),
     )
 
 
 routes = [
     Operation("GET", "/v1/keys", get_keys, scope="keys:write", query=KeysQuery, answers={200: KeysOut}),
-    Operation("POST", "/v1/keys", post_key, scope="keys:write", body=KeyIn, answers={201: MadeOut}),
+    Operation("POST", "/v1/keys", post_key, scope="keys:write", body=KeyIn, answers={201: NewKeyOut}),
     Operation("GET", "/v1/keys/{id}", get_key, scope="keys:write", answers={200: OneKeyOut}),
-    Operation("POST", "/v1/keys/{id}/rotate", post_rotate, scope="", body=RotateIn, answers={201: MadeOut}),
-    Operation("DELETE", "/v1/keys/{id}", delete_key, scope="", answers={200: RevokedOut}),
+    Operation("POST", "/v1/keys/{id}/rotate", post_rotate, scope="", body=RotateIn, answers={201: NewKeyOut}),
+    Operation("DELETE", "/v1/keys/{id}", delete_key, scope="", answers={200: RevokedKeyOut}),
 ]

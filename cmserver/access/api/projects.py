@@ -10,16 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import change_project, projects, repository
-from cmserver.access.api.given import Metadata, Name, clean_metadata, clean_name, clean_policy, forget, read_sized
-from cmserver.access.change_project import Change
+from cmserver.access.api.inputs import Metadata, Name, clean_metadata, clean_name, clean_policy, forget
+from cmserver.access.change_project import ProjectChange
 from cmserver.access.model import GenerationPolicy, Principal, SearchLanguage
-from cmserver.access.wire import ProjectOut, project_out
+from cmserver.access.wire import OneProjectOut, ProjectsOut, project_out
 from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, query
+from cmserver.base.http.wire import answer, caller, db, query, read_sized
 from cmserver.base.ids import named_id
 from cmserver.base.paging import Limit, page, place
-from cmserver.base.redaction.redact import redact
 from cmserver.base.text import Key
 
 
@@ -55,53 +54,40 @@ class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unkno
     archived: bool | UnsetType = UNSET
 
 
-class OneProjectOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One project."""
-
-    project: ProjectOut
-
-
-class ProjectsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Newest first; `nextCursor` is null on the last page."""
-
-    projects: list[ProjectOut]
-    next_cursor: str | None
-
-
 async def get_projects(request: Request) -> Response:
     """A page of the team's projects, newest first; for a key that is bound to a project, only that one."""
-    who = await caller(request, Principal)
-    asked = query(request, ProjectsQuery)
-    before, before_id = place(asked.cursor)
-    async with db(request).tenant(who.team_id) as conn:
+    principal = await caller(request, Principal)
+    params = query(request, ProjectsQuery)
+    before, before_id = place(params.cursor)
+    async with db(request).tenant(principal.team_id) as conn:
         rows = await repository.projects(
             conn,
-            who.team_id,
-            only=who.project_id,
-            archived=asked.archived,
+            principal.team_id,
+            only=principal.project_id,
+            archived=params.archived,
             before=before,
             before_id=before_id,
-            limit=asked.limit + 1,
+            limit=params.limit + 1,
         )
-    shown, more = page(rows, asked.limit, lambda one: (one.created_at, one.id))
-    return answer(ProjectsOut(projects=[project_out(one) for one in shown], next_cursor=more))
+    projects_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.id))
+    return answer(ProjectsOut(projects=[project_out(project) for project in projects_of_page], next_cursor=next_cursor))
 
 
 async def post_project(request: Request) -> Response:
     """Make a project, or find it when it is there."""
-    who = await caller(request, Principal)
-    asked, size = await read_sized(request, ProjectIn)
-    if named_id(asked.canonical_id):
+    principal = await caller(request, Principal)
+    body, size = await read_sized(request, ProjectIn)
+    if named_id(body.canonical_id):
         raise Invalid.at(
             "$.canonicalId", "A project is made by its canonical id (github.com/user/repo, a name, a path), not by a uuid."
         )
-    name = redact(asked.name)[0].strip() if asked.name else None
-    metadata = await clean_metadata(request, asked.metadata, size)
+    name = clean_name(body.name, at="$.name") if body.name and body.name.strip() else None
+    metadata = await clean_metadata(request, body.metadata, size)
     try:
         project, is_new = await db(request).in_tenant(
-            who.team_id,
+            principal.team_id,
             lambda conn: projects.make_project(
-                conn, who, asked.canonical_id, name=name, metadata=metadata, search_language=asked.search_language
+                conn, principal, body.canonical_id, name=name, metadata=metadata, search_language=body.search_language
             ),
         )
     except Invalid as error:
@@ -111,29 +97,29 @@ async def post_project(request: Request) -> Response:
 
 async def get_project(request: Request) -> Response:
     """One project by any of its names; an archived one by its id."""
-    who = await caller(request, Principal)
-    async with db(request).tenant(who.team_id) as conn:
-        project = await projects.one(conn, who, str(request.path_params["project"]))
+    principal = await caller(request, Principal)
+    async with db(request).tenant(principal.team_id) as conn:
+        project = await projects.require_project(conn, principal, str(request.path_params["project"]))
     return answer(OneProjectOut(project=project_out(project)))
 
 
 async def patch_project(request: Request) -> Response:
     """Change what a project is called, its aliases, notes, policy and language of search; archive it, or bring it back."""
-    who = await caller(request, Principal)
-    asked, size = await read_sized(request, ProjectChangeIn)
-    change = Change(
-        name=UNSET if asked.name is UNSET else clean_name(asked.name, at="$.name"),
-        canonical_id=asked.canonical_id,
-        aliases=UNSET if asked.aliases is UNSET else asked.aliases or [],
-        metadata=UNSET if asked.metadata is UNSET else await clean_metadata(request, asked.metadata, size),
-        policy=UNSET if asked.generation_policy is UNSET else clean_policy(asked.generation_policy),
-        search_language=asked.search_language,
-        archived=asked.archived,
+    principal = await caller(request, Principal)
+    body, size = await read_sized(request, ProjectChangeIn)
+    change = ProjectChange(
+        name=UNSET if body.name is UNSET else clean_name(body.name, at="$.name"),
+        canonical_id=body.canonical_id,
+        aliases=UNSET if body.aliases is UNSET else body.aliases or [],
+        metadata=UNSET if body.metadata is UNSET else await clean_metadata(request, body.metadata, size),
+        policy=UNSET if body.generation_policy is UNSET else clean_policy(body.generation_policy),
+        search_language=body.search_language,
+        archived=body.archived,
     )
     project = await db(request).in_tenant(
-        who.team_id, lambda conn: change_project.change(conn, who, str(request.path_params["project"]), change)
+        principal.team_id, lambda conn: change_project.change(conn, principal, str(request.path_params["project"]), change)
     )
-    forget(request, who)
+    forget(request, principal)
     return answer(OneProjectOut(project=project_out(project)))
 
 

@@ -1,5 +1,42 @@
 """The audit log: who did what, in ids and names, never in texts."""
 
-from cmserver.access.audit.record import record, request_id
+from __future__ import annotations
 
-__all__ = ["record", "request_id"]
+from uuid import UUID
+
+import structlog
+
+from cmserver.access.audit import repository
+from cmserver.access.model import Principal
+from cmserver.base.sql import Conn
+
+
+async def record(
+    conn: Conn,
+    principal: Principal,
+    action: str,
+    resource_type: str,
+    resource_id: UUID | str | None,
+    *,
+    project_id: UUID | None = None,
+    **details: object,
+) -> None:
+    """Append one row, in the caller's transaction: what was done and its trace commit together."""
+    await repository.append(
+        conn,
+        team_id=principal.team_id,
+        project_id=project_id,
+        actor_id=principal.actor_id,
+        api_key_id=principal.key_id,
+        action=action,
+        resource_type=resource_type,
+        resource_id=None if resource_id is None else str(resource_id),
+        request_id=request_id(),
+        details=details,
+    )
+
+
+def request_id() -> str | None:
+    """The id of the request that is being answered, for logs, audit rows and jobs."""
+    value = structlog.contextvars.get_contextvars().get("request_id")
+    return value if isinstance(value, str) else None

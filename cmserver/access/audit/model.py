@@ -1,4 +1,4 @@
-"""A row of the audit log."""
+"""The audit log: its rows, and what a reader may ask for."""
 
 from __future__ import annotations
 
@@ -21,3 +21,14 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None
     details: dict[str, object]
     created_at: datetime
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows; None is any."""
+
+    project_id: UUID | None = None
+    action: str | None = None
+    resource_type: str | None = None
+    resource_id: str | None = None
+    actor_id: str | None = None
+    api_key_id: UUID | None = None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import LiteralString
 from uuid import UUID
 
-from cmserver.access.audit.model import AuditEntry
+import msgspec
+
+from cmserver.access.audit.model import AuditEntry, AuditFilter
 from cmserver.base.sql import Conn, Jsonb, Query
 
 OWNS = {"audit_log"}
@@ -20,9 +23,7 @@ APPEND = Query(
 )
 
 # Ids are in the order of time, so they are the cursor, and the indexes by team and by project begin the same way.
-NEWEST_OF_TEAM = Query(
-    AuditEntry,
-    """
+_SELECT: LiteralString = """
     SELECT id, action, resource_type, resource_id, project_id, actor_id, api_key_id, request_id, details, created_at
       FROM audit_log
      WHERE team_id = %(team_id)s
@@ -32,27 +33,9 @@ NEWEST_OF_TEAM = Query(
        AND (%(resource_id)s::text IS NULL OR resource_id = %(resource_id)s)
        AND (%(actor_id)s::text IS NULL OR actor_id = %(actor_id)s)
        AND (%(api_key_id)s::uuid IS NULL OR api_key_id = %(api_key_id)s)
-     ORDER BY id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-NEWEST_OF_PROJECT = Query(
-    AuditEntry,
-    """
-    SELECT id, action, resource_type, resource_id, project_id, actor_id, api_key_id, request_id, details, created_at
-      FROM audit_log
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s
-       AND (%(before)s::bigint IS NULL OR id < %(before)s)
-       AND (%(action)s::text IS NULL OR action = %(action)s)
-       AND (%(resource_type)s::text IS NULL OR resource_type = %(resource_type)s)
-       AND (%(resource_id)s::text IS NULL OR resource_id = %(resource_id)s)
-       AND (%(actor_id)s::text IS NULL OR actor_id = %(actor_id)s)
-       AND (%(api_key_id)s::uuid IS NULL OR api_key_id = %(api_key_id)s)
-     ORDER BY id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
+"""
+NEWEST_OF_TEAM = Query(AuditEntry, f"{_SELECT} ORDER BY id DESC LIMIT %(limit)s", prepare=False)
+NEWEST_OF_PROJECT = Query(AuditEntry, f"{_SELECT} AND project_id = %(project_id)s ORDER BY id DESC LIMIT %(limit)s", prepare=False)
 
 
 async def append(
@@ -68,6 +51,7 @@ async def append(
     request_id: str | None,
     details: Mapping[str, object],
 ) -> None:
+    """Add an entry to the audit log. `details` has ids and names, never texts."""
     await APPEND.run(
         conn,
         team_id=team_id,
@@ -82,30 +66,7 @@ async def append(
     )
 
 
-async def newest(
-    conn: Conn,
-    team_id: UUID,
-    *,
-    project_id: UUID | None,
-    action: str | None,
-    resource_type: str | None,
-    resource_id: str | None,
-    actor_id: str | None,
-    api_key_id: UUID | None,
-    before: int | None,
-    limit: int,
-) -> list[AuditEntry]:
+async def newest(conn: Conn, team_id: UUID, audit_filter: AuditFilter, *, before: int | None, limit: int) -> list[AuditEntry]:
     """Newest first; of the whole team without a project."""
-    query = NEWEST_OF_TEAM if project_id is None else NEWEST_OF_PROJECT
-    return await query.all(
-        conn,
-        team_id=team_id,
-        project_id=project_id,
-        action=action,
-        resource_type=resource_type,
-        resource_id=resource_id,
-        actor_id=actor_id,
-        api_key_id=api_key_id,
-        before=before,
-        limit=limit,
-    )
+    query = NEWEST_OF_TEAM if audit_filter.project_id is None else NEWEST_OF_PROJECT
+    return await query.all(conn, team_id=team_id, **msgspec.structs.asdict(audit_filter), before=before, limit=limit)

@@ -1,26 +1,29 @@
-"""Budgets are set, changed and removed by those who answer for the whole team."""
+"""Sets and removes budgets."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from uuid import UUID
 
 from cmserver.access import audit, projects
 from cmserver.access.budgets import repository
-from cmserver.access.budgets.model import Budget, Change, Period
+from cmserver.access.budgets.model import Budget, Period
 from cmserver.access.model import Principal
 from cmserver.base.errors import Forbidden, Invalid, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 
 
-async def put(conn: Conn, principal: Principal, project: str | None, change: Change) -> tuple[Budget, bool]:
-    """The budget of the project, or of the whole team without one, and whether it is new."""
-    if change.max_tokens is None and change.max_usd is None:
-        raise Invalid("A budget has maxTokens, maxUsd, or both. To have none any more, delete it.")
-    project_id = await _whose(conn, principal, project)
-    fresh = new_id()
+async def put(
+    conn: Conn, principal: Principal, project: str | None, period: Period, *, max_tokens: int | None, max_usd: Decimal | None
+) -> tuple[Budget, bool]:
+    """Set the budget of a project, or of the team for None; returns it, and whether it is new."""
+    if max_tokens is None and max_usd is None:
+        raise Invalid("A budget needs maxTokens, maxUsd, or both. To remove a budget, delete it.")
+    project_id = await _find_project_id(conn, principal, project)
+    new_budget_id = new_id()
     budget = await repository.put(
-        conn, fresh, principal.team_id, project_id, change.period, max_tokens=change.max_tokens, max_usd=change.max_usd
+        conn, new_budget_id, principal.team_id, project_id, period, max_tokens=max_tokens, max_usd=max_usd
     )
     await audit.record(
         conn,
@@ -33,20 +36,20 @@ async def put(conn: Conn, principal: Principal, project: str | None, change: Cha
         max_tokens=budget.max_tokens,
         max_usd=None if budget.max_usd is None else str(budget.max_usd),
     )
-    return budget, budget.id == fresh
+    return budget, budget.id == new_budget_id
 
 
 async def remove(conn: Conn, principal: Principal, project: str | None, period: Period) -> None:
-    """From now on nothing is capped there."""
-    project_id = await _whose(conn, principal, project)
+    """Remove the budget of a project, or of the team for None."""
+    project_id = await _find_project_id(conn, principal, project)
     removed = await repository.remove(conn, principal.team_id, project_id, period)
     if removed is None:
-        raise NotFound("There is no such budget.")
+        raise NotFound("Budget not found.")
     await audit.record(conn, principal, "budget.removed", "budget", removed, project_id=project_id, period=period)
 
 
-async def _whose(conn: Conn, principal: Principal, project: str | None) -> UUID | None:
-    """Also an archived project, by its id: what waits in it is not forgotten."""
+async def _find_project_id(conn: Conn, principal: Principal, project: str | None) -> UUID | None:
+    """The project's id, None for the team. An archived project is found by its id."""
     if principal.project_id is not None:
-        raise Forbidden("This key is bound to a project; budgets are set with keys of the whole team.")
-    return None if project is None else (await projects.one(conn, principal, project)).id
+        raise Forbidden("This key is bound to a project. Use a key of the whole team to set budgets.")
+    return None if project is None else (await projects.require_project(conn, principal, project)).id

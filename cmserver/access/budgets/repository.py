@@ -1,4 +1,4 @@
-"""All SQL on budgets. What is spent of them is known to generation."""
+"""All SQL on budgets. Generation knows what is spent of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cmserver.base.sql import Conn, Query
 
 OWNS = {"budgets"}
 
-# In the order of their ids, so that two workers never wait for each other. Where there are none this is all that is asked.
+# In the order of their ids, against deadlocks between workers.
 LOCK = Query(
     UUID,
     """
@@ -23,7 +23,7 @@ LOCK = Query(
     """,
 )
 
-# What was said of the old cap is to be said again of the new one.
+# The new cap is warned about again.
 PUT = Query(
     Budget,
     """
@@ -51,7 +51,7 @@ MARK_EXHAUSTED = Query(int, "UPDATE budgets SET exhausted_at = now() WHERE team_
 
 
 async def lock(conn: Conn, team_id: UUID, project_id: UUID) -> list[UUID]:
-    """The budgets under which the project's calls fall, its team's and its own, locked until the transaction ends."""
+    """The budgets that apply to the project's calls, its own and its team's, locked until the transaction ends."""
     return await LOCK.all(conn, team_id=team_id, project_id=project_id)
 
 
@@ -65,13 +65,13 @@ async def put(
     max_tokens: int | None,
     max_usd: Decimal | None,
 ) -> Budget:
-    """The budget of that team or project and period, as it is now; a new one has the id that is given."""
+    """Insert the budget with this id, or update the one of the same team or project and period; returns it."""
     try:
         return await PUT.one(
             conn, id=budget_id, team_id=team_id, project_id=project_id, period=period, max_tokens=max_tokens, max_usd=max_usd
         )
-    except errors.ForeignKeyViolation as error:  # deleted since it was named
-        raise NotFound("There is no such project.") from error
+    except errors.ForeignKeyViolation as error:  # deleted meanwhile
+        raise NotFound("Project not found.") from error
 
 
 async def remove(conn: Conn, team_id: UUID, project_id: UUID | None, period: Period) -> UUID | None:

@@ -1,6 +1,5 @@
-"""API keys: `cms_<key id>_<secret>`. Minted once, stored as a hash; who may come in with one is said by `authenticate`."""
+"""API keys. `authenticate` decides who may use one."""
 
-from cmserver.access.keys.grant import least
-from cmserver.access.keys.mint import make, mint, new_key_text, parse
+from cmserver.access.keys.manage import make, min_limit, mint, new_key_text, parse
 
-__all__ = ["least", "make", "mint", "new_key_text", "parse"]
+__all__ = ["make", "min_limit", "mint", "new_key_text", "parse"]

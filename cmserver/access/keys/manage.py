@@ -1,138 +1,229 @@
-"""Keys make, replace and end keys: never more than they are themselves."""
+"""Makes, rotates and revokes API keys (`cms_<key id>_<secret>`, stored as a hash). A key can grant only what it has."""
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
 from uuid import UUID
 
-import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from cmserver.access import announce, audit
-from cmserver.access.keys import grant, repository
-from cmserver.access.keys.mint import known, make
-from cmserver.access.keys.model import Grant, Key, Made, granted
-from cmserver.access.model import Principal
-from cmserver.base.errors import Conflict, NotFound
+from cmserver.access.keys import repository
+from cmserver.access.keys.model import Key, KeyGrant, KeyRequest, NewKey, read_grant
+from cmserver.access.model import OLDER_SCOPES, SCOPES, Principal, expand_scopes
+from cmserver.base.credentials import parse_key_id
+from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
+from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
 
-NO_SUCH = "There is no such key."
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as somebody asks for it. What is not said is as the asking key has it; None is no limit."""
-
-    scopes: list[str]
-    name: str = ""
-    project_id: UUID | None = None
-    actor_id: str | None = None
-    expires_in_days: int | None = None
-    requests_per_minute: int | UnsetType | None = UNSET
-    events_per_month: int | UnsetType | None = UNSET
+NO_SUCH = "Key not found."
 
 
-async def create(conn: Conn, principal: Principal, wanted: Wanted, *, usual_requests_per_minute: int | None) -> Made:
-    """A new key; Forbidden when it would be more than the caller's. `usual_requests_per_minute` is for who says nothing of it."""
-    known(wanted.scopes)
-    has = await grant.own(conn, principal)
-    asked = Grant(
-        scopes=list(dict.fromkeys(wanted.scopes)),
-        project_id=wanted.project_id or has.project_id,
-        actor_id=wanted.actor_id or principal.actor_id,
-        expires_at=has.expires_at if wanted.expires_in_days is None else await repository.in_days(conn, wanted.expires_in_days),
-        requests_per_minute=grant.least(usual_requests_per_minute, has.requests_per_minute)
-        if wanted.requests_per_minute is UNSET
-        else wanted.requests_per_minute,
-        events_per_month=has.events_per_month if wanted.events_per_month is UNSET else wanted.events_per_month,
+async def create(conn: Conn, principal: Principal, request: KeyRequest, *, usual_requests_per_minute: int | None) -> NewKey:
+    """A new key; Forbidden when it would be more than the caller's. `usual_requests_per_minute` is the default of a request."""
+    check_scopes(request.scopes)
+    limit = await load_caller_grant(conn, principal)
+    days = request.expires_in_days
+    grant = KeyGrant(
+        scopes=list(dict.fromkeys(request.scopes)),
+        project_id=request.project_id or limit.project_id,
+        actor_id=request.actor_id or principal.actor_id,
+        expires_at=limit.expires_at if days is None else await repository.in_days(conn, days),
+        requests_per_minute=min_limit(usual_requests_per_minute, limit.requests_per_minute)
+        if request.requests_per_minute is UNSET
+        else request.requests_per_minute,
+        events_per_month=limit.events_per_month if request.events_per_month is UNSET else request.events_per_month,
     )
-    grant.check(principal, has, asked)
-    made = await make(conn, principal.team_id, asked, name=wanted.name)
+    check_grant(principal, limit, grant)
+    new_key = await make(conn, principal.team_id, grant, name=request.name)
     await audit.record(
         conn,
         principal,
         "key.created",
         "api_key",
-        made.key.id,
-        project_id=asked.project_id,
-        scopes=asked.scopes,
-        actor=asked.actor_id,
+        new_key.id,
+        project_id=grant.project_id,
+        scopes=grant.scopes,
+        actor=grant.actor_id,
     )
-    return made
+    return new_key
 
 
-async def rotate(conn: Conn, principal: Principal, key_id: UUID, *, overlap_seconds: int) -> Made:
-    """A successor that is allowed the same; the old key ends after the overlap. Every key may rotate itself.
+async def rotate(conn: Conn, principal: Principal, key_id: UUID, *, overlap_seconds: int) -> NewKey:
+    """Replace a key by one with the same grant; the old key ends after the overlap. Every key may rotate itself.
 
-    The successor's text is as good as the old one's, so Forbidden when the old key is more than the caller's.
+    Forbidden when the old key has a larger grant than the caller's, who gets the new key's text.
     """
-    old = await _to_end(conn, principal, key_id)
-    if old.id != principal.key_id:
-        grant.check(principal, await grant.own(conn, principal), granted(old))
-    if old.revoked_at is not None or old.expired:
+    old_key = await _lock_to_end(conn, principal, key_id)
+    if old_key.id != principal.key_id:
+        check_grant(principal, await load_caller_grant(conn, principal), read_grant(old_key))
+    if old_key.revoked_at is not None or old_key.expired:
         raise Conflict("This key is revoked or expired. Make a new one instead.")
-    if old.replaced_by is not None:
-        raise Conflict(f"This key has been rotated already. Its successor is {old.replaced_by}: rotate that one.")
-    made = await make(conn, principal.team_id, granted(old), name=old.name)
-    await repository.replace(conn, principal.team_id, old.id, successor=made.key.id, overlap_seconds=overlap_seconds)
+    if old_key.replaced_by is not None:
+        raise Conflict(f"This key has been rotated already. Its successor is {old_key.replaced_by}: rotate that one.")
+    new_key = await make(conn, principal.team_id, read_grant(old_key), name=old_key.name)
+    await repository.replace(conn, principal.team_id, old_key.id, successor=new_key.id, overlap_seconds=overlap_seconds)
     await audit.record(
         conn,
         principal,
         "key.rotated",
         "api_key",
-        old.id,
-        project_id=old.project_id,
-        successor=str(made.key.id),
+        old_key.id,
+        project_id=old_key.project_id,
+        successor=str(new_key.id),
         overlap_seconds=overlap_seconds,
     )
-    await announce.changed(conn, principal.team_id)
-    return made
+    await announce.drop_cached(conn, principal.team_id)
+    return new_key
 
 
 async def revoke(conn: Conn, principal: Principal, key_id: UUID) -> Key:
-    """End a key for good, in every process; what was queued under it fails. Every key may revoke itself. Once more is no error.
+    """End a key in every process, and fail the jobs queued under it; also when it was revoked before.
 
-    Forbidden when the key is more than the caller's.
+    Every key may revoke itself; Forbidden when the key reaches further than the caller's.
     """
-    key = await _to_end(conn, principal, key_id)
+    key = await _lock_to_end(conn, principal, key_id)
     return key if key.revoked_at is not None else await _revoke(conn, principal, key)
 
 
 async def revoke_all_of(conn: Conn, principal: Principal, actor_id: str) -> int:
-    """All keys of that actor, or none: Forbidden when one of them is more than the caller's."""
-    # Whoever is just making one with such a key has locked that, and is waited for; then there is one more.
+    """Revoke all keys of an actor; returns their count. Forbidden when one of them reaches further than the caller's."""
+    # Locked twice: the first call waits for transactions that make further keys with these, the second finds those keys.
     await repository.lock_of_actor(conn, principal.team_id, actor_id)
     keys = await repository.lock_of_actor(conn, principal.team_id, actor_id)
-    has = await grant.own(conn, principal)
+    limit = await load_caller_grant(conn, principal)
     for key in keys:
         if key.id != principal.key_id:
-            grant.covers(principal, has, granted(key))
+            check_reach(principal, limit, read_grant(key))
     for key in keys:
         await _revoke(conn, principal, key)
     return len(keys)
 
 
-async def one(conn: Conn, principal: Principal, key_id: UUID) -> Key:
-    """The key, or NotFound: also when it is another team's, or beyond the project that the caller is bound to."""
-    return _seen(principal, await repository.by_id(conn, principal.team_id, key_id))
+async def require_key(conn: Conn, principal: Principal, key_id: UUID) -> Key:
+    """The key; NotFound for other teams' keys, and for keys outside the caller's project."""
+    return _require_visible(principal, await repository.by_id(conn, principal.team_id, key_id))
 
 
-def _seen(principal: Principal, key: Key | None) -> Key:
+def _require_visible(principal: Principal, key: Key | None) -> Key:
     if key is None or not principal.sees(key.project_id):
         raise NotFound(NO_SUCH)
     return key
 
 
-async def _to_end(conn: Conn, principal: Principal, key_id: UUID) -> Key:
+async def _lock_to_end(conn: Conn, principal: Principal, key_id: UUID) -> Key:
     """The key, locked, if the caller may rotate or revoke it."""
     if key_id != principal.key_id:
         principal.require("keys:write")
-    key = _seen(principal, await repository.lock(conn, principal.team_id, key_id))
+    key = _require_visible(principal, await repository.lock(conn, principal.team_id, key_id))
     if key_id != principal.key_id:
-        grant.covers(principal, await grant.own(conn, principal), granted(key))
+        check_reach(principal, await load_caller_grant(conn, principal), read_grant(key))
     return key
 
 
 async def _revoke(conn: Conn, principal: Principal, key: Key) -> Key:
     revoked = await repository.revoke(conn, principal.team_id, key.id)
     await audit.record(conn, principal, "key.revoked", "api_key", key.id, project_id=key.project_id, actor=key.actor_id)
-    await announce.changed(conn, principal.team_id)
+    await announce.drop_cached(conn, principal.team_id)
     return revoked
+
+
+def new_key_text() -> str:
+    return f"cms_{new_id().hex}_{secrets.token_hex(24)}"
+
+
+async def mint(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    scopes: Iterable[str],
+    actor_id: str,
+    name: str = "",
+    project_id: UUID | None = None,
+    expires_at: datetime | None = None,
+    requests_per_minute: int | None = None,
+    events_per_month: int | None = None,
+    text: str | None = None,
+) -> NewKey:
+    """Make a key without checking a caller's grant. `text` is the operator's own key (CMSERVER_BOOTSTRAP_KEY)."""
+    grant = KeyGrant(
+        scopes=list(scopes),
+        project_id=project_id,
+        actor_id=actor_id,
+        expires_at=expires_at,
+        requests_per_minute=requests_per_minute,
+        events_per_month=events_per_month,
+    )
+    check_scopes(grant.scopes)
+    return await make(conn, team_id, grant, name=name, text=text)
+
+
+async def make(conn: Conn, team_id: UUID, grant: KeyGrant, *, name: str, text: str | None = None) -> NewKey:
+    """Store a key with a grant that was checked before."""
+    text = text or new_key_text()
+    key_id, key_hash = parse(text)
+    key = await repository.insert(conn, key_id or new_id(), team_id, key_hash=key_hash, name=name, grant=grant)
+    return NewKey(key=key, text=text)
+
+
+def check_scopes(scopes: Iterable[str]) -> None:
+    """Raise Invalid for an unknown scope."""
+    for scope in scopes:
+        if scope not in SCOPES and scope not in OLDER_SCOPES:
+            raise Invalid.at("$.scopes", f"Unknown scope {scope!r}. Use: {', '.join([*SCOPES, *OLDER_SCOPES])}.")
+
+
+def parse(text: str) -> tuple[UUID | None, str]:
+    """The key's id and the hash of its secret. A key of another form (an operator's, or from claude-mem) is hashed whole."""
+    key_id = parse_key_id(text)
+    secret = text if key_id is None else text.split("_", 2)[2]
+    return key_id, hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+async def load_caller_grant(conn: Conn, principal: Principal) -> KeyGrant:
+    """What the caller's key may do; locks the key. An operator without a key has no limits."""
+    if principal.key_id is None:
+        scopes = sorted(principal.scopes)
+        return reshape(principal, KeyGrant, scopes=scopes, expires_at=None, requests_per_minute=None, events_per_month=None)
+    key = await repository.lock(conn, principal.team_id, principal.key_id)
+    if key is None or key.revoked_at is not None or key.expired:  # since the request was authenticated
+        raise Forbidden("This key is expired or revoked and cannot manage other keys.")
+    return read_grant(key)
+
+
+def check_grant(principal: Principal, limit: KeyGrant, grant: KeyGrant) -> None:
+    """Raise Forbidden when `grant` allows more than `limit`, the grant of the caller's key."""
+    check_reach(principal, limit, grant)
+    if _exceeds(grant.requests_per_minute, limit.requests_per_minute):
+        raise Forbidden(f"This key has {limit.requests_per_minute} requests per minute; the other key would have more.")
+    if _exceeds(grant.events_per_month, limit.events_per_month):
+        raise Forbidden(f"This key has {limit.events_per_month} events per month; the other key would have more.")
+    if limit.expires_at is not None and (grant.expires_at is None or grant.expires_at > limit.expires_at):
+        raise Forbidden("This key expires before the other key would.")
+
+
+def check_reach(principal: Principal, limit: KeyGrant, grant: KeyGrant) -> None:
+    """Raise Forbidden when `grant` has scopes, projects or actors that the caller's grant `limit` does not allow."""
+    missing = sorted(scope for scope in expand_scopes(grant.scopes) if not principal.may(scope))
+    if missing:
+        raise Forbidden(
+            f"This key does not have the scopes of the other one ({', '.join(missing)}). "
+            "Ask an owner of the team for a key that has them."
+        )
+    if limit.project_id is not None and grant.project_id != limit.project_id:
+        raise Forbidden("This key is bound to a project; the other key is not bound to it.")
+    if grant.actor_id != principal.actor_id and not principal.may("admin"):
+        raise Forbidden("Only a key with the scope admin may make, rotate or revoke the keys of another actor.")
+
+
+def _exceeds(value: int | None, limit: int | None) -> bool:
+    return limit is not None and (value is None or value > limit)
+
+
+def min_limit(first: int | None, second: int | None) -> int | None:
+    """The lower of two limits; None is no limit."""
+    return min((limit for limit in (first, second) if limit is not None), default=None)

@@ -1,4 +1,4 @@
-"""A key as it is managed: all but its secret."""
+"""Keys without their secrets, and what they may do."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
+
+from cmserver.base.structs import reshape
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key may do, for whom, and how long. Minted by another key or the operator; ended by rotation, revocation or time.
+    """A key: what it may do, for which actor, and until when.
 
-    Its scopes are the words it was minted with; `meaning` says what they stand for.
+    Its scopes may include older words, see `access.model.expand_scopes`.
     """
 
     id: UUID
@@ -25,15 +28,15 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None
     expires_at: datetime | None
     expired: bool
-    """By the database's clock."""
+    """Whether the key has expired, by the database's clock."""
     revoked_at: datetime | None
     replaced_by: UUID | None
     created_at: datetime
     updated_at: datetime
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key is to be allowed, before there is one. None is no limit."""
+class KeyGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key may do. None means no limit."""
 
     scopes: list[str]
     project_id: UUID | None
@@ -43,20 +46,29 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     events_per_month: int | None
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """A new key, with the text that is shown once."""
+class KeyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A requested key. Missing fields are as in the caller's key; None means no limit."""
+
+    scopes: list[str]
+    name: str = ""
+    project_id: UUID | None = None
+    actor_id: str | None = None
+    expires_in_days: int | None = None
+    requests_per_minute: int | UnsetType | None = UNSET
+    events_per_month: int | UnsetType | None = UNSET
+
+
+class NewKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A new key with its text, which is shown only once."""
 
     key: Key
     text: str
 
+    @property
+    def id(self) -> UUID:
+        return self.key.id
 
-def granted(key: Key) -> Grant:
-    """What the key is allowed."""
-    return Grant(
-        scopes=key.scopes,
-        project_id=key.project_id,
-        actor_id=key.actor_id,
-        expires_at=key.expires_at,
-        requests_per_minute=key.requests_per_minute,
-        events_per_month=key.events_per_month,
-    )
+
+def read_grant(key: Key) -> KeyGrant:
+    """What the key may do."""
+    return reshape(key, KeyGrant)

@@ -1,54 +1,57 @@
-"""All SQL that makes, shows and ends keys. `access.repository` looks them up for whoever comes in."""
+"""All SQL that makes, lists and ends keys. `access.repository` looks them up for authentication."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
+from msgspec.structs import asdict
 from psycopg import errors
 
-from cmserver.access.keys.model import Grant, Key
+from cmserver.access.keys.model import Key, KeyGrant
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn, Jsonb, Query
 
 OWNS = {"api_keys"}
 
+_COLUMNS: LiteralString = """
+    id, name, team_id, project_id, actor_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
+    coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
+"""
+
 INSERT = Query(
     Key,
-    """
+    f"""
     INSERT INTO api_keys (id, key_hash, team_id, project_id, name, actor_id, scopes, expires_at, requests_per_minute,
                           events_per_month)
     VALUES (%(id)s, %(key_hash)s, %(team_id)s, %(project_id)s, %(name)s, %(actor_id)s, %(scopes)s, %(expires_at)s,
             %(requests_per_minute)s, %(events_per_month)s)
-    RETURNING id, name, team_id, project_id, actor_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
-              coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
+    RETURNING {_COLUMNS}
     """,
 )
 
-BY_ID = Query(
-    Key,
-    """
-    SELECT id, name, team_id, project_id, actor_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
-           coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
-      FROM api_keys WHERE id = %(id)s AND team_id = %(team_id)s
-    """,
-)
+BY_ID = Query(Key, f"SELECT {_COLUMNS} FROM api_keys WHERE id = %(id)s AND team_id = %(team_id)s")
 
-# NO KEY: nothing refers to a key, and what looks one up need not wait.
-LOCK = Query(
+# NO KEY UPDATE: look-ups need not wait.
+LOCK = Query(Key, f"SELECT {_COLUMNS} FROM api_keys WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE")
+
+# Unused: no request, and no other key, event or project made with it.
+UNUSED_FIRST = Query(
     Key,
-    """
-    SELECT id, name, team_id, project_id, actor_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
-           coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
-      FROM api_keys WHERE id = %(id)s AND team_id = %(team_id)s FOR NO KEY UPDATE
+    f"""
+    SELECT {_COLUMNS}
+      FROM api_keys k
+     WHERE name = 'first key' AND last_used_at IS NULL AND revoked_at IS NULL AND expires_at IS NULL
+       AND NOT EXISTS (SELECT FROM api_keys o WHERE o.id <> k.id AND (o.last_used_at IS NOT NULL OR o.replaced_by IS NULL))
+       AND NOT EXISTS (SELECT FROM agent_events) AND NOT EXISTS (SELECT FROM projects)
     """,
 )
 
 LOCK_OF_ACTOR = Query(
     Key,
-    """
-    SELECT id, name, team_id, project_id, actor_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
-           coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
+    f"""
+    SELECT {_COLUMNS}
       FROM api_keys
      WHERE team_id = %(team_id)s AND actor_id = %(actor_id)s AND revoked_at IS NULL
      ORDER BY id FOR NO KEY UPDATE
@@ -57,9 +60,8 @@ LOCK_OF_ACTOR = Query(
 
 NEWEST = Query(
     Key,
-    """
-    SELECT id, name, team_id, project_id, actor_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
-           coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
+    f"""
+    SELECT {_COLUMNS}
       FROM api_keys
      WHERE team_id = %(team_id)s
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s)
@@ -72,11 +74,10 @@ NEWEST = Query(
 
 REVOKE = Query(
     Key,
-    """
+    f"""
     UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()), updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
-    RETURNING id, name, team_id, project_id, actor_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
-              coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
+    RETURNING {_COLUMNS}
     """,
 )
 
@@ -90,7 +91,7 @@ REPLACE = Query(
     """,
 )
 
-# What a rotation has made goes on where the old key stopped, however often that happens.
+# A rotated key is counted as the first key of its chain.
 COUNT_AS = Query(
     int,
     """
@@ -99,26 +100,37 @@ COUNT_AS = Query(
     """,
 )
 
+# Also their rate-limit buckets, which have no foreign key.
+DELETE = Query(
+    int,
+    """
+    WITH gone AS (
+        DELETE FROM api_keys
+         WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+        RETURNING id
+    ), buckets AS (
+        DELETE FROM rate_limits r USING gone WHERE r.id = gone.id AND r.team_id = %(team_id)s
+    )
+    SELECT count(*) FROM gone
+    """,
+    prepare=False,
+)
+
 IN_DAYS = Query(datetime, "SELECT now() + make_interval(days => %(days)s)")
 
 
-async def insert(conn: Conn, key_id: UUID, team_id: UUID, *, key_hash: str, name: str, grant: Grant) -> Key:
+async def unused_first(conn: Conn) -> Key | None:
+    """The database's first key if it was never used and no other works."""
+    return await UNUSED_FIRST.first(conn)
+
+
+async def insert(conn: Conn, key_id: UUID, team_id: UUID, *, key_hash: str, name: str, grant: KeyGrant) -> Key:
+    """Store a key; NotFound when its project was deleted meanwhile."""
     try:
-        return await INSERT.one(
-            conn,
-            id=key_id,
-            key_hash=key_hash,
-            team_id=team_id,
-            project_id=grant.project_id,
-            name=name,
-            actor_id=grant.actor_id,
-            scopes=Jsonb(grant.scopes),
-            expires_at=grant.expires_at,
-            requests_per_minute=grant.requests_per_minute,
-            events_per_month=grant.events_per_month,
-        )
-    except errors.ForeignKeyViolation as error:  # deleted since it was named
-        raise NotFound("There is no such project.") from error
+        fields = asdict(grant) | {"scopes": Jsonb(grant.scopes)}
+        return await INSERT.one(conn, id=key_id, key_hash=key_hash, team_id=team_id, name=name, **fields)
+    except errors.ForeignKeyViolation as error:  # deleted meanwhile
+        raise NotFound("Project not found.") from error
 
 
 async def by_id(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
@@ -130,7 +142,7 @@ async def lock(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
 
 
 async def lock_of_actor(conn: Conn, team_id: UUID, actor_id: str) -> list[Key]:
-    """The keys of that actor that are not revoked."""
+    """The actor's keys that are not revoked, locked."""
     return await LOCK_OF_ACTOR.all(conn, team_id=team_id, actor_id=actor_id)
 
 
@@ -144,7 +156,7 @@ async def newest(
     before_id: UUID | None,
     limit: int,
 ) -> list[Key]:
-    """Newest first, of one project when it is given. `active`: neither revoked nor expired, or one of them."""
+    """Newest first, of all projects for None. `active`: True for keys neither revoked nor expired, False for the others."""
     return await NEWEST.all(
         conn, team_id=team_id, project_id=project_id, active=active, before=before, before_id=before_id, limit=limit
     )
@@ -155,11 +167,16 @@ async def revoke(conn: Conn, team_id: UUID, key_id: UUID) -> Key:
 
 
 async def replace(conn: Conn, team_id: UUID, key_id: UUID, *, successor: UUID, overlap_seconds: int) -> None:
-    """The old key ends after the overlap, or sooner when it would have anyway; its successor goes on with its usage."""
+    """End the old key after the overlap, or at its earlier expiry; the successor continues its usage."""
     await REPLACE.run(conn, id=key_id, team_id=team_id, successor=successor, overlap_seconds=overlap_seconds)
     await COUNT_AS.run(conn, id=key_id, team_id=team_id, successor=successor)
 
 
+async def delete(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """Delete the keys bound to the project, or all of the team for None; returns how many."""
+    return await DELETE.one(conn, team_id=team_id, project_id=project_id)
+
+
 async def in_days(conn: Conn, days: int) -> datetime:
-    """That many days from now, by the database's clock."""
+    """The time that many days from now by the database's clock."""
     return await IN_DAYS.one(conn, days=days)

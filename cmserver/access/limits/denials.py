@@ -1,4 +1,4 @@
-"""Refusals leave a trace in the audit log of the key's team."""
+"""Records refusals in the audit log of the key's team."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _REMEMBERED = 10_000
 
 
 class Denials:
-    """Writes down who was refused and why: a key's first refusal of a reason in a minute, so that a flood does not fill the log."""
+    """Records a key's first refusal per reason and minute."""
 
     def __init__(self, db: Db, clock: Callable[[], float] = time.monotonic) -> None:
         self._db = db
         self._clock = clock
-        self._told: dict[tuple[UUID, str], float] = {}
+        self._recorded_until: dict[tuple[UUID, str], float] = {}
 
     async def require(self, principal: Principal, scope: str) -> None:
-        """Forbidden, and that is written down, when the key has not the scope."""
+        """Raise and record Forbidden when the key lacks the scope."""
         if not principal.may(scope):
             await self.record(principal, "scope_missing", scope=scope)
         principal.require(scope)
 
     async def record(self, principal: Principal, reason: str, **details: object) -> None:
-        """In a transaction of its own: whatever was refused is not stored, but that is."""
+        """Record a refusal, in a transaction of its own, so that it is stored although the request is not."""
         if principal.key_id is None:
             return
-        told = (principal.key_id, reason)
+        refusal = (principal.key_id, reason)
         now = self._clock()
-        if self._told.get(told, now) > now:
+        if self._recorded_until.get(refusal, now) > now:
             return
-        if len(self._told) >= _REMEMBERED:
-            self._told.clear()
-        self._told[told] = now + _EVERY_SECONDS
+        if len(self._recorded_until) >= _REMEMBERED:
+            self._recorded_until.clear()
+        self._recorded_until[refusal] = now + _EVERY_SECONDS
         try:
             async with self._db.tenant(principal.team_id) as conn:
                 await audit.record(
@@ -53,4 +53,4 @@ class Denials:
                     **details,
                 )
         except Unavailable:
-            self._told.pop(told, None)  # the refusal stands in any case
+            self._recorded_until.pop(refusal, None)

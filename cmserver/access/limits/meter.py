@@ -1,4 +1,4 @@
-"""How much each key and team may use: counted in memory, and told to the database at most once a second a key."""
+"""Rate limits and quotas of keys and teams: counted in memory, and written to the database at most once a second per key."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from cmserver.base.sql import Conn
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
-_SECONDS = 1.0
-"""How long a process goes by what it knows."""
-_MARKED_SECONDS = 60.0
-_REMEMBERED = 10_000
-_ENOUGH = 0.99
-"""Of a request, to let it in: the clocks of processes and database are a hair apart, and who waited as told must not wait again."""
+_SYNC_SECONDS = 1.0
+"""How long a process uses the counts that it last read."""
+_MARK_INTERVAL_SECONDS = 60.0
+_MAX_ENTRIES = 10_000
+_MIN_TOKENS = 0.99
+"""Tokens that admit a request: less than one, because the clocks of processes and database differ slightly."""
 
 
 class _TeamGoneError(Unavailable):
-    """Nothing can be counted any more, and need not."""
+    """The team was deleted, so nothing is counted for it."""
 
 
 class _Tally(msgspec.Struct):
-    """A key, or a team: what the database said of it when it was last asked, and what came since and is not told yet."""
+    """Usage of a key or team: as the database had it at the last sync, and what came since."""
 
     id: UUID
     tokens: float = 0.0
-    """Requests that could come at once, at `filled_at`."""
+    """Requests that were allowed at once at `filled_at`."""
     filled_at: float = -math.inf
     requests: int = 0
     stored: int = 0
-    """This month's events, by the database."""
+    """This month's events in the database."""
     events: int = 0
     reserved: int = 0
-    """Events that are just being stored."""
+    """Events that are being stored."""
 
     @property
     def used(self) -> int:
@@ -57,15 +57,15 @@ class _Tally(msgspec.Struct):
         return bool(self.requests or self.events or self.reserved)
 
     def left(self, per_minute: int, now: float) -> float:
-        """Requests that could come at once, now."""
+        """Requests that are allowed at once, now."""
         return min(per_minute, self.tokens + (now - self.filled_at) * per_minute / 60)
 
     def take(self, per_minute: int | None, now: float) -> None:
         if per_minute is not None:
             self.tokens, self.filled_at = self.left(per_minute, now) - 1, now
 
-    def hear(self, left: float, per_minute: int | None, now: float) -> None:
-        """What is left by the database. It knows of the other processes, and this one when in the last second each request came."""
+    def set_tokens(self, left: float, per_minute: int | None, now: float) -> None:
+        """Set the tokens to those left in the database, which counts other processes, if this process does not know of fewer."""
         left -= self.requests
         if per_minute is not None and self.filled_at > -math.inf:
             left = min(left, self.left(per_minute, now))
@@ -73,58 +73,58 @@ class _Tally(msgspec.Struct):
 
 
 class _Key(_Tally):
-    """With those that a rotation has made of it: they go on counting where it stopped."""
+    """A key together with the keys that rotations made of it, which share its usage."""
 
     limits: Limits = NO_LIMITS
-    asked_at: float = -math.inf
-    seen: set[UUID] = set()
-    """Which of them have asked since the database was last told."""
-    marked: dict[UUID, float] = {}
-    """When they were last marked as used."""
+    synced_at: float = -math.inf
+    used_by: set[UUID] = set()
+    """Which of the keys sent requests since the last sync."""
+    marked_at: dict[UUID, float] = {}
+    """When each was last marked as used."""
 
 
 class _Team(_Tally):
     limits: Limits = NO_LIMITS
-    """Of its keys' limits the two that are the team's."""
+    """Only the two limits of the team are used."""
     keys: dict[UUID, _Key] = {}
-    asking: asyncio.Task[None] | None = None
+    sync_task: asyncio.Task[None] | None = None
 
 
 class Meter:
-    """Rate limits and quotas. One per process; not to be used from several event loops.
+    """Rate limits and quotas; one instance per process, for one event loop.
 
-    A key without limits costs no question: what it used is written about a second later, in one transaction for all keys of the
-    team. An operator who asks without a key is not counted.
+    Usage is written about a second later, in one transaction for all keys of the team; only a key with limits waits for the
+    database. Operators without a key are not counted.
     """
 
     def __init__(self, db: Db, clock: Callable[[], float] = time.monotonic) -> None:
         self._db = db
         self._clock = clock
         self.denials = Denials(db)
-        """One for all who refuse, so that what is told of a key is told once."""
+        """Shared by everything that refuses requests."""
         self._teams: dict[UUID, _Team] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._sync_all_task: asyncio.Task[None] | None = None
 
     async def admit(self, principal: Principal, scope: str) -> None:
-        """One more request of the key. RateLimited when its bucket, or its team's, is empty.
+        """Count a request of the key. RateLimited when its bucket, or its team's, is empty.
 
-        Unavailable when the database cannot be asked and the scope is one for writing; reads go on.
+        Unavailable when the database is away and the scope is for writing; reads are admitted.
         """
-        if (tallies := self._of(principal)) is None:
+        if (tallies := self._tallies(principal)) is None:
             return
         team, key = tallies
         limits = key.limits
         if limits.requests_per_minute is not None or limits.team_requests_per_minute is not None:
             try:
-                await self._freshen(team, key)
+                await self._refresh(team, key)
             except Unavailable:
                 if scope.endswith(":write") or scope in {"admin", "*"}:
                     raise
             else:
                 now = self._clock()
-                refusal = _too_many(key, limits.requests_per_minute, now, "this key") or (
-                    _too_many(team, limits.team_requests_per_minute, now, "all keys of this team together")
+                refusal = _check_rate(key, limits.requests_per_minute, now, "this key") or (
+                    _check_rate(team, limits.team_requests_per_minute, now, "all keys of this team together")
                 )
                 if refusal:
                     await self.denials.record(principal, "rate_limited")
@@ -134,19 +134,19 @@ class Meter:
         key.requests += 1
         team.requests += 1
         if principal.key_id is not None:
-            key.seen.add(principal.key_id)
-        self._tell_soon()
+            key.used_by.add(principal.key_id)
+        self._schedule_sync()
 
     async def admit_events(self, principal: Principal, events: int) -> None:
-        """Set events aside that are about to be stored; `count_events` must follow. QuotaExceeded when they would pass a quota."""
-        if (tallies := self._of(principal)) is None:
+        """Reserve events before they are stored; `count_events` must follow. QuotaExceeded when they exceed a quota."""
+        if (tallies := self._tallies(principal)) is None:
             return
         team, key = tallies
         limits = key.limits
         if limits.events_per_month is not None or limits.team_events_per_month is not None:
-            await self._freshen(team, key)
-            refusal = _too_much(key, limits.events_per_month, events, "This key") or (
-                _too_much(team, limits.team_events_per_month, events, "This team", tell_used=principal.project_id is None)
+            await self._refresh(team, key)
+            refusal = _check_quota(key, limits.events_per_month, events, "This key") or (
+                _check_quota(team, limits.team_events_per_month, events, "This team", show_used=principal.project_id is None)
             )
             if refusal:
                 await self.denials.record(principal, "quota_exceeded")
@@ -155,87 +155,95 @@ class Meter:
         team.reserved += events
 
     def count_events(self, principal: Principal, stored: int, *, admitted: int) -> None:
-        """Of the events that were admitted so many are stored; the others had come before, or failed."""
-        for tally in self._of(principal) or ():
+        """Release `admitted` reserved events and count those that were stored; the others were duplicates, or failed."""
+        for tally in self._tallies(principal) or ():
             tally.reserved = max(0, tally.reserved - admitted)
             tally.events += stored
         if stored:
-            self._tell_soon()
+            self._schedule_sync()
 
     async def flush(self) -> None:
-        """Tell the database everything, now; before the process stops."""
+        """Write all counts to the database, before the process stops."""
         for team in list(self._teams.values()):
             try:
-                while team.asking is not None:
-                    await asyncio.shield(team.asking)
+                while team.sync_task is not None:
+                    await asyncio.shield(team.sync_task)
                 if any(key.is_pending for key in team.keys.values()):
-                    await self._ask(team, team.keys.values())
+                    await self._sync(team, team.keys.values())
             except _TeamGoneError:
                 continue
             except Unavailable:
                 log.warning("usage.not_written", team_id=str(team.id))
                 return
 
-    def _of(self, principal: Principal) -> tuple[_Team, _Key] | None:
-        counted = principal.counts_as or principal.key_id
-        if counted is None:
+    def _tallies(self, principal: Principal) -> tuple[_Team, _Key] | None:
+        """The counts of the key's team and of the key; made when they are new. None for an operator without a key."""
+        counted_id = principal.counts_as or principal.key_id
+        if counted_id is None:
             return None
         team = self._teams.get(principal.team_id)
         if team is None:
-            if len(self._teams) >= _REMEMBERED:
-                self._teams = {team.id: team for team in self._teams.values() if team.is_pending or team.asking}
+            if len(self._teams) >= _MAX_ENTRIES:
+                self._teams = {team.id: team for team in self._teams.values() if team.is_pending or team.sync_task}
             team = self._teams[principal.team_id] = _Team(principal.team_id, keys={})
-        key = team.keys.get(counted)
+        key = team.keys.get(counted_id)
         if key is None:
-            if len(team.keys) >= _REMEMBERED:
+            if len(team.keys) >= _MAX_ENTRIES:
                 team.keys = {key.id: key for key in team.keys.values() if key.is_pending}
-            key = team.keys[counted] = _Key(counted)
+            key = team.keys[counted_id] = _Key(counted_id)
         if key.limits is not principal.limits and key.limits != principal.limits:
-            key.asked_at = key.filled_at = -math.inf  # what it knows is about other limits
+            key.synced_at = key.filled_at = -math.inf  # its counts are for other limits
             if team.limits.team_requests_per_minute != principal.limits.team_requests_per_minute:
                 team.filled_at = -math.inf
             key.limits = team.limits = principal.limits
         return team, key
 
-    async def _freshen(self, team: _Team, key: _Key) -> None:
-        """Ask the database unless it was asked less than a second ago. Whoever comes meanwhile shares the answer."""
-        while self._clock() - key.asked_at >= _SECONDS:
-            if team.asking is not None:
-                await asyncio.shield(team.asking)
+    async def _refresh(self, team: _Team, key: _Key) -> None:
+        """Sync unless the last sync is less than a second old; concurrent callers share one."""
+        while self._clock() - key.synced_at >= _SYNC_SECONDS:
+            if team.sync_task is not None:
+                await asyncio.shield(team.sync_task)
             else:
-                await self._ask(team, [key, *(one for one in self._due(team) if one is not key)])
+                await self._sync(team, [key, *(other_key for other_key in self._keys_to_sync(team) if other_key is not key)])
 
-    def _due(self, team: _Team) -> list[_Key]:
+    def _keys_to_sync(self, team: _Team) -> list[_Key]:
         now = self._clock()
-        return [key for key in team.keys.values() if (key.requests or key.events) and now - key.asked_at >= _SECONDS]
+        return [key for key in team.keys.values() if (key.requests or key.events) and now - key.synced_at >= _SYNC_SECONDS]
 
-    async def _ask(self, team: _Team, keys: Iterable[_Key]) -> None:
-        # A task of its own: it belongs to all who wait for it, and goes on when one of them is cancelled.
-        team.asking = asyncio.create_task(self._exchange(team, list(keys)))
-        await asyncio.shield(team.asking)
+    async def _sync(self, team: _Team, keys: Iterable[_Key]) -> None:
+        # A task of its own, so that it continues when one of its callers is cancelled.
+        team.sync_task = asyncio.create_task(self._run_sync(team, list(keys)))
+        await asyncio.shield(team.sync_task)
 
-    async def _exchange(self, team: _Team, keys: list[_Key]) -> None:
-        """Tell the database what these keys and their team used, and hear what is left."""
+    async def _run_sync(self, team: _Team, keys: list[_Key]) -> None:
+        """Write what these keys and their team used, and read what is left."""
         requests = {key.id: key.requests for key in keys}
         events = {key.id: key.events for key in keys}
-        of_team = team.requests
-        taken = {key.id: (most, key.requests) for key in keys if (most := key.limits.requests_per_minute) is not None}
+        team_requests = team.requests
+        taken_requests = {
+            key.id: (per_minute, key.requests) for key in keys if (per_minute := key.limits.requests_per_minute) is not None
+        }
         if team.limits.team_requests_per_minute is not None:
-            taken[team.id] = (team.limits.team_requests_per_minute, team.requests)
-        counted = [
+            taken_requests[team.id] = (team.limits.team_requests_per_minute, team.requests)
+        counts = [
             (key, kind, amount)
             for kind, amounts in (("events", events), ("requests", requests))
             for key, amount in amounts.items()
             if amount
         ]
         now = self._clock()
-        used = {one: key for key in keys for one in key.seen if now - key.marked.get(one, -math.inf) >= _MARKED_SECONDS}
+        used = {
+            key_id: key
+            for key in keys
+            for key_id in key.used_by
+            if now - key.marked_at.get(key_id, -math.inf) >= _MARK_INTERVAL_SECONDS
+        }
         has_quota = any(key.limits.events_per_month is not None or key.limits.team_events_per_month is not None for key in keys)
 
         async def exchange(conn: Conn) -> tuple[dict[UUID, float], dict[UUID, int]]:
-            left = await repository.take(conn, team.id, taken) if taken else {}
-            if counted:
-                await repository.count(conn, team.id, counted)
+            left = await repository.take(conn, team.id, taken_requests) if taken_requests else {}
+            if counts:
+                await repository.count(conn, team.id, counts)
             if used:
                 await repository.mark_used(conn, team.id, list(used))
             return left, await repository.stored(conn, team.id) if has_quota else {}
@@ -244,63 +252,66 @@ class Meter:
             left, stored = await self._db.in_tenant(team.id, exchange)
         except errors.ForeignKeyViolation as error:
             self._teams.pop(team.id, None)
-            raise _TeamGoneError("This team has just been deleted.") from error
+            raise _TeamGoneError("The team was deleted.") from error
         finally:
-            team.asking = None
+            team.sync_task = None
         for key in keys:
             key.requests -= requests[key.id]
             key.events -= events[key.id]
-            key.hear(left.get(key.id, 0.0), key.limits.requests_per_minute, now)
+            key.set_tokens(left.get(key.id, 0.0), key.limits.requests_per_minute, now)
             key.stored = stored.get(key.id, 0)
-            key.asked_at = self._clock()
-            key.seen.clear()
-        for one, key in used.items():
-            key.marked[one] = now
-        team.requests -= of_team
+            key.synced_at = self._clock()
+            key.used_by.clear()
+        for key_id, key in used.items():
+            key.marked_at[key_id] = now
+        team.requests -= team_requests
         team.events -= sum(events.values())
-        team.hear(left.get(team.id, 0.0), team.limits.team_requests_per_minute, now)
+        team.set_tokens(left.get(team.id, 0.0), team.limits.team_requests_per_minute, now)
         team.stored = sum(stored.values())
 
-    def _tell_soon(self) -> None:
+    def _schedule_sync(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_SECONDS, self._strike)
+            self._timer = asyncio.get_running_loop().call_later(_SYNC_SECONDS, self._start_sync_all)
 
-    def _strike(self) -> None:
+    def _start_sync_all(self) -> None:
         self._timer = None
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.create_task(self._tell())
+        if self._sync_all_task is None or self._sync_all_task.done():
+            self._sync_all_task = asyncio.create_task(self._sync_all())
         else:
-            self._tell_soon()
+            self._schedule_sync()
 
-    async def _tell(self) -> None:
+    async def _sync_all(self) -> None:
+        """Write the counts of all keys that have any; the rest is tried again a second later."""
         for team in list(self._teams.values()):
-            if team.asking is None and (due := self._due(team)):
+            if team.sync_task is None and (keys := self._keys_to_sync(team)):
                 try:
-                    await self._ask(team, due)
+                    await self._sync(team, keys)
                 except _TeamGoneError:
                     continue
                 except Unavailable:
                     log.warning("usage.not_written", team_id=str(team.id))
-                    return  # it is kept, and tried again after the next request
+                    return  # counts are kept, and written after the next request
         if any(key.requests or key.events for team in self._teams.values() for key in team.keys.values()):
-            self._tell_soon()
+            self._schedule_sync()
 
 
-def _too_many(tally: _Tally, per_minute: int | None, now: float, whose: str) -> RateLimited | None:
-    if per_minute is None or (left := tally.left(per_minute, now)) >= _ENOUGH:
+def _check_rate(tally: _Tally, per_minute: int | None, now: float, subject: str) -> RateLimited | None:
+    """The refusal of one more request when `per_minute` is used up; None when it is possible, or without a limit."""
+    if per_minute is None or (left := tally.left(per_minute, now)) >= _MIN_TOKENS:
         return None
     wait = math.ceil((1 - left) * 60 / per_minute)
     return RateLimited(
-        f"Too many requests: {whose} may make {per_minute:,} a minute. The next one is possible in {wait} s.",
+        f"Too many requests: {subject} may make {per_minute:,} a minute. The next one is possible in {wait} s.",
         wait,
         limit=per_minute,
         full_after_seconds=math.ceil((per_minute - left) * 60 / per_minute),
     )
 
 
-def _too_much(tally: _Tally, cap: int | None, events: int, who: str, *, tell_used: bool = True) -> QuotaExceeded | None:
+def _check_quota(tally: _Tally, cap: int | None, events: int, subject: str, *, show_used: bool = True) -> QuotaExceeded | None:
+    """The refusal of these events when they exceed `cap` in this month; None when they fit, or without a cap."""
     if cap is None or tally.used + tally.reserved + events <= cap:
         return None
-    # A key that is bound to a project learns nothing of what the others do.
-    used = f"has stored {tally.used:,} of its {cap:,} events" if tell_used else f"has used up its {cap:,} events"
-    return QuotaExceeded(f"{who} {used} of this month; {events:,} more would pass that, and none of them was stored.")
+    # A key that is bound to a project must not learn what other projects use.
+    used = f"has stored {tally.used:,} of its {cap:,} events" if show_used else f"has used up its {cap:,} events"
+    return QuotaExceeded(f"{subject} {used} of this month; {events:,} more exceed that, so none of them was stored.")

@@ -1,18 +1,42 @@
-"""All SQL on buckets and counters. The month is the calendar's in UTC, and by the database's clock."""
+"""All SQL on buckets and counters. Months are calendar months in UTC by the database's clock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
-from cmserver.access.limits.model import Bucket, Stored, Used
+import msgspec
+
 from cmserver.base.sql import Conn, Query
 
 OWNS = {"rate_limits", "usage_counters"}
 
-# Rows are taken in the order of their ids, so that two processes never wait for each other. `now()` is when the transaction began:
-# one that then waited for another's may come with an earlier time, and refills nothing. What was taken was taken since the bucket
-# was last refilled, so it is poured out first: a bucket that was full has been refilling since.
+
+class Bucket(msgspec.Struct, frozen=True):
+    """A token bucket. Negative when several processes admitted too many requests."""
+
+    id: UUID
+    tokens: float
+
+
+class StoredEventCount(msgspec.Struct, frozen=True):
+    """Events that a key has stored in this month."""
+
+    api_key_id: UUID
+    events: int
+
+
+class MonthUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Usage of a key or team in this month."""
+
+    since: datetime
+    requests: int
+    events: int
+
+
+# Rows are locked in the order of their ids, against deadlocks. `now()` is when the transaction began: it may be earlier than the
+# last refill, and then refills nothing. Tokens are subtracted before the refill, because they were taken since the last one.
 TAKE = Query(
     Bucket,
     """
@@ -45,7 +69,7 @@ COUNT = Query(
     """,
 )
 
-# Not worth waiting for: a key that somebody is just changing is marked the next time.
+# SKIP LOCKED: a key that is being changed is marked the next time.
 MARK_USED = Query(
     int,
     """
@@ -59,7 +83,7 @@ MARK_USED = Query(
 )
 
 STORED = Query(
-    Stored,
+    StoredEventCount,
     """
     SELECT api_key_id, amount AS events FROM usage_counters
      WHERE team_id = %(team_id)s AND month = date_trunc('month', now() AT TIME ZONE 'UTC')::date AND kind = 'events'
@@ -67,7 +91,7 @@ STORED = Query(
 )
 
 USED = Query(
-    Used,
+    MonthUsage,
     """
     WITH month AS MATERIALIZED (SELECT date_trunc('month', now() AT TIME ZONE 'UTC') AS since)
     SELECT m.since AT TIME ZONE 'UTC' AS since, c.requests, c.events
@@ -83,19 +107,19 @@ USED = Query(
 
 
 async def take(conn: Conn, team_id: UUID, taken: Mapping[UUID, tuple[int, int]]) -> dict[UUID, float]:
-    """Refill the buckets of these ids (requests per minute, requests taken) and pour out what was taken; what is left."""
-    left = await TAKE.all(
+    """Refill the buckets of these ids (requests per minute, requests taken) and subtract; returns the tokens left."""
+    buckets = await TAKE.all(
         conn,
         team_id=team_id,
         ids=list(taken),
         per_minute=[per_minute for per_minute, _ in taken.values()],
         taken=[amount for _, amount in taken.values()],
     )
-    return {bucket.id: bucket.tokens for bucket in left}
+    return {bucket.id: bucket.tokens for bucket in buckets}
 
 
 async def count(conn: Conn, team_id: UUID, amounts: Sequence[tuple[UUID, str, int]]) -> None:
-    """Add to this month's counters: key, kind, amount."""
+    """Add (key, kind, amount) to this month's counters."""
     await COUNT.run(
         conn,
         team_id=team_id,
@@ -106,15 +130,15 @@ async def count(conn: Conn, team_id: UUID, amounts: Sequence[tuple[UUID, str, in
 
 
 async def mark_used(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> None:
-    """These keys were used, now."""
+    """Set the time of these keys' last use to now."""
     await MARK_USED.run(conn, team_id=team_id, ids=list(ids))
 
 
 async def stored(conn: Conn, team_id: UUID) -> dict[UUID, int]:
-    """The events of this month, by key."""
-    return {one.api_key_id: one.events for one in await STORED.all(conn, team_id=team_id)}
+    """The month's stored events by key."""
+    return {row.api_key_id: row.events for row in await STORED.all(conn, team_id=team_id)}
 
 
-async def used(conn: Conn, team_id: UUID, *, api_key_id: UUID | None) -> Used:
-    """Of the team since the month began; or of one of its keys."""
+async def used(conn: Conn, team_id: UUID, *, api_key_id: UUID | None) -> MonthUsage:
+    """Usage of the team in this month, or of one of its keys."""
     return await USED.one(conn, team_id=team_id, api_key_id=api_key_id)

@@ -1,8 +1,9 @@
-"""The frame around every request: its id, the security headers, and what becomes of an error nobody expected."""
+"""Gives every request an id and every answer security headers, and turns errors into answers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import structlog
 from starlette.applications import Starlette
@@ -12,74 +13,77 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
+from cmserver.base.dependencies import Dependencies
 from cmserver.base.errors import CmserverError
 from cmserver.base.http.wire import answer, refusal
 from cmserver.base.ids import new_id
 
 log = structlog.get_logger()
 
-_ID = re.compile(rb"^[\x21-\x7e]{1,128}$")
-_HEADERS = [
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 ]
-_NOT_FOUND = ("NotFound", "There is no such path.")
-_NOT_ALLOWED = ("MethodNotAllowed", "This path does not take that method.")
+"""Headers of every answer."""
+_NOT_FOUND = ("NotFound", "Path not found.")
+_NOT_ALLOWED = ("MethodNotAllowed", "This path does not allow that method.")
 
 
-class Frame:
-    """Pure ASGI: on the way of every event, so it does little. Calls the application's router itself, past Starlette's own
-    error handling, so that there is one table of errors and one place that writes them.
-    """
+class AsgiFrame:
+    """The ASGI application. It calls Starlette's router directly, so that errors are answered here only."""
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(self, app: Starlette, dependencies: Dependencies, *, redact: Callable[[str], str]) -> None:
         self._app = app
-        self.state = app.state
-        """What requests share, for whoever runs the server."""
+        self._redact = redact
+        self.dependencies = dependencies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return  # no websockets here, and whoever runs the server opens and closes what it needs
+            return  # neither websockets nor lifespan events
         scope["app"] = self._app
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id" and _ID.match(value)), None)
-        request_id = given or str(new_id()).encode()
+        scope["dependencies"] = self.dependencies
+        request_id_header = next(
+            (value for name, value in scope["headers"] if name == b"x-request-id" and self._is_id(value)), None
+        )
+        request_id = request_id_header or str(new_id()).encode()
         started = False
 
         async def send_framed(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message.get("headers", ()), *_HEADERS, (b"x-request-id", request_id)]
+                message["headers"] = [*message.get("headers", ()), *HEADERS, (b"x-request-id", request_id)]
             await send(message)
 
         # Not unbound afterwards: the server runs each request in a task, and so in a context, of its own.
         structlog.contextvars.bind_contextvars(request_id=request_id.decode())
+        response: Response | None = None
         try:
             await self._app.router(scope, receive, send_framed)
         except CmserverError as error:
-            await _last_word(refusal(error, request_id.decode()), scope, receive, send_framed, started=started)
+            response = refusal(error, request_id.decode())
         except HTTPException as error:
             name, message = _NOT_FOUND if error.status_code == 404 else _NOT_ALLOWED
-            told = {"error": name, "message": message, "requestId": request_id.decode()}
+            content = {"error": name, "message": message, "requestId": request_id.decode()}
             headers = {"Allow": ", ".join(self._methods(scope))} if error.status_code == 405 else dict(error.headers or {})
-            response = answer(told, error.status_code, headers)
-            await _last_word(response, scope, receive, send_framed, started=started)
+            response = answer(content, error.status_code, headers)
         except ClientDisconnect:
-            log.debug("request.abandoned", path=scope["path"])
+            log.debug("request.abandoned", path=self._redact(scope["path"]))
         except Exception:
-            log.exception("request.failed", method=scope["method"], path=scope["path"])
-            told = {"error": "InternalError", "message": "Internal error.", "requestId": request_id.decode()}
-            await _last_word(answer(told, 500), scope, receive, send_framed, started=started)
+            log.exception("request.failed", method=scope["method"], path=self._redact(scope["path"]))
+            response = refusal(CmserverError("Internal error."), request_id.decode())
+        if response is not None and not started:
+            await response(scope, receive, send_framed)
+
+    def _is_id(self, value: bytes) -> bool:
+        """Whether a client's request id is safe to log and to store: short, ASCII, and no secret."""
+        return _ID.fullmatch(value) is not None and self._redact(text := value.decode()) == text
 
     def _methods(self, scope: Scope) -> list[str]:
-        """What the path takes. Each method is a route of its own, and the router tells only the first one's."""
+        """The methods of a path. Each is a route of its own, and the router reports only the first."""
         routes = [route for route in self._app.routes if isinstance(route, Route)]
         path = next(route.path for route in routes if route.matches(dict(scope))[0] is not Match.NONE)
         return sorted({method for route in routes if route.path == path for method in route.methods or ()})
-
-
-async def _last_word(response: Response, scope: Scope, receive: Receive, send: Send, *, started: bool) -> None:
-    if not started:
-        await response(scope, receive, send)

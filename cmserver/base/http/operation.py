@@ -1,4 +1,4 @@
-"""A route that says what goes in and what comes out: one method of one path. What it says is what docs/ and OpenAPI tell."""
+"""A route with its scope, inputs and answers: one method of one path. OpenAPI and the docs are generated from it."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.routing import Match, Route
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
-from cmserver.base.http.wire import Handler
+from cmserver.base.errors import NotFound
+from cmserver.base.http.wire import Handler, report_ignored
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
-class Text(msgspec.Struct, frozen=True):
+class TextAnswer(msgspec.Struct, frozen=True):
     """An answer, or a form of one, that is not JSON."""
 
     media_type: str
     description: str
 
 
-Answer = type[msgspec.Struct] | type[Sequence[msgspec.Struct]] | Text
+Answer = type[msgspec.Struct] | type[Sequence[msgspec.Struct]] | TextAnswer
 
 
 class Operation(Route):
     """One method of one path.
 
-    `scope` is what the caller's key must have: None asks for no key, "" for any key. With `key_optional` none is asked for, and one
-    that is sent is looked at. `query` and `body` are the Structs that the handler reads (the body may be a list of them). `answers`
-    are its answers by status, the forms of one status in a tuple; refusals are the same for all and stand in base.http.wire.
+    `scope` is what the caller's key must have: None requires no key, "" any key; with `key_optional` a key is checked when it is
+    sent. `query` and `body` are the Structs that the handler reads (the body may be a list of them). `answers` are its answers by
+    status, several of one status in a tuple; refusals are the same for all (base.http.wire).
 
-    A name with slashes in the middle of a path is sent with each of them as `%2F`: then `/projects/x%2Fmemory` is the project
-    `x/memory`, and not the memory of `x`. Sent with plain slashes it cannot be told from that, and the longer route has it.
+    Slashes of a name in the middle of a path are sent as `%2F`: `/projects/x%2Fmemory` is the project `x/memory`, and
+    `/projects/x/memory` the memory of `x`.
     """
 
     def __init__(
@@ -48,7 +49,8 @@ class Operation(Route):
         body: object = None,
         key_optional: bool = False,
     ) -> None:
-        super().__init__(path, endpoint, methods=[method])
+        # Answers on the paths of claude-mem keep their format.
+        super().__init__(path, report_ignored(endpoint) if path.startswith("/v1/") else endpoint, methods=[method])
         self.method = method
         self.scope = scope
         self.answers = answers
@@ -59,7 +61,7 @@ class Operation(Route):
         self._last = after.encode() if name_with_slashes else None
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Like any route; the handler's request carries the operation along (see `base.http.wire.caller`)."""
+        """Match as any route does, and put the required scope into the request (see `base.http.wire.caller`)."""
         match, inner = super().matches(scope)
         if match is not Match.NONE and self._last is not None and not self._is_last(scope):
             return Match.NONE, {}
@@ -67,7 +69,26 @@ class Operation(Route):
             inner["needs"] = self.scope
         return match, inner
 
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle as any route does; NotFound for path parameters that no name can have, such as those with NUL."""
+        if scope["path_params"] and not _can_be_a_name(scope):
+            raise NotFound("Not found: names contain neither NUL nor invalid UTF-8.")
+        await super().handle(scope, receive, send)
+
     def _is_last(self, scope: Scope) -> bool:
-        """Whether the path's last segment is the route's own also as it was sent, where `%2F` is no slash."""
+        """Whether the last segment of the path as sent, in which `%2F` is no slash, is the route's."""
         raw: bytes | None = scope.get("raw_path")
         return raw is None or unquote_to_bytes(raw.rpartition(b"/")[2]) == self._last
+
+
+def _can_be_a_name(scope: Scope) -> bool:
+    """Whether the path is UTF-8 without NUL."""
+    raw: bytes | None = scope.get("raw_path")
+    if raw is None:
+        return "\x00" not in scope["path"]
+    if b"%" not in raw:
+        return True
+    try:
+        return "\x00" not in unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        return False

@@ -1,4 +1,4 @@
-"""A handler is three moves: read, do, answer. This is read and answer, and the one table from refusals to HTTP."""
+"""Reads requests, writes answers, and maps errors to HTTP."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import cache, wraps
 from typing import TypeVar, cast
 
 import msgspec
@@ -14,10 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.base.db import Db
+from cmserver.base.dependencies import Dependencies
 from cmserver.base.errors import (
     CmserverError,
     Conflict,
+    DatabaseExhausted,
     Forbidden,
+    HeadersTooLarge,
     Invalid,
     Issue,
     Misdirected,
@@ -25,20 +30,30 @@ from cmserver.base.errors import (
     QuotaExceeded,
     RateLimited,
     RequestTimeout,
+    StatementTimeout,
     TooLarge,
     Unauthenticated,
     Unavailable,
 )
-from cmserver.base.redaction.clean import decode_json
-from cmserver.base.text import WHY_UNSTORABLE, in_words
+from cmserver.base.http.address import Networks, find_client
+from cmserver.base.json_text import decode_json
+from cmserver.base.settings import Settings
+from cmserver.base.text import WHY_UNSTORABLE, in_words, storable
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-Authenticate = Callable[[str | None, str], Awaitable[object]]
-"""From the key's text and the scope that is needed ("" for none in particular) to whoever is asking."""
-C = TypeVar("C")
+Authenticate = Callable[[str | None, str, str], Awaitable[object]]
+"""The principal for a key's text, the required scope ("" for any) and the client's address."""
+
+
+class Authentication(msgspec.Struct, frozen=True):
+    """How the sender of a request is identified, and which proxies may name the client's address."""
+
+    authenticate: Authenticate
+    trusted_proxies: Networks
+
 
 STATUS: dict[type[CmserverError], tuple[int, str]] = {
     Invalid: (400, "ValidationError"),
@@ -51,14 +66,20 @@ STATUS: dict[type[CmserverError], tuple[int, str]] = {
     TooLarge: (413, "PayloadTooLarge"),
     Misdirected: (421, "MisdirectedRequest"),
     RateLimited: (429, "rate_limited"),
+    HeadersTooLarge: (431, "RequestHeaderFieldsTooLarge"),
     Unavailable: (503, "Unavailable"),
+    DatabaseExhausted: (503, "DatabaseExhausted"),
+    StatementTimeout: (503, "StatementTimeout"),
 }
-"""What each refusal is in HTTP: status, and the name under `error`."""
+"""HTTP status of each error, and its name under `error`."""
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?P<how>contains unknown|missing required) field `(?P<name>[^`]*)`$")
 _WITHOUT_NAME = {"contains unknown": "Unknown field", "missing required": "Missing field"}
 _ENCODER = msgspec.json.Encoder()
+_MAX_IGNORED = 20
+_MAX_NAME_CHARS = 100
+_ignored: ContextVar[list[str] | None] = ContextVar("ignored", default=None)
 
 
 def answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -69,20 +90,20 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
 async def body(request: Request) -> bytes:
     """The whole body.
 
-    TooLarge as soon as it is known to be over the limit (`app.state.body_max_bytes`); RequestTimeout when it is not there in time
-    (`app.state.body_timeout_seconds`).
+    TooLarge as soon as it is known to be larger than `body_max_bytes`; RequestTimeout after `body_timeout_seconds`.
     """
-    seconds = cast("float", request.app.state.body_timeout_seconds)
+    settings = dependency(request, Settings)
+    seconds = settings.body_timeout_seconds
     try:
         async with asyncio.timeout(seconds):
-            return await _body(request)
+            return await _body(request, settings.body_max_bytes)
     except TimeoutError as error:
-        message = f"The body did not come within {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS)."
+        message = f"The body took longer than {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS)."
         raise RequestTimeout(message) from error
 
 
-async def _body(request: Request) -> bytes:
-    limit = cast("int", request.app.state.body_max_bytes)
+async def _body(request: Request, limit: int) -> bytes:
+    """The body; TooLarge as soon as it has more than `limit` bytes."""
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise TooLarge(_too_large(limit))
@@ -105,23 +126,31 @@ async def read(request: Request, type_: type[T]) -> T:
     return convert(decode_json(await body(request) or b"{}"), type_)
 
 
+async def read_sized(request: Request, type_: type[T]) -> tuple[T, int]:
+    """The body as a wire Struct, as `read` has it, and its size in bytes."""
+    raw = await body(request)
+    return convert(decode_json(raw or b"{}"), type_), len(raw)
+
+
 def convert(value: object, type_: type[T], *, at: str = "$") -> T:
-    """A decoded JSON value as a wire Struct. `at` is where it stands in the body."""
+    """A decoded JSON value as a wire Struct. `at` is its path in the body."""
     try:
-        return msgspec.convert(value, type_)
+        converted = msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         raise invalid(error, at=at) from error
-    except UnicodeEncodeError as error:  # msgspec reads an unknown name or an id as UTF-8 before it judges it
+    except UnicodeEncodeError as error:  # msgspec encodes unknown names and ids before it checks them
         path = _path_of(error.object, value, at)
         raise Invalid(f"{WHY_UNSTORABLE} at {path}.", [Issue(path, WHY_UNSTORABLE)]) from error
+    _note_ignored(value, type_, at)
+    return converted
 
 
-def batch(raw: bytes, type_: type[T], *, most: int, of: str) -> list[T]:
-    """The items of a JSON array as wire Structs; Invalid with the path of the wrong field. `of` says in a word what they are."""
+def batch(raw: bytes, type_: type[T], *, max_items: int, noun: str) -> list[T]:
+    """The items of a JSON array as wire Structs; Invalid with the path of the wrong field. `noun` is their plural."""
     items = decode_json(raw)
-    if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= most:
-        raise Invalid.at("$", f"A batch is a JSON array of 1 to {most} {of}.")
-    return [convert(item, type_, at=f"$[{place}]") for place, item in enumerate(cast("list[object]", items))]
+    if not isinstance(items, list) or not 1 <= len(cast("list[object]", items)) <= max_items:
+        raise Invalid.at("$", f"A batch is a JSON array of 1 to {max_items} {noun}.")
+    return [convert(item, type_, at=f"$[{index}]") for index, item in enumerate(cast("list[object]", items))]
 
 
 def _path_of(text: str, value: object, at: str) -> str:
@@ -131,31 +160,69 @@ def _path_of(text: str, value: object, at: str) -> str:
 
 def query(request: Request, type_: type[T]) -> T:
     """The query string as a wire Struct (numbers and booleans are read from text)."""
-    given = dict(request.query_params) if request.scope["query_string"] else {}
+    parameters = dict(request.query_params) if request.scope["query_string"] else {}
     try:
-        return msgspec.convert(given, type_, strict=False)
+        converted = msgspec.convert(parameters, type_, strict=False)
     except msgspec.ValidationError as error:
         raise invalid(error) from error
+    _note_ignored(parameters, type_, "$")
+    return converted
+
+
+def report_ignored(handler: Handler) -> Handler:
+    """Wrap a handler: its JSON answer lists unknown fields of the request: `"ignored": ["projct"]`."""
+
+    @wraps(handler)
+    async def handle(request: Request) -> Response:
+        ignored: list[str] = []
+        _ignored.set(ignored)  # each request is a task, and so a context, of its own
+        response = await handler(request)
+        body: object = getattr(response, "body", None)
+        if ignored and response.media_type == "application/json" and isinstance(body, bytes) and body.endswith(b"}"):
+            comma = b"" if body == b"{}" else b","
+            response.body = b'%b%b"ignored":%b}' % (body[:-1], comma, _ENCODER.encode(ignored))
+            response.headers["content-length"] = str(len(response.body))
+        return response
+
+    return handle
+
+
+def _note_ignored(value: object, type_: type[object], at: str) -> None:
+    """Add the value's fields that the type does not have to the list that `report_ignored` puts into the answer."""
+    ignored = _ignored.get()
+    if ignored is None or not isinstance(value, dict) or (names := _field_names(type_)) is None:
+        return
+    unknown = cast("dict[str, object]", value).keys() - names
+    prefix = f"{at}."[1:].removeprefix(".")
+    ignored += [f"{prefix}{storable(name)[:_MAX_NAME_CHARS]}" for name in sorted(unknown)][: _MAX_IGNORED - len(ignored)]
+
+
+@cache
+def _field_names(type_: type[object]) -> frozenset[str] | None:
+    """The names of a Struct's fields in JSON; None for other types."""
+    if not hasattr(type_, "__struct_fields__"):
+        return None
+    return frozenset(field.encode_name for field in msgspec.structs.fields(cast("type[msgspec.Struct]", type_)))
 
 
 def invalid(error: msgspec.ValidationError, *, at: str = "$") -> Invalid:
-    """Msgspec's sentence as ours, with the field's path apart."""
+    """The error of msgspec as Invalid, with the field's path."""
     match = cast("re.Match[str]", _WHERE.match(str(error)))
     path = at + (match["path"] or "$")[1:]
-    what = in_words(match["what"])
-    if field := _FIELD.search(what):
-        path, what = f"{path}.{field['name']}", _WITHOUT_NAME[field["how"]]
-    return Invalid(f"{what} at {path}.", [Issue(path, what)])
+    problem = in_words(match["what"])
+    if field := _FIELD.search(problem):
+        path, problem = f"{path}.{field['name']}", _WITHOUT_NAME[field["how"]]
+    return Invalid(f"{problem} at {path}.", [Issue(path, problem)])
 
 
 def refusal(error: CmserverError, request_id: str | None) -> Response:
     """The response to a refusal."""
     status, name = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), (500, "InternalError"))
-    told: dict[str, object] = {"error": name, "message": str(error)}
+    content: dict[str, object] = {"error": name, "message": str(error)}
     if isinstance(error, Invalid) or (isinstance(error, NotFound) and error.issues):
-        told["issues"] = error.issues
+        content["issues"] = error.issues
     if request_id:
-        told["requestId"] = request_id
+        content["requestId"] = request_id
     headers: dict[str, str] = {}
     if isinstance(error, (RateLimited, Unavailable)):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
@@ -164,10 +231,10 @@ def refusal(error: CmserverError, request_id: str | None) -> Response:
         headers["X-RateLimit-Remaining"] = "0"
         headers["X-RateLimit-Reset"] = str(math.ceil(time.time() + error.full_after_seconds))
     if isinstance(error, RequestTimeout):
-        headers["Connection"] = "close"  # what may still come of the body is not the next request
+        headers["Connection"] = "close"  # the rest of the body is not the next request
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
-    return answer(told, status, headers)
+    return answer(content, status, headers)
 
 
 def key_text(request: Request) -> str | None:
@@ -178,24 +245,43 @@ def key_text(request: Request) -> str | None:
     return request.headers.get("x-api-key", "").strip() or None
 
 
-async def caller(request: Request, type_: type[C]) -> C:
-    """Who sent the request, as far as its operation's scope needs to know (`app.state.authenticate`).
+def client_address(request: Request) -> str:
+    """The client's address, by the headers of trusted proxies."""
+    return find_client(
+        request.client.host if request.client else "",
+        request.headers.getlist("x-forwarded-for"),
+        request.headers.getlist("forwarded"),
+        dependency(request, Authentication).trusted_proxies,
+    )
 
-    Unauthenticated, Forbidden or RateLimited when it may not go on.
-    """
-    authenticate = cast("Authenticate", request.app.state.authenticate)
-    who = await authenticate(key_text(request), cast("str | None", request.scope["needs"]) or "")
-    if not isinstance(who, type_):
-        raise TypeError(f"app.state.authenticate gave a {type(who).__name__}, not a {type_.__name__}")
-    return who
+
+async def caller(request: Request, type_: type[T]) -> T:
+    """The principal that sent the request. Raises Unauthenticated, Forbidden or RateLimited."""
+    authenticate = dependency(request, Authentication).authenticate
+    principal = await authenticate(key_text(request), required_scope(request), client_address(request))
+    if not isinstance(principal, type_):
+        raise TypeError(f"Authentication returned a {type(principal).__name__}, not a {type_.__name__}")
+    return principal
+
+
+def required_scope(request: Request) -> str:
+    """The scope of the request's operation; "" for any key."""
+    scope: str | None = request.scope["needs"]
+    return scope or ""
 
 
 def wants_text(request: Request) -> bool:
-    """Whether whoever asks takes plain text, and not JSON, for an answer."""
+    """Whether the client accepts plain text and not JSON."""
     accepted = request.headers.get("accept", "")
     return "text/plain" in accepted and "application/json" not in accepted
 
 
 def db(request: Request) -> Db:
-    """The app's `Db` (`app.state.db`)."""
-    return cast("Db", request.app.state.db)
+    """The application's database."""
+    return dependency(request, Db)
+
+
+def dependency(request: Request, class_: type[T]) -> T:
+    """The application's instance of that class, which `create_app` provides."""
+    dependencies: Dependencies = request.scope["dependencies"]
+    return dependencies.get(class_)

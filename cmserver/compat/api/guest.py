@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_address
-from typing import cast
 
 import structlog
 from starlette.requests import Request
 from structlog.typing import FilteringBoundLogger
 
-from cmserver.access.guests import Guests
+from cmserver.access.loopback import LoopbackAccess
 from cmserver.access.model import Principal
 from cmserver.base.errors import Unauthenticated
-from cmserver.base.http.wire import caller
+from cmserver.base.http.wire import caller, dependency, required_scope
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -64,13 +63,13 @@ _OWN_NAMES = frozenset({"authorization", "x-api-key"})
 _BY_PERSON = frozenset({"none", "same-origin"})
 
 
-async def guest(request: Request) -> Principal:
-    """Who sent the request, as `base.http.wire.caller` says, who also refuses; or a guest, with the operation's scope."""
-    guests = cast("Guests", request.app.state.guests)
-    if guests.are_welcome and not _OWN_NAMES.intersection(request.headers):
+async def admit_caller(request: Request) -> Principal:
+    """The principal of the key; without a key a guest with the scope, if this server has guests. Refuses as `caller` does."""
+    guests = dependency(request, LoopbackAccess)
+    if guests.is_enabled and not _OWN_NAMES.intersection(request.headers):
         why_not = _why_no_guest(request)
         if why_not is None:
-            return await guests.admit(cast("str | None", request.scope["needs"]) or "")
+            return await guests.admit(required_scope(request))
         log.info("access.denied", reason=why_not)
     try:
         return await caller(request, Principal)

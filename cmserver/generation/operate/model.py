@@ -1,4 +1,4 @@
-"""Jobs as whoever looks after the queue sees them."""
+"""Jobs, their events and calls, and the figures of the queue, as an operator sees them."""
 
 from __future__ import annotations
 
@@ -15,48 +15,21 @@ SourceType = Literal["agent_event", "session_summary", "observation_reindex"]
 STATUSES: tuple[str, ...] = Status.__args__
 
 
-class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with all that is told of it."""
-
-    id: UUID
-    project_id: UUID
-    team_id: UUID
-    lane: UUID
-    agent_event_id: UUID | None
-    server_session_id: UUID | None
-    source_type: str
-    source_id: UUID
-    source_run: int
-    job_type: str
-    status: Status
-    attempts: int
-    max_attempts: int
-    outcome: str | None
-    outcome_reason: str | None
-    last_error: dict[str, object] | None
-    next_attempt_at: datetime | None
-    cancel_requested_at: datetime | None
-    completed_at: datetime | None
-    failed_at: datetime | None
-    cancelled_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs a list is of; None is any."""
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to list; None is any."""
 
     team_id: UUID
     project_id: UUID | None
+    session_id: UUID | None = None
     status: Status | None = None
     source_type: SourceType | None = None
     since: datetime | None = None
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a job's life; `place` counts them from 1."""
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a job's history; `number` counts them from 1."""
 
-    place: int
+    number: int
     event_type: str
     status_after: Status
     attempt: int
@@ -65,7 +38,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is to be made of: its own payload and its event, if it has one."""
+    """A job's input: its own payload and its event, if it has one."""
 
     id: UUID
     payload: dict[str, object]
@@ -75,7 +48,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's newest call of a provider. `answer` is one that could not be used, or is not applied yet."""
+    """A job's newest provider call. `answer` is set while it is unusable or not yet applied."""
 
     id: UUID
     provider: str
@@ -92,8 +65,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue at a glance. `delayed` waits for its time (debounce), `held` for a back-off or a pause; `recovered` counts how
-    often a job came back from a worker that was lost. The oldest is one of those that are `waiting`, and waits since it was queued.
+    """Numbers of jobs. `delayed` wait for a debounce, `held` for a back-off or pause; `recovered` came back from a lost worker.
+
+    `oldest_waiting_seconds` is the age of the oldest `waiting` job since it was queued.
     """
 
     waiting: int
@@ -108,15 +82,24 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of one source are in one state: a status, for queued ones `waiting` or `delayed`; `recovered` comes on top."""
+    """Number of jobs by source and state: a status, for queued ones `waiting` or `delayed`; `recovered` is counted in addition."""
 
     source_type: str
     state: str
     jobs: int
 
 
-class Behind(msgspec.Struct, frozen=True, kw_only=True):
-    """A team whose oldest waiting job has waited for long."""
+class QueueDelay(msgspec.Struct, frozen=True, kw_only=True):
+    """A team whose oldest waiting job is over the limit."""
 
     team: str
     oldest_waiting_seconds: float
+
+
+class QueueLength(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of a team's queued and running jobs."""
+
+    team_id: UUID
+    team: str
+    queued: int
+    processing: int

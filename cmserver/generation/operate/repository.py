@@ -1,121 +1,117 @@
-"""SQL for looking at the queue and acting on it by hand. The tables belong to generation, and its lock order holds here too."""
+"""SQL for operating the queue: lists, figures, retry, cancel, reindex. The lock order is that of generation/repository.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
+from msgspec import structs
+
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.generation.model import JOB_FOR_REINDEX, Asker
-from cmserver.generation.operate.model import STATUSES, Behind, Filter, KindCount, KnownJob, Payload, QueueCounts, Run, Step
+from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_REINDEX, Job, JobOrigin
+from cmserver.generation.operate.model import (
+    STATUSES,
+    JobEvent,
+    JobFilter,
+    KindCount,
+    Payload,
+    QueueCounts,
+    QueueDelay,
+    QueueLength,
+    Run,
+)
 
-OWNS: set[str] = set()  # the room's other repositories say it
+OWNS: set[str] = set()  # generation/repository.py owns the tables
 
-# (`> '-infinity'` is true of every row: the indexes of these lists say it, see migration 0008.)
-# Newest first: of each status as many as the page may need, each read from the end of an index, and the newest of them all.
+_J_COLUMNS: LiteralString = "j." + JOB_COLUMNS.replace(", ", ", j.")
+
+# `> '-infinity'` is true of every row and makes the partial indexes of migration 0008 usable.
+_MATCHING: LiteralString = """
+                j.team_id = %(team_id)s AND j.status = wanted.status AND j.created_at > '-infinity'
+                  AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
+                  AND (%(session_id)s::uuid IS NULL OR j.server_session_id = %(session_id)s::uuid)
+                  AND (%(source_type)s::text IS NULL OR j.source_type = %(source_type)s::text)
+                  AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s::timestamptz)"""
+
+# Reads a page of each status from the end of an index, then takes the newest of all.
 PAGE = Query(
-    KnownJob,
-    """
+    Job,
+    f"""
     WITH page AS MATERIALIZED (
-        SELECT found.id, found.created_at
-          FROM unnest(%(statuses)s::text[]) AS one(status)
+        SELECT listed.id, listed.created_at
+          FROM unnest(%(statuses)s::text[]) AS wanted(status)
          CROSS JOIN LATERAL (
                SELECT j.id, j.created_at FROM observation_generation_jobs j
-                WHERE j.team_id = %(team_id)s AND j.status = one.status AND j.created_at > '-infinity'
-                  AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
-                  AND (%(source_type)s::text IS NULL OR j.source_type = %(source_type)s::text)
-                  AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s::timestamptz)
+                WHERE {_MATCHING}
                   AND (%(before)s::timestamptz IS NULL
                        OR (j.created_at, j.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-                ORDER BY j.created_at DESC, j.id DESC LIMIT %(limit)s::bigint + %(offset)s::bigint) found
-         ORDER BY found.created_at DESC, found.id DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint
+                ORDER BY j.created_at DESC, j.id DESC LIMIT %(limit)s::bigint + %(offset)s::bigint) listed
+         ORDER BY listed.created_at DESC, listed.id DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint
     )
-    SELECT j.id, j.project_id, j.team_id, j.lane, j.agent_event_id, j.server_session_id, j.source_type, j.source_id, j.source_run,
-           j.job_type, j.status, j.attempts, j.max_attempts, j.outcome, j.outcome_reason, j.last_error, j.next_attempt_at,
-           j.cancel_requested_at, j.completed_at, j.failed_at, j.cancelled_at, j.created_at, j.updated_at
+    SELECT {_J_COLUMNS}
       FROM page p JOIN observation_generation_jobs j ON j.id = p.id AND j.team_id = %(team_id)s
      ORDER BY j.created_at DESC, j.id DESC
     """,
     prepare=False,
 )
 
-# In the order of the index, or the planner reads the table.
+# Ordered as the index is, or the planner reads the whole table.
 COUNT = Query(
     int,
-    """
+    f"""
     SELECT count(*) FROM (
-        SELECT 1 FROM unnest(%(statuses)s::text[]) AS one(status)
+        SELECT 1 FROM unnest(%(statuses)s::text[]) AS wanted(status)
          CROSS JOIN LATERAL (
                SELECT 1 FROM observation_generation_jobs j
-                WHERE j.team_id = %(team_id)s AND j.status = one.status AND j.created_at > '-infinity'
-                  AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
-                  AND (%(source_type)s::text IS NULL OR j.source_type = %(source_type)s::text)
-                  AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s::timestamptz)
-                ORDER BY j.created_at DESC, j.id DESC LIMIT %(most)s::bigint) found
-         LIMIT %(most)s::bigint) counted
+                WHERE {_MATCHING}
+                ORDER BY j.created_at DESC, j.id DESC LIMIT %(max_count)s::bigint) matched
+         LIMIT %(max_count)s::bigint) counted
     """,
     prepare=False,
 )
 
-ONE = Query(
-    KnownJob,
-    """
-    SELECT id, project_id, team_id, lane, agent_event_id, server_session_id, source_type, source_id, source_run, job_type, status,
-           attempts, max_attempts, outcome, outcome_reason, last_error, next_attempt_at, cancel_requested_at, completed_at,
-           failed_at, cancelled_at, created_at, updated_at
+_BY_ID: LiteralString = f"""
+    SELECT {JOB_COLUMNS}
       FROM observation_generation_jobs
      WHERE id = %(id)s AND team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-)
-
-LOCK = Query(
-    KnownJob,
     """
-    SELECT id, project_id, team_id, lane, agent_event_id, server_session_id, source_type, source_id, source_run, job_type, status,
-           attempts, max_attempts, outcome, outcome_reason, last_error, next_attempt_at, cancel_requested_at, completed_at,
-           failed_at, cancelled_at, created_at, updated_at
-      FROM observation_generation_jobs
-     WHERE id = %(id)s AND team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-       FOR UPDATE
-    """,
-)
 
-# The trigger does the rest: three more attempts, the trace, the lane is due. Where the key that asked was revoked, whoever sends
-# the job back answers for it now.
+BY_ID = Query(Job, _BY_ID)
+
+LOCK = Query(Job, f"{_BY_ID} FOR UPDATE")
+
+# A trigger adds three attempts and the event, and makes the lane due. A job whose key was revoked gets the key of the caller.
 RETRY = Query(
-    KnownJob,
-    """
+    Job,
+    f"""
     UPDATE observation_generation_jobs
        SET status = 'queued',
            api_key_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(api_key_id)s::uuid ELSE api_key_id END,
            actor_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(actor_id)s ELSE actor_id END
      WHERE id = %(id)s AND team_id = %(team_id)s AND status IN ('failed', 'cancelled')
-    RETURNING id, project_id, team_id, lane, agent_event_id, server_session_id, source_type, source_id, source_run, job_type,
-              status, attempts, max_attempts, outcome, outcome_reason, last_error, next_attempt_at, cancel_requested_at,
-              completed_at, failed_at, cancelled_at, created_at, updated_at
+    RETURNING {JOB_COLUMNS}
     """,
 )
 
 # A queued job ends at once; a running one is marked, and its worker writes nothing for it.
 CANCEL = Query(
-    KnownJob,
-    """
+    Job,
+    f"""
     UPDATE observation_generation_jobs
        SET status = CASE WHEN status = 'queued' THEN 'cancelled' ELSE status END,
            cancel_requested_at = CASE WHEN status = 'processing' THEN coalesce(cancel_requested_at, now()) END
      WHERE id = %(id)s AND team_id = %(team_id)s AND status IN ('queued', 'processing')
-    RETURNING id, project_id, team_id, lane, agent_event_id, server_session_id, source_type, source_id, source_run, job_type,
-              status, attempts, max_attempts, outcome, outcome_reason, last_error, next_attempt_at, cancel_requested_at,
-              completed_at, failed_at, cancelled_at, created_at, updated_at
+    RETURNING {JOB_COLUMNS}
     """,
 )
 
-# Claims and rows are counted over all teams, and workers are the operator's: what a team sees leaves them out.
-STEPS = Query(
-    Step,
+# Claims and workers belong to the operator; they are left out of what a team sees.
+JOB_EVENTS = Query(
+    JobEvent,
     """
-    SELECT row_number() OVER (ORDER BY id) AS place, event_type, status_after, attempt,
+    SELECT row_number() OVER (ORDER BY id) AS number, event_type, status_after, attempt,
            details - ARRAY['claim', 'by', 'worker'] AS details, created_at
       FROM observation_generation_job_events
      WHERE generation_job_id = %(job_id)s AND team_id = %(team_id)s
@@ -133,7 +129,7 @@ PAYLOADS = Query(
     """,
 )
 
-# A job's calls are made while it lives: of the index of its project's calls only that part is read, the newest first.
+# A job's calls lie between its creation and its end: the bounds limit the scan of the index.
 NEWEST_RUN = Query(
     Run,
     """
@@ -148,11 +144,9 @@ NEWEST_RUN = Query(
 )
 
 LAST_REINDEX = Query(
-    KnownJob,
-    """
-    SELECT id, project_id, team_id, lane, agent_event_id, server_session_id, source_type, source_id, source_run, job_type, status,
-           attempts, max_attempts, outcome, outcome_reason, last_error, next_attempt_at, cancel_requested_at, completed_at,
-           failed_at, cancelled_at, created_at, updated_at
+    Job,
+    f"""
+    SELECT {JOB_COLUMNS}
       FROM observation_generation_jobs
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND source_type = 'observation_reindex'
        AND source_id = %(source_id)s AND job_type = %(job_type)s
@@ -161,8 +155,8 @@ LAST_REINDEX = Query(
 )
 
 INSERT_REINDEX = Query(
-    KnownJob,
-    """
+    Job,
+    f"""
     INSERT INTO observation_generation_jobs
            (id, project_id, team_id, lane, source_type, source_id, source_run, job_type, idempotency_key, max_attempts, payload,
             api_key_id, actor_id, source_adapter, request_id, created_at)
@@ -170,9 +164,7 @@ INSERT_REINDEX = Query(
             %(idempotency_key)s, %(max_attempts)s, %(payload)s, %(api_key_id)s, %(actor_id)s, 'api', %(request_id)s,
             clock_timestamp())
     ON CONFLICT DO NOTHING
-    RETURNING id, project_id, team_id, lane, agent_event_id, server_session_id, source_type, source_id, source_run, job_type,
-              status, attempts, max_attempts, outcome, outcome_reason, last_error, next_attempt_at, cancel_requested_at,
-              completed_at, failed_at, cancelled_at, created_at, updated_at
+    RETURNING {JOB_COLUMNS}
     """,
 )
 
@@ -181,16 +173,15 @@ WAITING_OF_SESSION = Query(
     "SELECT count(*) FROM observation_generation_jobs WHERE lane = %(session_id)s AND team_id = %(team_id)s AND status = 'queued'",
 )
 
-# What has ended is counted from an index alone (one range a status: for all at once the planner reads the table); what waits is
-# looked at with its lane.
+# Ended jobs are counted from an index alone, one range per status; for all at once the planner reads the table.
 QUEUE_COUNTS = Query(
     QueueCounts,
     """
     WITH ended AS MATERIALIZED (
-        SELECT one.status, c.jobs FROM unnest(ARRAY['processing', 'completed', 'failed', 'cancelled']) AS one(status)
+        SELECT wanted.status, c.jobs FROM unnest(ARRAY['processing', 'completed', 'failed', 'cancelled']) AS wanted(status)
          CROSS JOIN LATERAL (
                SELECT count(*) AS jobs FROM observation_generation_jobs j
-                WHERE j.team_id = %(team_id)s AND j.status = one.status AND j.created_at > '-infinity'
+                WHERE j.team_id = %(team_id)s AND j.status = wanted.status AND j.created_at > '-infinity'
                   AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)) c
     ), queued AS MATERIALIZED (
         SELECT CASE WHEN l.held_until > now() THEN 'held' WHEN l.due_at > now() THEN 'delayed' ELSE 'waiting' END AS state,
@@ -215,7 +206,7 @@ QUEUE_COUNTS = Query(
     prepare=False,
 )
 
-# Of all but events, which are most: what they have is the rest of the sums.
+# Without events, the bulk of the jobs: theirs is the rest of the sums.
 KIND_COUNTS = Query(
     KindCount,
     """
@@ -240,9 +231,9 @@ KIND_COUNTS = Query(
     prepare=False,
 )
 
-# Each team's queue is read from its oldest on, up to the first job that is due and was queued so long ago.
-BEHIND = Query(
-    Behind,
+# Reads each team's queue from its oldest job to the first that is due and older than `seconds`.
+QUEUE_DELAYS = Query(
+    QueueDelay,
     """
     SELECT t.name AS team, extract(epoch FROM now() - w.updated_at)::float8 AS oldest_waiting_seconds
       FROM teams t
@@ -256,71 +247,69 @@ BEHIND = Query(
     """,
 )
 
+# Counted from an index alone, one range per team and status.
+QUEUE_LENGTHS = Query(
+    QueueLength,
+    """
+    SELECT t.id AS team_id, t.name AS team, q.jobs AS queued, p.jobs AS processing
+      FROM teams t
+     CROSS JOIN LATERAL (
+           SELECT count(*) AS jobs FROM observation_generation_jobs j
+            WHERE j.team_id = t.id AND j.status = 'queued' AND j.created_at > '-infinity') q
+     CROSS JOIN LATERAL (
+           SELECT count(*) AS jobs FROM observation_generation_jobs j
+            WHERE j.team_id = t.id AND j.status = 'processing' AND j.created_at > '-infinity') p
+     WHERE q.jobs + p.jobs > 0
+     ORDER BY q.jobs DESC
+    """,
+)
+
 
 async def page(
-    conn: Conn, which: Filter, *, limit: int, offset: int, before: datetime | None, before_id: UUID | None
-) -> list[KnownJob]:
-    """Newest first; `before` and `before_id` are the place of the last one on the page before."""
-    return await PAGE.all(
-        conn,
-        team_id=which.team_id,
-        project_id=which.project_id,
-        statuses=_statuses(which),
-        source_type=which.source_type,
-        since=which.since,
-        before=before,
-        before_id=before_id,
-        limit=limit,
-        offset=offset,
-    )
+    conn: Conn, criteria: JobFilter, *, limit: int, offset: int, before: datetime | None, before_id: UUID | None
+) -> list[Job]:
+    """Newest first, after the position (`before`, `before_id`) of the previous page's last job."""
+    return await PAGE.all(conn, **_filter_params(criteria), before=before, before_id=before_id, limit=limit, offset=offset)
 
 
-async def count(conn: Conn, which: Filter, most: int) -> int:
-    """How many there are, up to `most`."""
-    return await COUNT.one(
-        conn,
-        team_id=which.team_id,
-        project_id=which.project_id,
-        statuses=_statuses(which),
-        source_type=which.source_type,
-        since=which.since,
-        most=most,
-    )
+async def count(conn: Conn, criteria: JobFilter, max_count: int) -> int:
+    """The number of jobs, counted up to `max_count`."""
+    return await COUNT.one(conn, **_filter_params(criteria), max_count=max_count)
 
 
-def _statuses(which: Filter) -> list[str]:
-    return [which.status] if which.status else list(STATUSES)
+def _filter_params(criteria: JobFilter) -> dict[str, object]:
+    return {**structs.asdict(criteria), "statuses": [criteria.status] if criteria.status else list(STATUSES)}
 
 
-async def one(conn: Conn, team_id: UUID, project_id: UUID | None, job_id: UUID) -> KnownJob | None:
-    return await ONE.first(conn, id=job_id, team_id=team_id, project_id=project_id)
+async def by_id(conn: Conn, team_id: UUID, project_id: UUID | None, job_id: UUID) -> Job | None:
+    return await BY_ID.first(conn, id=job_id, team_id=team_id, project_id=project_id)
 
 
-async def lock(conn: Conn, team_id: UUID, project_id: UUID | None, job_id: UUID) -> KnownJob | None:
+async def lock(conn: Conn, team_id: UUID, project_id: UUID | None, job_id: UUID) -> Job | None:
     return await LOCK.first(conn, id=job_id, team_id=team_id, project_id=project_id)
 
 
-async def retry(conn: Conn, team_id: UUID, job_id: UUID, *, api_key_id: UUID | None, actor_id: str) -> KnownJob:
-    """Of a failed or cancelled job, which the caller has locked. The key and actor are those of whoever sends it back."""
+async def retry(conn: Conn, team_id: UUID, job_id: UUID, *, api_key_id: UUID | None, actor_id: str) -> Job:
+    """Queue a failed or cancelled job that the caller has locked; the key and actor are the caller's."""
     return await RETRY.one(conn, id=job_id, team_id=team_id, api_key_id=api_key_id, actor_id=actor_id)
 
 
-async def cancel(conn: Conn, team_id: UUID, job_id: UUID) -> KnownJob:
-    """Of a queued or running job, which the caller has locked."""
+async def cancel(conn: Conn, team_id: UUID, job_id: UUID) -> Job:
+    """End a queued job, or mark a running one; the caller has locked it."""
     return await CANCEL.one(conn, id=job_id, team_id=team_id)
 
 
-async def steps(conn: Conn, team_id: UUID, job_id: UUID, *, after: int, limit: int) -> list[Step]:
-    """Oldest first."""
-    return await STEPS.all(conn, team_id=team_id, job_id=job_id, after=after, limit=limit)
+async def job_events(conn: Conn, team_id: UUID, job_id: UUID, *, after: int, limit: int) -> list[JobEvent]:
+    """Oldest first, without the first `after` ones."""
+    return await JOB_EVENTS.all(conn, team_id=team_id, job_id=job_id, after=after, limit=limit)
 
 
 async def payloads(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> dict[UUID, Payload]:
-    return {one.id: one for one in await PAYLOADS.all(conn, team_id=team_id, ids=list(job_ids))}
+    return {payload.id: payload for payload in await PAYLOADS.all(conn, team_id=team_id, ids=list(job_ids))}
 
 
-async def newest_run(conn: Conn, job: KnownJob, *, with_answer: bool) -> Run | None:
-    """None when no provider has been asked for the job."""
+async def newest_run(conn: Conn, job: Job, *, with_answer: bool) -> Run | None:
+    """The newest provider call of the job; None when no provider was called for it."""
     return await NEWEST_RUN.first(
         conn,
         team_id=job.team_id,
@@ -332,33 +321,33 @@ async def newest_run(conn: Conn, job: KnownJob, *, with_answer: bool) -> Run | N
     )
 
 
-async def last_reindex(conn: Conn, team_id: UUID, project_id: UUID, source_id: UUID) -> KnownJob | None:
+async def last_reindex(conn: Conn, team_id: UUID, project_id: UUID, source_id: UUID) -> Job | None:
     return await LAST_REINDEX.first(conn, team_id=team_id, project_id=project_id, source_id=source_id, job_type=JOB_FOR_REINDEX)
 
 
 async def insert_reindex(
-    conn: Conn, asker: Asker, *, job_id: UUID, project_id: UUID, source_id: UUID, source_run: int, payload: object
-) -> KnownJob | None:
-    """The job, in a lane of its own; None when somebody else has just made that run."""
+    conn: Conn, job_origin: JobOrigin, *, job_id: UUID, project_id: UUID, source_id: UUID, source_run: int, payload: object
+) -> Job | None:
+    """The new job, in a lane of its own; None when another request has just inserted the same run."""
     return await INSERT_REINDEX.first(
         conn,
         id=job_id,
         project_id=project_id,
-        team_id=asker.team_id,
+        team_id=job_origin.team_id,
         source_id=source_id,
         source_run=source_run,
         job_type=JOB_FOR_REINDEX,
         idempotency_key=f"reindex:v1:{project_id}:{source_id}:{source_run}",
-        max_attempts=asker.max_attempts,
+        max_attempts=job_origin.max_attempts,
         payload=Jsonb(payload),
-        api_key_id=asker.api_key_id,
-        actor_id=asker.actor_id,
-        request_id=asker.request_id,
+        api_key_id=job_origin.api_key_id,
+        actor_id=job_origin.actor_id,
+        request_id=job_origin.request_id,
     )
 
 
 async def waiting_of_session(conn: Conn, team_id: UUID, session_id: UUID) -> int:
-    """How many jobs of the session nobody has begun with."""
+    """The number of queued jobs of the session."""
     return await WAITING_OF_SESSION.one(conn, team_id=team_id, session_id=session_id)
 
 
@@ -370,6 +359,11 @@ async def kind_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> lis
     return await KIND_COUNTS.all(conn, team_id=team_id, project_id=project_id)
 
 
-async def behind(conn: Conn, seconds: float) -> list[Behind]:
-    """The teams whose oldest waiting job has waited for longer, the worst first."""
-    return await BEHIND.all(conn, seconds=seconds)
+async def queue_delays(conn: Conn, seconds: float) -> list[QueueDelay]:
+    """The teams whose oldest waiting job is older than `seconds`, the oldest first."""
+    return await QUEUE_DELAYS.all(conn, seconds=seconds)
+
+
+async def queue_lengths(conn: Conn) -> list[QueueLength]:
+    """The queue lengths of the teams with queued or running jobs, the longest first."""
+    return await QUEUE_LENGTHS.all(conn)

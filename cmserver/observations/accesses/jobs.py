@@ -1,26 +1,51 @@
-"""The background task that counts accesses."""
+"""Counts how often the texts of observations are read, and when last, from the audit log.
+
+Each row of the log is counted once: its counting and the position behind it commit together. A row that commits late holds up what
+comes after it, and is not lost (`base.log_position`).
+"""
 
 from __future__ import annotations
 
-from typing import cast
-
-from procrastinate import App, JobContext
+from procrastinate import App
 
 from cmserver.base.db import Db
-from cmserver.observations.accesses.count import count_accesses as count
+from cmserver.base.log_position import advance
+from cmserver.base.sql import Conn
+from cmserver.observations.accesses import repository
+
+VIAS = ("get", "batch", "event", "search.full", "context.search", "timeline.full", "prompt", "file")
+"""How a text is read whole, or shown because it belongs to the work at hand. Lists, index lines and the context at the start of a
+session are no accesses: they are shown whether anybody needs them or not.
+"""
+
+_ROWS = 10_000
+_ROUNDS = 50
+"""Rows of the log in a transaction, and transactions in a run; the next run continues."""
 
 
-async def count_accesses(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate gives it
-    """How often observations were read, and when last, is added up from the audit log."""
-    await count(cast("Db", context.additional_context["db"]))  # pyright: ignore[reportUnknownMemberType]
+async def count_accesses(db: Db) -> None:
+    """Count what was read since the last run. Of two that run at once, one waits and finds nothing left."""
+    for _ in range(_ROUNDS):
+        if await db.in_system(_count_some):
+            return
 
 
-def add_periodic(app: App) -> None:
+async def _count_some(conn: Conn) -> bool:
+    """Whether all is counted that can be."""
+    await repository.lock(conn)
+    before = await repository.position(conn)
+    after = await advance(conn, before, await repository.look(conn, before.read_to, _ROWS))
+    for team_id in await repository.teams(conn, VIAS, after=before.read_to, until=after.read_to):
+        await repository.count(conn, team_id, VIAS, after=before.read_to, until=after.read_to)
+    if after != before:
+        await repository.keep(conn, after)
+    return after.read_to < before.read_to + _ROWS
+
+
+def add_periodic(app: App, db: Db) -> None:
     """Register the periodic task. Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
-    task = app.task(
-        name="observations.count_accesses",
-        queue="maintenance",
-        queueing_lock="observations.count_accesses",
-        pass_context=True,
-    )(count_accesses)
-    app.periodic(cron="* * * * *")(task)
+
+    @app.periodic(cron="* * * * *")
+    @app.task(name="observations.count_accesses", queue="maintenance", queueing_lock="observations.count_accesses")
+    async def run(timestamp: int) -> None:  # noqa: ARG001 # pyright: ignore[reportUnusedFunction]
+        await count_accesses(db)

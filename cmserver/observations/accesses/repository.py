@@ -5,34 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+import msgspec
+
+from cmserver.base.log_position import LogLook, LogPosition, look_at
 from cmserver.base.sql import Conn, Query
-from cmserver.observations.accesses.model import Progress
 
 OWNS = {"access_counting"}  # and what the room's other repositories say
 
-# Its row is locked until the transaction ends: of two that count, one waits, and finds nothing left. What wrote at the last look is
-# over when the oldest transaction that writes is younger. In a restored database these numbers begin anew, and are lower
-# than all of then: nothing of then is running.
-PROGRESS = Query(
-    Progress,
+
+class AuditLook(msgspec.Struct, frozen=True):
+    audit: LogLook
+
+
+LOCK = Query(str, "SELECT pg_advisory_xact_lock(7237415006)::text")
+
+POSITION = Query(
+    LogPosition,
     """
-    INSERT INTO access_counting AS c (only_one) VALUES (true)
-    ON CONFLICT (only_one) DO UPDATE SET only_one = true
-    RETURNING counted_to, seen_to,
-              coalesce(seen_below <= pg_snapshot_xmin(pg_current_snapshot())
-                       OR seen_below > pg_snapshot_xmax(pg_current_snapshot()), true) AS is_settled
+    SELECT counted_to AS read_to, seen_to AS fence_id, seen_below::text::bigint AS fence_transaction FROM access_counting
     """,
 )
 
-LOOK = Query(
+LOOK = Query(AuditLook, f"SELECT {look_at('audit_log', 'after')} AS audit")
+
+KEEP = Query(
     int,
     """
-    UPDATE access_counting
-       SET seen_to = greatest(seen_to, (SELECT max(id) FROM audit_log)), seen_below = pg_snapshot_xmax(pg_current_snapshot())
+    INSERT INTO access_counting (only_one, counted_to, seen_to, seen_below)
+    VALUES (true, %(read_to)s, %(fence_id)s, %(fence_transaction)s::text::xid8)
+    ON CONFLICT (only_one) DO UPDATE
+       SET counted_to = excluded.counted_to, seen_to = excluded.seen_to, seen_below = excluded.seen_below
     """,
 )
-
-COUNTED = Query(int, "UPDATE access_counting SET counted_to = %(counted_to)s")
 
 TEAMS = Query(
     UUID,
@@ -62,22 +66,26 @@ COUNT = Query(
 )
 
 
-async def progress(conn: Conn) -> Progress:
-    """How far it is, locked until the transaction ends."""
-    return await PROGRESS.one(conn)
+async def lock(conn: Conn) -> None:
+    """Only one transaction counts at a time. No write: the position must not be read by a transaction that has a number."""
+    await LOCK.run(conn)
 
 
-async def look(conn: Conn) -> None:
-    """Note how far the audit log goes now, and who may still be writing before its end."""
-    await LOOK.run(conn)
+async def position(conn: Conn) -> LogPosition:
+    return await POSITION.first(conn) or LogPosition()
 
 
-async def counted(conn: Conn, counted_to: int) -> None:
-    await COUNTED.run(conn, counted_to=counted_to)
+async def look(conn: Conn, after: int, limit: int) -> LogLook:
+    """At up to `limit` rows of the audit log behind that id."""
+    return (await LOOK.one(conn, after=after, limit=limit)).audit
+
+
+async def keep(conn: Conn, position: LogPosition) -> None:
+    await KEEP.run(conn, read_to=position.read_to, fence_id=position.fence_id, fence_transaction=position.fence_transaction)
 
 
 async def teams(conn: Conn, vias: Sequence[str], *, after: int, until: int) -> list[UUID]:
-    """Whose observations were read between the two places by one of these doors."""
+    """The teams whose observations were read between two positions of the audit log, in one of these ways (`via`)."""
     return await TEAMS.all(conn, vias=list(vias), after=after, until=until)
 
 

@@ -21,30 +21,24 @@ from cmserver.observations.embedding.model import EmbeddingModel
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 MANY_VECTORS = 60_000
-"""So many of one team are compared one by one in less time than people notice, and no filter loses any."""
-
+"""Up to this many vectors of a team are compared one by one: that is fast enough, and exact under any filter."""
 
 MOST_LISTS = 1_000
 _OUTGROWN = 2
-"""An index whose team would be given so many times as many lists by now is made anew."""
+"""An index is made anew when its team has grown so much that it needs this many times as many lists."""
 
 
 def lists_for(vectors: int) -> int:
-    """As many lists as each has vectors, up to a bound that the memory for making them sets."""
+    """The number of lists of an index: the square root of its vectors, at most MOST_LISTS (making it takes memory)."""
     return max(1, min(round(vectors**0.5), MOST_LISTS))
 
 
-async def lists(conn: Conn, team_id: UUID, model_id: int) -> int | None:
-    """Into how many lists the team's approximate index of that model's vectors puts them; None without one that can be used."""
-    return await repository.lists(conn, team_id, model_id)
-
-
 async def ensure_index(db: Db, *, more_than: int = MANY_VECTORS) -> None:
-    """Each team with more vectors of the current model than that has an index of them; what is of no more use goes.
+    """Make the missing indexes of teams with more than `more_than` vectors of the current model, and drop useless ones.
 
     A team keeps its index until it has half as many. Takes minutes where one is made; nobody waits for it meanwhile.
     """
-    async with db.system_statement() as conn:
+    async with db.owner_session() as conn:
         if not await repository.is_possible(conn) or not await repository.try_to_index(conn):
             return
         try:
@@ -55,11 +49,12 @@ async def ensure_index(db: Db, *, more_than: int = MANY_VECTORS) -> None:
 
 
 async def _ensure(conn: Conn, more_than: int) -> None:
+    """Drop the indexes that are broken, outgrown or no longer needed, and make the missing ones."""
     model = await repository.current(conn)
     sizes: dict[UUID, int] = {}
     if model is not None and model.dimensions is not None:
-        sizes = {one.team_id: one.vectors for one in await repository.large_teams(conn, model.id, more_than // 2)}
-    there = {one.name: one for one in await repository.indexes(conn)}
+        sizes = {row.team_id: row.vectors for row in await repository.large_teams(conn, model.id, more_than // 2)}
+    there = {row.name: row for row in await repository.indexes(conn)}
     keep = {repository.index_name(team_id, model.id) for team_id in sizes} if model else set[str]()
     for name, index in there.items():
         if name not in keep or not index.is_valid:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, LiteralString
 from uuid import UUID
 
 import msgspec
 
+from cmserver.observations.model import Observation
+
 State = Literal["building", "current", "retired"]
 
 DOCUMENT_MOST = 16_000
-"""Of a longer text only so many characters are embedded: a vector of everything is near to nothing."""
+"""How many characters of a text are embedded: a vector of everything is near to nothing."""
 
 
 class EmbeddingModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,14 +37,17 @@ class EmbeddingModel(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every observation that was there before it has its row, waiting or not."""
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+MODEL_COLUMNS: LiteralString = "id, provider, model, base_url, asked_dimensions, dimensions, state, is_backfilled"
+
+
+class ClaimedEmbedding(msgspec.Struct, frozen=True, kw_only=True):
     """A waiting row that a worker has in hand until `claimed_until`. Whoever finds another moment there has lost it."""
 
     observation_id: UUID
     claimed_until: datetime
 
 
-class Text(msgspec.Struct, frozen=True, kw_only=True):
+class ObservationText(msgspec.Struct, frozen=True, kw_only=True):
     """What an observation says, as far as its meaning goes."""
 
     observation_id: UUID
@@ -56,15 +60,13 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
     content: str
 
 
-class NewVector(msgspec.Struct, frozen=True, kw_only=True):
+class NewVector(ClaimedEmbedding, frozen=True, kw_only=True):
     """The vector of a claimed row."""
 
-    observation_id: UUID
-    claimed_until: datetime
     embedding: list[float]
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingCount(msgspec.Struct, frozen=True, kw_only=True):
     """How many observations have no vector of the model yet; `failing` of them could not be embedded when it was last tried."""
 
     model_id: int
@@ -72,7 +74,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     failing: int
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
+class FailureReason(msgspec.Struct, frozen=True, kw_only=True):
     """Why some of a team's observations could not be embedded. `given_up` of them are not tried again by themselves."""
 
     reason: str
@@ -80,14 +82,14 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     given_up: int
 
 
-class Large(msgspec.Struct, frozen=True, kw_only=True):
+class LargeTeam(msgspec.Struct, frozen=True, kw_only=True):
     """A team with many vectors of a model."""
 
     team_id: UUID
     vectors: int
 
 
-class Index(msgspec.Struct, frozen=True, kw_only=True):
+class VectorIndex(msgspec.Struct, frozen=True, kw_only=True):
     """An approximate index: into how many lists it puts what is near to each other. One that is not valid was never finished."""
 
     name: str
@@ -95,26 +97,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     lists: int
 
 
-class Worded(Protocol):
-    """Whatever has the texts of an observation."""
-
-    @property
-    def title(self) -> str | None: ...
-    @property
-    def subtitle(self) -> str | None: ...
-    @property
-    def narrative(self) -> str | None: ...
-    @property
-    def facts(self) -> Sequence[str] | None: ...
-    @property
-    def concepts(self) -> Sequence[str] | None: ...
-    @property
-    def summary(self) -> Mapping[str, str | None] | None: ...
-    @property
-    def content(self) -> str: ...
-
-
-def document_text(observation: Worded) -> str:
+def document_text(observation: Observation | ObservationText) -> str:
     """What is embedded of an observation. A summary, and what has no title, is its content; of all others that repeats the rest."""
     if observation.title is None or observation.summary is not None:
         return observation.content[:DOCUMENT_MOST]

@@ -12,7 +12,18 @@ from uuid import UUID
 from psycopg import sql
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.observations.embedding.model import Claimed, EmbeddingModel, Index, Large, NewVector, Reason, State, Text, Waiting
+from cmserver.observations.embedding.model import (
+    MODEL_COLUMNS,
+    ClaimedEmbedding,
+    EmbeddingModel,
+    FailureReason,
+    LargeTeam,
+    NewVector,
+    ObservationText,
+    State,
+    VectorIndex,
+    WaitingCount,
+)
 
 OWNS = {"embedding_models", "observation_embeddings"}
 
@@ -34,21 +45,9 @@ MAKE_VECTORS = Query(int, "ALTER TABLE observation_embeddings ALTER COLUMN embed
 
 # -- models
 
-MODELS = Query(
-    EmbeddingModel,
-    """
-    SELECT id, provider, model, base_url, asked_dimensions, dimensions, state, is_backfilled
-      FROM embedding_models ORDER BY state = 'building', id
-    """,
-)
+MODELS = Query(EmbeddingModel, f"SELECT {MODEL_COLUMNS} FROM embedding_models ORDER BY state = 'building', id")
 
-CURRENT = Query(
-    EmbeddingModel,
-    """
-    SELECT id, provider, model, base_url, asked_dimensions, dimensions, state, is_backfilled
-      FROM embedding_models WHERE state = 'current'
-    """,
-)
+CURRENT = Query(EmbeddingModel, f"SELECT {MODEL_COLUMNS} FROM embedding_models WHERE state = 'current'")
 
 # Every transaction that writes an observation reads the models. Whoever changes them waits for those that have, and the next ones
 # wait for him: so no observation is written for the models of before, unseen by who looks for what is missing of the new one.
@@ -57,11 +56,11 @@ SHORT_LOCK = Query(str, "SELECT set_config('lock_timeout', %(milliseconds)s, tru
 
 ADD_MODEL = Query(
     EmbeddingModel,
-    """
+    f"""
     INSERT INTO embedding_models (provider, model, base_url, asked_dimensions, dimensions, state, switched_at)
     VALUES (%(provider)s, %(model)s, %(base_url)s, %(asked_dimensions)s, %(dimensions)s, %(state)s,
             CASE WHEN %(state)s::text = 'current' THEN now() END)
-    RETURNING id, provider, model, base_url, asked_dimensions, dimensions, state, is_backfilled
+    RETURNING {MODEL_COLUMNS}
     """,
 )
 
@@ -156,7 +155,7 @@ HAS_WAITING = Query(
 # Two statements of one transaction: when the texts are read, the rows are locked, and whoever changes a text from now on makes its
 # row wait anew, with another moment.
 CLAIM = Query(
-    Claimed,
+    ClaimedEmbedding,
     """
     WITH due AS (
         SELECT observation_id FROM observation_embeddings
@@ -170,7 +169,7 @@ CLAIM = Query(
 )
 
 TEXTS = Query(
-    Text,
+    ObservationText,
     """
     SELECT id AS observation_id, title, subtitle, narrative, facts, concepts, summary, content
       FROM observations WHERE id = ANY(%(ids)s)
@@ -225,7 +224,7 @@ HURRY = Query(
 
 # What was there before the model, and has no row yet, waits as well.
 WAITING = Query(
-    Waiting,
+    WaitingCount,
     """
     SELECT m.id AS model_id, count(e.last_error) AS failing,
            count(e.observation_id) + CASE WHEN m.is_backfilled THEN 0 ELSE (
@@ -245,7 +244,7 @@ WAITING = Query(
 )
 
 REASONS = Query(
-    Reason,
+    FailureReason,
     """
     SELECT coalesce(last_error, '') AS reason, count(DISTINCT observation_id) AS observations,
            count(DISTINCT observation_id) FILTER (WHERE next_at = 'infinity') AS given_up
@@ -270,7 +269,7 @@ RETRY = Query(
 # -- indexes of large teams
 
 LARGE_TEAMS = Query(
-    Large,
+    LargeTeam,
     """
     SELECT p.team_id, sum(e.vectors)::bigint AS vectors
       FROM (SELECT project_id, count(*) AS vectors FROM observation_embeddings
@@ -281,7 +280,7 @@ LARGE_TEAMS = Query(
 )
 
 INDEXES = Query(
-    Index,
+    VectorIndex,
     """
     SELECT c.relname::text AS name, i.indisvalid AS is_valid,
            coalesce((SELECT option_value::int FROM pg_options_to_table(c.reloptions) WHERE option_name = 'lists'), 0) AS lists
@@ -333,12 +332,12 @@ async def is_possible(conn: Conn) -> bool:
 
 
 async def models(conn: Conn) -> list[EmbeddingModel]:
-    """All, the current one before the one that is building."""
+    """All models, the current one before the one that is building."""
     return await MODELS.all(conn)
 
 
 async def current(conn: Conn) -> EmbeddingModel | None:
-    """The one that search uses."""
+    """The one that search uses; None without one, or without pgvector."""
     return await CURRENT.first(conn)
 
 
@@ -382,55 +381,55 @@ async def promote(conn: Conn, model_id: int) -> None:
 
 
 async def set_dimensions(conn: Conn, model_id: int, dimensions: int) -> None:
-    """What the first answer has shown."""
+    """Store the length of the model's vectors, which its first answer has shown."""
     await SET_DIMENSIONS.run(conn, model_id=model_id, dimensions=dimensions)
 
 
-async def backfill(conn: Conn, model_id: int, most: int) -> bool:
-    """Let so many more of the older observations wait for the model; whether more are left. False, too, while another does it."""
-    return await BACKFILL.first(conn, model_id=model_id, most=most) is False
+async def backfill(conn: Conn, model_id: int, limit: int) -> bool:
+    """Queue up to `limit` older observations for the model; returns whether more are left. False while another process does it."""
+    return await BACKFILL.first(conn, model_id=model_id, most=limit) is False
 
 
-async def clear(conn: Conn, model_id: int, most: int) -> bool:
-    """Take away so many rows of a retired model, at the end the model; whether there is more to do."""
-    cleared = await CLEAR.first(conn, model_id=model_id, most=most)
+async def clear(conn: Conn, model_id: int, limit: int) -> bool:
+    """Delete up to `limit` rows of a retired model, and at last the model; returns whether there is more to do."""
+    cleared = await CLEAR.first(conn, model_id=model_id, most=limit)
     if cleared is None:
         return False
-    return cleared == most or await FORGET.run(conn, model_id=model_id) == 0
+    return cleared == limit or await FORGET.run(conn, model_id=model_id) == 0
 
 
-async def is_ahead(conn: Conn, model_id: int, most: int) -> bool:
-    """Whether that many wait already."""
-    return await IS_AHEAD.one(conn, model_id=model_id, most=most)
+async def is_ahead(conn: Conn, model_id: int, limit: int) -> bool:
+    """Whether `limit` observations wait for the model already."""
+    return await IS_AHEAD.one(conn, model_id=model_id, most=limit)
 
 
 async def has_waiting(conn: Conn, model_id: int) -> bool:
     return await HAS_WAITING.one(conn, model_id=model_id)
 
 
-async def claim(conn: Conn, model_id: int, most: int, lease_seconds: float) -> list[tuple[Claimed, Text]]:
-    """Take up to `most` that are due, with their texts, longest due first."""
-    claimed = {one.observation_id: one for one in await CLAIM.all(conn, model_id=model_id, most=most, lease_seconds=lease_seconds)}
+async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> list[tuple[ClaimedEmbedding, ObservationText]]:
+    """Take up to `limit` that are due, with their texts, longest due first."""
+    claimed = {row.observation_id: row for row in await CLAIM.all(conn, model_id=model_id, most=limit, lease_seconds=lease_seconds)}
     texts = await TEXTS.all(conn, ids=list(claimed)) if claimed else []
     return [(claimed[text.observation_id], text) for text in texts]
 
 
 async def store(conn: Conn, model_id: int, vectors: Sequence[NewVector]) -> int:
-    """Those whose claim still holds, that is, whose text has not changed and whom nobody else has taken; how many."""
+    """Store the vectors whose claim holds: the text has not changed, and no other worker has claimed it. Returns their count."""
     return await STORE.run(conn, model_id=model_id, rows=Jsonb(list(vectors)))
 
 
 async def fail(
     conn: Conn,
     model_id: int,
-    claimed: Sequence[Claimed],
+    claimed: Sequence[ClaimedEmbedding],
     reason: str,
     *,
     first_seconds: float,
     longest_seconds: float,
     given_up_after: int | None = None,
 ) -> None:
-    """They are due again later, or never, when that was their last attempt."""
+    """Record the failure: the claimed embeddings are due again later, or never after their last attempt."""
     await FAIL.run(
         conn,
         model_id=model_id,
@@ -442,28 +441,28 @@ async def fail(
     )
 
 
-async def give_back(conn: Conn, model_id: int, claimed: Sequence[Claimed]) -> None:
-    """They are due now."""
+async def give_back(conn: Conn, model_id: int, claimed: Sequence[ClaimedEmbedding]) -> None:
+    """Make the claimed embeddings due again at once."""
     await GIVE_BACK.run(conn, model_id=model_id, rows=Jsonb(list(claimed)))
 
 
 async def hurry(conn: Conn, model_id: int) -> None:
-    """All that failed and was not given up is due now."""
+    """Make all embeddings of the model due now that failed and were not given up."""
     await HURRY.run(conn, model_id=model_id)
 
 
-async def waiting(conn: Conn, team_id: UUID, project_id: UUID | None) -> dict[int, Waiting]:
-    """Of the team, or its project, by model; of the models that are wanted."""
-    return {one.model_id: one for one in await WAITING.all(conn, team_id=team_id, project_id=project_id)}
+async def waiting(conn: Conn, team_id: UUID, project_id: UUID | None) -> dict[int, WaitingCount]:
+    """How many observations of the team, or its project, wait for a vector, by model; retired models are left out."""
+    return {row.model_id: row for row in await WAITING.all(conn, team_id=team_id, project_id=project_id)}
 
 
-async def reasons(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[Reason]:
+async def reasons(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[FailureReason]:
     """Why observations of the team, or of its project, could not be embedded; the most frequent reason first."""
     return await REASONS.all(conn, team_id=team_id, project_id=project_id)
 
 
 async def retry(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """All that failed, of the team or its project, is due now; how many rows."""
+    """Make all failed embeddings of the team, or its project, due now; returns their count."""
     return await RETRY.run(conn, team_id=team_id, project_id=project_id)
 
 
@@ -476,12 +475,12 @@ async def lists(conn: Conn, team_id: UUID, model_id: int) -> int | None:
     return await LISTS.first(conn, name=index_name(team_id, model_id))
 
 
-async def large_teams(conn: Conn, model_id: int, more_than: int) -> list[Large]:
+async def large_teams(conn: Conn, model_id: int, more_than: int) -> list[LargeTeam]:
     """The teams with more vectors than that."""
     return await LARGE_TEAMS.all(conn, model_id=model_id, more_than=more_than)
 
 
-async def indexes(conn: Conn) -> list[Index]:
+async def indexes(conn: Conn) -> list[VectorIndex]:
     """The approximate indexes, and what a CREATE has left that was broken off."""
     return await INDEXES.all(conn)
 

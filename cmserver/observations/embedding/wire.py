@@ -6,10 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from cmserver.observations.embedding.look import Look, Progress
 
-
-class BuildingOut(msgspec.Struct, frozen=True, kw_only=True):
+class NextModelOut(msgspec.Struct, frozen=True, kw_only=True):
     """The model that takes the place of the other when it has embedded all that is known."""
 
     embedder: str
@@ -32,29 +30,26 @@ class EmbeddingsOut(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: int | None
     waiting: int
     failing: int
-    building: BuildingOut | None
+    building: NextModelOut | None
     hint: str | None
 
 
-def embeddings_out(seen: Look) -> EmbeddingsOut:
-    current = seen.current
-    return EmbeddingsOut(
-        state=seen.state,
-        embedder=current.model.provider if current else None,
-        model=current.model.model if current else None,
-        dimensions=current.model.dimensions if current else None,
-        waiting=current.waiting if current else 0,
-        failing=current.failing if current else 0,
-        building=_building_out(seen.building) if seen.building else None,
-        hint=seen.hint,
-    )
+class ReasonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Why observations could not be embedded; those that are `givenUp` are not tried again by themselves."""
+
+    reason: str
+    observations: int
+    given_up: int
 
 
-def _building_out(progress: Progress) -> BuildingOut:
-    return BuildingOut(
-        embedder=progress.model.provider,
-        model=progress.model.model,
-        dimensions=progress.model.dimensions,
-        waiting=progress.waiting,
-        failing=progress.failing,
-    )
+class EmbeddingStateOut(msgspec.Struct, frozen=True, kw_only=True):
+    """How embedding goes, and what keeps it from going on."""
+
+    embeddings: EmbeddingsOut
+    reasons: list[ReasonOut]
+
+
+class RetriedEmbeddingsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """How many embeddings that failed are tried again now."""
+
+    retried: int

@@ -1,80 +1,60 @@
-"""The doors to erasure."""
+"""Erasure over HTTP."""
 
 from __future__ import annotations
 
-from typing import cast
-from uuid import UUID
-
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import announce
 from cmserver.access.model import Principal
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db
-from cmserver.base.live import Hub
+from cmserver.base.http.wire import answer, caller, db, dependency
+from cmserver.base.notifications import NotificationListener
 from cmserver.ops.erasure import erase
-from cmserver.ops.erasure.erase import Counts
-
-
-class PurgedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The project is there and remembers nothing."""
-
-    project_id: UUID
-    counts: Counts
-    purged: bool = True
-
-
-class ProjectDeletedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The project is gone."""
-
-    project_id: UUID
-    counts: Counts
-    deleted: bool = True
-
-
-class TeamDeletedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The team is gone, and the key that asked for it."""
-
-    team_id: UUID
-    counts: Counts
-    deleted: bool = True
+from cmserver.ops.erasure.wire import DeletedProjectOut, DeletedTeamOut, PurgedProjectOut
 
 
 async def delete_memory(request: Request) -> Response:
     """Erase all that a project remembers, and keep the project and its keys."""
-    who = await caller(request, Principal)
-    named = str(request.path_params["project"])
-    project_id, counts = await db(request).in_tenant(who.team_id, lambda conn: erase.purge(conn, who, named))
-    return answer(PurgedOut(project_id=project_id, counts=counts))
+    principal = await caller(request, Principal)
+    name = str(request.path_params["project"])
+    project_id, counts = await db(request).in_tenant(
+        principal.team_id, lambda conn: erase.purge(conn, principal, name), has_time_limit=False
+    )
+    return answer(PurgedProjectOut(project_id=project_id, counts=counts))
 
 
 async def delete_project(request: Request) -> Response:
     """Delete a project with its memory and the keys that are bound to it."""
-    who = await caller(request, Principal)
-    named = str(request.path_params["project"])
-    project_id, counts = await db(request).in_tenant(who.team_id, lambda conn: erase.delete_project(conn, who, named))
-    _forget(request, who)
-    return answer(ProjectDeletedOut(project_id=project_id, counts=counts))
+    principal = await caller(request, Principal)
+    name = str(request.path_params["project"])
+    project_id, counts = await db(request).in_tenant(
+        principal.team_id, lambda conn: erase.delete_project(conn, principal, name), has_time_limit=False
+    )
+    _forget(request, principal)
+    return answer(DeletedProjectOut(project_id=project_id, counts=counts))
 
 
 async def delete_team(request: Request) -> Response:
     """Delete the key's team with everything in it; the key works no longer."""
-    who = await caller(request, Principal)
-    named = str(request.path_params["team"])
-    counts = await db(request).in_tenant(who.team_id, lambda conn: erase.delete_team(conn, who, named))
-    _forget(request, who)
-    return answer(TeamDeletedOut(team_id=who.team_id, counts=counts))
+    principal = await caller(request, Principal)
+    name = str(request.path_params["team"])
+    counts = await db(request).in_tenant(
+        principal.team_id, lambda conn: erase.delete_team(conn, principal, name), has_time_limit=False
+    )
+    _forget(request, principal)
+    return answer(DeletedTeamOut(team_id=principal.team_id, counts=counts))
 
 
-def _forget(request: Request, who: Principal) -> None:
-    """In this process before it answers; the others forget when they hear of it."""
-    cast("Hub", request.app.state.hub).tell(announce.CHANNEL, str(who.team_id))
+def _forget(request: Request, principal: Principal) -> None:
+    """Empty this process's caches of the team before it answers; other processes are notified."""
+    dependency(request, NotificationListener).deliver(announce.CHANNEL, str(principal.team_id))
 
 
 routes = [
-    Operation("DELETE", "/v1/projects/{project:path}/memory", delete_memory, scope="observations:write", answers={200: PurgedOut}),
-    Operation("DELETE", "/v1/projects/{project:path}", delete_project, scope="admin", answers={200: ProjectDeletedOut}),
-    Operation("DELETE", "/v1/teams/{team}", delete_team, scope="admin", answers={200: TeamDeletedOut}),
+    Operation(
+        "DELETE", "/v1/projects/{project:path}/memory", delete_memory, scope="observations:write", answers={200: PurgedProjectOut}
+    ),
+    Operation("DELETE", "/v1/projects/{project:path}", delete_project, scope="admin", answers={200: DeletedProjectOut}),
+    Operation("DELETE", "/v1/teams/{team}", delete_team, scope="admin", answers={200: DeletedTeamOut}),
 ]

@@ -1,6 +1,6 @@
-"""What is known goes for good: a project's memory, a project, or a whole team, each in one transaction.
+"""Erases a project's memory, a project, or a team, each in one transaction.
 
-Only the audit log stays, which has ids and names, never texts; and of a project what was spent on it, which stays its team's.
+The audit log stays, which holds ids and names but no texts; so does the project's spending, which counts for its team.
 """
 
 from __future__ import annotations
@@ -10,103 +10,94 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access import announce, audit, projects, teams
-from cmserver.access.erasure import repository as access
+from cmserver.access import repository as access
+from cmserver.access.keys import repository as keys
 from cmserver.access.model import Principal, Project
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
+from cmserver.calls import repository as calls
 from cmserver.events import repository as events
-from cmserver.generation.erasure import repository as generation
+from cmserver.generation import repository as generation
 from cmserver.observations import repository as observations
+from cmserver.ops.erasure.wire import ErasureCounts
 from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions import repository as sessions
 
 
-class Counts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """How many of each have been erased."""
-
-    observations: int
-    prompts: int
-    events: int
-    sessions: int
-    jobs: int
-    runs: int
-    receipts: int
-    projects: int = 0
-    keys: int = 0
-
-
-async def purge(conn: Conn, principal: Principal, named: str) -> tuple[UUID, Counts]:
-    """All that the project remembers. The project stays, and so do its keys: what comes in from now on is remembered again."""
-    project = await _locked_project(conn, principal, named)
+async def purge(conn: Conn, principal: Principal, name: str) -> tuple[UUID, ErasureCounts]:
+    """Erase the project's memory. The project and its keys stay, and new events are stored."""
+    project = await _lock_project(conn, principal, name)
     counts = await _erase(conn, principal.team_id, project.id)
-    await _note(conn, principal, "memory.purged", "project", project.id, counts)
+    await _record_audit(conn, principal, "memory.purged", "project", project.id, counts)
     return project.id, counts
 
 
-async def delete_project(conn: Conn, principal: Principal, named: str) -> tuple[UUID, Counts]:
-    """The project with its memory, its names, and the keys that are bound to it."""
-    project = await _locked_project(conn, principal, named)
+async def delete_project(conn: Conn, principal: Principal, name: str) -> tuple[UUID, ErasureCounts]:
+    """Erase the project with its memory, its names, and the keys that are bound to it."""
+    project = await _lock_project(conn, principal, name)
     counts = await _erase(conn, principal.team_id, project.id)
-    keys = await access.delete_keys(conn, principal.team_id, project.id)
-    deleted = await access.delete_projects(conn, principal.team_id, project.id)
-    counts = msgspec.structs.replace(counts, keys=keys, projects=deleted)
-    await _note(conn, principal, "project.deleted", "project", project.id, counts)
-    await announce.changed(conn, principal.team_id)
+    deleted_keys = await keys.delete(conn, principal.team_id, project.id)
+    deleted_projects = await access.delete_projects(conn, principal.team_id, project.id)
+    counts = msgspec.structs.replace(counts, keys=deleted_keys, projects=deleted_projects)
+    await _record_audit(conn, principal, "project.deleted", "project", project.id, counts)
+    await announce.drop_cached(conn, principal.team_id)
     return project.id, counts
 
 
-async def delete_team(conn: Conn, principal: Principal, named: str) -> Counts:
-    """The key's own team, with everything in it, that key too. For keys that are bound to no project."""
-    await teams.one(conn, principal, named)
-    teams.whole_team(principal)
+async def delete_team(conn: Conn, principal: Principal, name: str) -> ErasureCounts:
+    """Erase the key's own team with everything in it, also that key. Forbidden for keys that are bound to a project."""
+    await teams.require_team(conn, principal, name)
+    teams.require_team_key(principal)
     await _lock(conn, principal.team_id, None)
-    if not await access.lock_team(conn, principal.team_id):
+    if not await access.lock_team_to_delete(conn, principal.team_id):
         raise NotFound(teams.NO_SUCH)
-    await access.lock_projects(conn, principal.team_id, None)
+    await access.lock_projects_to_delete(conn, principal.team_id, None)
     counts = await _erase(conn, principal.team_id, None)
-    keys = await access.delete_keys(conn, principal.team_id, None)
-    deleted = await access.delete_projects(conn, principal.team_id, None)
-    counts = msgspec.structs.replace(counts, keys=keys, projects=deleted)
+    deleted_keys = await keys.delete(conn, principal.team_id, None)
+    deleted_projects = await access.delete_projects(conn, principal.team_id, None)
+    counts = msgspec.structs.replace(counts, keys=deleted_keys, projects=deleted_projects)
     await access.delete_team(conn, principal.team_id)
-    await _note(conn, principal, "team.deleted", "team", principal.team_id, counts)
-    await announce.changed(conn, principal.team_id)
+    await _record_audit(conn, principal, "team.deleted", "team", principal.team_id, counts)
+    await announce.drop_cached(conn, principal.team_id)
     return counts
 
 
-async def _locked_project(conn: Conn, principal: Principal, named: str) -> Project:
-    """Also an archived one, by its id."""
-    project = await projects.one(conn, principal, named)
+async def _lock_project(conn: Conn, principal: Principal, name: str) -> Project:
+    """Lock the project, also an archived one (by its id), and return it. NotFound when it does not exist."""
+    project = await projects.require_project(conn, principal, name)
     await _lock(conn, principal.team_id, project.id)
-    if await access.lock_projects(conn, principal.team_id, project.id) == 0:
+    if await access.lock_projects_to_delete(conn, principal.team_id, project.id) == 0:
         raise NotFound(projects.NO_SUCH)
     return project
 
 
 async def _lock(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
-    """In the order that everybody keeps, so that whoever writes the effects of a batch is waited for, or finds nothing of it.
+    """Lock in the order of every writer, so that a batch is stored before the erasure or finds nothing to store.
 
-    The project's own lock comes after these: an event holds its lane when it asks whether its project is there.
+    The project's own lock comes after these: an event holds its lane when it looks up its project.
     """
     await sessions.lock_all(conn, team_id, project_id)
     await generation.lock_all(conn, team_id, project_id)
 
 
-async def _erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> Counts:
-    """What refers to other things goes before them: else each reference would be emptied first, row by row."""
-    gone = Counts(
+async def _erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> ErasureCounts:
+    """Delete referring rows first; otherwise the database would set each reference to null row by row."""
+    counts = ErasureCounts(
         receipts=await receipts.erase(conn, team_id, project_id),
         observations=await observations.erase(conn, team_id, project_id),
         prompts=await sessions.erase_prompts(conn, team_id, project_id),
         jobs=await generation.erase_jobs(conn, team_id, project_id),
         events=await events.erase(conn, team_id, project_id),
         sessions=await sessions.erase(conn, team_id, project_id),
-        runs=await generation.erase_runs(conn, team_id, project_id),
+        runs=await calls.erase_runs(conn, team_id, project_id),
     )
     await generation.erase_lanes(conn, team_id, project_id)
-    return gone
+    return counts
 
 
-async def _note(conn: Conn, principal: Principal, action: str, resource: str, resource_id: UUID, counts: Counts) -> None:
+async def _record_audit(
+    conn: Conn, principal: Principal, action: str, resource: str, resource_id: UUID, counts: ErasureCounts
+) -> None:
     project_id = resource_id if resource == "project" else None
-    told = msgspec.to_builtins(counts)
-    await audit.record(conn, principal, action, resource, resource_id, project_id=project_id, counts=told)
+    details = msgspec.to_builtins(counts)
+    await audit.record(conn, principal, action, resource, resource_id, project_id=project_id, counts=details)

@@ -1,55 +1,50 @@
-"""What this server answers, for programs and for people: both made of the routes themselves."""
+"""Serves the HTTP API's reference: the OpenAPI document and a page, both built from the routes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.base.http.operation import Operation, Text
-from cmserver.ops.openapi.document import Document, document, encoded
-from cmserver.ops.openapi.page import content_security_policy, page
+from cmserver.base.http.operation import Operation, TextAnswer
+from cmserver.base.http.wire import dependency
+from cmserver.ops.openapi.document import Document, build_document, encode_document
+from cmserver.ops.openapi.page import build_content_security_policy, render_page
 
 
 class Reference:
-    """Both forms, made when they are first asked for."""
+    """The OpenAPI document as JSON and as HTML, built on first use."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._operations = operations
 
     @cached_property
     def _document(self) -> Document:
-        return document(self._operations)
+        return build_document(self._operations)
 
     @cached_property
     def json(self) -> bytes:
-        return encoded(self._document)
+        return encode_document(self._document)
 
     @cached_property
     def html(self) -> str:
-        return page(self._document)
+        return render_page(self._document)
 
 
 async def get_openapi(request: Request) -> Response:
     """The API as an OpenAPI 3.1 document."""
-    return Response(_reference(request).json, media_type="application/json")
+    return Response(dependency(request, Reference).json, media_type="application/json")
 
 
 async def get_docs(request: Request) -> Response:
-    """The same as a page to read."""
-    return Response(
-        _reference(request).html, media_type="text/html", headers={"Content-Security-Policy": content_security_policy()}
-    )
-
-
-def _reference(request: Request) -> Reference:
-    return cast("Reference", request.app.state.reference)
+    """The reference of the HTTP API as one HTML page."""
+    headers = {"Content-Security-Policy": build_content_security_policy()}
+    return Response(dependency(request, Reference).html, media_type="text/html", headers=headers)
 
 
 routes = [
-    Operation("GET", "/openapi.json", get_openapi, scope=None, answers={200: Text("application/json", "The document.")}),
-    Operation("GET", "/docs", get_docs, scope=None, answers={200: Text("text/html", "The page.")}),
+    Operation("GET", "/openapi.json", get_openapi, scope=None, answers={200: TextAnswer("application/json", "The document.")}),
+    Operation("GET", "/docs", get_docs, scope=None, answers={200: TextAnswer("text/html", "The page.")}),
 ]

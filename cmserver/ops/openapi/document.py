@@ -1,11 +1,11 @@
-"""The OpenAPI document, made of the operations that the router has."""
+"""Builds the OpenAPI document from the router's operations."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast, get_args
 
 import msgspec
@@ -14,6 +14,7 @@ from cmserver import __version__
 from cmserver.base.errors import (
     CmserverError,
     Conflict,
+    DatabaseExhausted,
     Forbidden,
     Invalid,
     Issue,
@@ -21,26 +22,53 @@ from cmserver.base.errors import (
     QuotaExceeded,
     RateLimited,
     RequestTimeout,
+    StatementTimeout,
     TooLarge,
     Unauthenticated,
     Unavailable,
 )
-from cmserver.base.http.operation import Answer, Operation
-from cmserver.base.http.operation import Text as TextAnswer
+from cmserver.base.http.operation import Answer, Operation, TextAnswer
 from cmserver.base.http.wire import STATUS
-from cmserver.ops.openapi.links import Link, links
 from cmserver.ops.openapi.schemas import PREFIX, Schema, Schemas
 
 JSON = "application/json"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _ABOUT = """\
 Memory for coding agents. Times are epoch milliseconds, ids are text, lists are never null. A project is named by its id, its
-canonical id (`github.com/user/repo`, a name, a path), a URL form of it, or an alias. Whatever belongs to another team, or to a
-project that the key is not for, answers like what does not exist. `X-Request-Id` is taken or made, and returned."""
+canonical id (`github.com/user/repo`, a name, a path), a URL form of it, or an alias. What belongs to another team, or to a
+project outside the key's, answers as if it did not exist. `X-Request-Id` is accepted or generated, and returned."""
+
+ID_POINTERS: dict[tuple[str, str], dict[str, str]] = {
+    ("POST", "/v1/sessions/start"): {"session": "/session/id", "project": "/session/projectId", "team": "/session/teamId"},
+    ("POST", "/v1/sessions/{id}/end"): {"session": "/session/id", "job": "/generationJob/id"},
+    ("POST", "/v1/events"): {"event": "/event/id", "job": "/generationJob/id", "project": "/event/projectId"},
+    ("POST", "/v1/events/batch"): {"event": "/events/0/event/id", "job": "/events/0/generationJob/id"},
+    ("POST", "/v1/observations"): {"observation": "/observation/number"},
+    ("POST", "/v1/observations/batch"): {"observation": "/observations/0/number"},
+    ("POST", "/v1/memories"): {"memory": "/memory/id", "observation": "/memory/number"},
+    ("POST", "/v1/projects"): {"project": "/project/id", "team": "/project/teamId"},
+    ("POST", "/v1/keys"): {"key": "/id"},
+    ("POST", "/v1/keys/{id}/rotate"): {"key": "/id"},
+    ("POST", "/v1/teams"): {"team": "/team/id"},
+    ("POST", "/v1/reindex"): {"job": "/generationJob/id"},
+}
+"""By method and path: the resources whose ids the answer holds, each with the JSON pointer to its id."""
+
+ID_PATHS: dict[str, str] = {
+    "session": "/v1/sessions/{id}",
+    "event": "/v1/events/{id}",
+    "job": "/v1/jobs/{id}",
+    "observation": "/v1/observations/{id}",
+    "memory": "/v1/memories/{id}",
+    "key": "/v1/keys/{id}",
+    "project": "/v1/projects/{project}",
+    "team": "/v1/teams/{team}",
+}
+"""The path of each resource; the paths below it take its id, too."""
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """To something under components."""
+    """A reference to a component."""
 
     ref: str = msgspec.field(name="$ref")
 
@@ -53,6 +81,13 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     required: bool
     schema: Schema
+
+
+class Link(msgspec.Struct, rename={"operation_id": "operationId"}, frozen=True, kw_only=True):
+    """An operation that takes an id from the answer."""
+
+    operation_id: str
+    parameters: dict[str, str]
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,14 +110,14 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
     required: bool
 
 
-class Act(
+class PathOperation(
     msgspec.Struct,
     frozen=True,
     kw_only=True,
     omit_defaults=True,
     rename={"operation_id": "operationId", "request_body": "requestBody", "scope": "x-required-scope"},
 ):
-    """One method of one path. `scope` is null where any key will do; it is not there where none is asked for."""
+    """One method of a path. `scope` is null where any key is enough, and absent where none is needed."""
 
     operation_id: str
     tags: list[str]
@@ -95,7 +130,7 @@ class Act(
     responses: dict[str, Response | Ref]
 
 
-class Info(msgspec.Struct, frozen=True, kw_only=True):
+class DocumentInfo(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     version: str
     description: str
@@ -108,18 +143,18 @@ class Components(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """As OpenAPI 3.1 wants it."""
+    """An OpenAPI 3.1 document."""
 
     openapi: str = "3.1.0"
-    info: Info
+    info: DocumentInfo
     servers: list[dict[str, str]]
     tags: list[dict[str, str]]
-    paths: dict[str, dict[str, Act]]
+    paths: dict[str, dict[str, PathOperation]]
     components: Components
 
 
 class Refusal(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Why the request was not answered as asked: a name for programs, a sentence for people, and what is wrong with which field."""
+    """An error: `error` is its name for programs, `message` a sentence for people, `issues` what is wrong with which field."""
 
     error: str
     message: str
@@ -127,106 +162,123 @@ class Refusal(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     issues: list[Issue] | msgspec.UnsetType = msgspec.UNSET
 
 
-def _number(description: str) -> Header:
+def _make_integer_header(description: str) -> Header:
     return Header(description=description, required=True, schema={"type": "integer"})
 
 
-_RETRY_AFTER = {"Retry-After": _number("After how many seconds to try again.")}
+_RETRY_AFTER = {"Retry-After": _make_integer_header("Seconds until the next try.")}
 _HEADERS: dict[type[CmserverError], dict[str, Header]] = {
     Unavailable: _RETRY_AFTER,
+    DatabaseExhausted: _RETRY_AFTER,
+    StatementTimeout: _RETRY_AFTER,
     RateLimited: {
         **_RETRY_AFTER,
-        "X-RateLimit-Limit": _number("How many requests a minute there may be."),
-        "X-RateLimit-Remaining": _number("How many there may be now: none."),
-        "X-RateLimit-Reset": _number("When as many as the limit says may come at once again, in seconds since 1970."),
+        "X-RateLimit-Limit": _make_integer_header("Requests allowed per minute."),
+        "X-RateLimit-Remaining": _make_integer_header("Requests allowed now: none."),
+        "X-RateLimit-Reset": _make_integer_header("When the full limit is available again, in seconds since 1970."),
     },
 }
 _INTERNAL = ("InternalError", 500)
 _KEYED = (Invalid, Unauthenticated, Forbidden, NotFound, RateLimited, Unavailable)
 
 
-def document(operations: Sequence[Operation]) -> Document:
-    """Everything that the operations say of themselves."""
-    acts = list(zip(operations, _ids(operations), strict=True))
+def build_document(operations: Sequence[Operation]) -> Document:
+    """Return the OpenAPI document of the operations."""
+    ids = _name_operations(operations)
+    answers = [form for operation in operations for forms in operation.answers.values() for form in _list_forms(forms)]
     schemas = Schemas(
-        [one for each in operations for one in (each.query, each.body) if one is not None],
-        [Refusal, *(one for each in operations for forms in each.answers.values() for one in _forms(forms) if _is_struct(one))],
+        [input_ for operation in operations for input_ in (operation.query, operation.body) if input_ is not None],
+        [Refusal, *(form for form in answers if not isinstance(form, TextAnswer))],
     )
-    targets = [(_path(one), operation_id) for one, operation_id in acts]
-    paths: dict[str, dict[str, Act]] = {}
-    for one, operation_id in acts:
-        paths.setdefault(_path(one), {})[one.method.lower()] = _act(one, operation_id, schemas, targets)
-    queries = {schemas.name(one.query) for one in operations if one.query}
+    targets = list(zip(map(_format_path, operations), ids, strict=True))
+    paths: dict[str, dict[str, PathOperation]] = {}
+    for operation, (path, operation_id) in zip(operations, targets, strict=True):
+        paths.setdefault(path, {})[operation.method.lower()] = _describe_operation(operation, operation_id, schemas, targets)
+    queries = {schemas.component_name(operation.query) for operation in operations if operation.query}
     return Document(
-        info=Info(title="cmserver", version=__version__, description=" ".join(_ABOUT.split())),
+        info=DocumentInfo(title="cmserver", version=__version__, description=" ".join(_ABOUT.split())),
         servers=[{"url": "/"}],
-        tags=[{"name": tag} for tag in sorted({_tag(one) for one in operations})],
+        tags=[{"name": tag} for tag in sorted({_find_tag(operation) for operation in operations})],
         paths=paths,
         components=Components(
             schemas={name: schema for name, schema in schemas.components.items() if name not in queries},
-            responses=_shared(schemas),
+            responses=_build_refusals(schemas),
             security_schemes={
                 "bearer": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <key>"},
                 "apiKey": {
                     "type": "apiKey",
                     "in": "header",
                     "name": "X-Api-Key",
-                    "description": "The same key in a header of its own.",
+                    "description": "The same key in its own header.",
                 },
             },
         ),
     )
 
 
-def encoded(whole: Document) -> bytes:
-    """As JSON: the same document is the same text."""
-    return msgspec.json.format(msgspec.json.encode(whole, order="sorted"), indent=2) + b"\n"
+def encode_document(document: Document) -> bytes:
+    """Return the document as indented JSON, with sorted keys."""
+    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
-def _act(one: Operation, operation_id: str, schemas: Schemas, targets: Sequence[tuple[str, str]]) -> Act:
-    told = inspect.getdoc(one.endpoint) or ""
-    summary, rest = _first_sentence(told)
-    next_acts = dict(links(one, _path(one), targets))
-    return Act(
+def _describe_operation(
+    operation: Operation, operation_id: str, schemas: Schemas, targets: Sequence[tuple[str, str]]
+) -> PathOperation:
+    summary, rest = _split_first_sentence(inspect.getdoc(operation.endpoint) or "")
+    links = dict(_list_links(operation.method, _format_path(operation), targets))
+    return PathOperation(
         operation_id=operation_id,
-        tags=[_tag(one)],
+        tags=[_find_tag(operation)],
         summary=summary,
-        description="\n\n".join(filter(None, [rest, _about(one.query) if one.query else ""])),
-        scope=msgspec.UNSET if one.scope is None else one.scope or None,
-        security=_security(one),
-        parameters=list(_parameters(one, schemas)),
-        request_body=None if one.body is None else _body(one, schemas),
+        description="\n\n".join(filter(None, [rest, _describe(operation.query) if operation.query else ""])),
+        scope=msgspec.UNSET if operation.scope is None else operation.scope or None,
+        security=_list_security(operation),
+        parameters=list(_list_parameters(operation, schemas)),
+        request_body=None if operation.body is None else _describe_body(operation, schemas),
         responses={
-            **{str(status): _response(status, _forms(forms), schemas, next_acts) for status, forms in sorted(one.answers.items())},
-            **{str(status): Ref(f"#/components/responses/{name}") for status, name in sorted(_refusals(one))},
+            **{
+                str(status): _describe_response(status, _list_forms(forms), schemas, links)
+                for status, forms in sorted(operation.answers.items())
+            },
+            **{str(status): Ref(f"#/components/responses/{name}") for status, name in sorted(_list_refusals(operation))},
         },
     )
 
 
-def _security(one: Operation) -> list[dict[str, list[str]]]:
+def _list_links(method: str, path: str, targets: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Link]]:
+    """Yield name and link for each target that takes an id from the operation's answer. `targets` are path and operation id."""
+    for kind, pointer in ID_POINTERS.get((method, path), {}).items():
+        start = ID_PATHS[kind]
+        parameter = start.rpartition("{")[2].removesuffix("}")
+        for target, operation_id in targets:
+            if target == start or target.startswith(f"{start}/"):
+                yield f"{kind}_{operation_id}", Link(operation_id=operation_id, parameters={parameter: f"$response.body#{pointer}"})
+
+
+def _list_security(operation: Operation) -> list[dict[str, list[str]]]:
     keys: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
-    if one.key_optional:
+    if operation.key_optional:
         return [{}, *keys]
-    return [] if one.scope is None else keys
+    return [] if operation.scope is None else keys
 
 
-def _parameters(one: Operation, schemas: Schemas) -> Iterator[Parameter]:
-    for name in cast("list[str]", _PARAMETER.findall(one.path)):
+def _list_parameters(operation: Operation, schemas: Schemas) -> Iterator[Parameter]:
+    for name in cast("list[str]", _PARAMETER.findall(operation.path)):
         yield Parameter(name=name, in_="path", required=True, schema={"type": "string", "minLength": 1})
-    if one.query:
-        for name, required, schema in schemas.parameters(one.query):
+    if operation.query:
+        for name, required, schema in schemas.parameters(operation.query):
             yield Parameter(name=name, in_="query", required=required, schema=schema)
 
 
-def _body(one: Operation, schemas: Schemas) -> RequestBody:
-    """No body at all is `{}`, where that is enough."""
-    schema = schemas.of(one.body)
+def _describe_body(operation: Operation, schemas: Schemas) -> RequestBody:
+    """Return the body; optional when no field of it is required."""
+    schema = schemas.schema_for(operation.body)
     fields = schemas.components.get(str(schema.get("$ref", "")).removeprefix(PREFIX), {"required": ["all"]})
     return RequestBody(content={JSON: Media(schema=schema)}, required=bool(fields["required"]))
 
 
-def _response(status: int, forms: tuple[Answer, ...], schemas: Schemas, next_acts: dict[str, Link]) -> Response:
-    json = [schemas.of(form) for form in forms if not isinstance(form, TextAnswer)]
+def _describe_response(status: int, forms: tuple[Answer, ...], schemas: Schemas, links: dict[str, Link]) -> Response:
+    json = [schemas.schema_for(form) for form in forms if not isinstance(form, TextAnswer)]
     content = {
         form.media_type: Media(schema={"type": "object" if form.media_type == JSON else "string"})
         for form in forms
@@ -234,89 +286,87 @@ def _response(status: int, forms: tuple[Answer, ...], schemas: Schemas, next_act
     }
     if json:
         content = {JSON: Media(schema=json[0] if len(json) == 1 else {"anyOf": json}), **content}
-    said = [form.description if isinstance(form, TextAnswer) else _about(form) for form in forms]
+    descriptions = [form.description if isinstance(form, TextAnswer) else _describe(form) for form in forms]
     return Response(
-        description=" ".join(filter(None, said)) or "Done.", content=content, links=next_acts if 200 <= status < 300 else {}
+        description=" ".join(filter(None, descriptions)) or "Done.", content=content, links=links if 200 <= status < 300 else {}
     )
 
 
-def _about(form: type) -> str:
-    """Of a list, what one of its items is."""
+def _describe(form: type) -> str:
+    """Return the first paragraph of the class's docstring; of a list, of its items' class."""
     form = next(iter(get_args(form)), form)
-    return " ".join((form.__doc__ or "").partition("\n\n")[0].split())  # not getdoc: that would give msgspec's own
+    return " ".join((form.__doc__ or "").partition("\n\n")[0].split())  # getdoc would return msgspec's own
 
 
-def _shared(schemas: Schemas) -> dict[str, Response]:
-    """The refusals, by the name under `error`."""
-    content = {JSON: Media(schema={"$ref": PREFIX + schemas.name(Refusal)})}
-    shared = {
+def _build_refusals(schemas: Schemas) -> dict[str, Response]:
+    """Return the responses that operations share, by the name under `error`."""
+    content = {JSON: Media(schema={"$ref": PREFIX + schemas.component_name(Refusal)})}
+    refusals = {
         name: Response(
-            description="Too many requests." if kind is RateLimited else _about(kind),
+            description="Too many requests." if kind is RateLimited else _describe(kind),
             content=content,
             headers=_HEADERS.get(kind, {}),
         )
         for kind, (_, name) in STATUS.items()
     }
-    return {**shared, _INTERNAL[0]: Response(description="A fault of the server; its log has the request's id.", content=content)}
+    return {**refusals, _INTERNAL[0]: Response(description="A server error; the log has the request's id.", content=content)}
 
 
-def _refusals(one: Operation) -> Iterator[tuple[int, str]]:
-    """Status and name of each refusal that can happen there and is not told by the operation itself."""
-    kinds: list[type[CmserverError]] = [Unavailable] if one.scope is None else list(_KEYED)
-    if one.key_optional:
+def _list_refusals(operation: Operation) -> Iterator[tuple[int, str]]:
+    """Yield the status and name of each refusal that the operation can return and does not declare itself."""
+    kinds: list[type[CmserverError]] = [Unavailable] if operation.scope is None else list(_KEYED)
+    if operation.key_optional:
         kinds += [Forbidden, RateLimited]
-    if one.scope is not None and one.method != "GET" and not one.scope.endswith(":read"):
+    if operation.scope is not None and operation.method != "GET" and not operation.scope.endswith(":read"):
         kinds.append(Conflict)
-    if one.scope == "events:write":  # a quota is of events
+    if operation.scope == "events:write":  # a quota is of events
         kinds.append(QuotaExceeded)
-    if one.body is not None:
+    if operation.body is not None:
         kinds += [RequestTimeout, TooLarge]
     for status, name in [*(STATUS[kind] for kind in kinds), (_INTERNAL[1], _INTERNAL[0])]:
-        if status not in one.answers:
+        if status not in operation.answers:
             yield status, name
 
 
-def _first_sentence(doc: str) -> tuple[str, str]:
-    """The first sentence, and what follows."""
+def _split_first_sentence(doc: str) -> tuple[str, str]:
+    """Return the first sentence, and the rest."""
     first, _, more = doc.partition("\n\n")
     first = " ".join(first.split())
     sentence, dot, rest = first.partition(". ")
     return f"{sentence}{dot}".strip(), "\n\n".join(filter(None, [rest, more]))
 
 
-def _ids(operations: Sequence[Operation]) -> list[str]:
-    """The handlers' names; where one handler serves several paths, with the words of its path behind it."""
-    count = Counter(one.endpoint.__name__ for one in operations)
-    paths = {_path(one) for one in operations}
+def _name_operations(operations: Sequence[Operation]) -> list[str]:
+    """Return the operation ids: the handlers' names, with words of the path where a handler serves several paths."""
+    count = Counter(operation.endpoint.__name__ for operation in operations)
+    paths = {_format_path(operation) for operation in operations}
     return [
-        one.endpoint.__name__
-        if count[one.endpoint.__name__] == 1
-        else "_".join([one.endpoint.__name__, *(_all_words(one) if _path(one).removeprefix("/v1") in paths else _words(one))])
-        for one in operations
+        operation.endpoint.__name__
+        if count[operation.endpoint.__name__] == 1
+        else "_".join(
+            [
+                operation.endpoint.__name__,
+                *_split_path(operation, keep_version=_format_path(operation).removeprefix("/v1") in paths),
+            ]
+        )
+        for operation in operations
     ]
 
 
-def _all_words(one: Operation) -> list[str]:
-    return re.findall(r"\w+", _path(one))
+def _split_path(operation: Operation, *, keep_version: bool = False) -> list[str]:
+    """Return the words of the path; without the `v1` unless `keep_version`."""
+    return re.findall(r"\w+", _format_path(operation) if keep_version else _format_path(operation).removeprefix("/v1"))
 
 
-def _words(one: Operation) -> list[str]:
-    return re.findall(r"\w+", _path(one).removeprefix("/v1"))
+def _format_path(operation: Operation) -> str:
+    """Return the path as OpenAPI writes it: `{project}` for `{project:path}`."""
+    return _PARAMETER.sub(r"{\1}", operation.path)
 
 
-def _path(one: Operation) -> str:
-    """As OpenAPI writes it: `{project:path}` is `{project}`."""
-    return _PARAMETER.sub(r"{\1}", one.path)
+def _find_tag(operation: Operation) -> str:
+    """Return the first word of a path below /v1; `server` for the others."""
+    return _split_path(operation)[0] if operation.path.startswith("/v1/") else "server"
 
 
-def _tag(one: Operation) -> str:
-    """The first noun of a path below /v1; the rest is about the server itself."""
-    return _words(one)[0] if one.path.startswith("/v1/") else "server"
-
-
-def _forms(forms: Answer | tuple[Answer, ...]) -> tuple[Answer, ...]:
+def _list_forms(forms: Answer | tuple[Answer, ...]) -> tuple[Answer, ...]:
     return forms if isinstance(forms, tuple) else (forms,)
-
-
-def _is_struct(form: Answer) -> bool:
-    return not isinstance(form, TextAnswer)

@@ -1,4 +1,4 @@
-"""The document as a page for people: one file of HTML that needs no script and no network."""
+"""Renders the OpenAPI document as one HTML page without scripts or external files."""
 
 from __future__ import annotations
 
@@ -7,18 +7,35 @@ import hashlib
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from typing import cast
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cmserver.ops.openapi.document import JSON, Act, Document, Ref, Response
-from cmserver.ops.openapi.examples import example, resolved
-from cmserver.ops.openapi.schemas import NO_NUL, PREFIX, Schema, without_null
+from cmserver.ops.openapi.document import JSON, Document, PathOperation, Ref, Response
+from cmserver.ops.openapi.schemas import NO_NUL, PREFIX, Schema, strip_null
+
+_ID = "0198a6f2-7d4e-7000-8000-000000000000"
+EXAMPLES: dict[str, object] = {
+    "projectId": "github.com/acme/orders",
+    "project": "github.com/acme/orders",
+    "canonicalId": "github.com/acme/orders",
+    "eventType": "tool_use",
+    "query": "retry",
+    "content": "Orders are retried three times.",
+    "payload": {"tool_name": "Edit"},
+    "team": "blue",
+    "user": "bob",
+    "client": "claude-code",
+    "role": "member",
+    "name": "billing",
+}
+"""Example values by the name of a field or parameter; others are derived from their schema."""
 
 SERVER = "http://127.0.0.1:37877"
-_TOLD = {
+_LIMIT_TEXTS = {
     "minLength": "at least {} characters",
     "maxLength": "at most {} characters",
     "minimum": "from {}",
@@ -32,26 +49,26 @@ _TOLD = {
 _CODE = re.compile(r"`([^`]*)`")
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a table: a parameter in a `place`, or a field of a body or an answer."""
+class FieldRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a table: a parameter with its `place` (path, query), or a field of a body or an answer."""
 
     name: str
     place: str
     type: Markup
     required: bool
-    told: str
+    description: str
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of an operation, or a refusal of several."""
+class AnswerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of an operation, or a refusal that operations share."""
 
     status: str
-    told: str
+    description: str
     forms: list[Markup]
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One section of the page."""
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation on the page."""
 
     id: str
     method: str
@@ -59,30 +76,32 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     description: str
     needs: str
-    parameters: list[Field]
+    parameters: list[FieldRow]
     body: Markup | None
-    fields: list[Field]
-    answers: list[Entry]
+    fields: list[FieldRow]
+    answers: list[AnswerRow]
     refusals: list[str]
-    """By their statuses; what they are is told once, at the end of the page."""
+    """Their statuses; the page's end describes them."""
     curl: str
 
 
-def page(document: Document) -> str:
-    """The whole page."""
+def render_page(document: Document) -> str:
+    """Return the page as HTML."""
     view = _View(document)
     template = _environment.get_template("page.html")
     return template.render(
         document=document,
         style=Markup(STYLE),  # noqa: S704 - ours
-        tags=[(tag["name"], view.operations(tag["name"])) for tag in document.tags],
-        refusals=view.refusals(),
-        schemas=[(name, str(schema.get("description", "")), view.fields(schema)) for name, schema in sorted(view.schemas.items())],
+        tags=[(tag["name"], view.list_sections(tag["name"])) for tag in document.tags],
+        refusals=view.list_refusals(),
+        schemas=[
+            (name, str(schema.get("description", "")), view.list_fields(schema)) for name, schema in sorted(view.schemas.items())
+        ],
     )
 
 
-def content_security_policy() -> str:
-    """Nothing but the page's own style may be loaded, and nobody may frame it."""
+def build_content_security_policy() -> str:
+    """Return the policy that allows only the page's own style, and no framing."""
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -92,100 +111,149 @@ class _View:
         self._document = document
         self.schemas = document.components.schemas
 
-    def operations(self, tag: str) -> list[Operation]:
+    def list_sections(self, tag: str) -> list[Section]:
         return [
-            self._operation(path, method, act)
-            for path, acts in self._document.paths.items()
-            for method, act in acts.items()
-            if tag in act.tags
+            self._build_section(path, method, operation)
+            for path, operations in self._document.paths.items()
+            for method, operation in operations.items()
+            if tag in operation.tags
         ]
 
-    def _operation(self, path: str, method: str, act: Act) -> Operation:
-        body = act.request_body.content[JSON].schema if act.request_body else None
-        return Operation(
-            id=act.operation_id,
+    def _build_section(self, path: str, method: str, operation: PathOperation) -> Section:
+        """The section of the page on one operation."""
+        body = operation.request_body.content[JSON].schema if operation.request_body else None
+        return Section(
+            id=operation.operation_id,
             method=method.upper(),
             path=path,
-            summary=act.summary,
-            description=act.description,
-            needs="no key" if {} in (act.security or [{}]) else f"a key with the scope {act.scope}" if act.scope else "any key",
-            parameters=[self._field(one.name, one.schema, required=one.required, place=one.in_) for one in act.parameters],
-            body=None if body is None else self._type(body),
-            fields=[] if body is None else self.fields(resolved(self.schemas, body)),
-            answers=[self._answer(status, one) for status, one in act.responses.items() if isinstance(one, Response)],
-            refusals=[status for status, one in act.responses.items() if isinstance(one, Ref)],
-            curl=self._curl(path, method, act, body),
+            summary=operation.summary,
+            description=operation.description,
+            needs="no key"
+            if {} in (operation.security or [{}])
+            else f"a key with the scope {operation.scope}"
+            if operation.scope
+            else "any key",
+            parameters=[
+                self._build_field(parameter.name, parameter.schema, required=parameter.required, place=parameter.in_)
+                for parameter in operation.parameters
+            ],
+            body=None if body is None else self._describe_type(body),
+            fields=[] if body is None else self.list_fields(resolve_reference(self.schemas, body)),
+            answers=[
+                self._build_answer(status, response)
+                for status, response in operation.responses.items()
+                if isinstance(response, Response)
+            ],
+            refusals=[status for status, response in operation.responses.items() if isinstance(response, Ref)],
+            curl=self._render_curl(path, method, operation, body),
         )
 
-    def refusals(self) -> list[Entry]:
-        """Those that several operations share, by status."""
-        found = {
-            status: given.ref.rpartition("/")[2]
-            for acts in self._document.paths.values()
-            for act in acts.values()
-            for status, given in act.responses.items()
-            if isinstance(given, Ref)
+    def list_refusals(self) -> list[AnswerRow]:
+        """Return the refusals that operations share, by status."""
+        names = {
+            status: response.ref.rpartition("/")[2]
+            for operations in self._document.paths.values()
+            for operation in operations.values()
+            for status, response in operation.responses.items()
+            if isinstance(response, Ref)
         }
-        return [self._answer(status, self._document.components.responses[name]) for status, name in sorted(found.items())]
+        return [self._build_answer(status, self._document.components.responses[name]) for status, name in sorted(names.items())]
 
-    def _answer(self, status: str, one: Response) -> Entry:
-        forms = [self._type(media.schema) if kind == JSON else escape(kind) for kind, media in one.content.items()]
-        return Entry(status=status, told=one.description, forms=forms)
+    def _build_answer(self, status: str, response: Response) -> AnswerRow:
+        forms = [self._describe_type(media.schema) if kind == JSON else escape(kind) for kind, media in response.content.items()]
+        return AnswerRow(status=status, description=response.description, forms=forms)
 
-    def fields(self, schema: Schema) -> list[Field]:
-        """Those of an object; of a list, those of its items."""
-        inner = resolved(self.schemas, cast("Schema", schema.get("items", schema)))
-        required = cast("list[str]", inner.get("required", []))
-        properties = cast("dict[str, Schema]", inner.get("properties", {}))
-        return [self._field(name, one, required=name in required) for name, one in properties.items()]
+    def list_fields(self, schema: Schema) -> list[FieldRow]:
+        """Return the fields of an object schema, or of a list's items."""
+        target = resolve_reference(self.schemas, cast("Schema", schema.get("items", schema)))
+        required = cast("list[str]", target.get("required", []))
+        properties = cast("dict[str, Schema]", target.get("properties", {}))
+        return [self._build_field(name, inner, required=name in required) for name, inner in properties.items()]
 
-    def _field(self, name: str, schema: Schema, *, required: bool, place: str = "") -> Field:
-        told = [self._limits(without_null(schema)), str(without_null(schema).get("description", "")).removesuffix(".")]
+    def _build_field(self, name: str, schema: Schema, *, required: bool, place: str = "") -> FieldRow:
+        parts = [self._describe_limits(strip_null(schema)), str(strip_null(schema).get("description", "")).removesuffix(".")]
         if schema.get("default") not in (None, [], {}, ""):
-            told.insert(0, f"`{json.dumps(schema['default'])}` when left out")
-        return Field(name=name, place=place, type=self._type(schema), required=required, told="; ".join(filter(None, told)))
+            parts.insert(0, f"`{json.dumps(schema['default'])}` when left out")
+        description = "; ".join(filter(None, parts))
+        return FieldRow(name=name, place=place, type=self._describe_type(schema), required=required, description=description)
 
-    def _limits(self, schema: Schema) -> str:
-        said = [words.format(f"`{schema[name]}`") for name, words in _TOLD.items() if schema.get(name, NO_NUL) != NO_NUL]
+    def _describe_limits(self, schema: Schema) -> str:
+        limits = [text.format(f"`{schema[name]}`") for name, text in _LIMIT_TEXTS.items() if schema.get(name, NO_NUL) != NO_NUL]
         inner = cast("Schema | None", schema.get("items"))
-        return ", ".join([*said, *([f"each {each}"] if inner and (each := self._limits(inner)) else [])])
+        return ", ".join([*limits, *([f"each {inner_limits}"] if inner and (inner_limits := self._describe_limits(inner)) else [])])
 
-    def _type(self, schema: Schema) -> Markup:
+    def _describe_type(self, schema: Schema) -> Markup:
+        """The type of a schema as the page names it, with links to its parts."""
         if "$ref" in schema:
             name = str(schema["$ref"]).removeprefix(PREFIX)
             return Markup('<a href="#schema-{0}">{0}</a>').format(name)
         if "anyOf" in schema:
-            return Markup(" or ").join(self._type(one) for one in cast("list[Schema]", schema["anyOf"]))
+            return Markup(" or ").join(self._describe_type(variant) for variant in cast("list[Schema]", schema["anyOf"]))
         if "enum" in schema:
             return Markup(", ").join(
-                Markup("<code>{}</code>").format(json.dumps(one)) for one in cast("list[object]", schema["enum"])
+                Markup("<code>{}</code>").format(json.dumps(choice)) for choice in cast("list[object]", schema["enum"])
             )
         if schema.get("type") == "array":
-            return Markup("list of {}").format(self._type(cast("Schema", schema.get("items", {}))))
+            return Markup("list of {}").format(self._describe_type(cast("Schema", schema.get("items", {}))))
         if schema.get("type") == "object" and isinstance(values := schema.get("additionalProperties"), dict):
-            return Markup("object of {}").format(self._type(cast("Schema", values)))
+            return Markup("object of {}").format(self._describe_type(cast("Schema", values)))
         return escape(str(schema.get("format") or schema.get("type") or "any"))
 
-    def _curl(self, path: str, method: str, act: Act, body: Schema | None) -> str:
+    def _render_curl(self, path: str, method: str, operation: PathOperation, body: Schema | None) -> str:
+        """A `curl` command that calls the operation with example values."""
         query: list[str] = []
-        for one in act.parameters:
-            value = str(example(self.schemas, one.name, one.schema))
-            if one.in_ == "path":
-                path = path.replace(f"{{{one.name}}}", value.replace("/", "%2F"))
-            elif one.required:
-                query.append(f"{one.name}={value}")
+        for parameter in operation.parameters:
+            value = str(make_example(self.schemas, parameter.name, parameter.schema))
+            if parameter.in_ == "path":
+                path = path.replace(f"{{{parameter.name}}}", value.replace("/", "%2F"))
+            elif parameter.required:
+                query.append(f"{parameter.name}={value}")
         words = ["curl", *([] if method == "get" else ["-X", method.upper()])]
         lines = [" ".join([*words, shlex.quote(f"{SERVER}{path}{'?' if query else ''}{'&'.join(query)}")])]
-        if act.security:
+        if operation.security:
             lines.append('-H "Authorization: Bearer $CMSERVER_KEY"')
         if body is not None:
-            lines += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(json.dumps(example(self.schemas, '', body)))}"]
+            lines += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(json.dumps(make_example(self.schemas, '', body)))}"]
         return " \\\n  ".join(lines)
 
 
-def _marked(text: str) -> Markup:
-    """Text with `code` in it."""
+def _mark_up_code(text: str) -> Markup:
+    """Escape the text and turn `code` into markup."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
+
+
+def make_example(schemas: Mapping[str, Schema], name: str, schema: Schema) -> object:
+    """Return an example value; of an object, with its required fields and those in EXAMPLES. `schemas` are the components."""
+    schema = strip_null(resolve_reference(schemas, schema))
+    if name in EXAMPLES:
+        return EXAMPLES[name]
+    if "anyOf" in schema:
+        return make_example(schemas, name, cast("list[Schema]", schema["anyOf"])[0])
+    if schema.get("type") == "array":
+        return [make_example(schemas, "", cast("Schema", schema["items"]))]
+    if schema.get("type") == "object":
+        required = cast("list[str]", schema.get("required", []))
+        properties = cast("dict[str, Schema]", schema.get("properties", {}))
+        fields = {field: inner for field, inner in properties.items() if field in required or field in EXAMPLES}
+        if not fields and not name:  # a whole body: an empty one would show nothing
+            fields = dict(list(properties.items())[:1])
+        return {field: make_example(schemas, field, inner) for field, inner in fields.items()}
+    return _make_plain_example(name, schema)
+
+
+def resolve_reference(schemas: Mapping[str, Schema], schema: Schema) -> Schema:
+    """Return the component that the schema refers to; the schema itself when it is no reference."""
+    return schemas[str(schema["$ref"]).removeprefix(PREFIX)] if "$ref" in schema else schema
+
+
+def _make_plain_example(name: str, schema: Schema) -> object:
+    if "enum" in schema:
+        return cast("list[object]", schema["enum"])[0]
+    if schema.get("type") in {"integer", "number"}:
+        return schema.get("minimum", 1)
+    if schema.get("type") == "boolean":
+        return True
+    return _ID if schema.get("format") == "uuid" or name == "id" else name or "text"
 
 
 _environment = Environment(
@@ -195,6 +263,6 @@ _environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters["marked"] = _marked
+_environment.filters["marked"] = _mark_up_code
 
 STYLE = cast("str", _environment.loader and _environment.loader.get_source(_environment, "page.css")[0])

@@ -1,4 +1,4 @@
-"""Wire Structs as JSON Schema, in words that tools for OpenAPI know."""
+"""Turns wire Structs into JSON Schema that OpenAPI tools understand."""
 
 from __future__ import annotations
 
@@ -22,94 +22,97 @@ _ANYTHING = "Any JSON value."
 
 
 class Schemas:
-    """The schemas of all these types: one component for each Struct, named by its class.
+    """The schemas of the types: one component per Struct, named for its class.
 
-    Two classes of one name in different rooms are told apart by the room's name before it.
+    Classes of the same name in different rooms get the room's name as a prefix.
     """
 
     def __init__(self, inputs: Iterable[object], answers: Iterable[object]) -> None:
-        taken, given = list(inputs), list(answers)
-        self._types = [*taken, *given]
-        read = _named(taken)
-        self._classes = read | _named(given)
-        found, components = msgspec.json.schema_components(self._types, schema_hook=_anything, ref_template=PREFIX + "{name}")
-        self._renamed = _renamed(self._classes)
-        self._schemas = [self._ours(schema) for schema in found]
+        input_types, answer_types = list(inputs), list(answers)
+        self._types = [*input_types, *answer_types]
+        input_classes = _collect_classes(input_types)
+        self._classes = input_classes | _collect_classes(answer_types)
+        schemas, components = msgspec.json.schema_components(
+            self._types, schema_hook=_describe_object, ref_template=PREFIX + "{name}"
+        )
+        self._names = _name_components(self._classes)
+        self._schemas = [self._convert(schema) for schema in schemas]
         self.components: dict[str, Schema] = {
-            self._renamed[name]: {**self._ours(schema), "title": self._renamed[name]} for name, schema in components.items()
+            self._names[name]: {**self._convert(schema), "title": self._names[name]} for name, schema in components.items()
         }
-        for one in self._classes - read:
-            if isinstance(one, type) and issubclass(one, msgspec.Struct):
-                self.components[self.name(one)]["required"] = _always_there(one)
+        for class_ in self._classes - input_classes:
+            if isinstance(class_, type) and issubclass(class_, msgspec.Struct):
+                self.components[self.component_name(class_)]["required"] = _list_required(class_)
 
-    def of(self, type_: object) -> Schema:
-        """Where the type's schema is a component, a reference to it."""
-        return self._schemas[next(place for place, each in enumerate(self._types) if each is type_)]
+    def schema_for(self, type_: object) -> Schema:
+        """Return the type's schema: a reference when it is a component."""
+        return next(schema for known_type, schema in zip(self._types, self._schemas, strict=True) if known_type is type_)
 
-    def name(self, one: object) -> str:
-        """The name of a class among the components."""
-        return self._renamed[_msgspecs_name(one, Counter(map(_short, self._classes)))]
+    def component_name(self, class_: object) -> str:
+        """Return the name of the class's component."""
+        return self._names[_find_msgspec_name(class_, Counter(map(_read_class_name, self._classes)))]
 
     def parameters(self, query: type[msgspec.Struct]) -> Iterator[tuple[str, bool, Schema]]:
-        """Name, whether it is required, and schema of each parameter of a query string, where null cannot be said."""
-        component = self.components[self.name(query)]
+        """Yield each parameter of the query string: name, whether it is required, and schema without null."""
+        component = self.components[self.component_name(query)]
         required = cast("list[str]", component.get("required", []))
         for name, schema in cast("dict[str, Schema]", component["properties"]).items():
-            yield name, name in required, without_null(schema)
+            yield name, name in required, strip_null(schema)
 
-    def _ours(self, schema: Schema) -> Schema:
+    def _convert(self, schema: Schema) -> Schema:
         return cast("Schema", _walk(schema, self._change))
 
     def _change(self, schema: Schema) -> Schema:
+        """Adapt one schema of msgspec: our names in references, a type beside choices, and a pattern that tools can read."""
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            schema["$ref"] = PREFIX + self._renamed[reference.removeprefix(PREFIX)]
+            schema["$ref"] = PREFIX + self._names[reference.removeprefix(PREFIX)]
         if "type" not in schema and isinstance(choices := schema.get("enum"), list):
-            schema = {"type": _type_of(cast("list[object]", choices)), **schema}
-        if schema.get("pattern") == STORABLE_PATTERN:  # surrogates and NUL as they are would be no text for most tools
-            told = schema.get("description")
-            schema |= {"pattern": NO_NUL, "description": f"{told} {_ABOUT_NO_NUL}" if told else _ABOUT_NO_NUL}
+            schema = {"type": _find_json_type(cast("list[object]", choices)), **schema}
+        if schema.get("pattern") == STORABLE_PATTERN:  # most tools cannot read the surrogates and the NUL in it
+            description = schema.get("description")
+            schema |= {"pattern": NO_NUL, "description": f"{description} {_ABOUT_NO_NUL}" if description else _ABOUT_NO_NUL}
         return schema
 
 
-def without_null(schema: Schema) -> Schema:
-    """The schema of what it is when it is something."""
-    kept = {name: value for name, value in schema.items() if name != "anyOf" and not (name == "default" and value is None)}
+def strip_null(schema: Schema) -> Schema:
+    """Return the schema without null."""
+    stripped = {name: value for name, value in schema.items() if name != "anyOf" and not (name == "default" and value is None)}
     if isinstance(choices := schema.get("enum"), list):
-        kept["enum"] = some = [one for one in cast("list[object]", choices) if one is not None]
-        kept["type"] = _type_of(some)
-    variants = [one for one in cast("list[Schema]", schema.get("anyOf", [])) if one != {"type": "null"}]
+        stripped["enum"] = values = [choice for choice in cast("list[object]", choices) if choice is not None]
+        stripped["type"] = _find_json_type(values)
+    variants = [variant for variant in cast("list[Schema]", schema.get("anyOf", [])) if variant != {"type": "null"}]
     if len(variants) == 1:
-        return {**variants[0], **kept}
-    return {**kept, "anyOf": variants} if variants else kept
+        return {**variants[0], **stripped}
+    return {**stripped, "anyOf": variants} if variants else stripped
 
 
-def _type_of(choices: list[object]) -> object:
-    names = sorted({_JSON[type(one)] for one in choices})
+def _find_json_type(choices: list[object]) -> object:
+    names = sorted({_JSON[type(choice)] for choice in choices})
     return names[0] if len(names) == 1 else names
 
 
-def _anything(type_: type) -> Schema:
+def _describe_object(type_: type) -> Schema:
     if type_ is object:
         return {"description": _ANYTHING}
     raise NotImplementedError
 
 
-def _named(types: Iterable[object]) -> set[object]:
-    """Every class among the types and below them that has a name in the document."""
-    found: set[object] = set()
-    left: list[inspect.Type] = [inspect.type_info(type_) for type_ in types]
-    while left:
-        info = left.pop()
+def _collect_classes(types: Iterable[object]) -> set[object]:
+    """Return every Struct and enum among the types and inside them."""
+    classes: set[object] = set()
+    pending: list[inspect.Type] = [inspect.type_info(type_) for type_ in types]
+    while pending:
+        info = pending.pop()
         if isinstance(info, (inspect.StructType, inspect.EnumType)):
-            if info.cls in found:
+            if info.cls in classes:
                 continue
-            found.add(info.cls)
-        left += _inside(info)
-    return found
+            classes.add(info.cls)
+        pending += _list_inner_types(info)
+    return classes
 
 
-def _inside(info: inspect.Type) -> Iterator[inspect.Type]:
+def _list_inner_types(info: inspect.Type) -> Iterator[inspect.Type]:
     if isinstance(info, inspect.StructType):
         yield from (field.type for field in info.fields)
     for name in ("type", "item_type", "key_type", "value_type"):
@@ -119,45 +122,40 @@ def _inside(info: inspect.Type) -> Iterator[inspect.Type]:
         yield from cast("Iterable[inspect.Type]", getattr(info, name, ()))
 
 
-def _short(one: object) -> str:
-    return cast("type", one).__name__
+def _read_class_name(class_: object) -> str:
+    return cast("type", class_).__name__
 
 
-def _msgspecs_name(one: object, count: Counter[str]) -> str:
-    """What msgspec calls it: the class, and with its module where that is not enough."""
-    named = cast("type", one)
-    return named.__name__ if count[named.__name__] == 1 else f"{named.__module__}.{named.__qualname__}"
+def _find_msgspec_name(class_: object, name_counts: Counter[str]) -> str:
+    """Return msgspec's name of the class: with its module where the name is not unique."""
+    type_ = cast("type", class_)
+    return type_.__name__ if name_counts[type_.__name__] == 1 else f"{type_.__module__}.{type_.__qualname__}"
 
 
-def _renamed(classes: set[object]) -> dict[str, str]:
-    """From msgspec's names to ours."""
-    count = Counter(map(_short, classes))
-    rooms = {one: _msgspecs_name(one, count).split(".") for one in classes}
-    with_room = {one: parts[0] if len(parts) == 1 else _with_room(parts, 1) for one, parts in rooms.items()}
-    again = Counter(with_room.values())
+def _name_components(classes: set[object]) -> dict[str, str]:
+    """Return the components' names by msgspec's names."""
+    name_counts = Counter(map(_read_class_name, classes))
+    paths = [_find_msgspec_name(class_, name_counts).split(".") for class_ in classes]
+    short_names = {".".join(path): path[0] if len(path) == 1 else _prefix_rooms(path, 1) for path in paths}
+    short_counts = Counter(short_names.values())
     return {
-        ".".join(parts): with_room[one] if again[with_room[one]] == 1 else _with_room(parts, len(parts))
-        for one, parts in rooms.items()
+        name: short_name if short_counts[short_name] == 1 else _prefix_rooms(name.split("."), name.count(".") + 1)
+        for name, short_name in short_names.items()
     }
 
 
-def _with_room(parts: list[str], most: int) -> str:
-    rooms = [part for part in parts[1:-1] if part not in _GENERAL][-most:]
-    return "".join(room.title().replace("_", "") for room in rooms) + parts[-1]
+def _prefix_rooms(path: list[str], max_rooms: int) -> str:
+    """Return the class's name after up to `max_rooms` of its packages."""
+    rooms = [part for part in path[1:-1] if part not in _GENERAL][-max_rooms:]
+    return "".join(room.title().replace("_", "") for room in rooms) + path[-1]
 
 
-def _always_there(one: type[msgspec.Struct]) -> list[str]:
-    """The fields that an answer always has: all but those that may be UNSET or are left out when they say nothing."""
-    info = cast("inspect.StructType", inspect.type_info(one))
+def _list_required(struct: type[msgspec.Struct]) -> list[str]:
+    """Return the fields that every answer has: all but those that may be UNSET or are omitted at their default."""
+    info = cast("inspect.StructType", inspect.type_info(struct))
     tag = [info.tag_field] if info.tag_field else []
-    omits = one.__struct_config__.omit_defaults
-    defaults = dict(
-        zip(
-            one.__struct_encode_fields__[len(one.__struct_encode_fields__) - len(one.__struct_defaults__) :],
-            one.__struct_defaults__,
-            strict=True,
-        )
-    )
+    omits = struct.__struct_config__.omit_defaults
+    defaults = dict(zip(reversed(struct.__struct_encode_fields__), reversed(struct.__struct_defaults__), strict=False))
     return tag + [
         field.encode_name
         for field in info.fields
@@ -166,7 +164,7 @@ def _always_there(one: type[msgspec.Struct]) -> list[str]:
 
 
 def _walk(value: object, change: Callable[[Schema], Schema]) -> object:
-    """A copy of the JSON, every object in it changed."""
+    """Return a copy of the JSON with `change` applied to every object, the innermost first."""
     if isinstance(value, dict):
         return change({name: _walk(inner, change) for name, inner in cast("Schema", value).items()})
     return [_walk(inner, change) for inner in cast("list[object]", value)] if isinstance(value, list) else value

@@ -1,8 +1,6 @@
-"""The door to the live stream: server-sent events."""
+"""The live stream over HTTP: server-sent events."""
 
 from __future__ import annotations
-
-from typing import cast
 
 import msgspec
 from starlette.requests import Request
@@ -12,14 +10,14 @@ from starlette.types import Receive, Scope, Send
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import Operation, Text
-from cmserver.base.http.wire import caller, query
+from cmserver.base.http.operation import Operation, TextAnswer
+from cmserver.base.http.wire import caller, dependency, query
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import NAMES, Name
 from cmserver.ops.stream.reader import Reader
 
 _MEDIA_TYPE = "text/event-stream"
-# Whatever stands in between neither keeps the stream back nor packs it.
+# Proxies must not buffer the stream.
 _HEADERS = {"X-Accel-Buffering": "no"}
 
 
@@ -34,10 +32,9 @@ class StreamQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_f
 
 
 class _Stream(StreamingResponse):
-    """Gives the reader back however the response ends, also when it never began.
+    """Leaves the feed however the response ends, also when it never began.
 
-    Starlette's own response and not sse-starlette's: that one brings four tasks a stream and a watcher that takes uvicorn's
-    signal handlers in hand, while here the feed knows when to stop, and beats the heart itself.
+    Not sse-starlette's response, which starts four tasks per stream and replaces uvicorn's signal handlers.
     """
 
     def __init__(self, feed: Feed, reader: Reader, *, lost: bool) -> None:
@@ -53,30 +50,30 @@ class _Stream(StreamingResponse):
 
 
 async def get_stream(request: Request) -> Response:
-    """What happens in the team, as it happens: server-sent events that resume by Last-Event-ID.
+    """Server-sent events of the team, live; Last-Event-ID resumes them.
 
     The events are `observation.created`, `observation.updated`, `observation.deleted`, `job.updated` and `session.updated`; `reset`
-    tells a client that comes back too late to read anew what it shows.
+    tells a client whose last id is too old to reload.
     """
-    who = await caller(request, Principal)
-    asked = query(request, StreamQuery)
-    names = _names(asked.types)
-    project_id = await cast("Projects", request.app.state.projects).within(who, asked.project)
+    principal = await caller(request, Principal)
+    filters = query(request, StreamQuery)
+    names = _parse_names(filters.types)
+    project_id = await dependency(request, Projects).within(principal, filters.project)
     if request.method == "HEAD":
         return Response(headers=_HEADERS, media_type=_MEDIA_TYPE)
-    feed = cast("Feed", request.app.state.feed)
-    last_event_id = request.headers.get("last-event-id") or asked.last_event_id
-    reader, lost = await feed.join(who, project_id=project_id, names=names, last_event_id=last_event_id)
+    feed = dependency(request, Feed)
+    last_event_id = request.headers.get("last-event-id") or filters.last_event_id
+    reader, lost = await feed.join(principal, project_id=project_id, names=names, last_event_id=last_event_id)
     return _Stream(feed, reader, lost=lost)
 
 
-def _names(types: str | None) -> frozenset[Name]:
+def _parse_names(types: str | None) -> frozenset[Name]:
     if types is None:
         return frozenset(NAMES)
-    asked = {word.strip() for word in types.split(",")}
-    if unknown := sorted(asked - set(NAMES)):
+    names = {word.strip() for word in types.split(",")}
+    if unknown := sorted(names - set(NAMES)):
         raise Invalid.at("$.types", f"There is no event {unknown[0]!r}. The events are: {', '.join(NAMES)}.")
-    return frozenset(name for name in NAMES if name in asked)
+    return frozenset(name for name in NAMES if name in names)
 
 
 routes = [
@@ -86,6 +83,6 @@ routes = [
         get_stream,
         scope="observations:read",
         query=StreamQuery,
-        answers={200: Text(_MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object.")},
+        answers={200: TextAnswer(_MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object.")},
     ),
 ]

@@ -1,4 +1,4 @@
-"""What the live stream tells, and where in the two logs it stands."""
+"""Events of the live stream, and positions in the two logs that it reads."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.base.log_position import LogLook
+
 Name = Literal["observation.created", "observation.updated", "observation.deleted", "job.updated", "session.updated"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
-TOLD: dict[str, Name] = {
+STREAM_NAMES: dict[str, Name] = {
     "observations.generated": "observation.created",
     "observations.created": "observation.created",
     "observation.corrected": "observation.updated",
@@ -20,13 +22,13 @@ TOLD: dict[str, Name] = {
     "session.resumed": "session.updated",
     "session.ended": "session.updated",
 }
-"""The acts of the audit log that the stream tells, and as what."""
+"""The actions in the audit log that the stream sends, and the names of their events."""
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the audit log and in the jobs' lifecycle log: all up to it has been told.
+    """The ids in the audit log and in the jobs' lifecycle log up to which all rows are sent.
 
-    `part` counts what has been told of the audit log's next row, which may name many observations.
+    `part` counts the events that were sent of the audit log's next row, which may name many observations.
     """
 
     audit: int
@@ -34,22 +36,15 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     part: int = 0
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What is visible behind a position: the last id of each log, its gaps (the id before each, and the last that is missing), and
-    that every transaction before `oldest_running` has ended.
-    """
+class Looks(msgspec.Struct, frozen=True, kw_only=True):
+    """Looks at both logs in one snapshot."""
 
-    audit_last: int
-    audit_gaps: list[int]
-    audit_gap_ends: list[int]
-    jobs_last: int
-    jobs_gaps: list[int]
-    jobs_gap_ends: list[int]
-    oldest_running: int
+    audit: LogLook
+    jobs: LogLook
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the audit log. `observations` are the ids that its details name, if they do."""
+class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the audit log. `observations` are the ids in its details; None without such a list."""
 
     id: int
     team_id: UUID
@@ -60,8 +55,8 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the lifecycle log: what has become of a job."""
+class JobStepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the jobs' lifecycle log."""
 
     id: int
     team_id: UUID
@@ -73,8 +68,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Glimpse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the stream tells of an observation."""
+class ObservationPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """The columns of an observation that the stream sends."""
 
     id: UUID
     team_id: UUID
@@ -87,14 +82,14 @@ class Glimpse(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of the stream, as bytes for every reader alike."""
+class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the stream, encoded once for all readers."""
 
     team_id: UUID
     project_id: UUID | None
     name: Name
     after: Position
-    """Where somebody stands who has heard it."""
+    """The position of a client that has received it."""
     is_step: bool
-    """Drawn from the lifecycle log, and not from the audit log."""
+    """From the lifecycle log, not the audit log."""
     text: bytes

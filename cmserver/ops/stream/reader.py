@@ -1,24 +1,24 @@
-"""One open stream: who reads it, what he may and wants to hear, and what waits for him."""
+"""One open stream: its team, key and filter, its position, and the events that wait to be sent."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from uuid import UUID
 
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from cmserver.ops.stream.model import Name, Position, Told
+from cmserver.base.waiting import wait_any
+from cmserver.ops.stream.model import Name, Position, StreamEvent
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
-WAITING_MOST = 1000
-"""A reader for whom more events wait is too slow: his stream ends, and he may resume. Nothing is kept for him without a bound."""
+MAX_WAITING = 1000
+"""Events that may wait for one reader; with more its stream ends, and the client may resume."""
 
 
 class Reader:
-    """Made by the feed, which puts events in; the response takes them out."""
+    """A bounded queue of events: the feed puts them in, the response takes them out."""
 
     def __init__(
         self,
@@ -34,57 +34,55 @@ class Reader:
         self.project_id = project_id
         self.names = names
         self.start = start
-        """Where the feed stood when it took him in: from here on he hears what is live."""
+        """The feed's position when the reader joined; events after it come live."""
         self.since = since
-        """Where he stood when he was here last."""
-        self.at = _later(start, since) if since else start
-        """All up to here was told before, has been put in, or is not for him."""
+        """The position that a resuming client has reached."""
+        self.at = _max_position(start, since) if since else start
+        """Every event up to here was sent, waits, or is filtered out."""
         self.ended = False
         self._waiting: list[bytes] = []
-        self._something = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
-    def wants(self, told: Told) -> bool:
-        return told.name in self.names and self.project_id in {None, told.project_id}
+    def wants(self, event: StreamEvent) -> bool:
+        return event.name in self.names and self.project_id in {None, event.project_id}
 
-    def put(self, told: Told) -> None:
-        """What he does not want, or has heard from a process that was ahead of this one, is left out."""
-        if not self.wants(told) or (self.since and _heard(self.since, told)):
+    def put(self, event: StreamEvent) -> None:
+        """Queue the event unless it is filtered out or the client has it, from a process that was ahead of this one."""
+        if not self.wants(event) or (self.since and _is_before(event, self.since)):
             return
-        if len(self._waiting) >= WAITING_MOST:
+        if len(self._waiting) >= MAX_WAITING:
             log.info("stream.dropped", key=str(self.key_id), waiting=len(self._waiting))
             self.end()
             return
-        self._waiting.append(told.text)
-        self._something.set()
-        self.passed(told.after)
+        self._waiting.append(event.text)
+        self._wakeup.set()
+        self.advance(event.after)
 
-    def passed(self, position: Position) -> None:
-        """There is nothing for him up to this position but what was put in."""
-        self.at = _later(self.at, position)
+    def advance(self, position: Position) -> None:
+        """Move to the position: every event up to it that the reader wants has been put in."""
+        self.at = _max_position(self.at, position)
 
     def end(self) -> None:
-        """No more; what waits is let go."""
+        """End the stream and drop the events that wait."""
         self.ended = True
         self._waiting.clear()
-        self._something.set()
+        self._wakeup.set()
 
     async def take(self, seconds: float) -> list[bytes]:
-        """What waits for him, as soon as there is something; nothing after so many seconds, or when it has ended."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._something.wait()
+        """Return the waiting texts as soon as there are some; an empty list after `seconds`, or when the stream has ended."""
+        await wait_any(self._wakeup, timeout_seconds=seconds)
         taken, self._waiting = self._waiting, []
-        self._something.clear()
+        self._wakeup.clear()
         return taken
 
 
-def _later(one: Position, other: Position) -> Position:
-    """In each log by itself."""
-    audit, part = max((one.audit, one.part), (other.audit, other.part))
-    return Position(audit=audit, jobs=max(one.jobs, other.jobs), part=part)
+def _max_position(left: Position, right: Position) -> Position:
+    """Return the later place of the two in each log."""
+    audit, part = max((left.audit, left.part), (right.audit, right.part))
+    return Position(audit=audit, jobs=max(left.jobs, right.jobs), part=part)
 
 
-def _heard(since: Position, told: Told) -> bool:
-    if told.is_step:
-        return told.after.jobs <= since.jobs
-    return (told.after.audit, told.after.part) <= (since.audit, since.part)
+def _is_before(event: StreamEvent, position: Position) -> bool:
+    if event.is_step:
+        return event.after.jobs <= position.jobs
+    return (event.after.audit, event.after.part) <= (position.audit, position.part)

@@ -1,6 +1,6 @@
-"""Reads the two logs that the stream is drawn from. Owns no table and writes nothing.
+"""Reads the two logs of the stream. Owns no table and writes nothing.
 
-The one feed asks for all teams, as the owner; a replay (`TEAMS_...`) is one team's, behind row-level security.
+The feed reads all teams, as the owner; a replay (`TEAM_...`) reads one team, behind row-level security.
 """
 
 from __future__ import annotations
@@ -8,10 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from cmserver.base.log_position import look_at
 from cmserver.base.sql import Conn, Query
-from cmserver.ops.stream.model import TOLD, Act, Glimpse, Look, Position, Step
+from cmserver.ops.stream.model import STREAM_NAMES, AuditRow, JobStepRow, Looks, ObservationPreview, Position
 
 OWNS: set[str] = set()
+
+_SELECT_AUDIT_ROWS = """\
+SELECT id, team_id, project_id, action, resource_id, created_at,
+           CASE WHEN jsonb_typeof(details -> 'observations') = 'array' THEN details -> 'observations' END AS observations
+      FROM audit_log"""
+_SELECT_JOB_STEPS = """\
+SELECT id, team_id, project_id, generation_job_id, event_type, status_after, attempt, created_at
+      FROM observation_generation_job_events"""
+_SELECT_PREVIEWS = """\
+SELECT id, team_id, project_id, number, server_session_id, kind, type, title, created_at
+      FROM observations"""
 
 LAST = Query(
     Position,
@@ -21,61 +33,38 @@ LAST = Query(
     """,
 )
 
-# One statement, so one snapshot: what one transaction wrote into both logs is seen in both or in none, and of a transaction that
-# has ended, all that it wrote.
+# One statement, so one snapshot: rows that one transaction wrote into both logs are seen together.
 LOOK = Query(
-    Look,
-    """
-    WITH audit AS (
-        SELECT id, lag(id, 1, %(audit)s::bigint) OVER (ORDER BY id) AS before
-          FROM (SELECT id FROM audit_log WHERE id > %(audit)s ORDER BY id LIMIT %(limit)s) page
-    ), jobs AS (
-        SELECT id, lag(id, 1, %(jobs)s::bigint) OVER (ORDER BY id) AS before
-          FROM (SELECT id FROM observation_generation_job_events WHERE id > %(jobs)s ORDER BY id LIMIT %(limit)s) page
-    )
-    SELECT coalesce((SELECT max(id) FROM audit), %(audit)s::bigint) AS audit_last,
-           ARRAY(SELECT before FROM audit WHERE id > before + 1 ORDER BY before) AS audit_gaps,
-           ARRAY(SELECT id - 1 FROM audit WHERE id > before + 1 ORDER BY before) AS audit_gap_ends,
-           coalesce((SELECT max(id) FROM jobs), %(jobs)s::bigint) AS jobs_last,
-           ARRAY(SELECT before FROM jobs WHERE id > before + 1 ORDER BY before) AS jobs_gaps,
-           ARRAY(SELECT id - 1 FROM jobs WHERE id > before + 1 ORDER BY before) AS jobs_gap_ends,
-           pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest_running
-    """,
+    Looks,
+    f"SELECT {look_at('audit_log', 'audit')} AS audit, {look_at('observation_generation_job_events', 'jobs')} AS jobs",
 )
 
-# Not pg_snapshot_xmax: that is the next behind the last that ENDED, and one that still runs may have a higher number.
-NEW_TRANSACTION = Query(int, "SELECT pg_current_xact_id()::text::bigint")
-
-ACTS = Query(
-    Act,
-    """
-    SELECT id, team_id, project_id, action, resource_id, created_at,
-           CASE WHEN jsonb_typeof(details -> 'observations') = 'array' THEN details -> 'observations' END AS observations
-      FROM audit_log
+AUDIT_ROWS = Query(
+    AuditRow,
+    f"""
+    {_SELECT_AUDIT_ROWS}
      WHERE id > %(after)s AND id <= %(upto)s AND team_id = ANY(%(teams)s) AND action = ANY(%(actions)s)
      ORDER BY id
     """,
 )
 
-STEPS = Query(
-    Step,
-    """
-    SELECT id, team_id, project_id, generation_job_id, event_type, status_after, attempt, created_at
-      FROM observation_generation_job_events
+JOB_STEPS = Query(
+    JobStepRow,
+    f"""
+    {_SELECT_JOB_STEPS}
      WHERE id > %(after)s AND id <= %(upto)s AND team_id = ANY(%(teams)s)
      ORDER BY id
     """,
 )
 
-GLIMPSES = Query(
-    Glimpse,
-    """
-    SELECT id, team_id, project_id, number, server_session_id, kind, type, title, created_at
-      FROM observations WHERE id = ANY(%(ids)s)
+PREVIEWS = Query(
+    ObservationPreview,
+    f"""
+    {_SELECT_PREVIEWS} WHERE id = ANY(%(ids)s)
     """,
 )
 
-STANDING = Query(
+VALID_KEYS = Query(
     UUID,
     """
     SELECT k.id FROM api_keys k JOIN teams t ON t.id = k.team_id
@@ -83,46 +72,42 @@ STANDING = Query(
     """,
 )
 
-TEAMS_ACTS = Query(
-    Act,
-    """
-    SELECT id, team_id, project_id, action, resource_id, created_at,
-           CASE WHEN jsonb_typeof(details -> 'observations') = 'array' THEN details -> 'observations' END AS observations
-      FROM audit_log
+TEAM_AUDIT_ROWS = Query(
+    AuditRow,
+    f"""
+    {_SELECT_AUDIT_ROWS}
      WHERE team_id = %(team_id)s AND id > %(after)s AND id <= %(upto)s AND action = ANY(%(actions)s)
      ORDER BY id LIMIT %(limit)s
     """,
 )
 
-TEAMS_STEPS = Query(
-    Step,
-    """
-    SELECT id, team_id, project_id, generation_job_id, event_type, status_after, attempt, created_at
-      FROM observation_generation_job_events
+TEAM_JOB_STEPS = Query(
+    JobStepRow,
+    f"""
+    {_SELECT_JOB_STEPS}
      WHERE team_id = %(team_id)s AND id > %(after)s AND id <= %(upto)s
      ORDER BY id LIMIT %(limit)s
     """,
 )
 
-TEAMS_GLIMPSES = Query(
-    Glimpse,
-    """
-    SELECT id, team_id, project_id, number, server_session_id, kind, type, title, created_at
-      FROM observations WHERE team_id = %(team_id)s AND id = ANY(%(ids)s)
+TEAM_PREVIEWS = Query(
+    ObservationPreview,
+    f"""
+    {_SELECT_PREVIEWS} WHERE team_id = %(team_id)s AND id = ANY(%(ids)s)
     """,
 )
 
-TEAMS_ROWS = Query(
+TEAM_ROW_COUNT = Query(
     int,
     """
     SELECT (SELECT count(*) FROM (
                 SELECT FROM audit_log
                  WHERE team_id = %(team_id)s AND id > %(audit)s AND id <= %(audit_upto)s AND action = ANY(%(actions)s)
-                 LIMIT %(most)s) acts)
+                 LIMIT %(limit)s) acts)
          + (SELECT count(*) FROM (
                 SELECT FROM observation_generation_job_events
                  WHERE team_id = %(team_id)s AND id > %(jobs)s AND id <= %(jobs_upto)s
-                 LIMIT %(most)s) steps)
+                 LIMIT %(limit)s) steps)
     """,
 )
 
@@ -131,56 +116,51 @@ async def last(conn: Conn) -> Position:
     return await LAST.one(conn)
 
 
-async def look(conn: Conn, after: Position, limit: int) -> Look:
-    """At up to `limit` rows of each log behind the position."""
+async def look(conn: Conn, after: Position, limit: int) -> Looks:
+    """Look at up to `limit` rows of each log after the position."""
     return await LOOK.one(conn, audit=after.audit, jobs=after.jobs, limit=limit)
 
 
-async def new_transaction(conn: Conn) -> int:
-    """A number higher than that of every transaction which has written something by now."""
-    return await NEW_TRANSACTION.one(conn)
+async def audit_rows(conn: Conn, after: int, upto: int, teams: Sequence[UUID]) -> list[AuditRow]:
+    return await AUDIT_ROWS.all(conn, after=after, upto=upto, teams=list(teams), actions=list(STREAM_NAMES))
 
 
-async def acts(conn: Conn, after: int, upto: int, teams: Sequence[UUID]) -> list[Act]:
-    return await ACTS.all(conn, after=after, upto=upto, teams=list(teams), actions=list(TOLD))
+async def job_steps(conn: Conn, after: int, upto: int, teams: Sequence[UUID]) -> list[JobStepRow]:
+    return await JOB_STEPS.all(conn, after=after, upto=upto, teams=list(teams))
 
 
-async def steps(conn: Conn, after: int, upto: int, teams: Sequence[UUID]) -> list[Step]:
-    return await STEPS.all(conn, after=after, upto=upto, teams=list(teams))
+async def previews(conn: Conn, ids: Sequence[UUID]) -> list[ObservationPreview]:
+    """Return the observations that still exist."""
+    return await PREVIEWS.all(conn, ids=list(ids))
 
 
-async def glimpses(conn: Conn, ids: Sequence[UUID]) -> list[Glimpse]:
-    """Those that are still there."""
-    return await GLIMPSES.all(conn, ids=list(ids))
+async def valid_keys(conn: Conn, key_ids: Sequence[UUID]) -> list[UUID]:
+    """Return the keys that are still valid."""
+    return await VALID_KEYS.all(conn, ids=list(key_ids))
 
 
-async def standing(conn: Conn, key_ids: Sequence[UUID]) -> list[UUID]:
-    """Those of the keys that may still be used."""
-    return await STANDING.all(conn, ids=list(key_ids))
+async def team_audit_rows(conn: Conn, team_id: UUID, after: int, upto: int, limit: int) -> list[AuditRow]:
+    return await TEAM_AUDIT_ROWS.all(conn, team_id=team_id, after=after, upto=upto, actions=list(STREAM_NAMES), limit=limit)
 
 
-async def acts_of_team(conn: Conn, team_id: UUID, after: int, upto: int, limit: int) -> list[Act]:
-    return await TEAMS_ACTS.all(conn, team_id=team_id, after=after, upto=upto, actions=list(TOLD), limit=limit)
+async def team_job_steps(conn: Conn, team_id: UUID, after: int, upto: int, limit: int) -> list[JobStepRow]:
+    return await TEAM_JOB_STEPS.all(conn, team_id=team_id, after=after, upto=upto, limit=limit)
 
 
-async def steps_of_team(conn: Conn, team_id: UUID, after: int, upto: int, limit: int) -> list[Step]:
-    return await TEAMS_STEPS.all(conn, team_id=team_id, after=after, upto=upto, limit=limit)
+async def team_previews(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ObservationPreview]:
+    """Return the observations that still exist."""
+    return await TEAM_PREVIEWS.all(conn, team_id=team_id, ids=list(ids))
 
 
-async def glimpses_of_team(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Glimpse]:
-    """Those that are still there."""
-    return await TEAMS_GLIMPSES.all(conn, team_id=team_id, ids=list(ids))
-
-
-async def rows_of_team(conn: Conn, team_id: UUID, after: Position, upto: Position, most: int) -> int:
-    """How much there is to tell of the team between the two; counts no further than `most` in each log."""
-    return await TEAMS_ROWS.one(
+async def count_team_rows(conn: Conn, team_id: UUID, after: Position, upto: Position, limit: int) -> int:
+    """Return how many rows of the team are between the positions, counting up to `limit` in each log."""
+    return await TEAM_ROW_COUNT.one(
         conn,
         team_id=team_id,
         audit=after.audit,
         jobs=after.jobs,
         audit_upto=upto.audit,
         jobs_upto=upto.jobs,
-        actions=list(TOLD),
-        most=most,
+        actions=list(STREAM_NAMES),
+        limit=limit,
     )

@@ -1,25 +1,28 @@
-"""The stream's events on the wire: server-sent events whose data is one small JSON object, and ids that tell nobody anything."""
+"""The stream on the wire: rows of the two logs as server-sent events, one small JSON object each, with encrypted ids."""
 
 from __future__ import annotations
 
+import heapq
 import os
 import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
 
-from cmserver.base.ids import epoch_ms
-from cmserver.base.sealed import Seal
+from cmserver.base.ids import parse_id
+from cmserver.base.structs import reshape
+from cmserver.base.token_cipher import TokenCipher
 from cmserver.observations.wire import kind_shown
-from cmserver.ops.stream.model import Glimpse, Position, Step
+from cmserver.ops.stream.model import STREAM_NAMES, AuditRow, JobStepRow, ObservationPreview, Position, StreamEvent
 
 _ENCODER = msgspec.json.Encoder()
-_CHANCE_BYTES = 9
-_PLAIN = struct.Struct(f">QQI{_CHANCE_BYTES}s")
+_RANDOM_BYTES = 9
+_CURSOR = struct.Struct(f">QQI{_RANDOM_BYTES}s")
 
 
-class ObservationTold(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """`observation.created` and `observation.updated`: as it is now. `kind` is what it is in every answer (see observations)."""
+class ObservationData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """`observation.created` and `observation.updated`: the observation now. `kind` is the same as in every answer."""
 
     id: UUID
     number: int
@@ -32,15 +35,15 @@ class ObservationTold(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     created_at_epoch: int
 
 
-class DeletedTold(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """`observation.deleted`: it is gone, so nothing else can be said."""
+class DeletionData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """`observation.deleted`."""
 
     id: UUID
     project_id: UUID | None
 
 
-class JobTold(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """`job.updated`: one step of its life."""
+class JobData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """`job.updated`: one step of the job's lifecycle."""
 
     id: UUID
     project_id: UUID
@@ -50,7 +53,7 @@ class JobTold(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     created_at_epoch: int
 
 
-class SessionTold(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class SessionData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """`session.updated`: started, resumed or ended."""
 
     id: UUID
@@ -58,57 +61,91 @@ class SessionTold(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     action: str
 
 
-class ResetTold(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """`reset`: what came after the given id is not known any more; read anew what you show."""
+class ResetData(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """`reset`: the events after the client's last id are no longer available; reload."""
 
     reason: str
 
 
-def observation_told(one: Glimpse) -> ObservationTold:
-    return ObservationTold(
-        id=one.id,
-        number=one.number,
-        project_id=one.project_id,
-        server_session_id=one.server_session_id,
-        kind=kind_shown(one.kind, one.type),
-        observation_kind=one.kind,
-        type=one.type,
-        title=one.title,
-        created_at_epoch=epoch_ms(one.created_at),
-    )
-
-
-def job_told(step: Step) -> JobTold:
-    return JobTold(
-        id=step.generation_job_id,
-        project_id=step.project_id,
-        status=step.status_after,
-        event_type=step.event_type,
-        attempt=step.attempt,
-        created_at_epoch=epoch_ms(step.created_at),
-    )
-
-
-def event(name: str, id_: str, data: msgspec.Struct) -> bytes:
-    """One server-sent event."""
+def encode_event(name: str, id_: str, data: msgspec.Struct) -> bytes:
+    """Return the text of one server-sent event."""
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (id_.encode(), name.encode(), _ENCODER.encode(data))
 
 
-class Tickets:
-    """Positions as event ids, sealed: the logs count all teams together. None is written twice in the same way, for from two that
-    are equal a team to which nothing happens could tell that nothing happened to the others, and when something did.
+class StreamCursors:
+    """Positions as encrypted event ids, since the logs count all teams together.
+
+    Each has random bytes: from two equal ids a team could tell whether other teams were active.
     """
 
     def __init__(self, secret: bytes) -> None:
-        self._seal = Seal(secret, b"stream")
+        self._cipher = TokenCipher(secret, b"stream")
 
     def write(self, position: Position) -> str:
-        return self._seal.close(_PLAIN.pack(position.audit, position.jobs, position.part, os.urandom(_CHANCE_BYTES)))
+        return self._cipher.encrypt(_CURSOR.pack(position.audit, position.jobs, position.part, os.urandom(_RANDOM_BYTES)))
 
     def read(self, text: str) -> Position | None:
-        """None when it was not written here."""
-        plain = self._seal.open(text)
-        if plain is None or len(plain) != _PLAIN.size:
+        """Return the position; None when the id is not of this installation."""
+        plain = self._cipher.decrypt(text)
+        if plain is None or len(plain) != _CURSOR.size:
             return None
-        audit, jobs, part, _ = _PLAIN.unpack(plain)
+        audit, jobs, part, _ = _CURSOR.unpack(plain)
         return Position(audit=audit, jobs=jobs, part=part)
+
+
+def list_previewed_ids(audit_rows: Iterable[AuditRow]) -> list[UUID]:
+    """Return the ids of the observations whose events show a preview."""
+    names = ("observation.created", "observation.updated")
+    return [id_ for row in audit_rows if STREAM_NAMES[row.action] in names for id_ in _list_subject_ids(row) if id_]
+
+
+def encode_events(
+    after: Position,
+    audit_rows: Sequence[AuditRow],
+    job_steps: Sequence[JobStepRow],
+    previews: Mapping[UUID, ObservationPreview],
+    cursors: StreamCursors,
+) -> Iterator[StreamEvent]:
+    """Yield the events of the rows after `after`. A deleted observation has only its deletion event."""
+    at = after
+    # Each log keeps its own order, that of the positions; the time decides between the two.
+    for row in heapq.merge(audit_rows, job_steps, key=lambda row: row.created_at):
+        if isinstance(row, JobStepRow):
+            at = Position(audit=at.audit, jobs=row.id, part=at.part)
+            job = reshape(row, JobData, id=row.generation_job_id, status=row.status_after)
+            text = encode_event("job.updated", cursors.write(at), job)
+            yield StreamEvent(team_id=row.team_id, project_id=row.project_id, name="job.updated", after=at, is_step=True, text=text)
+            continue
+        subject_ids = _list_subject_ids(row)
+        sent_count = after.part if row.id == after.audit + 1 else 0
+        for part, subject_id in enumerate(subject_ids[sent_count:], sent_count + 1):
+            is_last = part == len(subject_ids)
+            at = Position(audit=row.id if is_last else row.id - 1, jobs=at.jobs, part=0 if is_last else part)
+            data = _build_event_data(row, subject_id, previews) if subject_id else None
+            if data:
+                name = STREAM_NAMES[row.action]
+                text = encode_event(name, cursors.write(at), data)
+                project_id = data.project_id
+                yield StreamEvent(team_id=row.team_id, project_id=project_id, name=name, after=at, is_step=False, text=text)
+        at = Position(audit=row.id, jobs=at.jobs)
+
+
+def _list_subject_ids(row: AuditRow) -> list[UUID | None]:
+    """Return the observations in the row's details, else its resource; None for what is no id."""
+    ids = [row.resource_id] if row.observations is None else row.observations
+    return [parse_id(id_) if isinstance(id_, str) else None for id_ in ids]
+
+
+def _build_event_data(
+    row: AuditRow, subject_id: UUID, previews: Mapping[UUID, ObservationPreview]
+) -> SessionData | DeletionData | ObservationData | None:
+    """Return what the event shows; None for an observation that no longer exists."""
+    name = STREAM_NAMES[row.action]
+    if name == "session.updated":
+        return SessionData(id=subject_id, project_id=row.project_id, action=row.action.removeprefix("session."))
+    if name == "observation.deleted":
+        return DeletionData(id=subject_id, project_id=row.project_id)
+    preview = previews.get(subject_id)
+    if preview is None or preview.team_id != row.team_id:
+        return None
+    return reshape(preview, ObservationData, kind=kind_shown(preview.kind, preview.type), observation_kind=preview.kind)

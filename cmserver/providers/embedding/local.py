@@ -1,7 +1,7 @@
-"""A small static model on this machine: every token has a vector, and a text has the mean of its tokens'.
+"""A small static model on this machine: a text's vector is the mean of its tokens' vectors.
 
-The weights and the tokenizer are two files of the package wordllama; its code is not used, since it looks for them on the network.
-What that model is, and what its licence is: docs/why/embeddings.md.
+The weights and the tokenizer are files of the package wordllama, whose code is not used, as it downloads them. The model and its
+licence: docs/why/embeddings.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from cmserver.base.errors import Invalid
 from cmserver.base.text import storable
-from cmserver.providers.embedding.model import EmbedderGiven, Purpose
+from cmserver.providers.embedding.model import EmbedderSettings, Purpose
 from cmserver.providers.model import FailureKind, ProviderError
 
 if TYPE_CHECKING:
@@ -30,96 +30,85 @@ _MODEL = "l2-supercat-256"
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _DIMENSIONS = (256, 128, 64)
-"""It was trained so that the first numbers of a vector are a vector, too."""
-_MOST_TEXTS = 256
-_LONGEST_CHARS = 8_000
-"""More of a text is not embedded: a mean of more than 2,000 tokens is near to everything."""
+"""Prefixes of its vectors are valid vectors, by its training."""
+_MAX_TEXTS = 256
+_MAX_CHARS = 8_000
+"""The part of a text that is embedded: a mean of more than 2,000 tokens is similar to everything."""
 _INLINE_CHARS = 1_000
-"""A query of so many takes a fifth of a millisecond, less than the way to a thread and back."""
+"""Embedding this many takes a fifth of a millisecond, less than a switch to a thread."""
 
 
 class _Model(msgspec.Struct, frozen=True):
     tokenizer: Tokenizer
     tokens: NDArray[np.float16]
-    """A row for each token."""
+    """A row per token."""
     nothing: NDArray[np.float32]
-    """For a text without a token: away from what all tokens have in common, and so unlike any text but its own kind."""
+    """The vector of a text without tokens: opposite to the mean of all tokens, so similar to no other text."""
 
 
-class _Loaded:
-    """The model, once in a process, however many ask for it at the same time."""
+class _ModelHolder:
+    """Loads the model once per process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.model: _Model | None = None
 
-    def wait(self) -> _Model:
+    def load(self) -> _Model:
         with self._lock:
             if self.model is None:
                 self.model = _load()
             return self.model
 
 
-_loaded = _Loaded()
+_holder = _ModelHolder()
 
 
 def is_installed() -> bool:
     return all(find_spec(package) is not None for package in _PACKAGES)
 
 
-class Local:
-    """Embeds thousands of texts a second, and a query in a tenth of a millisecond. The same text has the same vector everywhere."""
+class LocalEmbedder:
+    """Embeds thousands of texts a second. The same text has the same vector on every machine."""
+
+    provider = "local"
+    model = _MODEL
+    max_texts = _MAX_TEXTS
 
     def __init__(self, dimensions: int) -> None:
-        self._dimensions = dimensions
-
-    @property
-    def provider(self) -> str:
-        return "local"
-
-    @property
-    def model(self) -> str:
-        return _MODEL
-
-    @property
-    def dimensions(self) -> int:
-        return self._dimensions
-
-    @property
-    def most_texts(self) -> int:
-        return _MOST_TEXTS
+        self.dimensions = dimensions
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:  # noqa: ARG002 - one model for both
-        """A text without a token, which is one of nothing but space, has a vector that points away from all others."""
-        model = _loaded.model
+        """Embed the texts; one of only space gets the vector `nothing`."""
+        model = _holder.model
         if model is not None and sum(map(len, texts)) <= _INLINE_CHARS:
-            return self._embedded(model, texts)
-        return await asyncio.to_thread(self._embed_here, texts)
+            return self._embed_texts(model, texts)
+        return await asyncio.to_thread(self._load_and_embed, texts)
 
     async def close(self) -> None:
-        """Nothing is open; the model stays for others in the process."""
+        """Nothing to close; the model stays loaded for others."""
 
-    def _embed_here(self, texts: Sequence[str]) -> list[list[float]]:
-        return self._embedded(_loaded.wait(), texts)
+    def _load_and_embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return self._embed_texts(_holder.load(), texts)
 
-    def _embedded(self, model: _Model, texts: Sequence[str]) -> list[list[float]]:
+    def _embed_texts(self, model: _Model, texts: Sequence[str]) -> list[list[float]]:
+        """The mean of each text's token vectors, cut to the dimensions and of length 1."""
         import numpy as np  # noqa: PLC0415 - only where it is installed
 
-        cut = [storable(text[:_LONGEST_CHARS]).strip() for text in texts]
+        cut = [storable(text[:_MAX_CHARS]).strip() for text in texts]
         vectors: list[list[float]] = []
         for read in model.tokenizer.encode_batch(cut, add_special_tokens=False):
             mean = model.tokens[read.ids].mean(axis=0, dtype=np.float32) if read.ids else model.nothing
-            vector = mean[: self._dimensions]
+            vector = mean[: self.dimensions]
             length = np.linalg.norm(vector)
-            if length == 0:  # no text is known of which this is so; it would say as much as none
-                vector = model.nothing[: self._dimensions]
+            if length == 0:  # not known to happen
+                vector = model.nothing[: self.dimensions]
                 length = np.linalg.norm(vector)
             vectors.append((vector / length).tolist())
         return vectors
 
 
 def _load() -> _Model:
-    """ProviderError where the files are not there, or not what they should be."""
+    """Load the model. Raises ProviderError for missing or wrong files."""
     import numpy as np  # noqa: PLC0415 - only where it is installed
     from safetensors.numpy import load_file  # noqa: PLC0415 - as above  # pyright: ignore[reportUnknownVariableType]
     from tokenizers import Tokenizer  # noqa: PLC0415 - as above
@@ -141,15 +130,15 @@ def _load() -> _Model:
     return _Model(tokenizer, tokens, -tokens.mean(axis=0, dtype=np.float32))
 
 
-def make(given: EmbedderGiven) -> Local:
-    """Invalid where it is not installed, or something is asked of it that it has not. Nothing is loaded yet."""
-    if given.base_url is not None:
+def make(settings: EmbedderSettings) -> LocalEmbedder:
+    """Make the embedder without loading it. Raises Invalid if it is not installed or lacks the model or dimensions."""
+    if settings.base_url is not None:
         raise Invalid(
             "The embedder local has no CMSERVER_EMBEDDER_BASE_URL: it runs in cmserver itself. Name another in CMSERVER_EMBEDDER."
         )
-    if given.model not in {None, _MODEL}:
+    if settings.model not in {None, _MODEL}:
         raise Invalid(f"The embedder local has one model, {_MODEL}: leave CMSERVER_EMBEDDER_MODEL out, or choose another embedder.")
-    dimensions = _DIMENSIONS[0] if given.dimensions is None else given.dimensions
+    dimensions = _DIMENSIONS[0] if settings.dimensions is None else settings.dimensions
     if dimensions not in _DIMENSIONS:
         raise Invalid(
             "The embedder local has vectors of 256, 128 or 64 dimensions: set CMSERVER_EMBEDDER_DIMENSIONS to one of these."
@@ -159,4 +148,4 @@ def make(given: EmbedderGiven) -> Local:
             "The embedder local is not installed: `pip install 'cmserver[local]'` (bin/setup does it) where there is a wheel of "
             "wordllama, which is for Python 3.11 to 3.13, and on Linux for x86-64. Or choose another CMSERVER_EMBEDDER."
         )
-    return Local(dimensions)
+    return LocalEmbedder(dimensions)

@@ -1,4 +1,4 @@
-"""What search asks of an embedder: a vector for each text, so that texts of like meaning lie in like directions."""
+"""The interface of embedders: texts of similar meaning get vectors of similar direction."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal, Protocol
 import msgspec
 
 Purpose = Literal["query", "document"]
-"""What is looked for, and what is found: many models embed the two differently."""
+"""Search queries or stored texts; many models embed the two differently."""
 
-MOST_DIMENSIONS = 4_000
-"""pgvector's index takes no longer vectors of half precision."""
+MAX_DIMENSIONS = 4_000
+"""The limit of pgvector's index for half precision."""
 
 
 class Embedder(Protocol):
-    """A model that makes vectors of texts. One file each; knows nothing of the database."""
+    """A model that makes vectors of texts, without access to the database."""
 
     @property
     def provider(self) -> str:
@@ -24,33 +24,30 @@ class Embedder(Protocol):
 
     @property
     def model(self) -> str:
-        """Which model is asked. Vectors of one model are never compared with another's."""
+        """The model's name. Vectors of different models are never compared."""
         ...
 
     @property
     def dimensions(self) -> int | None:
-        """How long its vectors are; None until the first has come, where only the server knows."""
+        """The length of its vectors; None until the first answer if only the server knows."""
         ...
 
     @property
-    def most_texts(self) -> int:
-        """How many texts one call may have."""
+    def max_texts(self) -> int:
+        """The most texts of one call."""
         ...
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
-        """A vector for each text, in their order, all of the same length, finite and of length 1; or ProviderError.
-
-        Any text has one, also the empty one. What is longer than the model takes is cut.
-        """
+        """A finite unit vector for each text, also an empty one, in order. Raises ProviderError. Long texts are cut."""
         ...
 
     async def close(self) -> None:
-        """Lets go of its connections."""
+        """Close its connections."""
         ...
 
 
-class EmbedderGiven(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of one embedder, by the operator's settings or by the record of a model that is in use."""
+class EmbedderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """An embedder's settings, from the operator or from the record of a model in use."""
 
     provider: str
     model: str | None = None
@@ -59,7 +56,7 @@ class EmbedderGiven(msgspec.Struct, frozen=True, kw_only=True):
     """None leaves it to the model."""
     api_key: str | None = None
     timeout_seconds: float = 120.0
-    """For one call with everything in it."""
+    """For one whole call."""
 
     def __repr__(self) -> str:
-        return f"EmbedderGiven({self.provider!r}, model={self.model!r}, dimensions={self.dimensions!r})"  # never the key
+        return f"EmbedderSettings({self.provider!r}, model={self.model!r}, dimensions={self.dimensions!r})"  # never the key

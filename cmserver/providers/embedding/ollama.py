@@ -1,80 +1,68 @@
-"""Ollama's embeddings, on a machine of one's own. The API: docs.ollama.com/api/embed."""
+"""Ollama's embeddings. The API: docs.ollama.com/api/embed."""
 
 from __future__ import annotations
 
 import msgspec
 
-from cmserver.providers.embedding.model import EmbedderGiven
-from cmserver.providers.embedding.remote import LONGEST_CHARS, Remote, Request, Tongue, door
+from cmserver.providers.embedding.model import EmbedderSettings
+from cmserver.providers.embedding.remote import MAX_CHARS, EmbeddingApi, RemoteEmbedder, Request
 
 _BASE_URL = "http://127.0.0.1:11434"
 _MODEL = "nomic-embed-text"
-_MOST_TEXTS = 16
-"""It takes its time for each, and has to be done before the call's time is over."""
+_MAX_TEXTS = 16
+"""Few, so that a slow machine answers within the timeout."""
 
 
-class _Manner(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model wants its texts; after its makers' pages."""
+class _PromptStyle(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model expects its texts, by its documentation."""
 
     query: str = ""
     document: str = ""
-    """What stands before the text, by what it is for. Ollama puts nothing there itself."""
-    longest_chars: int = LONGEST_CHARS
-    """Where its context is small, three characters a token: Ollama may refuse what is longer, though it is asked to cut it."""
+    """Prefixes by purpose; Ollama adds none itself."""
+    max_chars: int = MAX_CHARS
+    """Three characters per token of a small context: Ollama may refuse longer texts in spite of `truncate`."""
 
 
-_MANNERS: dict[str, _Manner] = {
-    "nomic-embed-text": _Manner(query="search_query: ", document="search_document: ", longest_chars=6_000),
-    "embeddinggemma": _Manner(query="task: search result | query: ", document="title: none | text: ", longest_chars=6_000),
-    "qwen3-embedding": _Manner(
+_STYLES: dict[str, _PromptStyle] = {
+    "nomic-embed-text": _PromptStyle(query="search_query: ", document="search_document: ", max_chars=6_000),
+    "embeddinggemma": _PromptStyle(query="task: search result | query: ", document="title: none | text: ", max_chars=6_000),
+    "qwen3-embedding": _PromptStyle(
         query="Instruct: Given a search query, retrieve the notes about a software project that answer it\nQuery:"
     ),
-    "mxbai-embed-large": _Manner(query="Represent this sentence for searching relevant passages: ", longest_chars=1_500),
-    "snowflake-arctic-embed": _Manner(query="Represent this sentence for searching relevant passages: ", longest_chars=1_500),
-    "snowflake-arctic-embed2": _Manner(query="query: "),
-    "all-minilm": _Manner(longest_chars=750),
+    "mxbai-embed-large": _PromptStyle(query="Represent this sentence for searching relevant passages: ", max_chars=1_500),
+    "snowflake-arctic-embed": _PromptStyle(query="Represent this sentence for searching relevant passages: ", max_chars=1_500),
+    "snowflake-arctic-embed2": _PromptStyle(query="query: "),
+    "all-minilm": _PromptStyle(max_chars=750),
 }
-_PLAIN = _Manner()
+_PLAIN = _PromptStyle()
 
 
 class _Answer(msgspec.Struct):
     embeddings: list[list[float]]
 
 
-def _manner(model: str) -> _Manner:
-    """By the model's name without whose it is and without its tag: `someone/nomic-embed-text:v1.5`."""
-    return _MANNERS.get(model.rpartition("/")[2].partition(":")[0], _PLAIN)
+def _find_style(model: str) -> _PromptStyle:
+    """The prompt style of the model, looked up by its name without namespace and tag (`someone/nomic-embed-text:v1.5`)."""
+    return _STYLES.get(model.rpartition("/")[2].partition(":")[0], _PLAIN)
 
 
 def _body(request: Request) -> dict[str, object]:
-    manner = _manner(request.model)
-    before = manner.query if request.purpose == "query" else manner.document
-    body: dict[str, object] = {
-        "model": request.model,
-        "input": [before + text for text in request.texts],
-        "truncate": True,
-    }
-    if request.dimensions is not None:
-        body["dimensions"] = request.dimensions
-    return body
+    """The body of the request, with the prefix that the model expects before a query or a document."""
+    style = _find_style(request.model)
+    prefix = style.query if request.purpose == "query" else style.document
+    return {"model": request.model, "input": [prefix + text for text in request.texts], "truncate": True}
 
 
 def _vectors(text: str) -> list[list[float]]:
     return msgspec.json.decode(text, type=_Answer).embeddings
 
 
-_TONGUE = Tongue(path="/api/embed", body=_body, vectors=_vectors)
+_API = EmbeddingApi(path="/api/embed", max_texts=_MAX_TEXTS, body=_body, vectors=_vectors)
 
 
-def make(given: EmbedderGiven) -> Remote:
-    """It needs no key; an address that ends as the one of its OpenAI-compatible API does is understood."""
-    base_url = (given.base_url or _BASE_URL).rstrip("/").removesuffix("/v1")
-    model = given.model or _MODEL
-    return Remote(
-        given,
-        model,
-        _TONGUE,
-        door(given, "Ollama", base_url, None),
-        most_texts=_MOST_TEXTS,
-        longest_chars=_manner(model).longest_chars,
-    )
+def make(settings: EmbedderSettings) -> RemoteEmbedder:
+    """Make the embedder; it needs no key. The address of the OpenAI-compatible API (`/v1`) is accepted."""
+    base_url = (settings.base_url or _BASE_URL).rstrip("/").removesuffix("/v1")
+    model = settings.model or _MODEL
+    max_chars = _find_style(model).max_chars
+    return RemoteEmbedder(settings, _API, name="Ollama", model=model, base_url=base_url, key=None, max_chars=max_chars)

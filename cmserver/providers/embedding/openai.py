@@ -1,4 +1,4 @@
-"""OpenAI's embeddings, and everything that offers them the same way: vLLM, LM Studio, llama.cpp, gateways.
+"""OpenAI's embeddings, and compatible servers: vLLM, LM Studio, llama.cpp, gateways.
 
 The API: developers.openai.com/api/reference/resources/embeddings.
 """
@@ -8,19 +8,20 @@ from __future__ import annotations
 import msgspec
 
 from cmserver.base.errors import Invalid
-from cmserver.providers.embedding.model import EmbedderGiven
-from cmserver.providers.embedding.remote import BASE_URL_SETTING, Remote, Request, Tongue, door, key_for
+from cmserver.providers.embedding.model import EmbedderSettings
+from cmserver.providers.embedding.remote import BASE_URL_SETTING, EmbeddingApi, RemoteEmbedder, Request
+from cmserver.providers.http_client import check_key, require_key
 
 _BASE_URL = "https://api.openai.com/v1"
 _MODEL = "text-embedding-3-small"
-_MOST_TEXTS = 32
-"""The most tokens of a request are 300,000, and so are 32 texts of the longest at a token a character."""
+_MAX_TEXTS = 32
+"""32 of the longest texts, at a token per character, stay below the limit of 300,000 tokens."""
 
 
 class _Vector(msgspec.Struct):
     embedding: list[float]
     index: int = 0
-    """Google's server leaves a 0 out."""
+    """Google's server omits 0."""
 
 
 class _Answer(msgspec.Struct):
@@ -28,32 +29,32 @@ class _Answer(msgspec.Struct):
 
 
 def vectors(text: str) -> list[list[float]]:
-    """By their index; also Voyage's."""
+    """Read the vectors in order of their index; also of Voyage's answers."""
     data = msgspec.json.decode(text, type=_Answer).data
-    if sorted(one.index for one in data) != list(range(len(data))):
+    if sorted(vector.index for vector in data) != list(range(len(data))):
         raise ValueError("its vectors are not numbered as the texts are")
-    return [one.embedding for one in sorted(data, key=lambda one: one.index)]
+    return [vector.embedding for vector in sorted(data, key=lambda vector: vector.index)]
 
 
 def _body(request: Request) -> dict[str, object]:
-    body: dict[str, object] = {"model": request.model, "input": request.texts, "encoding_format": "float"}
-    if request.dimensions is not None:
-        body["dimensions"] = request.dimensions
-    return body
+    return {"model": request.model, "input": request.texts, "encoding_format": "float"}
 
 
-_TONGUE = Tongue(path="/embeddings", body=_body, vectors=vectors)
+_API = EmbeddingApi(path="/embeddings", max_texts=_MAX_TEXTS, body=_body, vectors=vectors)
 
 
-def make(given: EmbedderGiven) -> Remote:
-    """OpenAI itself needs a key; a server at another address needs a model to be named."""
-    at_home = given.base_url is None
-    key = key_for(given, "OPENAI_API_KEY" if at_home else "CMSERVER_EMBEDDER_KEY", needed=at_home)
-    model = given.model or (_MODEL if at_home else None)
+def make(settings: EmbedderSettings) -> RemoteEmbedder:
+    """Make the embedder. OpenAI needs a key, a server at another address a model."""
+    at_home = settings.base_url is None
+    if at_home:
+        key = require_key("embedder openai", settings.api_key, "OPENAI_API_KEY")
+    else:
+        key = check_key(settings.api_key, "CMSERVER_EMBEDDER_KEY")
+    model = settings.model or (_MODEL if at_home else None)
     if not model:
         raise Invalid(
             "The embedder openai needs a model at an address of your own: set CMSERVER_EMBEDDER_MODEL to the name under which the "
             "server lists it."
         )
-    who = "OpenAI" if at_home else f"The server at {BASE_URL_SETTING}"
-    return Remote(given, model, _TONGUE, door(given, who, given.base_url or _BASE_URL, key), most_texts=_MOST_TEXTS)
+    name = "OpenAI" if at_home else f"The server at {BASE_URL_SETTING}"
+    return RemoteEmbedder(settings, _API, name=name, model=model, base_url=settings.base_url or _BASE_URL, key=key)

@@ -1,4 +1,4 @@
-"""The embedders by name, as in CMSERVER_EMBEDDER."""
+"""Finds embedders by their name in CMSERVER_EMBEDDER."""
 
 from __future__ import annotations
 
@@ -9,48 +9,46 @@ from urllib.parse import urlsplit
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.providers.embedding.local import is_installed
-from cmserver.providers.embedding.model import Embedder, EmbedderGiven
+from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 
 _NAMES = ("local", "ollama", "openai", "voyage")
-"""Each is a file. It is imported when it is wanted."""
+"""Each is a module, imported on first use."""
 
-USUAL_MODELS = {
+DEFAULT_MODELS = {
     "local": "l2-supercat-256",
     "ollama": "nomic-embed-text",
     "openai": "text-embedding-3-small",
     "voyage": "voyage-4",
 }
-"""Which model is asked where CMSERVER_EMBEDDER_MODEL says nothing: what the embedder's file says, for those who need not read it.
-openai has one only at its usual address."""
+"""The model used when CMSERVER_EMBEDDER_MODEL is not set, as in the embedder's module; for openai only at its default address."""
 
 
-class _File(Protocol):
-    def make(self, given: EmbedderGiven, /) -> Embedder: ...
+class _EmbedderModule(Protocol):
+    def make(self, settings: EmbedderSettings, /) -> Embedder: ...
 
 
-def chosen(settings: Settings) -> EmbedderGiven | None:
-    """What the settings say; None for none. Its model is known, but for a server of the operator's own of which none is named."""
+def embedder_settings(settings: Settings) -> EmbedderSettings | None:
+    """The configured embedder, None for none. Its model is None only for the operator's own server when none is named."""
     name = settings.embedder
     if name == "auto":
         name = "local" if is_installed() else "none"
     if name == "none":
         return None
-    usual = None if name == "openai" and settings.embedder_base_url else USUAL_MODELS[name]
-    return EmbedderGiven(
+    default = None if name == "openai" and settings.embedder_base_url else DEFAULT_MODELS[name]
+    return EmbedderSettings(
         provider=name,
-        model=settings.embedder_model or usual,
+        model=settings.embedder_model or default,
         base_url=settings.embedder_base_url,
         dimensions=settings.embedder_dimensions or None,
-        api_key=key_of(settings, name, settings.embedder_base_url),
+        api_key=embedder_key(settings, name, settings.embedder_base_url),
         timeout_seconds=settings.provider_timeout_seconds,
     )
 
 
-def key_of(settings: Settings, provider: str, base_url: str | None) -> str | None:
-    """The key of the embedder of that name; also for a model that is still in use when another is chosen already.
+def embedder_key(settings: Settings, provider: str, base_url: str | None) -> str | None:
+    """The key for an embedder; `provider` may be one that is still in use while another is configured.
 
-    The key of an account at OpenAI or Voyage never goes to another address, and that of an address never to another host: whose
-    model is still in use may be whom one has left.
+    A key of an account at OpenAI or Voyage is never sent to another address, nor CMSERVER_EMBEDDER_KEY to another host.
     """
     if base_url is not None:
         same = settings.embedder_base_url is not None and _host(settings.embedder_base_url) == _host(base_url)
@@ -58,11 +56,11 @@ def key_of(settings: Settings, provider: str, base_url: str | None) -> str | Non
     return {"openai": settings.openai_api_key, "voyage": settings.voyage_api_key}.get(provider)
 
 
-def make(given: EmbedderGiven) -> Embedder:
-    """Ready to be asked. Invalid says what is missing; the network is not touched."""
-    if given.provider not in _NAMES:
-        raise Invalid(f"There is no embedder {given.provider!r}. Available: {', '.join(_NAMES)}.")
-    return cast("_File", import_module(f"cmserver.providers.embedding.{given.provider}")).make(given)
+def make(settings: EmbedderSettings) -> Embedder:
+    """Make the embedder without network access. Raises Invalid for a missing setting."""
+    if settings.provider not in _NAMES:
+        raise Invalid(f"There is no embedder {settings.provider!r}. Available: {', '.join(_NAMES)}.")
+    return cast("_EmbedderModule", import_module(f"cmserver.providers.embedding.{settings.provider}")).make(settings)
 
 
 def _host(url: str) -> str | None:

@@ -1,4 +1,4 @@
-"""An embedder that is asked over HTTP: what is the same for all of them. How each speaks stands in its own file."""
+"""Embedders over HTTP: what their APIs have in common."""
 
 from __future__ import annotations
 
@@ -8,165 +8,151 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cmserver.base.errors import Invalid
 from cmserver.base.text import storable
-from cmserver.providers.embedding.model import MOST_DIMENSIONS, EmbedderGiven, Purpose
-from cmserver.providers.failures import cut_off
+from cmserver.providers.embedding.model import MAX_DIMENSIONS, EmbedderSettings, Purpose
+from cmserver.providers.failures import incomplete_answer_error
+from cmserver.providers.http_client import HttpAnswer, HttpEndpoint
 from cmserver.providers.model import FailureKind, ProviderError
-from cmserver.providers.posting import Door, Heard, checked_key
 
 BASE_URL_SETTING = "CMSERVER_EMBEDDER_BASE_URL"
 
-LONGEST_CHARS = 8_000
-"""More of a text is not embedded. That is 2,000 tokens of prose, where the smaller contexts end; and never more than the 8,192 of
-OpenAI's models, however dense the text: hardly a character is more than one token."""
-_SHORTEST_CHARS = 100
-"""A text that does not fit even so is not what is wrong."""
+MAX_CHARS = 8_000
+"""The part of a text that is embedded: 2,000 tokens of prose, the smallest usual context, and at most the 8,192 tokens of OpenAI's
+models at one token per character."""
+_MIN_CHARS = 100
+"""A text this short is not the cause of a "too long"."""
 _NOTHING = "-"
-"""Asked instead of an empty text, which most APIs refuse."""
+"""Sent instead of an empty text, which most APIs refuse."""
 _ABOUT_DIMENSIONS = re.compile(r"dimension|matryoshka", re.IGNORECASE)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked, for the file that words it."""
+    """One call, independent of the API."""
 
     model: str
     texts: Sequence[str]
     purpose: Purpose
-    dimensions: int | None
 
 
-class Tongue(msgspec.Struct, frozen=True, kw_only=True):
-    """How an API is spoken to."""
+class EmbeddingApi(msgspec.Struct, frozen=True, kw_only=True):
+    """The path, request and answer format of an API, and how many texts a request may have."""
 
     path: str
+    max_texts: int
     body: Callable[[Request], dict[str, object]]
+    """The request without the number of dimensions, which is sent only if the operator sets it."""
+    dimensions_field: str = "dimensions"
     vectors: Callable[[str], list[list[float]]]
-    """Of the answer, in the order of the texts. DecodeError for what is no answer, ValueError that says why for one in disorder."""
+    """Reads the answer, in the order of the texts. DecodeError for another format, ValueError for wrong numbering."""
 
 
-class Remote:
-    """Asks one model at one address, without retries: the job does them. What it has learned holds for as long as it lives."""
+class RemoteEmbedder:
+    """Calls one model at one address, without retries, which the job does. Remembers whether `dimensions` are refused."""
 
     def __init__(
-        self, given: EmbedderGiven, model: str, tongue: Tongue, door: Door, *, most_texts: int, longest_chars: int = LONGEST_CHARS
+        self,
+        settings: EmbedderSettings,
+        api: EmbeddingApi,
+        *,
+        name: str,
+        model: str,
+        base_url: str,
+        key: str | None,
+        max_chars: int = MAX_CHARS,
     ) -> None:
-        self._provider = given.provider
-        self._model = model
-        self._tongue = tongue
-        self._door = door
-        self._most_texts = most_texts
-        self._longest_chars = longest_chars
-        self._wished = given.dimensions
-        self._says_dimensions = given.dimensions is not None
-        self._dimensions = given.dimensions
-
-    @property
-    def provider(self) -> str:
-        return self._provider
-
-    @property
-    def model(self) -> str:
-        return self._model
-
-    @property
-    def dimensions(self) -> int | None:
-        return self._dimensions
-
-    @property
-    def most_texts(self) -> int:
-        return self._most_texts
+        self.provider = settings.provider
+        self.model = model
+        self._api = api
+        self._endpoint = HttpEndpoint(
+            name,
+            base_url,
+            headers={"authorization": f"Bearer {key}"} if key else {},
+            secret=key,
+            timeout_seconds=settings.timeout_seconds,
+            setting=BASE_URL_SETTING,
+        )
+        self.max_texts = api.max_texts
+        self._max_chars = max_chars
+        self._requested_dimensions = settings.dimensions
+        self._sends_dimensions = settings.dimensions is not None
+        self.dimensions = settings.dimensions
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
-        cut = [storable(text[: self._longest_chars]).strip() or _NOTHING for text in texts]
+        cut = [storable(text[: self._max_chars]).strip() or _NOTHING for text in texts]
         vectors: list[list[float]] = []
-        for first in range(0, len(cut), self._most_texts):
-            vectors += await self._fitted(cut[first : first + self._most_texts], purpose)
+        for first in range(0, len(cut), self.max_texts):
+            vectors += await self._embed_in_parts(cut[first : first + self.max_texts], purpose)
         return vectors
 
     async def close(self) -> None:
-        await self._door.close()
+        await self._endpoint.close()
 
-    async def _fitted(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
-        """In smaller parts where they are too long: some count their tokens otherwise, and some do not cut though they say so."""
+    async def _embed_in_parts(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
+        """Split or shorten texts that are too long for the server, by whatever it counts."""
         try:
             return await self._ask(texts, purpose)
         except ProviderError as error:
-            if error.kind is not FailureKind.CONTEXT_TOO_LONG or (len(texts) == 1 and len(texts[0]) <= _SHORTEST_CHARS):
+            if error.kind is not FailureKind.CONTEXT_TOO_LONG or (len(texts) == 1 and len(texts[0]) <= _MIN_CHARS):
                 raise
         if len(texts) == 1:
-            return await self._fitted([texts[0][: len(texts[0]) // 2].strip() or _NOTHING], purpose)
+            return await self._embed_in_parts([texts[0][: len(texts[0]) // 2].strip() or _NOTHING], purpose)
         half = len(texts) // 2
-        return [*await self._fitted(texts[:half], purpose), *await self._fitted(texts[half:], purpose)]
+        return [*await self._embed_in_parts(texts[:half], purpose), *await self._embed_in_parts(texts[half:], purpose)]
 
     async def _ask(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
+        """The vectors of the texts by one request; repeated without the dimensions when the model does not take them."""
         while True:
-            said = self._says_dimensions
-            request = Request(model=self._model, texts=texts, purpose=purpose, dimensions=self._wished if said else None)
-            heard = await self._door.post(self._tongue.path, self._tongue.body(request))
-            error = self._door.failure(heard)
+            dimensions = self._requested_dimensions if self._sends_dimensions else None
+            body = self._api.body(Request(model=self.model, texts=texts, purpose=purpose))
+            if dimensions is not None:
+                body[self._api.dimensions_field] = dimensions
+            answer = await self._endpoint.post(self._api.path, body)
+            error = self._endpoint.find_failure(answer)
             if error is None:
-                return self._checked(heard, len(texts))
-            if not (said and error.kind is FailureKind.SETUP_REQUIRED and _ABOUT_DIMENSIONS.search(heard.text)):
+                return self._read_vectors(answer, len(texts))
+            if not (dimensions is not None and error.kind is FailureKind.SETUP_REQUIRED and _ABOUT_DIMENSIONS.search(answer.text)):
                 raise error
-            self._says_dimensions = False  # a model of one length; whether it is the right one shows in the answer
+            self._sends_dimensions = False  # a model of one length, which is checked in the answer
 
-    def _checked(self, heard: Heard, count: int) -> list[list[float]]:
-        who = self._door.who
+    def _read_vectors(self, answer: HttpAnswer, count: int) -> list[list[float]]:
+        """The vectors in the answer, each of length 1; ProviderError when one is missing or unusable."""
+        name = self._endpoint.name
         try:
-            vectors = self._tongue.vectors(heard.text)
+            vectors = self._api.vectors(answer.text)
         except msgspec.DecodeError as error:
-            raise cut_off(who, "what came is not the JSON of vectors") from error
+            raise incomplete_answer_error(name, "what came is not the JSON of vectors") from error
         except (ValueError, RecursionError) as error:
-            raise cut_off(who, str(error)) from error
+            raise incomplete_answer_error(name, str(error)) from error
         if len(vectors) != count:
-            raise cut_off(who, f"{len(vectors)} vectors came for {count} texts")
+            raise incomplete_answer_error(name, f"{len(vectors)} vectors came for {count} texts")
         self._check_dimensions({len(vector) for vector in vectors})
-        return [self._of_length_one(vector) for vector in vectors]
+        return [self._normalize(vector) for vector in vectors]
 
     def _check_dimensions(self, lengths: set[int]) -> None:
-        who = self._door.who
+        """Raise ProviderError when the vectors do not all have the expected dimensions."""
+        name = self._endpoint.name
         length = min(lengths)
         if len(lengths) > 1 or length == 0:
-            raise cut_off(who, f"its vectors have {length} to {max(lengths)} dimensions")
-        if length > MOST_DIMENSIONS:
+            raise incomplete_answer_error(name, f"its vectors have {length} to {max(lengths)} dimensions")
+        if length > MAX_DIMENSIONS:
             raise ProviderError(
                 FailureKind.SETUP_REQUIRED,
-                f"{self._model} makes vectors of {length:,} dimensions, and the database can index {MOST_DIMENSIONS:,}: "
+                f"{self.model} makes vectors of {length:,} dimensions, and the database can index {MAX_DIMENSIONS:,}: "
                 "set CMSERVER_EMBEDDER_DIMENSIONS to fewer, or choose another model.",
             )
-        if self._dimensions is not None and length != self._dimensions:
+        if self.dimensions is not None and length != self.dimensions:
             raise ProviderError(
                 FailureKind.SETUP_REQUIRED,
-                f"{self._model} makes vectors of {length:,} dimensions, and {self._dimensions:,} are expected. If the model is "
+                f"{self.model} makes vectors of {length:,} dimensions, and {self.dimensions:,} are expected. If the model is "
                 "right, set CMSERVER_EMBEDDER_DIMENSIONS to a length that it has, or to 0 for its own.",
             )
-        self._dimensions = length
+        self.dimensions = length
 
-    def _of_length_one(self, vector: list[float]) -> list[float]:
+    def _normalize(self, vector: list[float]) -> list[float]:
         length = math.hypot(*vector)
         if not math.isfinite(length) or length == 0:
             raise ProviderError(
                 FailureKind.UNUSABLE_ANSWER,
-                f"{self._door.who} answered with a vector that has no direction: its length is {length}.",
+                f"{self._endpoint.name} answered with a vector that has no direction: its length is {length}.",
             )
         return [number / length for number in vector]
-
-
-def key_for(given: EmbedderGiven, setting: str, *, needed: bool) -> str | None:
-    """Invalid for one that is missing, or cannot be one."""
-    key = checked_key(given.api_key, setting)
-    if needed and not key:
-        raise Invalid(f"The embedder {given.provider} needs a key: set {setting}, or {setting}_FILE to a file with it.")
-    return key
-
-
-def door(given: EmbedderGiven, who: str, base_url: str, key: str | None) -> Door:
-    return Door(
-        who,
-        base_url,
-        headers={"authorization": f"Bearer {key}"} if key else {},
-        secret=key,
-        timeout_seconds=given.timeout_seconds,
-        setting=BASE_URL_SETTING,
-    )

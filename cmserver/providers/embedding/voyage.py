@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from cmserver.providers.embedding.model import EmbedderGiven
+from cmserver.providers.embedding.model import EmbedderSettings
 from cmserver.providers.embedding.openai import vectors
-from cmserver.providers.embedding.remote import Remote, Request, Tongue, door, key_for
+from cmserver.providers.embedding.remote import EmbeddingApi, RemoteEmbedder, Request
+from cmserver.providers.http_client import require_key
 
 _BASE_URL = "https://api.voyageai.com/v1"
 _MODEL = "voyage-4"
-_MOST_TEXTS = 15
-"""Some of its models take 120,000 tokens at once, and so are 15 texts of the longest at a token a character."""
+_MAX_TEXTS = 15
+"""15 of the longest texts, at a token per character, are the limit of 120,000 tokens that some models have."""
 
 
 def _body(request: Request) -> dict[str, object]:
-    body: dict[str, object] = {
-        "model": request.model,
-        "input": request.texts,
-        "input_type": request.purpose,
-        "truncation": True,
-    }
-    if request.dimensions is not None:
-        body["output_dimension"] = request.dimensions
-    return body
+    return {"model": request.model, "input": request.texts, "input_type": request.purpose, "truncation": True}
 
 
-_TONGUE = Tongue(path="/embeddings", body=_body, vectors=vectors)
+_API = EmbeddingApi(path="/embeddings", max_texts=_MAX_TEXTS, body=_body, dimensions_field="output_dimension", vectors=vectors)
 
 
-def make(given: EmbedderGiven) -> Remote:
-    """It needs a key, also behind a gateway."""
-    key = key_for(given, "CMSERVER_EMBEDDER_KEY" if given.base_url else "VOYAGE_API_KEY", needed=True)
-    return Remote(
-        given,
-        given.model or _MODEL,
-        _TONGUE,
-        door(given, "Voyage", given.base_url or _BASE_URL, key),
-        most_texts=_MOST_TEXTS,
-    )
+def make(settings: EmbedderSettings) -> RemoteEmbedder:
+    """Make the embedder; it needs a key, also behind a gateway."""
+    key = require_key("embedder voyage", settings.api_key, "CMSERVER_EMBEDDER_KEY" if settings.base_url else "VOYAGE_API_KEY")
+    base_url = settings.base_url or _BASE_URL
+    return RemoteEmbedder(settings, _API, name="Voyage", model=settings.model or _MODEL, base_url=base_url, key=key)

@@ -13,106 +13,97 @@ from shlex import quote
 
 import msgspec
 
-from cmserver.observations.plain import SUMMARY_LABELS, one_line, wrapped
+from cmserver.observations.plain import SUMMARY_LABELS, fence, one_line
 from cmserver.observations.wire import type_shown
-from cmserver.recall.index.model import Details, Judged, Line, Row, SummaryText
-from cmserver.recall.model import Reason
+from cmserver.recall.model import ContextReason, IndexLine, IndexRow, ObservationDetails, ScoredRow, SummaryText
 
-MOST_CHARS = 9_500
-"""Coding agents cut what a hook says at 10,000 characters, down to a short preview."""
+MAX_CHARS = 9_500
+"""Coding agents cut the output of a hook at 10,000 characters, down to a short preview."""
 
 TOOLS = "mcp"
-"""The reader of an agent that has our MCP tools; else a reader is the path of a program."""
+"""The `reader` of an agent that has our MCP tools; else a reader is the path of a program."""
 
 _NAME_CHARS = 100
 _TITLE_CHARS = 160
 _FILE_CHARS = 120
 _FIELD_CHARS = 400
-_FIELD_LEAST = 60
+_MIN_FIELD_CHARS = 60
 _FACT_CHARS = 160
 _READER_CHARS = 400
-_MANY = 999_999_999_999
+_LARGEST = 999_999_999_999
 
 
-class Occasional(msgspec.Struct, frozen=True, kw_only=True):
-    """What the frame of the index depends on."""
+class IndexFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """What the text around the lines depends on."""
 
     project_name: str
-    reason: Reason
+    reason: ContextReason
     reader: str | None
     now: datetime
 
 
-# -- lines
-
-
-def title_shown(row: Row) -> str:
+def render_title(row: IndexRow) -> str:
     """The title in one line."""
     return one_line(row.title, _TITLE_CHARS)
 
 
-def line(judged: Judged) -> str:
+def render_line(scored: ScoredRow) -> str:
     """An observation in one line."""
-    row = judged.row
+    row = scored.row
     shared = " (of the whole team)" if row.scope == "team" else ""
     at = f"{row.created_at.astimezone(UTC):%H:%M}"
-    return f"#{row.number} {at} {type_shown(row.kind, row.type)} {title_shown(row)}{shared} ~{row.read_tokens}"
+    shown = "open" if row.state == "open" else type_shown(row.kind, row.type)
+    return f"#{row.number} {at} {shown} {render_title(row)}{shared} ~{row.read_tokens}"
 
 
-def full_line(judged: Judged, details: Details | None) -> str:
+def render_full_line(scored: ScoredRow, details: ObservationDetails | None) -> str:
     """An observation with its facts, or else its subtitle, in lines of their own."""
     if details is None:
-        return line(judged)
-    facts = [f"  - {said}" for fact in details.facts if (said := one_line(fact, _FACT_CHARS))]
+        return render_line(scored)
+    facts = [f"  - {text}" for fact in details.facts if (text := one_line(fact, _FACT_CHARS))]
     subtitle = one_line(details.subtitle or "", _FACT_CHARS)
-    return "\n".join([line(judged), *(facts or ([f"  {subtitle}"] if subtitle else []))])
+    return "\n".join([render_line(scored), *(facts or ([f"  {subtitle}"] if subtitle else []))])
 
 
-def day_of(row: Row) -> date:
+def day_of(row: IndexRow) -> date:
     return row.created_at.astimezone(UTC).date()
 
 
-def day_line(day: date, today: date) -> str:
+def render_day_heading(day: date, today: date) -> str:
     return f"{day}, today" if day == today else str(day)
 
 
-def file_line(path: str) -> str:
+def render_file_heading(path: str) -> str:
     return f"In {one_line(path, _FILE_CHARS)}, changed on this branch:"
 
 
-# -- the newest summary
-
-
-def summary_block(row: Row, told: SummaryText, most: int) -> str:
-    """A summary in full, in at most so many characters; empty when it would not say much in them."""
-    head = f"\nNewest summary, #{row.number} of {row.created_at.astimezone(UTC):%Y-%m-%d %H:%M}\n"
-    fields = [(label, text) for name, label in SUMMARY_LABELS.items() if (text := (told.summary or {}).get(name))]
+def render_summary(row: IndexRow, text: SummaryText, max_chars: int) -> str:
+    """A summary in full, in at most `max_chars` characters; empty when there is no room to say much."""
+    heading = f"\nNewest summary, #{row.number} of {row.created_at.astimezone(UTC):%Y-%m-%d %H:%M}\n"
+    fields = [(label, field) for name, label in SUMMARY_LABELS.items() if (field := (text.summary or {}).get(name))]
     if not fields:
-        room = min(most - len(head) - len("Told: \n"), _FIELD_CHARS)
-        return f"{head}Told: {one_line(told.content or row.title, room)}\n" if room >= _FIELD_LEAST else ""
-    room = min((most - len(head)) // len(fields) - len("Investigated: \n"), _FIELD_CHARS)
-    if room < _FIELD_LEAST:
+        room = min(max_chars - len(heading) - len("Told: \n"), _FIELD_CHARS)
+        return f"{heading}Told: {one_line(text.content or row.title, room)}\n" if room >= _MIN_FIELD_CHARS else ""
+    room = min((max_chars - len(heading)) // len(fields) - len("Investigated: \n"), _FIELD_CHARS)
+    if room < _MIN_FIELD_CHARS:
         return ""
-    return head + "".join(f"{label}: {one_line(text, room)}\n" for label, text in fields)
+    return heading + "".join(f"{label}: {one_line(field, room)}\n" for label, field in fields)
 
 
-# -- the whole
+def frame_chars(frame: IndexFrame) -> int:
+    """The maximum number of characters of the index without its lines and its summary."""
+    return len(_render(frame, _render_heading(frame, 999, _LARGEST, _LARGEST), [], ""))
 
 
-def frame_chars(about: Occasional) -> int:
-    """How many characters the text has without its lines and its summary, at most."""
-    return len(_text(about, head(about, 999, _MANY, _MANY), [], ""))
+def render_index(frame: IndexFrame, lines: Sequence[IndexLine], summary: str, rows: Sequence[IndexRow]) -> str:
+    """The text of the index. `summary` is the block of the newest summary, or empty; `rows` are all observations shown."""
+    read_tokens, discovery_tokens = sum(row.read_tokens for row in rows), sum(row.discovery_tokens for row in rows)
+    return _render(frame, _render_heading(frame, len(rows), read_tokens, discovery_tokens), lines, summary)
 
 
-def index_text(about: Occasional, lines: Sequence[Line], summary: str, read_tokens: int, discovery_tokens: int) -> str:
-    """The index. `summary` is the block of the newest one, or empty; the sums are over all that is shown."""
-    told = len(lines) + (1 if summary else 0)
-    return _text(about, head(about, told, read_tokens, discovery_tokens), lines, summary)
-
-
-def empty_text(project_name: str) -> str:
-    """What is said once of a project of which nothing is known."""
-    return wrapped(
+def render_empty_index(project_name: str) -> str:
+    """The text for a project of which nothing is known yet."""
+    return fence(
         [
             f"Memory of {one_line(project_name, _NAME_CHARS)}: nothing has been recorded yet.\n",
             "What agents do and learn here is observed from now on, and listed when later sessions start.\n",
@@ -120,25 +111,8 @@ def empty_text(project_name: str) -> str:
     )
 
 
-def head(about: Occasional, count: int, read_tokens: int, discovery_tokens: int) -> str:
-    name, as_of = one_line(about.project_name, _NAME_CHARS), f"as of {about.now:%Y-%m-%d %H:%M %Z}"
-    if about.reason == "resume":
-        what = f"New in the memory of {name} since this session was last told of it, {as_of}, oldest first."
-    elif about.reason == "compact":
-        what = f"Memory of {name}, {as_of}: this session's work before it was compacted, and earlier sessions', oldest first."
-    else:
-        what = f"Memory of {name}, {as_of}: what earlier sessions did and learned, oldest first."
-    learned = f"took {discovery_tokens:,} tokens to learn and " if discovery_tokens else ""
-    who, takes = ("Together they", "take") if count > 1 else ("The one here", "takes")
-    return (
-        f"{what}\n"
-        "A line is #number, time, type, title, and ~tokens that reading the whole of it takes. "
-        f"{who} {learned}{takes} {read_tokens:,} to read whole.\n"
-    )
-
-
-def how_to_fetch(reader: str | None) -> str:
-    """By what means this agent gets at the rest: our tools, the program on its machine that reads here, or else the API."""
+def fetch_instructions(reader: str | None) -> str:
+    """How the agent reads whole observations: by the MCP tools, by the program on its machine (`reader`), or else by the API."""
     if reader == TOOLS:
         return "One is read whole with the MCP tool observation_get, others are found with observation_search.\n"
     if reader:
@@ -147,18 +121,36 @@ def how_to_fetch(reader: str | None) -> str:
     return "One is read whole with GET /v1/observations/NUMBER, others are found with POST /v1/search (projectId and query).\n"
 
 
-def _text(about: Occasional, top: str, lines: Sequence[Line], summary: str) -> str:
-    parts = [top]
-    chronicle = sorted(lines, key=lambda one: (one.judged.row.created_at, one.judged.row.number))
-    for day, of_day in groupby(chronicle, key=lambda one: day_of(one.judged.row)):
-        parts.append(f"\n{day_line(day, about.now.astimezone(UTC).date())}\n")
-        parts += [f"{said}\n" for said in _grouped(list(of_day))]
-    return wrapped([*parts, summary, "\n", how_to_fetch(about.reader)])
+def _render_heading(frame: IndexFrame, count: int, read_tokens: int, discovery_tokens: int) -> str:
+    """What the index is of, how its lines read, and what its `count` observations cost to read and took to learn."""
+    name, as_of = one_line(frame.project_name, _NAME_CHARS), f"as of {frame.now:%Y-%m-%d %H:%M %Z}"
+    if frame.reason == "resume":
+        heading = f"New in the memory of {name} since this session was last told of it, {as_of}, oldest first."
+    elif frame.reason == "compact":
+        heading = f"Memory of {name}, {as_of}: this session's work before it was compacted, and earlier sessions', oldest first."
+    else:
+        heading = f"Memory of {name}, {as_of}: what earlier sessions did and learned, oldest first."
+    learned = f"took {discovery_tokens:,} tokens to learn and " if discovery_tokens else ""
+    subject, verb = ("Together they", "take") if count > 1 else ("The one here", "takes")
+    return (
+        f"{heading}\n"
+        "A line is #number, time, type, title, and ~tokens that reading the whole of it takes. "
+        f"{subject} {learned}{verb} {read_tokens:,} to read whole.\n"
+    )
 
 
-def _grouped(of_day: Sequence[Line]) -> list[str]:
+def _render(frame: IndexFrame, heading: str, lines: Sequence[IndexLine], summary: str) -> str:
+    parts = [heading]
+    chronicle = sorted(lines, key=lambda line: (line.scored.row.created_at, line.scored.row.number))
+    for day, day_lines in groupby(chronicle, key=lambda line: day_of(line.scored.row)):
+        parts.append(f"\n{render_day_heading(day, frame.now.astimezone(UTC).date())}\n")
+        parts += [f"{text}\n" for text in _group_by_file(list(day_lines))]
+    return fence([*parts, summary, "\n", fetch_instructions(frame.reader)])
+
+
+def _group_by_file(lines: Sequence[IndexLine]) -> list[str]:
     """The lines of a day, those about a file under change together, below its name."""
-    said = [one.text for one in of_day if one.judged.file is None]
-    for file in dict.fromkeys(one.judged.file for one in of_day if one.judged.file is not None):
-        said += [file_line(file), *(one.text for one in of_day if one.judged.file == file)]
-    return said
+    texts = [line.text for line in lines if line.scored.file is None]
+    for file in dict.fromkeys(line.scored.file for line in lines if line.scored.file is not None):
+        texts += [render_file_heading(file), *(line.text for line in lines if line.scored.file == file)]
+    return texts

@@ -1,12 +1,15 @@
-"""All SQL on receipts."""
+"""The SQL of receipts: what of the memory was shown, to which session, why, and at what cost."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
+from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.recall.receipts.model import NewReceipt, Receipt
+from cmserver.recall.model import NewReceipt, Receipt
 
 OWNS = {"context_injections"}
 
@@ -38,7 +41,7 @@ OF_SESSION = Query(
 )
 
 # An index that starts a session anew, or after its context was compacted, has all that went before out of the model's sight.
-SHOWN = Query(
+SHOWN_NUMBERS = Query(
     int,
     """
     SELECT DISTINCT unnest(numbers) FROM context_injections
@@ -50,7 +53,7 @@ SHOWN = Query(
     """,
 )
 
-LAST_AT = Query(
+LAST_INDEX_AT = Query(
     datetime,
     """
     SELECT created_at FROM context_injections
@@ -78,24 +81,9 @@ HAS_ANY = Query(
 )
 
 
-async def insert(conn: Conn, receipt_id: UUID, team_id: UUID, project_id: UUID, new: NewReceipt) -> None:
-    await INSERT.run(
-        conn,
-        id=receipt_id,
-        team_id=team_id,
-        project_id=project_id,
-        server_session_id=new.server_session_id,
-        reason=new.reason,
-        platform_source=new.platform_source,
-        numbers=new.numbers,
-        summary_numbers=new.summary_numbers,
-        left_out=new.left_out,
-        left_out_count=new.left_out_count,
-        tokens=new.tokens,
-        budget_tokens=new.budget_tokens,
-        chars=new.chars,
-        details=Jsonb(dict(new.details)),
-    )
+async def insert(conn: Conn, team_id: UUID, project_id: UUID, receipt: NewReceipt) -> None:
+    values = msgspec.structs.asdict(receipt) | {"details": Jsonb(receipt.details)}
+    await INSERT.run(conn, id=new_id(), team_id=team_id, project_id=project_id, **values)
 
 
 async def of_session(
@@ -105,21 +93,21 @@ async def of_session(
     return await OF_SESSION.all(conn, team_id=team_id, session_id=session_id, before=before, before_id=before_id, limit=limit)
 
 
-async def shown(conn: Conn, team_id: UUID, session_id: UUID) -> set[int]:
-    """The numbers of all that the session has still before it: since it last started anew or was compacted."""
-    return set(await SHOWN.all(conn, team_id=team_id, session_id=session_id))
+async def shown_numbers(conn: Conn, team_id: UUID, session_id: UUID) -> set[int]:
+    """The numbers of all that the session can still see: since it last started anew or was compacted."""
+    return set(await SHOWN_NUMBERS.all(conn, team_id=team_id, session_id=session_id))
 
 
-async def last_at(conn: Conn, team_id: UUID, session_id: UUID) -> datetime | None:
-    """When the session was last told an index."""
-    return await LAST_AT.first(conn, team_id=team_id, session_id=session_id)
+async def last_index_at(conn: Conn, team_id: UUID, session_id: UUID) -> datetime | None:
+    """When the session was last shown an index."""
+    return await LAST_INDEX_AT.first(conn, team_id=team_id, session_id=session_id)
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """All of the project, or of the team without one; how many."""
+    """Delete those of the project, or of the whole team; returns how many."""
     return await ERASE.run(conn, team_id=team_id, project_id=project_id)
 
 
 async def has_any(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
-    """Whether anything has ever been told of the project."""
+    """Whether anything was ever shown of the project."""
     return await HAS_ANY.one(conn, team_id=team_id, project_id=project_id)

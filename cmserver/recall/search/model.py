@@ -1,4 +1,4 @@
-"""What is asked of a search, what it works with, and what it finds."""
+"""The request of a search, its intermediate rows and its hits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from cmserver.observations.model import Observation
 from cmserver.sessions.model import ListedPrompt
 
 MatchType = Literal["lexical", "semantic", "both"]
-"""Whether a hit shares words with the query, is among the nearest in meaning, or both."""
+"""Whether a hit shares words with the query, is among its nearest vectors, or both."""
 
 SearchedKind = Literal["observation", "summary", "manual", "prompt"]
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """How hits are judged, by the settings; a single search may ask for something else.
+    """How hits are scored. The settings give the defaults; a search may override them.
 
-    `meaning_weight` is the share of nearness in meaning in a score, the rest is words in common. `recency` is how much of its score
-    a hit loses that is old beyond measure, `neighbours` whether a hit speaks for what was observed just before and after it.
-    Nothing is found when not even the best reaches `min_score`.
+    `k1` and `b` are those of BM25. `meaning_weight` (0 to 1) is the share of vector similarity in a score, the rest is BM25.
+    `recency` is the share of its score that a very old hit loses. With `neighbours`, a hit raises the observations just before and
+    after it in its session. A search has no hits when the best one scores less than `min_score`.
     """
 
     k1: float = 0.9
@@ -35,11 +35,11 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hit must be. Where a list is given, one of it is enough; None asks for nothing.
+    """Conditions on a hit, all of which must hold. A list holds when one of its values fits; None is no condition.
 
-    `files` are whole paths as they are stored, `file_prefix` is how one begins, `file_parts` what one has somewhere in it. `agents`
-    are the platforms of sessions (claude-code, codex). `must` is in the syntax of websearch_to_tsquery. From `since` on, and before
-    `until`.
+    `files` are whole paths as stored, `file_prefix` is the beginning of a path, `file_parts` are parts of one. `agents` are the
+    platforms of sessions (claude-code, codex). `must` is in the syntax of websearch_to_tsquery. `since` is inclusive, `until`
+    exclusive.
     """
 
     kinds: list[SearchedKind] | None = None
@@ -60,68 +60,68 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_prompts(self) -> bool:
-        """Only when they are asked for, and not by what they have not."""
-        asks_for_more = self.types or self.concepts or self.files or self.file_prefix or self.file_parts
-        return self.kinds is not None and "prompt" in self.kinds and not asks_for_more
+        """Prompts are searched only on request, and never with a filter on a field that prompts do not have."""
+        observation_filters = self.types or self.concepts or self.files or self.file_prefix or self.file_parts
+        return self.kinds is not None and "prompt" in self.kinds and not observation_filters
 
     @property
     def are_any(self) -> bool:
         return any(getattr(self, name) not in (None, "") for name in self.__struct_fields__)
 
 
-class Sought(msgspec.Struct, frozen=True, kw_only=True):
-    """A query's place among meanings, by the model that is in use."""
+class QueryVector(msgspec.Struct, frozen=True, kw_only=True):
+    """A query's embedding by the current model."""
 
     model_id: int
     dimensions: int
     vector: str
-    """As pgvector reads it."""
+    """The vector in the text form of pgvector."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a page has ended, and how many hits came before that."""
+class PagePosition(msgspec.Struct, frozen=True, kw_only=True):
+    """The last hit of a page; `seen` counts the hits up to it."""
 
     score: float
     id: UUID
     seen: int
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One search. Without `project_ids` it goes through all of the team.
+class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One search, of the whole team when `project_ids` is None.
 
-    `min_score` hides hits that score less, one by one, in place of what the ranking says about the best.
+    `min_score` hides each hit that scores less; it replaces the ranking's minimum for the best hit.
     """
 
     query: str
     project_ids: Sequence[UUID] | None
     filters: Filters = Filters()
     limit: int = 20
-    after: Place | None = None
+    after: PagePosition | None = None
     min_score: float | None = None
 
 
-class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the newest documents have a word of the query."""
+class WordSample(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the newest documents contain a word of the query."""
 
     found_in: int
     sampled: int
     words: float
-    """Of a document on average."""
+    """Average number of words in a document."""
     documents: int
-    """In the scope, counted up to a bound."""
+    """The documents in the scope, counted up to a limit."""
     rows: float
-    """In the table, of all teams, as the planner estimates it."""
+    """In the table, of all teams, by the planner's estimate."""
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):
-    """A word of the query. Where `documents` is None the hits say in how many it is: all of them are looked at."""
+    """A word of the query. Where `documents` is None, its document count comes from the hits, all of which are read."""
 
     lexeme: str
     documents: float | None
 
 
-class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that shares words with the query. `score` is its BM25; `found_in` of `documents` have each of the words."""
+class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that shares words with the query. `score` is its BM25; `found_in` is the document count of each word."""
 
     id: UUID | None
     score: float
@@ -129,15 +129,15 @@ class Ranked(msgspec.Struct, frozen=True, kw_only=True):
     found_in: list[float]
 
 
-class Near(msgspec.Struct, frozen=True, kw_only=True):
-    """A document near the query in meaning: the cosine of their vectors."""
+class NearObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """A document and the cosine of its vector and the query's."""
 
     id: UUID
     cosine: float
 
 
-class Brief(msgspec.Struct, frozen=True, kw_only=True):
-    """What an observation is, when it was made, and what was observed in its session just before it and after it."""
+class SessionNeighbours(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation's kind and time, and the observations just before and after it in its session."""
 
     id: UUID
     kind: str
@@ -147,23 +147,30 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search found: an observation or a prompt. `alike` are further hits that say the same and are not shown."""
+    """An observation or a prompt. `alike` are the numbers of hits with the same text, which are not listed."""
 
     id: UUID
-    observation: Observation | None = None
-    prompt: ListedPrompt | None = None
+    source: Observation | ListedPrompt
     score: float
     match_type: MatchType = "lexical"
     parts: Mapping[str, float] = {}
     alike: Sequence[int] = ()
 
+    @property
+    def observation(self) -> Observation | None:
+        return self.source if isinstance(self.source, Observation) else None
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Hits, the best first; where the next page begins; and how many there are, which beyond what was looked at is an estimate."""
+    @property
+    def prompt(self) -> ListedPrompt | None:
+        return self.source if isinstance(self.source, ListedPrompt) else None
+
+
+class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Hits, best first, and the position of the next page. `total` is an estimate when not all hits were read."""
 
     hits: list[Hit]
-    next: Place | None
+    next: PagePosition | None
     total: int
     is_estimate: bool
     terms: Mapping[str, float]
-    """The words that were looked for, and how much each weighs (its idf)."""
+    """The idf of each word of the query."""

@@ -1,8 +1,8 @@
-"""The SQL of search: its words, what shares them, and what is near in meaning.
+"""The SQL of search: lexemes, BM25 and vector distance.
 
-Words are looked up through the views `..._in_team`, because @@ can use no index under a policy. Where a query names the team
-besides, the view's own condition is looked at once, and not for each row, which took longer than all the rest. What looks for words
-or for a scope is not prepared: only the real ones tell the planner how many rows they find.
+Words are looked up through the views `..._in_team`, because @@ cannot use an index under a row policy. A query that also names
+the team lets PostgreSQL check the view's condition once instead of per row. Queries by words or scope are not prepared: the planner
+needs the values to estimate the rows.
 """
 
 from __future__ import annotations
@@ -14,18 +14,27 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.sql import Conn, Query
-from cmserver.recall.search.model import Brief, Filters, Near, Ranked, Sampled, Sought, Term
+from cmserver.recall.search.model import (
+    Filters,
+    NearObservation,
+    QueryVector,
+    RankedRow,
+    Ranking,
+    SessionNeighbours,
+    Term,
+    WordSample,
+)
 
 OWNS: set[str] = set()
 
 SAMPLE = 200
-"""So many of the newest documents say how common a word is."""
-COUNTED_MOST = 60_001
+"""How many of the newest documents are sampled for word frequencies."""
+MAX_COUNTED = 60_001
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
-"""How much a word says by where it stands: D concepts and files, C narrative, B subtitle and facts (which count 1), A title."""
+"""Weight of a word by field: D concepts and files, C narrative, B subtitle and facts (as 1), A title."""
 
-# In the order in which the text has them, so that a limit keeps the first. Several projects may have several languages.
+# In the order of the text, so that the limit keeps the first. Projects may differ in language.
 LEXEMES = Query(
     str,
     """
@@ -39,12 +48,12 @@ LEXEMES = Query(
 
 _IN_SCOPE: LiteralString = "(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR o.scope = 'team')"
 
-# Of stop words nothing is left, and nothing binds.
+# A phrase of stop words only has no lexemes and is no condition.
 _BOUND: LiteralString = """(%(must)s = ''
         OR numnode(websearch_to_tsquery(('pg_catalog.' || o.search_language)::regconfig, %(must)s)) = 0
         OR o.content_search @@ websearch_to_tsquery(('pg_catalog.' || o.search_language)::regconfig, %(must)s))"""
 
-# Of observations and prompts alike.
+# For observations and prompts.
 _WANTED_OF_ALL: LiteralString = (
     _BOUND
     + """
@@ -57,9 +66,9 @@ _WANTED_OF_ALL: LiteralString = (
    AND (%(until)s::timestamptz IS NULL OR o.created_at < %(until)s::timestamptz)"""
 )
 
-# The file lists are long rarely, and looked at only in rows that the index has found.
+# File lists are rarely long, and read only in rows that the index returns.
 _WANTED: LiteralString = (
-    _WANTED_OF_ALL  # noqa: S608 - of constants
+    _WANTED_OF_ALL
     + """
    AND (%(kinds)s::text[] IS NULL OR o.kind = ANY(%(kinds)s::text[]))
    AND (%(types)s::text[] IS NULL OR (o.kind <> 'summary' AND o.type = ANY(%(types)s::text[])))
@@ -75,10 +84,20 @@ _WANTED: LiteralString = (
                     WHERE strpos(f, part) > 0))"""
 )
 
-# The newest of each project and of what the team shares, and of them the newest: each from the end of an index. That alone says
-# which they are: with their words asked for at once, the planner sorts the whole of a project that it takes for a small one.
+_COUNT_WORDS: LiteralString = """
+               (SELECT avg(content_words)::float8 FROM newest) AS words, (SELECT count(*) FROM newest) AS sampled,
+               (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows
+    )
+    SELECT (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
+           coalesce(s.words, 1) AS words, s.documents, s.rows
+      FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place) CROSS JOIN scope s
+     ORDER BY l.place
+"""
+
+# The newest of each project and of the team's shared observations, each from the end of an index; then the newest of those. The ids
+# come first: with the words in the same query, the planner sorts a whole project that it believes small.
 SAMPLED = Query(
-    Sampled,
+    WordSample,
     """
     WITH newest AS MATERIALIZED (
         SELECT o.content_search, o.content_words
@@ -97,44 +116,32 @@ SAMPLED = Query(
     ), scope AS MATERIALIZED (
         SELECT (SELECT count(*) FROM (SELECT FROM observations_in_team o
                                        WHERE o.team_id = %(team_id)s AND o.project_id = ANY(%(project_ids)s::uuid[])
-                                       LIMIT %(most)s) p)
+                                       LIMIT %(max_count)s) p)
              + (SELECT count(*) FROM (SELECT FROM observations_in_team o
                                        WHERE o.team_id = %(team_id)s AND o.scope = 'team'
-                                         AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(most)s) s) AS documents,
-               (SELECT avg(content_words)::float8 FROM newest) AS words, (SELECT count(*) FROM newest) AS sampled,
-               (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows
-    )
-    SELECT (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
-           coalesce(s.words, 1) AS words, s.documents, s.rows
-      FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place) CROSS JOIN scope s
-     ORDER BY l.place
-    """,
+                                         AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s) AS documents,
+    """
+    + _COUNT_WORDS,
     prepare=False,
 )
 
-# The same of a whole team, which the number that it gave out last tells the size of.
+# The same for a whole team; the last number it gave out is its size.
 SAMPLED_TEAM = Query(
-    Sampled,
+    WordSample,
     """
     WITH newest AS MATERIALIZED (
         SELECT o.content_search, o.content_words FROM observations_in_team o
          WHERE o.team_id = %(team_id)s ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s
     ), scope AS MATERIALIZED (
         SELECT coalesce((SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s), 0) AS documents,
-               (SELECT avg(content_words)::float8 FROM newest) AS words, (SELECT count(*) FROM newest) AS sampled,
-               (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = 'observations'::regclass) AS rows
-    )
-    SELECT (SELECT count(*) FROM newest WHERE content_search @@ l.quoted::tsquery) AS found_in, s.sampled,
-           coalesce(s.words, 1) AS words, s.documents, s.rows
-      FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS l (quoted, place) CROSS JOIN scope s
-     ORDER BY l.place
-    """,
+    """
+    + _COUNT_WORDS,
     prepare=False,
 )
 
-# How often a word is in a document, without unpacking all of its words, which takes ten times as long: ts_rank() of one word with
-# equal weights is the sum of 1/j² for j up to the count, divided by pi²/6; this turns it back, exactly for all that a document can
-# hold (tests/recall/search/test_lexical.py). With our weights instead of equal ones it tells how high up the word stands.
+# The frequency of a word in a document, without unpacking the tsvector, which takes ten times as long: ts_rank() of one word with
+# equal weights is the sum of 1/j² for j up to the count, divided by pi²/6. TIMES inverts it exactly for every possible count
+# (tests/recall/search/test_lexical.py). Dividing the rank with WEIGHTS by the flat one gives the weight of the word's fields.
 _RANKS: LiteralString = (
     "(SELECT ts_rank('{1,1,1,1}', o.content_search, t.word)::float8 AS flat,"
     " ts_rank(%(weights)s::real[], o.content_search, t.word)::float8 AS high OFFSET 0)"
@@ -142,11 +149,11 @@ _RANKS: LiteralString = (
 TIMES: LiteralString = "round(1 / (1.6449340668482264 * (1 - r.flat)) - 0.5)"
 _STANDING: LiteralString = "r.high / r.flat / 0.77"
 
-# BM25. Of a word whose hits are all looked at, they say in how many documents it is; what filters leave out counts there, too. With
-# `whole` the scope is read and not the index of words, which the planner thinks cheaper than it is where words are common. What
-# other projects share is asked for by itself: for both in one condition the rows of all projects would be read.
+# BM25. A word without `known` document count is counted in its hits, including those the filters exclude. With `whole` the scope is
+# scanned instead of the word index, whose cost the planner underestimates for common words. Observations that other projects
+# share are a separate branch: one condition for both would read the rows of all projects.
 RANK = Query(
-    Ranked,
+    RankedRow,
     f"""
     WITH terms AS MATERIALIZED (
         SELECT place, quoted::tsquery AS word, known
@@ -185,13 +192,13 @@ RANK = Query(
                   ORDER BY score DESC, p.created_at DESC, p.id DESC
                   LIMIT %(limit)s) r ON true
      ORDER BY r.score DESC, r.created_at DESC, r.id DESC
-    """,  # noqa: S608 - of constants above
+    """,
     prepare=False,
 )
 
-# BM25 of documents that were found otherwise, by the same weights of the words.
+# BM25 of given documents, with the same weights.
 RANK_THESE = Query(
-    Ranked,
+    RankedRow,
     f"""
     SELECT o.id, round(sum(t.idf * {_STANDING} * {TIMES} * (%(k1)s + 1)
                            / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.content_words / %(words)s)))::numeric, 9)::float8 AS score,
@@ -203,12 +210,12 @@ RANK_THESE = Query(
      CROSS JOIN LATERAL {_RANKS} r
      WHERE o.id = ANY(%(ids)s)
      GROUP BY o.id
-    """,  # noqa: S608 - of constants above
+    """,
 )
 
-# Prompts are few and short: all that have any of the words are looked at.
+# Prompts are few and short: all that contain any of the words are read.
 PROMPTS = Query(
-    Ranked,
+    RankedRow,
     f"""
     WITH scope AS MATERIALIZED (
         SELECT count(*)::float8 AS documents, greatest(avg(length(n.text_search)), 1)::float8 AS words
@@ -244,31 +251,35 @@ PROMPTS = Query(
                   ORDER BY score DESC, p.created_at DESC, p.id DESC
                   LIMIT %(limit)s) r ON true
      ORDER BY r.score DESC, r.created_at DESC, r.id DESC
-    """,  # noqa: S608 - of constants above
+    """,
     prepare=False,
 )
 
-# Exact: the distance of all in the scope is computed. As a value and not as an order by the operator, so that no index steps in.
-NEAREST = Query(
-    Near,
-    """
-    SELECT id, 1 - distance AS cosine
-      FROM (SELECT e.observation_id AS id, e.embedding <=> %(vector)s::halfvec AS distance
-              FROM observation_embeddings e
+_OWN_VECTORS: LiteralString = """observation_embeddings e
              WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
-               AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))
-             UNION ALL
+               AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))"""
+_AND_SHARED: LiteralString = """UNION ALL
             SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec
               FROM observations_in_team o
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
              WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND e.embedding IS NOT NULL) near
-     ORDER BY distance, id DESC LIMIT %(limit)s
+     ORDER BY distance, id DESC LIMIT %(limit)s"""
+
+# Exact: computes the distance of every vector in the scope. The distance is a value, not an ORDER BY of the operator, so that
+# no index is used.
+NEAREST = Query(
+    NearObservation,
+    f"""
+    SELECT id, 1 - distance AS cosine
+      FROM (SELECT e.observation_id AS id, e.embedding <=> %(vector)s::halfvec AS distance
+              FROM {_OWN_VECTORS}
+             {_AND_SHARED}
     """,
     prepare=False,
 )
 
 NEAREST_WANTED = Query(
-    Near,
+    NearObservation,
     f"""
     SELECT id, 1 - distance AS cosine
       FROM (SELECT e.observation_id AS id, e.embedding <=> %(vector)s::halfvec AS distance
@@ -276,35 +287,27 @@ NEAREST_WANTED = Query(
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
              WHERE e.embedding IS NOT NULL AND {_IN_SCOPE} AND {_WANTED}) near
      ORDER BY distance, id DESC LIMIT %(limit)s
-    """,  # noqa: S608 - of constants above
-    prepare=False,
-)
-
-# By the index of the team's vectors (observations/embedding/indexes.py), nearest first until there are enough. To use it,
-# PostgreSQL has to see the index's own expression, with the length of the vectors, its team and its model. What is shared comes
-# exactly.
-NEAREST_BY_INDEX = Query(
-    Near,
-    """
-    SELECT id, 1 - distance AS cosine
-      FROM ((SELECT e.observation_id AS id, halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec AS distance
-               FROM observation_embeddings e
-              WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
-                AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))
-              ORDER BY halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec LIMIT %(limit)s)
-             UNION ALL
-             SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec
-               FROM observations_in_team o
-               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
-              WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND e.embedding IS NOT NULL) near
-     ORDER BY distance, id DESC LIMIT %(limit)s
     """,
     prepare=False,
 )
 
-# The filters are looked at for one after the other, on the way: as a subquery in the place of a value, which is never made a join.
+# By the index of the team's vectors (observations/embedding/indexes.py), nearest first up to the limit. PostgreSQL uses it only
+# for the index's own expression: the vectors' dimensions, its team and its model. Shared observations are compared exactly.
+NEAREST_BY_INDEX = Query(
+    NearObservation,
+    f"""
+    SELECT id, 1 - distance AS cosine
+      FROM ((SELECT e.observation_id AS id, halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec AS distance
+               FROM {_OWN_VECTORS}
+              ORDER BY halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec LIMIT %(limit)s)
+             {_AND_SHARED}
+    """,
+    prepare=False,
+)
+
+# The filters are checked row by row during the index scan: a scalar subquery is never turned into a join.
 NEAREST_WANTED_BY_INDEX = Query(
-    Near,
+    NearObservation,
     f"""
     SELECT id, 1 - distance AS cosine
       FROM (SELECT e.observation_id AS id, halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec AS distance
@@ -313,12 +316,12 @@ NEAREST_WANTED_BY_INDEX = Query(
                AND (SELECT {_IN_SCOPE} AND {_WANTED} FROM observations_in_team o WHERE o.id = e.observation_id)
              ORDER BY halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec LIMIT %(limit)s) near
      ORDER BY distance, id DESC
-    """,  # noqa: S608 - of constants above
+    """,
     prepare=False,
 )
 
-# Until the end of the transaction. The index goes on to further lists where too few pass the filters, to the last if need be. And
-# the planner takes it: it knows neither how far that will be, nor how long everything else would take.
+# Until the end of the transaction. The index scan continues through further lists until enough rows pass the filters. `sorts` = off
+# makes the planner choose the index, whose cost it cannot estimate.
 BY_INDEX = Query(
     str,
     """
@@ -328,7 +331,7 @@ BY_INDEX = Query(
 )
 
 NEARNESS = Query(
-    Near,
+    NearObservation,
     """
     SELECT observation_id AS id, 1 - (embedding <=> %(vector)s::halfvec) AS cosine
       FROM observation_embeddings
@@ -336,23 +339,21 @@ NEARNESS = Query(
     """,
 )
 
-# How near anything is to the query: what is not nearer than that says nothing. As if two more were there that are not near at all:
-# a single document would never be nearer than itself.
+# The mean cosine in the scope, which a hit has to exceed. Two documents of cosine 0 are added: otherwise a single document could
+# never exceed its own.
 BACKGROUND = Query(
     float,
-    """
+    f"""
     SELECT coalesce(sum(1 - (n.embedding <=> %(vector)s::halfvec)), 0)::float8 / (count(*) + 2)
-      FROM (SELECT e.embedding FROM observation_embeddings e
-             WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
-               AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))
+      FROM (SELECT e.embedding FROM {_OWN_VECTORS}
              LIMIT %(sample)s) n
     """,
     prepare=False,
 )
 
-# What was observed in the same session just before, and just after.
+# The observations just before and just after in the same session.
 BRIEFS = Query(
-    Brief,
+    SessionNeighbours,
     """
     SELECT o.id, o.kind, o.created_at,
            (SELECT b.id FROM observations b
@@ -373,12 +374,12 @@ async def lexemes(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None,
     return await LEXEMES.all(conn, team_id=team_id, project_ids=_listed(project_ids), text=text, limit=limit)
 
 
-async def sampled(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str]) -> list[Sampled]:
+async def sampled(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str]) -> list[WordSample]:
     """How common each of the lexemes is among the newest documents, in their order."""
-    words = {"quoted": [quoted(one) for one in lexemes], "sample": SAMPLE}
+    words = {"quoted": [quote_lexeme(lexeme) for lexeme in lexemes], "sample": SAMPLE}
     if project_ids is None:
         return await SAMPLED_TEAM.all(conn, team_id=team_id, **words)
-    return await SAMPLED.all(conn, team_id=team_id, project_ids=_listed(project_ids), most=COUNTED_MOST, **words)
+    return await SAMPLED.all(conn, team_id=team_id, project_ids=_listed(project_ids), max_count=MAX_COUNTED, **words)
 
 
 async def rank(
@@ -387,47 +388,46 @@ async def rank(
     terms: Sequence[Term],
     any_of: str,
     filters: Filters,
+    ranking: Ranking,
     *,
-    k1: float,
-    b: float,
     documents: int,
     words: float,
     whole: bool,
     limit: int,
-) -> list[Ranked]:
-    """What fits the tsquery `any_of`, and the filters, by how well it fits all the terms. `whole` reads all of the scope for it.
+) -> list[RankedRow]:
+    """Documents that match the tsquery `any_of` and the filters, ranked by all the terms. `whole` scans the scope without an index.
 
-    The first row is there even where nothing fits, then without an id: `found_in` is the same in all.
+    There is always a first row, without an id when nothing matches: `found_in` is the same in all.
     """
     return await RANK.all(
         conn,
         project_ids=_listed(project_ids),
         any=any_of,
-        quoted=[quoted(term.lexeme) for term in terms],
+        quoted=[quote_lexeme(term.lexeme) for term in terms],
         known=[term.documents for term in terms],
         weights=list(WEIGHTS),
-        k1=k1,
-        b=b,
+        k1=ranking.k1,
+        b=ranking.b,
         documents=documents,
         words=words,
         whole=whole,
         limit=limit,
-        **_filters(filters),
+        **msgspec.structs.asdict(filters),
     )
 
 
 async def rank_these(
-    conn: Conn, ids: Sequence[UUID], lexemes: Sequence[str], idfs: Sequence[float], *, k1: float, b: float, words: float
-) -> list[Ranked]:
-    """How well these observations of the team fit the words; those that have none of them are left out."""
+    conn: Conn, ids: Sequence[UUID], lexemes: Sequence[str], idfs: Sequence[float], ranking: Ranking, words: float
+) -> list[RankedRow]:
+    """BM25 of these observations of the team; those without any of the words are left out."""
     return await RANK_THESE.all(
         conn,
         ids=list(ids),
-        quoted=[quoted(one) for one in lexemes],
+        quoted=[quote_lexeme(lexeme) for lexeme in lexemes],
         idfs=list(idfs),
         weights=list(WEIGHTS),
-        k1=k1,
-        b=b,
+        k1=ranking.k1,
+        b=ranking.b,
         words=words,
     )
 
@@ -437,93 +437,82 @@ async def prompts(
     project_ids: Sequence[UUID] | None,
     lexemes: Sequence[str],
     filters: Filters,
-    *,
-    k1: float,
-    b: float,
+    ranking: Ranking,
     limit: int,
-) -> list[Ranked]:
-    """The prompts of users that fit; their ids are those of session_prompts. As `rank`, the first row is always there."""
-    words = [quoted(one) for one in lexemes]
+) -> list[RankedRow]:
+    """The matching prompts, by the ids of session_prompts. As in `rank`, there is always a first row."""
+    words = [quote_lexeme(lexeme) for lexeme in lexemes]
     return await PROMPTS.all(
         conn,
         project_ids=_listed(project_ids),
         any=" | ".join(words),
         quoted=words,
-        k1=k1,
-        b=b,
-        sample=COUNTED_MOST,
+        k1=ranking.k1,
+        b=ranking.b,
+        sample=MAX_COUNTED,
         limit=limit,
-        **_filters(filters),
+        **msgspec.structs.asdict(filters),
     )
 
 
 async def nearest(
-    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, sought: Sought, filters: Filters, limit: int
-) -> list[Near]:
-    """What is nearest in meaning of all in the scope that the filters leave, exactly."""
-    params: dict[str, object] = {
-        "team_id": team_id,
-        "project_ids": _listed(project_ids),
-        "model_id": sought.model_id,
-        "vector": sought.vector,
-        "limit": limit,
-    }
+    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector, filters: Filters, limit: int
+) -> list[NearObservation]:
+    """The observations of the scope nearest to the vector that pass the filters, exactly."""
+    scope = _nearest_scope(team_id, project_ids, vector, limit)
     if filters.are_any:
-        return await NEAREST_WANTED.all(conn, **params, **_filters(filters))
-    return await NEAREST.all(conn, **params)
+        return await NEAREST_WANTED.all(conn, **scope, **msgspec.structs.asdict(filters))
+    return await NEAREST.all(conn, **scope)
 
 
 async def nearest_by_index(
-    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, sought: Sought, filters: Filters, probes: int, limit: int
-) -> list[Near]:
-    """The same by the team's index, which has to be there: nearly exactly, from the `probes` nearest of its lists at the least."""
-    params: dict[str, object] = {
-        "team_id": team_id,
-        "project_ids": _listed(project_ids),
-        "model_id": sought.model_id,
-        "dimensions": sought.dimensions,
-        "vector": sought.vector,
-        "limit": limit,
-    }
+    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector, filters: Filters, probes: int, limit: int
+) -> list[NearObservation]:
+    """The observations nearest to the vector that pass the filters, approximately: by at least `probes` lists of the team's index.
+
+    The index must exist.
+    """
+    scope = _nearest_scope(team_id, project_ids, vector, limit) | {"dimensions": vector.dimensions}
     await BY_INDEX.run(conn, probes=str(probes), sorts="off")
     if filters.are_any:
-        found = await NEAREST_WANTED_BY_INDEX.all(conn, **params, **_filters(filters))
+        nearest = await NEAREST_WANTED_BY_INDEX.all(conn, **scope, **msgspec.structs.asdict(filters))
     else:
-        found = await NEAREST_BY_INDEX.all(conn, **params)
+        nearest = await NEAREST_BY_INDEX.all(conn, **scope)
     await BY_INDEX.run(conn, probes=str(probes), sorts="on")
-    return found
+    return nearest
 
 
-async def nearness(conn: Conn, team_id: UUID, ids: Sequence[UUID], sought: Sought) -> list[Near]:
-    """How near these are; those that are not embedded yet are left out."""
-    return await NEARNESS.all(conn, team_id=team_id, ids=list(ids), model_id=sought.model_id, vector=sought.vector)
+def _nearest_scope(team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector, limit: int) -> dict[str, object]:
+    scope: dict[str, object] = {"team_id": team_id, "project_ids": _listed(project_ids), "limit": limit}
+    return scope | {"model_id": vector.model_id, "vector": vector.vector}
 
 
-async def background(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, sought: Sought) -> float:
-    """The mean cosine between the query and whatever is in the scope."""
+async def nearness(conn: Conn, team_id: UUID, ids: Sequence[UUID], vector: QueryVector) -> list[NearObservation]:
+    """The cosines of these; those not embedded yet are left out."""
+    return await NEARNESS.all(conn, team_id=team_id, ids=list(ids), model_id=vector.model_id, vector=vector.vector)
+
+
+async def background(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector) -> float:
+    """The mean cosine between the query and a sample of the scope."""
     return await BACKGROUND.one(
         conn,
         team_id=team_id,
         project_ids=_listed(project_ids),
-        model_id=sought.model_id,
-        vector=sought.vector,
+        model_id=vector.model_id,
+        vector=vector.vector,
         sample=SAMPLE,
     )
 
 
-async def briefs(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Brief]:
-    """When and where these were observed."""
+async def briefs(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[SessionNeighbours]:
+    """The kind, time and session neighbours of these."""
     return await BRIEFS.all(conn, team_id=team_id, ids=list(ids))
 
 
-def quoted(lexeme: str) -> str:
+def quote_lexeme(lexeme: str) -> str:
     """A lexeme as a tsquery."""
     return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def _listed(project_ids: Sequence[UUID] | None) -> list[UUID] | None:
     return None if project_ids is None else list(project_ids)
-
-
-def _filters(filters: Filters) -> dict[str, object]:
-    return msgspec.structs.asdict(filters)

@@ -1,4 +1,4 @@
-"""Search: any word of the query may match, meaning finds what is said in other words, and one score puts all in order."""
+"""Search: any word of the query may match, meaning finds what is worded otherwise, and one score puts all in order."""
 
 from __future__ import annotations
 
@@ -12,250 +12,300 @@ import msgspec
 from cmserver.access.model import Principal
 from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
+from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
-from cmserver.recall.search.lexical import Found, Words
-from cmserver.recall.search.marks import MOST_WORDS, marks
-from cmserver.recall.search.model import Asked, Hit, Page, Place, Ranking, Sought
-from cmserver.recall.search.nearest import nearest
-from cmserver.recall.search.score import Candidate, Measure, fits, least_beside, place, same, says, score
+from cmserver.recall.search.lexical import MAX_WORDS, QueryWords, WordMatches
+from cmserver.recall.search.model import Hit, NearObservation, PagePosition, QueryVector, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.score import (
+    Candidate,
+    ScoreScale,
+    adjust_scores,
+    is_good_enough,
+    is_same_text,
+    min_score_beside,
+    score_candidate,
+    text_words,
+)
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import ListedPrompt
 
-# The order must not depend on the page that is asked for. So there are tiers: what is among the first of either arm, what is among
-# four times as many, and so on; and within a tier blocks, in which neighbours and age may bring one forward.
-_CANDIDATES = 60
-"""So many of each arm are judged at the least, and three for each hit that is asked for or was given before."""
+# A search has two arms, words and meaning, each with its own order. The order of hits must not depend on the requested page. So
+# there are tiers: the first documents of either arm, the first of four times as many, and so on; and within a tier blocks, in which
+# neighbours and age may bring a document forward.
+_MIN_DEPTH = 60
+"""At least this many documents of each arm are scored, or `_PER_HIT` for each hit that is requested or was returned before."""
 _PER_HIT = 3
-_WIDER = 4
-_PLACED = 20
-"""A block has so many more than a page."""
-_SPARE = 20
-"""So many more than a page are placed at the least: some say the same as others."""
-_MOST_SEEN = 10_000
-"""So many hits a page may lie behind at least, and as many as the scope has documents."""
+_TIER_GROWTH = 4
+_BLOCK_EXTRA = 20
+"""How many more candidates than a page a block has."""
+_PAGE_EXTRA = 20
+"""How many more candidates than a page are adjusted at least: some say the same as others."""
+_MAX_SEEN = 10_000
+"""How many hits may come before a page: this many, or as many as the scope has documents if that is more."""
 _PROMPT_CHARS = 16_000
+MAX_EXACT = repository.MAX_COUNTED - 1
+"""In a scope of up to this many documents all vectors are compared: that is quicker than the index."""
+_PROBED_SHARE = 5
+"""One in this many of the index's lists is read, the nearest: `bin/bench search` finds nearly everything in them."""
 
 
-async def find(conn: Conn, principal: Principal, asked: Asked, ranking: Ranking, sought: Sought | None = None) -> Page:
-    """What fits the query, the best first; leaves no trace, so what is shown of it has to be `served`.
+async def find_page(
+    conn: Conn, principal: Principal, request: SearchRequest, ranking: Ranking, vector: QueryVector | None = None
+) -> SearchPage:
+    """The hits of the query, the best first. It writes no audit: the caller records what it shows.
 
-    A key that is bound to a project searches that one, whatever is asked. Without `sought` only words count. A query of only stop
-    words, or of only excluded ones, finds nothing. When not even the best reaches `min_score`, nothing is found.
+    A key that is bound to a project searches that one. Without `vector` only words count. A query of only stop words, or of only
+    excluded ones, finds nothing. When not even the best reaches `min_score`, nothing is found.
     """
-    text, must = marks(asked.query)
-    asked = msgspec.structs.replace(
-        asked,
-        filters=msgspec.structs.replace(asked.filters, must=must),
-        project_ids=asked.project_ids if principal.project_id is None else [principal.project_id],
+    text, must = lexical.parse_query(request.query)
+    request = msgspec.structs.replace(
+        request,
+        filters=msgspec.structs.replace(request.filters, must=must),
+        project_ids=request.project_ids if principal.project_id is None else [principal.project_id],
     )
-    lexemes = await repository.lexemes(conn, principal.team_id, asked.project_ids, text, MOST_WORDS)
+    lexemes = await repository.lexemes(conn, principal.team_id, request.project_ids, text, MAX_WORDS)
     if not lexemes:
-        return Page(hits=[], next=None, total=0, is_estimate=False, terms={})
-    words = await lexical.look_up(conn, principal.team_id, asked.project_ids, lexemes)
-    search = _Search(conn, principal.team_id, asked, ranking, sought, words)
-    ordered = await search.ordered()
-    start = _start(ordered, asked.after)
-    hits, taken = await search.page(ordered[start:])
+        return SearchPage(hits=[], next=None, total=0, is_estimate=False, terms={})
+    words = await lexical.read_query_words(conn, principal.team_id, request.project_ids, lexemes)
+    search = _Search(conn, principal.team_id, request, ranking, vector, words)
+    ordered = await search.order()
+    start = _page_start(ordered, request.after)
+    hits, taken = await search.read_page(ordered[start:])
     last = start + taken
     # Whoever is behind what was looked at fits no better than the worst of it. So a page that is not filled is the last one, though
     # of what is only near there is always more.
-    is_all = search.placed_all and taken < asked.limit
+    is_all = search.adjusted_all and taken < request.limit
     is_cut = search.is_cut and not is_all
-    is_more = taken > 0 and (last < len(ordered) or is_cut or not search.placed_all)
-    return Page(
+    has_more = taken > 0 and (last < len(ordered) or is_cut or not search.adjusted_all)
+    return SearchPage(
         hits=hits,
-        next=Place(score=ordered[last - 1].score, id=ordered[last - 1].id, seen=last) if is_more else None,
+        next=PagePosition(score=ordered[last - 1].score, id=ordered[last - 1].id, seen=last) if has_more else None,
         total=max(search.total, round(words.hits)) if is_cut else search.total,
         is_estimate=is_cut,
         terms=search.terms,
     )
 
 
-async def best(
-    conn: Conn, principal: Principal, project_id: UUID | None, query: str, ranking: Ranking, sought: Sought | None
+async def find_best(
+    conn: Conn, principal: Principal, project_id: UUID | None, query: str, ranking: Ranking, vector: QueryVector | None
 ) -> Observation | None:
     """The observation that fits best, of the project or of all of the team."""
-    asked = Asked(query=query, project_ids=None if project_id is None else [project_id], limit=1)
-    page = await find(conn, principal, asked, ranking, sought)
+    request = SearchRequest(query=query, project_ids=None if project_id is None else [project_id], limit=1)
+    page = await find_page(conn, principal, request, ranking, vector)
     return page.hits[0].observation if page.hits else None
 
 
-class _Search:
-    """One search, while it goes on."""
+async def find_nearest(
+    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, documents: int
+) -> list[NearObservation]:
+    """The nearest in meaning that the filters leave: exactly in a scope of usual size, by an index in a larger one.
 
-    def __init__(self, conn: Conn, team_id: UUID, asked: Asked, ranking: Ranking, sought: Sought | None, words: Words) -> None:
+    What filters leave of a single project, or a session has, is too little of the team's index: it would find less than there is,
+    and later. Where the index does not find `limit` observations, all are compared, too.
+    """
+    lists = None
+    filters, project_ids = request.filters, request.project_ids
+    is_wide = not filters.are_any or (project_ids is None and filters.session_id is None)
+    if documents > MAX_EXACT and is_wide:
+        lists = await embeddings.lists(conn, team_id, vector.model_id)
+    if lists is not None:
+        nearest = await repository.nearest_by_index(conn, team_id, project_ids, vector, filters, count_probes(lists), limit)
+        if len(nearest) == limit:
+            return nearest
+    return await repository.nearest(conn, team_id, project_ids, vector, filters, limit)
+
+
+def count_probes(lists: int) -> int:
+    """How many of an index's lists are read for a query."""
+    return -(-lists // _PROBED_SHARE)
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(
+        self,
+        conn: Conn,
+        team_id: UUID,
+        request: SearchRequest,
+        ranking: Ranking,
+        vector: QueryVector | None,
+        words: QueryWords,
+    ) -> None:
         self._conn = conn
         self._team_id = team_id
-        self._asked = asked
+        self._request = request
         self._ranking = ranking
-        self._sought = sought
+        self._vector = vector
         self._words = words
+        self._first_tier = max(_MIN_DEPTH, _PER_HIT * request.limit)
         self.is_cut = False
-        self.placed_all = True
+        self.adjusted_all = True
         self.total = 0
         self.terms: dict[str, float] = {}
 
-    async def ordered(self) -> list[Candidate]:
-        """The best first, as far as the page may need. None when not even the best fits well enough."""
-        depth = self._depth()
-        filters = self._asked.filters
-        candidates = await self._observations(depth) if filters.takes_observations else []
-        candidates += await self._prompts(depth) if filters.takes_prompts else []
-        candidates = sorted((one for one in candidates if one.score > 0), key=lambda one: (-one.tier, *_rank(one)), reverse=True)
-        gate = self._asked.min_score is None
-        if not candidates or (gate and not fits(candidates[0], len(self._words.lexemes), self._ranking)):
+    async def order(self) -> list[Candidate]:
+        """The candidates, the best first, as far as the page may need. Empty when not even the best fits well enough."""
+        depth, filters = self._depth(), self._request.filters
+        candidates = await self._find_observations(depth) if filters.takes_observations else []
+        candidates += await self._find_prompts(depth) if filters.takes_prompts else []
+        candidates = [candidate for candidate in candidates if candidate.score > 0]
+        candidates.sort(key=lambda candidate: (-candidate.tier, *_rank(candidate)), reverse=True)
+        is_gated = self._request.min_score is None
+        if not candidates or (is_gated and not is_good_enough(candidates[0], len(self._words.lexemes), self._ranking)):
             self.is_cut = False
             return []
-        return await self._placed(candidates)
+        return await self._adjust(candidates)
 
     def _depth(self) -> int:
-        """How many of each arm are looked at: the first tier, or what is so many times wider that the page is within it."""
-        seen = self._asked.after.seen if self._asked.after else 0
-        seen = min(seen, max(self._words.documents, _MOST_SEEN))  # it is the client's word
-        depth = max(_CANDIDATES, _PER_HIT * self._asked.limit)
-        while depth < _PER_HIT * (seen + self._asked.limit):
-            depth *= _WIDER
+        """How many documents of each arm are scored: the first tier, or the first wider one that the page lies in."""
+        seen = self._request.after.seen if self._request.after else 0
+        seen = min(seen, max(self._words.documents, _MAX_SEEN))  # the client sends it
+        depth = self._first_tier
+        while depth < _PER_HIT * (seen + self._request.limit):
+            depth *= _TIER_GROWTH
         return depth
 
-    def _tier(self, at: int) -> int:
-        """Of what stands at that place of an arm, from 0 on."""
-        tier, width = 0, max(_CANDIDATES, _PER_HIT * self._asked.limit)
-        while at >= width:
-            tier, width = tier + 1, width * _WIDER
+    def _tier(self, place: int) -> int:
+        """The tier of the document at that place of an arm; both count from 0."""
+        tier, width = 0, self._first_tier
+        while place >= width:
+            tier, width = tier + 1, width * _TIER_GROWTH
         return tier
 
-    async def _placed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Block by block, until there is a page."""
-        now, after = datetime.now(UTC), self._asked.after
-        least = self._asked.min_score
-        if least is None:
-            least = least_beside(candidates[0], self._words.documents, self._ranking)
+    async def _adjust(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Adjust the scores block by block, until there is a page; returns the candidates adjusted, in their order."""
+        now, after, limit = datetime.now(UTC), self._request.after, self._request.limit
+        min_score = self._request.min_score
+        if min_score is None:
+            min_score = min_score_beside(candidates[0], self._words.documents, self._ranking)
         ordered: list[Candidate] = []
-        beside: dict[UUID, Candidate] = {}
-        tier, placed, is_reached = -1, 0, after is None
-        for block in _blocks(candidates, self._asked.limit + _PLACED):
+        neighbours: dict[UUID, Candidate] = {}
+        tier, adjusted, is_reached = -1, 0, after is None
+        for block in _blocks(candidates, limit + _BLOCK_EXTRA):
             if block[0].tier > tier:
                 tier = block[0].tier
-                beside = {one.id: one for one in candidates if one.tier <= tier}
-            told = await repository.briefs(self._conn, self._team_id, [one.id for one in block])
-            place(beside, told, now, self._ranking)
-            shown = sorted((one for one in block if one.score >= least), key=_rank, reverse=True)
+                neighbours = {candidate.id: candidate for candidate in candidates if candidate.tier <= tier}
+            briefs = await repository.briefs(self._conn, self._team_id, [candidate.id for candidate in block])
+            adjust_scores(neighbours, briefs, now, self._ranking)
+            shown = sorted((candidate for candidate in block if candidate.score >= min_score), key=_rank, reverse=True)
             ordered += shown
-            placed += len(block)
-            is_reached = is_reached or any(after is not None and one.id == after.id for one in shown)
-            if is_reached and len(ordered) - _start(ordered, after) >= self._asked.limit + _SPARE:
+            adjusted += len(block)
+            is_reached = is_reached or any(after is not None and candidate.id == after.id for candidate in shown)
+            if is_reached and len(ordered) - _page_start(ordered, after) >= limit + _PAGE_EXTRA:
                 break
-        self.placed_all = placed == len(candidates)
-        self.total = len(ordered) + sum(1 for one in candidates[placed:] if one.score >= least)
+        self.adjusted_all = adjusted == len(candidates)
+        self.total = len(ordered) + sum(candidate.score >= min_score for candidate in candidates[adjusted:])
         return ordered
 
-    async def page(self, ordered: Sequence[Candidate]) -> tuple[list[Hit], int]:
-        """The first hits, and how many candidates they took: what says no more than a hit above it is only named there."""
+    async def read_page(self, ordered: Sequence[Candidate]) -> tuple[list[Hit], int]:
+        """The hits of a page, and how many candidates they took. A candidate that repeats a hit above it is only named there."""
         hits: list[Hit] = []
-        words: dict[UUID, frozenset[str]] = {}
+        words_by_id: dict[UUID, frozenset[str]] = {}
         alike: dict[UUID, list[int]] = {}
-        taken = 0
-        while len(hits) < self._asked.limit and taken < len(ordered):
-            chunk = ordered[taken : taken + self._asked.limit]
-            texts = await self._texts(chunk)
-            for one in chunk:
-                if len(hits) == self._asked.limit:
+        taken, limit = 0, self._request.limit
+        while len(hits) < limit and taken < len(ordered):
+            chunk = ordered[taken : taken + limit]
+            texts = await self._read_texts(chunk)
+            for candidate in chunk:
+                if len(hits) == limit:
                     break
                 taken += 1
-                found = texts.get(one.id)
-                if isinstance(found, Observation):
-                    said = says(found)
-                    double = next((id_ for id_, other in words.items() if same(said, other)), None)
-                    if double is not None:
-                        alike.setdefault(double, []).append(found.number)
+                text = texts.get(candidate.id)
+                if isinstance(text, Observation):
+                    words = text_words(text)
+                    same = next((id_ for id_, other in words_by_id.items() if is_same_text(words, other)), None)
+                    if same is not None:
+                        alike.setdefault(same, []).append(text.number)
                         continue
-                    words[one.id] = said
-                if found is not None:
-                    hits.append(_hit(one, found))
+                    words_by_id[candidate.id] = words
+                if text is not None:
+                    match_type, parts = candidate.match_type, candidate.parts
+                    hits.append(Hit(id=candidate.id, source=text, score=candidate.score, match_type=match_type, parts=parts))
         return [msgspec.structs.replace(hit, alike=alike.get(hit.id, ())) for hit in hits], taken
 
-    async def _observations(self, depth: int) -> list[Candidate]:
-        found = await lexical.fitting(self._conn, self._asked, self._words, self._ranking, depth)
-        candidates = {
-            row.id: Candidate(id=row.id, words=row.score, tier=self._tier(at)) for at, row in enumerate(found.ranked) if row.id
-        }
-        near: set[UUID] = set()
+    async def _find_observations(self, depth: int) -> list[Candidate]:
+        """The first `depth` observations by words and by meaning, with their scores; each has both values where they exist."""
+        matches = await lexical.rank_observations(self._conn, self._request, self._words, self._ranking, depth)
+        candidates = self._matched(matches)
+        near_ids: set[UUID] = set()
         background = 0.0
-        if self._sought:
-            background = await repository.background(self._conn, self._team_id, self._asked.project_ids, self._sought)
-            found_near = await nearest(self._conn, self._team_id, self._asked, self._sought, depth, self._words.documents)
-            for at, one in enumerate(found_near):
-                near.add(one.id)
-                candidate = candidates.setdefault(one.id, Candidate(id=one.id, tier=self._tier(at)))
-                candidate.cosine = one.cosine
-                candidate.tier = min(candidate.tier, self._tier(at))
-            unplaced = [each for each, one in candidates.items() if one.cosine is None]
-            for one in await repository.nearness(self._conn, self._team_id, unplaced, self._sought):
-                candidates[one.id].cosine = one.cosine
-            unread = [each for each, one in candidates.items() if one.words == 0]
-            for row in await lexical.these(self._conn, unread, self._words, found, self._ranking):
+        if self._vector:
+            background = await repository.background(self._conn, self._team_id, self._request.project_ids, self._vector)
+            nearest = await find_nearest(self._conn, self._team_id, self._request, self._vector, depth, self._words.documents)
+            for place, near in enumerate(nearest):
+                near_ids.add(near.id)
+                candidate = candidates.setdefault(near.id, Candidate(id=near.id, tier=self._tier(place)))
+                candidate.cosine = near.cosine
+                candidate.tier = min(candidate.tier, self._tier(place))
+            without_cosine = [id_ for id_, candidate in candidates.items() if candidate.cosine is None]
+            for near in await repository.nearness(self._conn, self._team_id, without_cosine, self._vector):
+                candidates[near.id].cosine = near.cosine
+            without_bm25 = [id_ for id_, candidate in candidates.items() if candidate.bm25 == 0]
+            for row in await lexical.rank_ids(self._conn, without_bm25, self._words, matches, self._ranking):
                 if row.id:
-                    candidates[row.id].words = row.score
-        for one in candidates.values():
-            one.is_near = one.id in near
-        self.is_cut = self.is_cut or len(found.ranked) >= depth or len(near) >= depth
-        return self._judged(candidates.values(), found, background, has_meaning=bool(near))
+                    candidates[row.id].bm25 = row.score
+        for candidate in candidates.values():
+            candidate.is_near = candidate.id in near_ids
+        self.is_cut = self.is_cut or len(matches.ranked) >= depth or len(near_ids) >= depth
+        return self._score(candidates.values(), matches, background, has_meaning=bool(near_ids))
 
-    async def _prompts(self, depth: int) -> list[Candidate]:
-        found = await lexical.prompts(self._conn, self._asked, self._words, self._ranking, depth)
-        self.is_cut = self.is_cut or len(found.ranked) >= depth
-        candidates = [
-            Candidate(id=row.id, words=row.score, is_prompt=True, tier=self._tier(at))
-            for at, row in enumerate(found.ranked)
+    async def _find_prompts(self, depth: int) -> list[Candidate]:
+        matches = await lexical.rank_prompts(self._conn, self._request, self._words, self._ranking, depth)
+        self.is_cut = self.is_cut or len(matches.ranked) >= depth
+        return self._score(self._matched(matches, is_prompt=True).values(), matches, 0.0, has_meaning=False)
+
+    def _matched(self, matches: WordMatches, *, is_prompt: bool = False) -> dict[UUID, Candidate]:
+        return {
+            row.id: Candidate(id=row.id, bm25=row.score, is_prompt=is_prompt, tier=self._tier(place))
+            for place, row in enumerate(matches.ranked)
             if row.id
-        ]
-        return self._judged(candidates, found, 0.0, has_meaning=False)
+        }
 
-    def _judged(self, candidates: Iterable[Candidate], found: Found, background: float, *, has_meaning: bool) -> list[Candidate]:
-        by = Measure(most=found.most, known=found.known, background=background, has_meaning=has_meaning, ranking=self._ranking)
-        judged = list(candidates)
-        for one in judged:
-            score(one, by)
-        self.terms |= dict(zip(self._words.lexemes, found.idfs, strict=True))
-        return judged
+    def _score(
+        self, candidates: Iterable[Candidate], matches: WordMatches, background: float, *, has_meaning: bool
+    ) -> list[Candidate]:
+        """The candidates with their scores; `background` is how near anything is to the query."""
+        scale = ScoreScale(
+            max_bm25=matches.max_bm25,
+            known_share=matches.known_share,
+            background=background,
+            has_meaning=has_meaning,
+            ranking=self._ranking,
+        )
+        scored = list(candidates)
+        for candidate in scored:
+            score_candidate(candidate, scale)
+        self.terms |= dict(zip(self._words.lexemes, matches.idfs, strict=True))
+        return scored
 
-    async def _texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | ListedPrompt]:
+    async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | ListedPrompt]:
         texts: dict[UUID, Observation | ListedPrompt] = {}
-        if ids := [one.id for one in candidates if not one.is_prompt]:
-            texts |= {one.id: one for one in await observations.by_ids(self._conn, self._team_id, ids)}
-        if ids := [one.id for one in candidates if one.is_prompt]:
+        if ids := [candidate.id for candidate in candidates if not candidate.is_prompt]:
+            rows = await observations.by_ids(self._conn, self._team_id, ids)
+            texts |= {observation.id: observation for observation in rows}
+        if ids := [candidate.id for candidate in candidates if candidate.is_prompt]:
             texts |= await sessions.prompts_by_ids(self._conn, self._team_id, ids, max_chars=_PROMPT_CHARS)
         return texts
 
 
-def _start(ordered: Sequence[Candidate], after: Place | None) -> int:
-    """Where the page begins: behind the hit that the last one ended with, wherever that stands by now, or else by its score."""
+def _page_start(ordered: Sequence[Candidate], after: PagePosition | None) -> int:
+    """The index of the page's first hit: after the last hit of the page before, wherever that is by now, or else by its score."""
     if after is None:
         return 0
-    behind = next((at for at, one in enumerate(ordered, 1) if one.id == after.id), None)
+    behind = next((place for place, candidate in enumerate(ordered, 1) if candidate.id == after.id), None)
     if behind is not None:
         return behind
-    return next((at for at, one in enumerate(ordered) if _rank(one) < (after.score, after.id)), len(ordered))
+    return next((place for place, candidate in enumerate(ordered) if _rank(candidate) < (after.score, after.id)), len(ordered))
 
 
 def _blocks(candidates: Sequence[Candidate], size: int) -> Iterator[list[Candidate]]:
-    """None has candidates of two tiers."""
-    for _, of_tier in groupby(candidates, lambda one: one.tier):
-        members = list(of_tier)
+    """The candidates in blocks of up to `size`, each of one tier."""
+    for _, group in groupby(candidates, lambda candidate: candidate.tier):
+        members = list(group)
         yield from (members[first : first + size] for first in range(0, len(members), size))
 
 
-def _rank(one: Candidate) -> tuple[float, UUID]:
-    return one.score, one.id
-
-
-def _hit(one: Candidate, found: Observation | ListedPrompt) -> Hit:
-    return Hit(
-        id=one.id,
-        observation=found if isinstance(found, Observation) else None,
-        prompt=found if isinstance(found, ListedPrompt) else None,
-        score=one.score,
-        match_type=one.match_type,
-        parts=one.parts,
-    )
+def _rank(candidate: Candidate) -> tuple[float, UUID]:
+    return candidate.score, candidate.id

@@ -1,11 +1,12 @@
-"""What every door to search does: who asks says what, and gets what was found, and it is noted what was read."""
+"""Search for the API and the MCP tools: reads the request, searches, audits what was read, and renders hits for agents."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import struct
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from math import isfinite
 from uuid import UUID
 
@@ -19,131 +20,147 @@ from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_epoch_ms, from_iso
 from cmserver.base.paging import no_cursor
 from cmserver.base.sql import Conn
-from cmserver.observations.read import served
-from cmserver.recall.search.meaning import Meaning
-from cmserver.recall.search.model import Asked, Filters, Page, Place, Ranking
-from cmserver.recall.search.plain import hit_text, project_of
-from cmserver.recall.search.search import find
-from cmserver.recall.search.wire import ContextIn, SearchIn
-from cmserver.sessions.read import prompts_served
+from cmserver.observations.model import Observation
+from cmserver.observations.plain import index_line, observation_lines, one_line
+from cmserver.observations.read import audit_read
+from cmserver.recall.search.model import Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.recall.search.search import find_page
+from cmserver.recall.search.wire import TITLE_CHARS, ContextIn, SearchIn
+from cmserver.sessions.read import audit_prompt_read
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of hits. `texts` are what an agent reads of each, in their order; `next_cursor` is None on the last page."""
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of hits. `texts` are what an agent reads of each, in their order."""
 
-    page: Page
+    page: SearchPage
     texts: list[str]
     next_cursor: str | None
     by_meaning: bool
 
 
 class Searcher:
-    """One per process."""
+    """Searches for the API and the MCP tools."""
 
-    def __init__(self, db: Db, projects: Projects, meaning: Meaning, ranking: Ranking) -> None:
+    def __init__(self, db: Db, projects: Projects, embedder: QueryEmbedder, ranking: Ranking) -> None:
         self._db = db
         self._projects = projects
-        self.meaning = meaning
+        self.embedder = embedder
         self._ranking = ranking
 
-    async def search(self, who: Principal, asked: SearchIn, *, full: bool) -> Found:
-        """The best first. `full` says whether whole texts are read, or lines. Invalid or NotFound for what cannot be asked."""
-        project_ids = await self._project_ids(who, asked)
-        ranking = self._wished(asked)
-        search = Asked(
-            query=asked.query,
+    async def search(self, principal: Principal, query: SearchIn, *, full: bool) -> SearchResult:
+        """The best first. `full` says whether whole texts are read, or lines. Raises Invalid or NotFound."""
+        project_ids = await self._project_ids(principal, query)
+        changes = {name: getattr(query, name) for name in ("meaning_weight", "recency", "neighbours")}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        ranking = msgspec.structs.replace(self._ranking, **changes)
+        request = SearchRequest(
+            query=query.query,
             project_ids=project_ids,
-            filters=_filters(asked),
-            limit=asked.limit,
-            after=_place(asked.cursor),
-            min_score=asked.min_score,
+            filters=_filters(query),
+            limit=query.limit,
+            after=_decode_cursor(query.cursor),
+            min_score=query.min_score,
         )
-        sought = await self.meaning.of(asked.query) if ranking.meaning_weight > 0 else None
-        async with self._db.tenant(who.team_id) as conn:
-            page = await find(conn, who, search, ranking, sought)
-            await _served(conn, who, project_ids, page, via="search.full" if full else "search")
-            is_one = project_ids is not None and len(project_ids) == 1
-            names = {} if is_one else await access.names_of(conn, who.team_id, {project_of(hit) for hit in page.hits})
-        return Found(
+        vector = await self.embedder.embed(query.query) if ranking.meaning_weight > 0 else None
+        async with self._db.tenant(principal.team_id) as conn:
+            page = await find_page(conn, principal, request, ranking, vector)
+            await _audit(conn, principal, project_ids, page, via="search.full" if full else "search")
+            is_single = project_ids is not None and len(project_ids) == 1
+            names = (
+                {} if is_single else await access.names_of(conn, principal.team_id, {hit.source.project_id for hit in page.hits})
+            )
+        return SearchResult(
             page=page,
-            texts=[hit_text(hit, names, full=full) for hit in page.hits],
-            next_cursor=_cursor(page.next),
-            by_meaning=sought is not None,
+            texts=[_render_hit(hit, names, full=full) for hit in page.hits],
+            next_cursor=_encode_cursor(page.next),
+            by_meaning=vector is not None,
         )
 
-    async def best(self, who: Principal, asked: ContextIn) -> Page:
+    async def find_best(self, principal: Principal, query: ContextIn) -> SearchPage:
         """The best of one project, to be read whole."""
-        project = await self._projects.named_or_own(who, asked.project_id, at="$.projectId")
-        search = Asked(query=asked.query, project_ids=[project.id], limit=asked.limit)
-        sought = await self.meaning.of(asked.query)
-        async with self._db.tenant(who.team_id) as conn:
-            page = await find(conn, who, search, self._ranking, sought)
-            await _served(conn, who, [project.id], page, via="context.search")
+        project = await self._projects.named_or_own(principal, query.project_id, at="$.projectId")
+        request = SearchRequest(query=query.query, project_ids=[project.id], limit=query.limit)
+        vector = await self.embedder.embed(query.query)
+        async with self._db.tenant(principal.team_id) as conn:
+            page = await find_page(conn, principal, request, self._ranking, vector)
+            await _audit(conn, principal, [project.id], page, via="context.search")
         return page
 
-    def _wished(self, asked: SearchIn) -> Ranking:
-        usual = self._ranking
-        return msgspec.structs.replace(
-            usual,
-            meaning_weight=usual.meaning_weight if asked.meaning_weight is None else asked.meaning_weight,
-            recency=usual.recency if asked.recency is None else asked.recency,
-            neighbours=usual.neighbours if asked.neighbours is None else asked.neighbours,
-        )
-
-    async def _project_ids(self, who: Principal, asked: SearchIn) -> list[UUID] | None:
-        """None for the whole team."""
-        named = asked.project_id or asked.project
-        if asked.projects is not None and named is not None:
-            raise Invalid.at("$.projects", "Say `projectId` for one project, or `projects` for several.")
-        if asked.projects is not None:
-            found = [
-                await self._projects.named_or_own(who, one, at=f"$.projects[{place}]") for place, one in enumerate(asked.projects)
+    async def _project_ids(self, principal: Principal, query: SearchIn) -> list[UUID] | None:
+        """The projects that the query names; None for the whole team."""
+        name = query.project_id or query.project
+        if query.projects is not None and name is not None:
+            raise Invalid.at("$.projects", "Send `projectId` for one project, or `projects` for several.")
+        if query.projects is not None:
+            projects = [
+                await self._projects.named_or_own(principal, name, at=f"$.projects[{place}]")
+                for place, name in enumerate(query.projects)
             ]
-            return list(dict.fromkeys(one.id for one in found))
-        if named is None and who.project_id is None:
+            return list(dict.fromkeys(project.id for project in projects))
+        if name is None and principal.project_id is None:
             return None
-        return [(await self._projects.named_or_own(who, named, at="$.projectId")).id]
+        return [(await self._projects.named_or_own(principal, name, at="$.projectId")).id]
 
 
-def _filters(asked: SearchIn) -> Filters:
-    since, until = _moment(asked.since, "$.since"), _moment(asked.until, "$.until")
+def _filters(query: SearchIn) -> Filters:
+    """The filters of the query; Invalid for times that are none, or in the wrong order."""
+    since, until = _parse_time(query.since, "$.since"), _parse_time(query.until, "$.until")
     if since is not None and until is not None and since >= until:
         raise Invalid.at("$.until", "`until` must be later than `since`.")
     return Filters(
-        kinds=asked.kinds,
-        types=asked.types,
-        concepts=None if asked.concepts is None else [one.lower() for one in asked.concepts],
-        files=asked.files,
-        file_prefix=asked.file_prefix,
-        session_id=asked.session,
-        agents=None if asked.agents is None else [one.lower() for one in asked.agents],
+        kinds=query.kinds,
+        types=_types(query),
+        concepts=None if query.concepts is None else [concept.lower() for concept in query.concepts],
+        files=query.files,
+        file_prefix=query.file_prefix,
+        session_id=query.session,
+        agents=None if query.agents is None else [agent.lower() for agent in query.agents],
         since=since,
         until=until,
     )
 
 
-def _moment(said: int | str | None, at: str) -> datetime | None:
-    if said is None:
+def _types(query: SearchIn) -> list[str] | None:
+    singular = [query.type] if isinstance(query.type, str) else query.type
+    return [*(query.types or []), *(singular or [])] or None
+
+
+def _parse_time(value: int | str | None, at: str) -> datetime | None:
+    if value is None:
         return None
     try:
-        return from_epoch_ms(said) if isinstance(said, int) else from_iso(said)
+        return from_epoch_ms(value) if isinstance(value, int) else from_iso(value)
     except ValueError as error:
-        raise Invalid.at(at, "This is no time: send 2026-11-22, 2026-11-22T10:00:00Z or epoch milliseconds.") from error
+        raise Invalid.at(at, "Invalid time: use ISO 8601 (2026-11-22T10:00:00Z) or milliseconds since 1970.") from error
 
 
-async def _served(conn: Conn, who: Principal, project_ids: list[UUID] | None, page: Page, *, via: str) -> None:
-    one = project_ids[0] if project_ids and len(project_ids) == 1 else None
-    await served(conn, who, one, via, [hit.observation for hit in page.hits if hit.observation])
-    await prompts_served(conn, who, one, sum(1 for hit in page.hits if hit.prompt))
+async def _audit(conn: Conn, principal: Principal, project_ids: list[UUID] | None, page: SearchPage, *, via: str) -> None:
+    project_id = project_ids[0] if project_ids and len(project_ids) == 1 else None
+    await audit_read(conn, principal, project_id, via, [hit.observation for hit in page.hits if hit.observation])
+    await audit_prompt_read(conn, principal, project_id, sum(1 for hit in page.hits if hit.prompt))
 
 
-def _cursor(place: Place | None) -> str | None:
-    if place is None:
+def _render_hit(hit: Hit, names: Mapping[UUID, str], *, full: bool) -> str:
+    """A line with the score at its end, and the project's name where several are searched; `full` has all lines of the text."""
+    name = names.get(hit.source.project_id)
+    end = f" {hit.score:.2f} {one_line(name, TITLE_CHARS)}\n" if name else f" {hit.score:.2f}\n"
+    if isinstance(hit.source, Observation):
+        first, *rest = observation_lines(hit.source) if full else [index_line(hit.source)]
+        return "".join([first, end, *(f"{line}\n" for line in rest)])
+    day = f"{hit.source.created_at.astimezone(UTC):%Y-%m-%d}"
+    text = one_line(hit.source.text, len(hit.source.text) if full else TITLE_CHARS)
+    return f"prompt {hit.source.prompt_number} {day} {text}{end}"
+
+
+def _encode_cursor(position: PagePosition | None) -> str | None:
+    if position is None:
         return None
-    return base64.urlsafe_b64encode(struct.pack(">dI", place.score, place.seen) + place.id.bytes).decode()
+    return base64.urlsafe_b64encode(struct.pack(">dI", position.score, position.seen) + position.id.bytes).decode()
 
 
-def _place(cursor: str | None) -> Place | None:
+def _decode_cursor(cursor: str | None) -> PagePosition | None:
+    """The position after which the page begins; None for the first page, Invalid for a text that is no cursor."""
     if cursor is None:
         return None
     try:
@@ -151,6 +168,6 @@ def _place(cursor: str | None) -> Place | None:
         score, seen = struct.unpack(">dI", raw[:12])
         if not isfinite(score):
             raise no_cursor()
-        return Place(score=score, id=UUID(bytes=raw[12:]), seen=seen)
+        return PagePosition(score=score, id=UUID(bytes=raw[12:]), seen=seen)
     except (binascii.Error, ValueError, struct.error) as error:
         raise no_cursor() from error

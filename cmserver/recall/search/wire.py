@@ -1,4 +1,4 @@
-"""What goes into search, and what comes out."""
+"""The requests and answers of the search API."""
 
 from __future__ import annotations
 
@@ -14,49 +14,52 @@ from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, observation_out, type_shown
 from cmserver.recall.search.model import Hit, MatchType, SearchedKind
-from cmserver.recall.search.plain import TITLE_CHARS
 from cmserver.sessions.model import ListedPrompt
 
-Words = Annotated[Text, Meta(min_length=1)]
-Moment = Annotated[int, Meta(ge=-62_135_596_800_000, le=253_402_300_799_999)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Some = Annotated[list[Words], Meta(min_length=1, max_length=50)]
+TITLE_CHARS = 160
+
+NonEmptyText = Annotated[Text, Meta(min_length=1)]
+EpochMs = Annotated[int, Meta(ge=-62_135_596_800_000, le=253_402_300_799_999)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Texts = Annotated[list[NonEmptyText], Meta(min_length=1, max_length=50)]
 
 
 class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
-    """POST /v1/search. Without a project, a key of the whole team searches all of its projects; `projects` are several.
+    """POST /v1/search. Without a project, a key of the whole team searches all of its projects; `projects` names several.
 
-    `project` is `projectId`, as other paths call it.
+    `project` is the same as `projectId`, as in other paths.
 
-    What is shared with the team is found from each of its projects. A "quoted phrase" in the query must be there, a -word must not.
-    Of each filter one of the list is enough: `kinds` (prompts are searched only when they are among these), `types`, `concepts`,
-    `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is how a path begins, `session` our id of one; `since`
-    (or later) and `until` (before it) are milliseconds of the epoch, or times in ISO 8601 (in UTC without a zone).
+    Every project's search includes what is shared with the team. A "quoted phrase" in the query must occur, a -word must not.
+    A filter holds when one value of its list fits: `kinds` (prompts are searched only when listed here), `types` (or `type`),
+    `concepts`, `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path, `session` the
+    server's id of a session. `since` (inclusive) and `until` (exclusive) are milliseconds since 1970 or ISO 8601 times (UTC
+    without a zone).
 
-    `format: "index"` gives lines, from which one fetches more by number; `full`, the default as for clients of claude-mem, whole
-    texts. `minScore` hides hits that score less; 0 shows all, also where not even the best fits well. `meaningWeight`, `recency`
-    and `neighbours` change how hits are judged; `explain` says how they were. Other keys of claude-mem's clients have no effect.
+    `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole texts.
+    `minScore` hides hits that score less; 0 shows all. `meaningWeight`, `recency` and `neighbours` override the ranking; `explain`
+    adds the parts of each score. Other keys of claude-mem's clients have no effect; the answer names them.
     """
 
-    query: Words
+    query: NonEmptyText
     project_id: Key | None = None
     project: Key | None = None
     projects: Annotated[list[Key], Meta(min_length=1, max_length=50)] | None = None
     kinds: Annotated[list[SearchedKind], Meta(min_length=1)] | None = None
-    types: Some | None = None
-    concepts: Some | None = None
-    files: Some | None = None
-    file_prefix: Words | None = None
-    agents: Some | None = None
+    types: Texts | None = None
+    type: Texts | NonEmptyText | None = None
+    concepts: Texts | None = None
+    files: Texts | None = None
+    file_prefix: NonEmptyText | None = None
+    agents: Texts | None = None
     session: UUID | None = None
-    since: Moment | Words | None = None
-    until: Moment | Words | None = None
+    since: EpochMs | NonEmptyText | None = None
+    until: EpochMs | NonEmptyText | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     cursor: str | None = None
     format: Literal["index", "full"] | None = None
-    min_score: Share | None = None
-    meaning_weight: Share | None = None
-    recency: Share | None = None
+    min_score: Fraction | None = None
+    meaning_weight: Fraction | None = None
+    recency: Fraction | None = None
     neighbours: bool | None = None
     explain: bool = False
 
@@ -64,13 +67,13 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
 class ContextIn(msgspec.Struct, rename="camel", kw_only=True):
     """POST /v1/context."""
 
-    query: Words
+    query: NonEmptyText
     project_id: Key | None = None
     limit: Annotated[int, Meta(ge=1, le=50)] = 10
 
 
 class HitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A hit in a line. `readTokens` is what reading the whole costs; `alike` are the numbers of further hits that say the same."""
+    """A hit as one line. `readTokens` is the cost of the whole text; `alike` are the numbers of hits with the same text."""
 
     number: int
     type: str
@@ -85,7 +88,7 @@ class HitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     parts: dict[str, float] | UnsetType = UNSET
 
 
-class FoundOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
+class FullHitOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
     """A hit as a whole observation."""
 
     match_type: MatchType
@@ -94,10 +97,7 @@ class FoundOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
 
 
 class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A prompt that a user typed, of a long one the first 16,000 characters; an index has its beginning.
-
-    `eventId` is the event that it came in.
-    """
+    """A user's prompt, up to 16,000 characters; in an index only its beginning. `eventId` is the event that brought it."""
 
     event_id: UUID
     prompt_number: int
@@ -110,8 +110,8 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     parts: dict[str, float] | UnsetType = UNSET
 
 
-class AnsweredOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What both forms of an answer have."""
+class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The fields of both formats."""
 
     prompts: list[PromptHitOut]
     next_cursor: str | None
@@ -120,47 +120,47 @@ class AnsweredOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     by_meaning: bool
     tokens: int
     terms: dict[str, float] | UnsetType = UNSET
-    """With `explain`: the words that were looked for and what each weighs, 0 where none has it."""
+    """With `explain`: the idf of each word of the query, 0 when no document contains it."""
 
 
-class SearchOut(AnsweredOut, frozen=True, kw_only=True):
-    """Whole texts, the best first, each with its `score`: 0 to 1, and comparable between queries.
+class SearchOut(SearchAnswerOut, frozen=True, kw_only=True):
+    """Whole texts, best first, each with its `score`: 0 to 1, comparable between queries.
 
-    `nextCursor` is null on the last page. `total` is how many there are; where more fit than were looked at, it is an estimate, and
-    `totalIsEstimate` says so. `byMeaning` says whether nearness in meaning counted: false without an embedder, or while it does not
-    answer. `tokens` is what the observations and prompts of this answer cost a model that reads them as text, at 4 characters each.
+    `nextCursor` is null on the last page. `total` counts the hits; it is an estimate (`totalIsEstimate`) when not all were read.
+    `byMeaning` is false without an embedder, or while it does not answer. `tokens` is the cost of this answer's observations and
+    prompts as text, at 4 characters per token.
     """
 
-    observations: list[FoundOut]
+    observations: list[FullHitOut]
 
 
-class SearchIndexOut(AnsweredOut, frozen=True, kw_only=True):
-    """With `format: "index"`: a line of each, and the rest as it is with whole texts."""
+class SearchIndexOut(SearchAnswerOut, frozen=True, kw_only=True):
+    """The answer with `format: "index"`: one line per hit."""
 
     observations: list[HitOut]
 
 
 class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What was found, and its texts in one, ready to be given to a model."""
+    """Hits, and their texts as one block for a model: between our tags, which no stored text can close."""
 
-    observations: list[FoundOut]
+    observations: list[FullHitOut]
     context: str
 
 
-def found_out(hit: Hit, one: Observation, *, explain: bool) -> FoundOut:
-    shown = msgspec.structs.asdict(observation_out(one, score=_rounded(hit.score)))
-    return FoundOut(**shown, match_type=hit.match_type, alike=list(hit.alike), parts=_parts(hit, explain=explain))
+def full_hit_out(hit: Hit, observation: Observation, *, explain: bool) -> FullHitOut:
+    fields = msgspec.structs.asdict(observation_out(observation, score=_rounded(hit.score)))
+    return FullHitOut(**fields, match_type=hit.match_type, alike=list(hit.alike), parts=_parts(hit, explain=explain))
 
 
-def hit_out(hit: Hit, one: Observation, *, explain: bool) -> HitOut:
+def hit_out(hit: Hit, observation: Observation, *, explain: bool) -> HitOut:
     return HitOut(
-        number=one.number,
-        type=type_shown(one.kind, one.type),
-        title=one_line(one.title or one.narrative or one.content, TITLE_CHARS),
-        project_id=one.project_id,
-        server_session_id=one.server_session_id,
-        created_at_epoch=epoch_ms(one.created_at),
-        read_tokens=one.cost,
+        number=observation.number,
+        type=type_shown(observation.kind, observation.type),
+        title=one_line(observation.title or observation.narrative or observation.content, TITLE_CHARS),
+        project_id=observation.project_id,
+        server_session_id=observation.server_session_id,
+        created_at_epoch=epoch_ms(observation.created_at),
+        read_tokens=observation.cost,
         score=_rounded(hit.score),
         match_type=hit.match_type,
         alike=list(hit.alike),
@@ -168,14 +168,14 @@ def hit_out(hit: Hit, one: Observation, *, explain: bool) -> HitOut:
     )
 
 
-def prompt_out(hit: Hit, one: ListedPrompt, *, full: bool, explain: bool) -> PromptHitOut:
+def prompt_out(hit: Hit, prompt: ListedPrompt, *, full: bool, explain: bool) -> PromptHitOut:
     return PromptHitOut(
-        event_id=one.event_id,
-        prompt_number=one.prompt_number,
-        project_id=one.project_id,
-        server_session_id=one.server_session_id,
-        text=one.text if full else one_line(one.text, TITLE_CHARS),
-        created_at_epoch=epoch_ms(one.created_at),
+        event_id=prompt.event_id,
+        prompt_number=prompt.prompt_number,
+        project_id=prompt.project_id,
+        server_session_id=prompt.server_session_id,
+        text=prompt.text if full else one_line(prompt.text, TITLE_CHARS),
+        created_at_epoch=epoch_ms(prompt.created_at),
         score=_rounded(hit.score),
         match_type=hit.match_type,
         parts=_parts(hit, explain=explain),

@@ -12,13 +12,13 @@ import msgspec
 from cmserver.observations.model import Observation
 from cmserver.sessions.model import ListedPrompt
 
-MOST = 50
-"""How many are told on either side at most."""
+MAX_ENTRIES = 50
+"""On either side."""
 PROMPT_CHARS = 300
-"""As much of a prompt is told where the whole of it is not asked for."""
+"""How much of a prompt is shown in an index."""
 
-What = Literal["prompt", "observation", "summary"]
-EVERYTHING: frozenset[What] = frozenset({"prompt", "observation", "summary"})
+TimelineKind = Literal["prompt", "observation", "summary"]
+ALL_KINDS: frozenset[TimelineKind] = frozenset({"prompt", "observation", "summary"})
 
 
 class TimedPrompt(ListedPrompt, frozen=True, kw_only=True):
@@ -28,35 +28,33 @@ class TimedPrompt(ListedPrompt, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> int:
-        """How many tokens reading the whole of it takes; see estimate_tokens."""
+        """The tokens that reading the whole entry takes; see estimate_tokens."""
         return (self.chars + 3) // 4
 
 
-class Around(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for: how many on either side, of what, of which session only, and how much of each prompt."""
+class TimelineRange(msgspec.Struct, frozen=True, kw_only=True):
+    """How many entries on either side, of which kinds, of which session only, and how much of each prompt."""
 
     before: int
     after: int
-    what: frozenset[What] = EVERYTHING
+    kinds: frozenset[TimelineKind] = ALL_KINDS
     session_id: UUID | None = None
     prompt_chars: int = PROMPT_CHARS
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A place between things: those of the same moment stand before or behind it by their ids."""
+class TimelinePosition(msgspec.Struct, frozen=True, kw_only=True):
+    """A position between entries: those of the same moment stand before or behind it by their ids."""
 
     at: datetime
     observation_id: UUID
     event_id: UUID
-    """Of a prompt."""
+    """Stands for the ids of prompts, which are those of their events."""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Oldest first. `anchor` stands among the others, unless it is a mere moment. `names` are those of the projects, where they are
-    several.
-    """
+    """Entries, oldest first. `anchor` is one of them, or None for a mere moment. `project_names` are given for several."""
 
     at: datetime
     anchor: Observation | TimedPrompt | None
-    told: Sequence[Observation | TimedPrompt]
-    names: Mapping[UUID, str] = {}
+    entries: Sequence[Observation | TimedPrompt]
+    project_names: Mapping[UUID, str] = {}

@@ -1,118 +1,187 @@
-"""What happened around a moment, an observation or a prompt: what came before it and after it, in the order of time."""
+"""What happened around a moment, an observation or a prompt: what came before it and after it, in the order of time.
+
+An agent reads it as a line for each entry, or the whole of it, below its day, session and project.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from itertools import groupby
 from uuid import UUID
 
+import msgspec
+
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
+from cmserver.access.projects import Projects
+from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
 from cmserver.observations.model import Observation
-from cmserver.observations.read import NO_SUCH, find, number_of, served
-from cmserver.recall.search.model import Ranking, Sought
-from cmserver.recall.search.search import best
+from cmserver.observations.plain import block, fence, observation_lines, one_line
+from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_number
+from cmserver.observations.wire import type_shown
+from cmserver.recall.search.model import QueryVector, Ranking
+from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.recall.search.search import find_best
 from cmserver.recall.timeline import repository
-from cmserver.recall.timeline.model import Around, Place, TimedPrompt, Timeline
-from cmserver.sessions.read import prompts_served
+from cmserver.recall.timeline.model import ALL_KINDS, PROMPT_CHARS, TimedPrompt, Timeline, TimelinePosition, TimelineRange
+from cmserver.recall.timeline.wire import TimelineIn
+from cmserver.sessions import read as sessions
 
-_FIRST_OF_ALL, _LAST_OF_ALL = UUID(int=0), UUID(int=2**128 - 1)
-_NO_ANCHOR = (
-    "An anchor is one of these: the number of an observation (12, #12), of a summary (S12), an id, "
-    "or a time (2026-11-22T10:00:00Z)."
+_MIN_ID, _MAX_ID = UUID(int=0), UUID(int=2**128 - 1)
+_MAX_PROMPT_CHARS = 2**31 - 1
+_TITLE_CHARS = 160
+_NAME_CHARS = 160
+_ANCHOR = "→ "
+_INVALID_ANCHOR = (
+    "Invalid anchor: send the number of an observation (12, #12) or a summary (S12), an id, or a time (2026-11-22T10:00:00Z)."
 )
+_ONE_ANCHOR = "Send either `anchor` (a number, an id or a time) or `query` (words to search for)."
 
 
-async def timeline(
-    conn: Conn, principal: Principal, project_id: UUID | None, anchor: str, wanted: Around, *, via: str = "timeline"
-) -> Timeline:
-    """What happened around the anchor: an observation by number or id, a prompt by the id of its event, or a time in ISO 8601.
+class Timelines:
+    """Reads timelines for the API and the MCP tools."""
 
-    A time without a zone is in UTC. Without a project it is that of the anchor; around a mere moment, all that the key may see.
-    NotFound when there is no such thing.
-    """
-    if number_of(anchor) is not None or named_id(anchor):
-        found = await _named(conn, principal, anchor, wanted)
-        return await around(conn, principal, project_id, found, wanted, via=via)
-    place = Place(at=_moment(anchor), observation_id=_FIRST_OF_ALL, event_id=_FIRST_OF_ALL)
-    return await _around(conn, principal, project_id or principal.project_id, place, None, wanted, via)
+    def __init__(self, db: Db, projects: Projects, embedder: QueryEmbedder, ranking: Ranking) -> None:
+        self._db = db
+        self._projects = projects
+        self._embedder = embedder
+        self._ranking = ranking
+
+    async def read(self, principal: Principal, request: TimelineIn) -> Timeline | None:
+        """The timeline; None where a query finds nothing. Raises Invalid or NotFound."""
+        if (request.anchor is None) == (request.query is None):
+            raise Invalid.at("$.anchor", _ONE_ANCHOR)
+        project_id = principal.project_id
+        if request.project_id is not None:
+            project_id = (await self._projects.named_or_own(principal, request.project_id, at="$.projectId")).id
+        vector = await self._embedder.embed(request.query) if request.query else None
+        async with self._db.tenant(principal.team_id) as conn:
+            timeline = await _read(conn, principal, project_id, request, self._ranking, vector)
+            project_ids = {entry.project_id for entry in timeline.entries} if timeline else set[UUID]()
+            if timeline is None or len(project_ids) < 2:
+                return timeline
+            names = await access.names_of(conn, principal.team_id, project_ids)
+            return msgspec.structs.replace(timeline, project_names=names)
 
 
-async def around_best(
-    conn: Conn,
-    principal: Principal,
-    project_id: UUID | None,
-    query: str,
-    wanted: Around,
-    *,
-    ranking: Ranking,
-    sought: Sought | None = None,
-    via: str = "timeline",
+async def _read(
+    conn: Conn, principal: Principal, project_id: UUID | None, request: TimelineIn, ranking: Ranking, vector: QueryVector | None
 ) -> Timeline | None:
-    """What happened around the best that a search finds; None when it finds nothing."""
-    found = await best(conn, principal, project_id, query, ranking, sought)
-    return await around(conn, principal, project_id, found, wanted, via=via) if found else None
+    """The timeline around the request's anchor, or the best hit of its query; None where the query finds nothing."""
+    session = await sessions.find_session(conn, principal, request.session) if request.session else None
+    if session is not None:
+        if project_id not in {None, session.project_id}:
+            raise NotFound(sessions.NO_SUCH)
+        project_id = session.project_id
+    full = request.format == "full"
+    span = TimelineRange(
+        before=request.before,
+        after=request.after,
+        kinds=frozenset(request.kinds) if request.kinds else ALL_KINDS,
+        session_id=session.id if session else None,
+        prompt_chars=_MAX_PROMPT_CHARS if full else PROMPT_CHARS,
+    )
+    via = "timeline.full" if full else "timeline"
+    if request.query is not None:
+        best = await find_best(conn, principal, project_id, request.query, ranking, vector)
+        return await _read_around(conn, principal, project_id, best, span, via) if best else None
+    anchor = str(request.anchor).strip()
+    if parse_number(anchor) is not None or named_id(anchor):
+        return await _read_around(conn, principal, project_id, await _find_entry(conn, principal, anchor, span), span, via)
+    try:
+        at = from_iso(anchor)
+    except ValueError as error:
+        raise Invalid.at("$.anchor", _INVALID_ANCHOR) from error
+    position = TimelinePosition(at=at, observation_id=_MIN_ID, event_id=_MIN_ID)
+    return await _read_at(conn, principal, project_id, position, None, span, via)
 
 
-async def around(
-    conn: Conn, principal: Principal, project_id: UUID | None, anchor: Observation | TimedPrompt, wanted: Around, *, via: str
+async def _read_around(
+    conn: Conn, principal: Principal, project_id: UUID | None, anchor: Observation | TimedPrompt, span: TimelineRange, via: str
 ) -> Timeline:
-    """What happened around an observation or a prompt that the key may see."""
+    """The timeline around this observation or prompt, in its project if none is given."""
     if project_id is None:
         project_id = principal.project_id or anchor.project_id
     # Of what bears the same moment, a prompt stands before what came of it.
     if isinstance(anchor, Observation):
-        place = Place(at=anchor.created_at, observation_id=anchor.id, event_id=_LAST_OF_ALL)
+        position = TimelinePosition(at=anchor.created_at, observation_id=anchor.id, event_id=_MAX_ID)
     else:
-        place = Place(at=anchor.created_at, observation_id=_FIRST_OF_ALL, event_id=anchor.event_id)
-    return await _around(conn, principal, project_id, place, anchor, wanted, via)
+        position = TimelinePosition(at=anchor.created_at, observation_id=_MIN_ID, event_id=anchor.event_id)
+    return await _read_at(conn, principal, project_id, position, anchor, span, via)
 
 
-async def _around(
+async def _read_at(
     conn: Conn,
     principal: Principal,
     project_id: UUID | None,
-    place: Place,
+    position: TimelinePosition,
     anchor: Observation | TimedPrompt | None,
-    wanted: Around,
+    span: TimelineRange,
     via: str,
 ) -> Timeline:
-    earlier = await repository.earlier(conn, principal.team_id, project_id, place, wanted)
-    later = await repository.later(conn, principal.team_id, project_id, place, wanted)
-    before = sorted(earlier, key=_order)[-wanted.before :] if wanted.before else []
-    told = [*before, *([anchor] if anchor else []), *sorted(later, key=_order)[: wanted.after]]
-    await _served(conn, principal, project_id, via, told)
-    return Timeline(at=place.at, anchor=anchor, told=told)
+    """The timeline before and after the position, audited as read."""
+    earlier = await repository.earlier(conn, principal.team_id, project_id, position, span)
+    later = await repository.later(conn, principal.team_id, project_id, position, span)
+    before = sorted(earlier, key=_sort_key)[-span.before :] if span.before else []
+    entries = [*before, *([anchor] if anchor else []), *sorted(later, key=_sort_key)[: span.after]]
+    await audit_read(conn, principal, project_id, via, [entry for entry in entries if isinstance(entry, Observation)])
+    await sessions.audit_prompt_read(conn, principal, project_id, sum(isinstance(entry, TimedPrompt) for entry in entries))
+    return Timeline(at=position.at, anchor=anchor, entries=entries)
 
 
-def _order(one: Observation | TimedPrompt) -> tuple[datetime, bool, UUID]:
-    if isinstance(one, Observation):
-        return one.created_at, True, one.id
-    return one.created_at, False, one.event_id
+def _sort_key(entry: Observation | TimedPrompt) -> tuple[datetime, bool, UUID]:
+    if isinstance(entry, Observation):
+        return entry.created_at, True, entry.id
+    return entry.created_at, False, entry.event_id
 
 
-async def _served(
-    conn: Conn, principal: Principal, project_id: UUID | None, via: str, told: Sequence[Observation | TimedPrompt]
-) -> None:
-    await served(conn, principal, project_id, via, [one for one in told if isinstance(one, Observation)])
-    await prompts_served(conn, principal, project_id, sum(isinstance(one, TimedPrompt) for one in told))
-
-
-async def _named(conn: Conn, principal: Principal, text: str, wanted: Around) -> Observation | TimedPrompt:
+async def _find_entry(conn: Conn, principal: Principal, name: str, span: TimelineRange) -> Observation | TimedPrompt:
+    """The observation, or else the prompt, of that number or id; NotFound when there is neither."""
     try:
-        return await find(conn, principal, text)
+        return await find_observation(conn, principal, name)
     except NotFound:
-        named = named_id(text)
-        prompt = await repository.prompt_of(conn, principal.team_id, named, wanted.prompt_chars) if named else None
+        event_id = named_id(name)
+        prompt = await repository.prompt_of(conn, principal.team_id, event_id, span.prompt_chars) if event_id else None
         if prompt is None or not principal.sees(prompt.project_id):
             raise NotFound(NO_SUCH) from None
         return prompt
 
 
-def _moment(text: str) -> datetime:
-    try:
-        return from_iso(text)
-    except ValueError as error:
-        raise Invalid.at("$.anchor", _NO_ANCHOR) from error
+def render_timeline(timeline: Timeline, *, full: bool) -> str:
+    """All entries as one block, oldest first, with an arrow before the anchor."""
+    return fence(f"{line}\n" for line in _render_lines(timeline, full=full))
+
+
+def _render_lines(timeline: Timeline, *, full: bool) -> Iterator[str]:
+    for (day, session_id, project_id), group in groupby(timeline.entries, key=_heading):
+        project = timeline.project_names.get(project_id)
+        suffix = f", {one_line(project, _NAME_CHARS)}" if project else ""
+        yield f"{day}, {f'session {session_id}' if session_id else 'without a session'}{suffix}"
+        for entry in group:
+            mark = _ANCHOR if entry is timeline.anchor else ""
+            yield from _render_whole(entry, mark) if full else [f"{mark}{_render_line(entry)}"]
+
+
+def _heading(entry: Observation | TimedPrompt) -> tuple[date, UUID | None, UUID]:
+    return entry.created_at.astimezone(UTC).date(), entry.server_session_id, entry.project_id
+
+
+def _render_line(entry: Observation | TimedPrompt) -> str:
+    at = f"{entry.created_at.astimezone(UTC):%H:%M}"
+    if isinstance(entry, TimedPrompt):
+        return f"prompt {entry.prompt_number} {at} {one_line(entry.text, _TITLE_CHARS)} ~{entry.cost}"
+    title = one_line(entry.title or entry.narrative or entry.content, _TITLE_CHARS)
+    return f"#{entry.number} {at} {type_shown(entry.kind, entry.type)} {title} ~{entry.cost}"
+
+
+def _render_whole(entry: Observation | TimedPrompt, mark: str) -> Iterator[str]:
+    if isinstance(entry, TimedPrompt):
+        yield f"{mark}prompt {entry.prompt_number} {entry.created_at.astimezone(UTC):%H:%M}"
+        yield f"  {block(entry.text)}"
+    else:
+        first, *rest = observation_lines(entry)
+        yield from (f"{mark}{first}", *rest)

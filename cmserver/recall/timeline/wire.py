@@ -1,4 +1,4 @@
-"""What goes into the timeline, and what comes out."""
+"""The requests and answers of the API on the timeline."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cmserver.base.ids import epoch_ms
 from cmserver.base.text import Key, Text
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import type_shown
-from cmserver.recall.timeline.model import MOST, TimedPrompt, What
+from cmserver.recall.timeline.model import MAX_ENTRIES, TimedPrompt, TimelineKind
 
 _TITLE_CHARS = 300
 
-Many = Annotated[int, Meta(ge=0, le=MOST)]
+EntryCount = Annotated[int, Meta(ge=0, le=MAX_ENTRIES)]
 
 
 class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -31,9 +31,9 @@ class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
     query: Annotated[Text, Meta(min_length=1)] | None = None
     project_id: Key | None = None
     session: Key | None = None
-    before: Many = 10
-    after: Many = 10
-    kinds: Annotated[list[What], Meta(min_length=1)] | None = None
+    before: EntryCount = 10
+    after: EntryCount = 10
+    kinds: Annotated[list[TimelineKind], Meta(min_length=1)] | None = None
     format: Literal["index", "full"] = "index"
 
 
@@ -44,7 +44,7 @@ class ItemOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     what reading the whole takes. `id` is that of the observation, or of the event in which the prompt came.
     """
 
-    what: What
+    what: TimelineKind
     id: UUID
     number: int | None
     prompt_number: int | None
@@ -66,33 +66,33 @@ class TimelineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     items: list[ItemOut]
 
 
-def item_out(one: Observation | TimedPrompt, *, is_anchor: bool, full: bool) -> ItemOut:
-    if isinstance(one, TimedPrompt):
+def item_out(entry: Observation | TimedPrompt, *, is_anchor: bool, full: bool) -> ItemOut:
+    if isinstance(entry, TimedPrompt):
         return ItemOut(
             what="prompt",
-            id=one.event_id,
+            id=entry.event_id,
             number=None,
-            prompt_number=one.prompt_number,
-            project_id=one.project_id,
-            session_id=one.server_session_id,
+            prompt_number=entry.prompt_number,
+            project_id=entry.project_id,
+            session_id=entry.server_session_id,
             type="prompt",
             title=None,
-            text=one.text,
-            read_tokens=one.cost,
-            created_at_epoch=epoch_ms(one.created_at),
+            text=entry.text,
+            read_tokens=entry.cost,
+            created_at_epoch=epoch_ms(entry.created_at),
             is_anchor=is_anchor,
         )
     return ItemOut(
-        what="summary" if one.kind == "summary" else "observation",
-        id=one.id,
-        number=one.number,
-        prompt_number=one.prompt_number,
-        project_id=one.project_id,
-        session_id=one.server_session_id,
-        type=type_shown(one.kind, one.type),
-        title=one.title or (one.narrative or one.content)[:_TITLE_CHARS],
-        text=one.content if full else None,
-        read_tokens=one.cost,
-        created_at_epoch=epoch_ms(one.created_at),
+        what="summary" if entry.kind == "summary" else "observation",
+        id=entry.id,
+        number=entry.number,
+        prompt_number=entry.prompt_number,
+        project_id=entry.project_id,
+        session_id=entry.server_session_id,
+        type=type_shown(entry.kind, entry.type),
+        title=entry.title or (entry.narrative or entry.content)[:_TITLE_CHARS],
+        text=entry.content if full else None,
+        read_tokens=entry.cost,
+        created_at_epoch=epoch_ms(entry.created_at),
         is_anchor=is_anchor,
     )

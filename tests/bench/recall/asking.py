@@ -17,7 +17,7 @@ import psycopg
 from cmserver.base.configuration import load
 from cmserver.observations.model import estimate_tokens
 from cmserver.providers.embedding import registry
-from cmserver.providers.embedding.model import Embedder, EmbedderGiven
+from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 from tests.bench.recall.arms import PLAIN, Arm
 from tests.bench.recall.corpus import Question
 from tests.bench.recall.scores import DEPTHS, Answer, Answers
@@ -78,9 +78,9 @@ def embeds(settings: Mapping[str, object]) -> Generator[Embeds | None]:
         runner.run(made.close())
 
 
-def embedder(settings: Mapping[str, object]) -> EmbedderGiven | None:
+def embedder(settings: Mapping[str, object]) -> EmbedderSettings | None:
     """What embeds on a server with these settings, if anything does."""
-    return registry.chosen(load(environment({"data_dir": Path.cwd(), **settings})).settings)
+    return registry.embedder_settings(load(environment({"data_dir": Path.cwd(), **settings})).settings)
 
 
 def answers(

@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
-from cmserver.observations.embedding import choose, repository
+from cmserver.observations.embedding import model_choice, repository
 from cmserver.observations.embedding.model import EmbeddingModel
 from tests.conftest import Server
 from tests.observations.embedding.fake import Fake, Makers
@@ -55,7 +55,7 @@ class Room:
 
     async def choose(self, name: str = "one") -> EmbeddingModel:
         """The operator names a model, and a worker starts; the model that is wanted last."""
-        await choose.settle(self.db, self.chosen(name))
+        await model_choice.apply_choice(self.db, self.chosen(name))
         return (await self.models())[-1]
 
     async def models(self) -> list[EmbeddingModel]:

@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 
-from cmserver.providers.embedding.model import EmbedderGiven, Purpose
+from cmserver.providers.embedding.model import EmbedderSettings, Purpose
 from cmserver.providers.model import FailureKind, ProviderError
 
 DIMENSIONS = 16
@@ -19,12 +19,12 @@ class Fake:
     """
 
     def __init__(
-        self, name: str = "one", *, dimensions: int | None = DIMENSIONS, most_texts: int = 4, provider: str = "ollama"
+        self, name: str = "one", *, dimensions: int | None = DIMENSIONS, max_texts: int = 4, provider: str = "ollama"
     ) -> None:
         self.provider = provider
         self.model = name
         self.dimensions = dimensions
-        self.most_texts = most_texts
+        self.max_texts = max_texts
         self.texts: list[str] = []
         self.calls = 0
         self.error: ProviderError | None = None
@@ -67,5 +67,5 @@ class Makers:
     def named(self, name: str) -> Fake:
         return self.made.setdefault(name, Fake(name))
 
-    def __call__(self, given: EmbedderGiven) -> Fake:
+    def __call__(self, given: EmbedderSettings) -> Fake:
         return self.named(given.model or "")

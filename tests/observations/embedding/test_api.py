@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 
 from cmserver.observations.embedding import repository
-from cmserver.observations.embedding.embed import embed_pending
+from cmserver.observations.embedding.embedding_worker import embed_pending
 from tests.conftest import Cast, bound_to, mint
 from tests.make import Make
 from tests.observations.embedding.conftest import Room

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding.embed import GIVEN_UP_AFTER, embed_pending
+from cmserver.observations.embedding.embedding_worker import GIVEN_UP_AFTER, embed_pending
 from cmserver.observations.embedding.model import document_text
 from cmserver.providers.model import FailureKind, ProviderError
 from tests.conftest import Cast

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.observations.embedding import indexes
-from cmserver.observations.embedding.embed import embed_pending
+from cmserver.observations.embedding import indexes, repository
+from cmserver.observations.embedding.embedding_worker import embed_pending
 from tests.conftest import Cast
 from tests.make import Make
 from tests.observations.embedding.conftest import Room
@@ -16,7 +16,7 @@ from tests.observations.embedding.fake import Fake
 
 async def has(db: Db, team_id: UUID, model_id: int) -> bool:
     async with db.tenant(team_id) as conn:
-        return await indexes.lists(conn, team_id, model_id) is not None
+        return await repository.lists(conn, team_id, model_id) is not None
 
 
 async def fill(room: Room, make: Make, cast: Cast) -> None:
@@ -24,7 +24,7 @@ async def fill(room: Room, make: Make, cast: Cast) -> None:
     for _ in range(6):
         await make.observation(project=cast.alice.project)
     await make.observation(project=cast.charlie.project)
-    await embed_pending(room.db, Fake(most_texts=10), model)
+    await embed_pending(room.db, Fake(max_texts=10), model)
 
 
 async def test_a_team_with_many_vectors_gets_an_index_and_others_do_not(room: Room, make: Make, cast: Cast):

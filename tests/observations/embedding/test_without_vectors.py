@@ -14,8 +14,8 @@ from cmserver.base.db import Db
 from cmserver.base.migrate import migrate
 from cmserver.base.settings import Settings
 from cmserver.observations.embedding import repository
+from cmserver.observations.embedding.embedding_worker import EmbeddingWorker
 from cmserver.observations.embedding.indexes import ensure_index
-from cmserver.observations.embedding.keep import Keeper
 from tests.conftest import Cast, Server
 from tests.make import Make
 from tests.observations.embedding.conftest import Room
@@ -44,7 +44,7 @@ def plain(server: Server, database: str) -> str:
 
 async def test_without_pgvector_storing_works_and_nothing_waits(plain: str, db: Db, settings: Settings, make: Make, cast: Cast):
     wanting = msgspec.structs.replace(settings, embedder="ollama", embedder_model="one")
-    keeper = Keeper(db, wanting, Makers())
+    keeper = EmbeddingWorker(db, wanting, Makers())
 
     more = await keeper.round()
     stored = await make.observation(project=cast.alice.project)
@@ -74,7 +74,7 @@ async def test_when_pgvector_comes_later_the_next_start_embeds_what_is_there(
 
     found = await asyncio.gather(start(), start(), start())
     room = Room(db, plain, settings)
-    keeper = Keeper(db, room.chosen("one"), room.makers)
+    keeper = EmbeddingWorker(db, room.chosen("one"), room.makers)
     while await keeper.round():
         pass
 

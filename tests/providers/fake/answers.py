@@ -36,7 +36,7 @@ def answer_to(user: str, form: Literal["xml", "json"]) -> str:
 
 def event_tags(user: str) -> list[str]:
     """As the request names them. In stored text there is no such tag: its `<` is none. (Of a body as it was sent, too.)"""
-    return re.findall(r'<event id=\\?"(e\d+)\\?">', user)
+    return re.findall(r'<event id=\\?"(e\d+)\\?"', user)
 
 
 def tokens(text: str) -> int:
@@ -61,6 +61,9 @@ def _in_json(tags: list[str]) -> str:
             "concepts": ["what-changed"],
             "files_read": [],
             "files_modified": [],
+            "quote": "",
+            "state": "",
+            "closes": [],
         }
         for tag in tags
         if _is_kept(tag)

@@ -97,12 +97,12 @@ class _Request(msgspec.Struct):
     output_config: _Config = msgspec.field(default_factory=_Config)
 
 
-def play(asked: Asked) -> Reply:
+def play(http_request: Asked) -> Reply:
     """What a sensible model answers, in the form that was asked for.
 
     Tokens are characters / 4, of the request's body as it was sent and of the answer.
     """
-    request = msgspec.json.decode(asked.body, type=_Request)
+    request = msgspec.json.decode(http_request.body, type=_Request)
     answer = answer_to(request.messages[-1].content, "json" if request.output_config.format else "xml")
-    used = usage(input_tokens=len(asked.body.decode()) // 4, output_tokens=tokens(answer))
+    used = usage(input_tokens=len(http_request.body.decode()) // 4, output_tokens=tokens(answer))
     return json_reply(message(thinking(), text(answer), used=used))

@@ -10,7 +10,7 @@ from tests.providers.fake.server import Reply, json_reply
 def listed(vectors: Sequence[Sequence[object]], *, indexes: Sequence[int] | None = None) -> Reply:
     """OpenAI's, and Voyage's."""
     numbers = indexes if indexes is not None else range(len(vectors))
-    data = [{"object": "embedding", "index": index, "embedding": one} for index, one in zip(numbers, vectors, strict=True)]
+    data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in zip(numbers, vectors, strict=True)]
     return json_reply({"object": "list", "data": data, "model": "m-2026", "usage": {"prompt_tokens": 5, "total_tokens": 5}})
 
 

@@ -31,9 +31,9 @@ def thought(words: str = "Let me see which events matter.") -> dict[str, object]
 
 def content(*parts: dict[str, object], finish_reason: str = "STOP", used: object = None) -> dict[str, object]:
     """The body of an answer with status 200. What is filtered comes without parts."""
-    said: dict[str, object] = {"parts": list(parts), "role": "model"} if parts else {"role": "model"}
+    content: dict[str, object] = {"parts": list(parts), "role": "model"} if parts else {"role": "model"}
     return {
-        "candidates": [{"content": said, "finishReason": finish_reason, "index": 0}],
+        "candidates": [{"content": content, "finishReason": finish_reason, "index": 0}],
         "usageMetadata": used if used is not None else usage(),
         "modelVersion": MODEL,
         "responseId": "kRwhaYC8Eqig1PIP0ZuQ6Ac",
@@ -87,9 +87,9 @@ class _Request(msgspec.Struct, rename="camel"):
     generation_config: _Config
 
 
-def play(asked: Asked) -> Reply:
+def play(http_request: Asked) -> Reply:
     """In the form that was asked for; tokens are characters / 4, of the request's body as it was sent and of the answer."""
-    request = msgspec.json.decode(asked.body, type=_Request)
+    request = msgspec.json.decode(http_request.body, type=_Request)
     answer = answer_to(request.contents[-1].parts[0].text, "json" if request.generation_config.response_json_schema else "xml")
-    used = usage(prompt=tokens(asked.body.decode()), candidates=tokens(answer))
+    used = usage(prompt=tokens(http_request.body.decode()), candidates=tokens(answer))
     return json_reply(content(thought(), part(answer), used=used))

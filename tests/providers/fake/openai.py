@@ -28,7 +28,7 @@ def message(content: object, *, refusal: str | None = None, **further: object) -
 
 
 def completion(
-    said: dict[str, object], *, finish_reason: str | None = "stop", used: object = None, **choice: object
+    message: dict[str, object], *, finish_reason: str | None = "stop", used: object = None, **choice: object
 ) -> dict[str, object]:
     """The body of an answer with status 200."""
     return {
@@ -36,7 +36,7 @@ def completion(
         "object": "chat.completion",
         "created": 1795000000,
         "model": f"{MODEL}-2026-09-22",
-        "choices": [{"index": 0, "message": said, "logprobs": None, "finish_reason": finish_reason, **choice}],
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason, **choice}],
         "usage": used if used is not None else usage(),
         "service_tier": "default",
     }
@@ -67,9 +67,9 @@ class _Request(msgspec.Struct):
     response_format: dict[str, object] | None = None
 
 
-def play(asked: Asked) -> Reply:
+def play(http_request: Asked) -> Reply:
     """In the form that was asked for; tokens are characters / 4, of the request's body as it was sent and of the answer."""
-    request = msgspec.json.decode(asked.body, type=_Request)
+    request = msgspec.json.decode(http_request.body, type=_Request)
     answer = answer_to(request.messages[-1].content, "json" if request.response_format else "xml")
-    used = usage(prompt=tokens(asked.body.decode()), completion=tokens(answer))
+    used = usage(prompt=tokens(http_request.body.decode()), completion=tokens(answer))
     return json_reply(completion(message(answer), used=used))

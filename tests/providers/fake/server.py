@@ -12,6 +12,8 @@ from typing import cast
 
 import msgspec
 
+from tests.timeouts import ENOUGH_SECONDS
+
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """One request as it came in."""
@@ -59,17 +61,17 @@ class FakeProvider:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            while asked := await _read(reader):
-                self.asked.append(asked)
-                if not await self._answer(asked, writer):
+            while request := await _read(reader):
+                self.asked.append(request)
+                if not await self._answer(request, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    async def _answer(self, asked: Asked, writer: asyncio.StreamWriter) -> bool:
-        reply = await self._reply(asked)
+    async def _answer(self, request: Asked, writer: asyncio.StreamWriter) -> bool:
+        reply = await self._reply(request)
         head = {"content-length": str(len(reply.body)), **reply.headers}
         lines = [f"HTTP/1.1 {reply.status} Played", *(f"{name}: {value}" for name, value in head.items()), "", ""]
         end = reply.stop_after if reply.stop_after is not None else reply.stall_after
@@ -79,12 +81,12 @@ class FakeProvider:
             await self.released.wait()
         return end is None
 
-    async def _reply(self, asked: Asked) -> Reply:
+    async def _reply(self, request: Asked) -> Reply:
         if self.replies:
             return self.replies.pop(0)
         if self.otherwise is None:
             return json_reply({"error": {"message": "the test has nothing more to say"}}, status=500)
-        played = self.otherwise(asked)
+        played = self.otherwise(request)
         return played if isinstance(played, Reply) else await played
 
 
@@ -125,7 +127,7 @@ def fake_in_a_thread(otherwise: Play) -> Generator[FakeProvider]:
 
     serving = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
     serving.start()
-    fake, loop, over = ready.get(timeout=30)
+    fake, loop, over = ready.get(timeout=ENOUGH_SECONDS)
     try:
         yield fake
     finally:

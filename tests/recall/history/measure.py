@@ -13,14 +13,14 @@ from typing import Any, Literal
 import msgspec
 
 from cmserver.access.model import Principal, Project
+from cmserver.answers.model import summary_text
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
-from cmserver.generation.answers.content import summary_content
 from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, compose, estimate_tokens
 from cmserver.providers.model import DraftSummary
-from cmserver.recall.model import Occasion
-from cmserver.recall.prompted import prompt_context
+from cmserver.recall.model import ContextRequest
+from cmserver.recall.prompt_context import build_prompt_context
 
 HERE = Path(__file__).parent
 
@@ -103,8 +103,8 @@ async def fill(conn: Conn, project: Project) -> None:
     rows: list[NewObservation] = []
     at: list[datetime] = []
     for session in history().sessions:
-        rows += [_observation(one) for one in session.observations]
-        at += [session.started_at + timedelta(minutes=one.minute) for one in session.observations]
+        rows += [_observation(noted) for noted in session.observations]
+        at += [session.started_at + timedelta(minutes=noted.minute) for noted in session.observations]
         if session.summary:
             rows.append(_summary(session.summary))
             at.append(at[-1] + timedelta(minutes=5))
@@ -117,19 +117,19 @@ async def fill(conn: Conn, project: Project) -> None:
     )
 
 
-def _observation(one: Noted) -> NewObservation:
-    content = compose(one.title, one.subtitle, one.narrative, one.facts)
+def _observation(noted: Noted) -> NewObservation:
+    content = compose(noted.title, noted.subtitle, noted.narrative, noted.facts)
     return _new(
-        number=one.number,
+        number=noted.number,
         kind="observation",
-        type=one.type,
-        title=one.title,
-        subtitle=one.subtitle,
-        narrative=one.narrative,
-        facts=one.facts,
-        concepts=one.concepts,
-        files_read=one.files_read,
-        files_modified=one.files_modified,
+        type=noted.type,
+        title=noted.title,
+        subtitle=noted.subtitle,
+        narrative=noted.narrative,
+        facts=noted.facts,
+        concepts=noted.concepts,
+        files_read=noted.files_read,
+        files_modified=noted.files_modified,
         content=content,
         read_tokens=estimate_tokens(content),
     )
@@ -164,35 +164,35 @@ def _new(**fields: Any) -> NewObservation:
     return msgspec.structs.replace(_NOTHING, id=new_id(), **fields)
 
 
-def _summary(one: Summed) -> NewObservation:
-    told = DraftSummary(
-        request=one.request,
-        investigated=one.investigated,
-        learned=one.learned,
-        completed=one.completed,
-        next_steps=one.next_steps,
+def _summary(summed: Summed) -> NewObservation:
+    draft = DraftSummary(
+        request=summed.request,
+        investigated=summed.investigated,
+        learned=summed.learned,
+        completed=summed.completed,
+        next_steps=summed.next_steps,
     )
-    content = summary_content(told)
+    content = summary_text(draft)
     return _new(
-        number=one.number,
+        number=summed.number,
         kind="summary",
-        title=one.request,
-        summary=msgspec.to_builtins(told),
+        title=summed.request,
+        summary=msgspec.to_builtins(draft),
         content=content,
         read_tokens=estimate_tokens(content),
     )
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a prompt: the numbers that were told."""
+    """What came of a prompt: the numbers of the observations that were shown."""
 
     half: Half
     prompt: Prompt
-    told: list[int]
+    shown: list[int]
 
     @property
     def is_useful(self) -> bool:
-        return not set(self.told).isdisjoint(self.prompt.useful)
+        return not set(self.shown).isdisjoint(self.prompt.useful)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,11 +201,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     unrelated: int
     related: int
     silent: float
-    """Of the unrelated, those that were told nothing."""
+    """Of the unrelated, those that were shown nothing."""
     helped: float
-    """Of the related, those that were told at least one useful line."""
+    """Of the related, those that were shown at least one useful line."""
     useful_lines: float
-    """Of all lines that were told, those that are useful."""
+    """Of all lines that were shown, those that are useful."""
 
 
 async def typed(conn: Conn, principal: Principal, project: Project) -> list[Typed]:
@@ -213,24 +213,24 @@ async def typed(conn: Conn, principal: Principal, project: Project) -> list[Type
     done: list[Typed] = []
     for session in prompts():
         for prompt in session.prompts:
-            told = await prompt_context(conn, principal, project, Occasion(reason="prompt"), prompt.text)
-            numbers = [one.number for one in told.observations] if told else []
-            done.append(Typed(half=session.half, prompt=prompt, told=numbers))
+            context = await build_prompt_context(conn, principal, project, ContextRequest(reason="prompt"), prompt.text)
+            numbers = [observation.number for observation in context.observations] if context else []
+            done.append(Typed(half=session.half, prompt=prompt, shown=numbers))
     return done
 
 
 def figures(done: Iterable[Typed], *halves: Half) -> Figures:
     """Of the prompts of these halves, or of all."""
-    counted = [one for one in done if not halves or one.half in halves]
-    unrelated = [one for one in counted if not one.prompt.useful]
-    related = [one for one in counted if one.prompt.useful]
-    lines = sum(len(one.told) for one in counted)
-    useful = sum(number in one.prompt.useful for one in counted for number in one.told)
+    counted = [typed_prompt for typed_prompt in done if not halves or typed_prompt.half in halves]
+    unrelated = [typed_prompt for typed_prompt in counted if not typed_prompt.prompt.useful]
+    related = [typed_prompt for typed_prompt in counted if typed_prompt.prompt.useful]
+    lines = sum(len(typed_prompt.shown) for typed_prompt in counted)
+    useful = sum(number in typed_prompt.prompt.useful for typed_prompt in counted for number in typed_prompt.shown)
     return Figures(
         unrelated=len(unrelated),
         related=len(related),
-        silent=sum(not one.told for one in unrelated) / len(unrelated),
-        helped=sum(one.is_useful for one in related) / len(related),
+        silent=sum(not typed_prompt.shown for typed_prompt in unrelated) / len(unrelated),
+        helped=sum(typed_prompt.is_useful for typed_prompt in related) / len(related),
         useful_lines=useful / lines if lines else 0.0,
     )
 

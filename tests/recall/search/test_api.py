@@ -9,24 +9,25 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.ids import epoch_ms
+from cmserver.observations.plain import FIRST_LINE, LAST_LINE
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast, bound_to
 from tests.make import Make
-from tests.recall.search.tools import NOON, answered, found, post
+from tests.recall.search.tools import NOON, post, post_search, search_numbers
 
 
 async def test_one_word_of_a_whole_question_is_enough(client: httpx.AsyncClient, cast: Cast, make: Make):
     await make.observation(project=cast.alice.project, title="Added retry to the orders client")
     await make.observation(project=cast.alice.project, title="Renamed a table")
 
-    assert await found(client, cast.alice, "Why do we retry requests when the upstream says 503?") == [1]
+    assert await search_numbers(client, cast.alice, "Why do we retry requests when the upstream says 503?") == [1]
 
 
 async def test_more_matching_words_and_rarer_ones_come_first(client: httpx.AsyncClient, cast: Cast, make: Make):
     for title in ("orders page", "orders list", "orders retry", "orders retry backoff", "invoices"):
         await make.observation(project=cast.alice.project, title=title)
 
-    assert (await found(client, cast.alice, "orders retry backoff"))[:2] == [4, 3]
+    assert (await search_numbers(client, cast.alice, "orders retry backoff"))[:2] == [4, 3]
 
 
 async def test_titles_narratives_facts_concepts_files_and_plain_content_are_all_searched(
@@ -44,7 +45,7 @@ async def test_titles_narratives_facts_concepts_files_and_plain_content_are_all_
     await make.observation(project=project, kind="summary", title="nine", summary={"request": "x"}, content="it was about a wombat")
     await make.observation(project=project)
 
-    assert sorted(await found(client, cast.alice, "wombats")) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert sorted(await search_numbers(client, cast.alice, "wombats")) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 async def test_several_languages_are_searched_at_once(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db):
@@ -55,8 +56,8 @@ async def test_several_languages_are_searched_at_once(client: httpx.AsyncClient,
     german = await make.observation(project=other.project, title="Alle Bestellungen")
 
     both = [cast.alice.project.canonical_id, "handbuch"]
-    assert await found(client, cast.alice, "ordering", projects=both) == [english.number]
-    assert await found(client, cast.alice, "Bestellung", projects=both) == [german.number]
+    assert await search_numbers(client, cast.alice, "ordering", projects=both) == [english.number]
+    assert await search_numbers(client, cast.alice, "Bestellung", projects=both) == [german.number]
 
 
 async def test_an_index_is_a_line_of_each_and_says_what_the_whole_costs(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -72,9 +73,9 @@ async def test_an_index_is_a_line_of_each_and_says_what_the_whole_costs(client: 
     )
     await prompt(client, cast.alice, session_id, "feed the wombat\nnow " + "x" * 500)
 
-    told = await answered(client, cast.alice, "wombat fed", format="index", kinds=["observation", "prompt"])
+    answer = await post_search(client, cast.alice, "wombat fed", format="index", kinds=["observation", "prompt"])
 
-    (line,) = told["observations"]
+    (line,) = answer["observations"]
     assert 0 < line.pop("score") <= 1
     assert line == {
         "number": 1,
@@ -87,10 +88,10 @@ async def test_an_index_is_a_line_of_each_and_says_what_the_whole_costs(client: 
         "matchType": "lexical",
         "alike": [],
     }
-    (asked,) = told["prompts"]
-    assert asked["text"].startswith("feed the wombat now")
-    assert len(asked["text"]) <= 160
-    assert (told["total"], told["totalIsEstimate"], told["byMeaning"], told["nextCursor"]) == (2, False, False, None)
+    (prompt_line,) = answer["prompts"]
+    assert prompt_line["text"].startswith("feed the wombat now")
+    assert len(prompt_line["text"]) <= 160
+    assert (answer["total"], answer["totalIsEstimate"], answer["byMeaning"], answer["nextCursor"]) == (2, False, False, None)
 
 
 async def test_tokens_are_those_of_the_text_of_the_answer(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -98,7 +99,7 @@ async def test_tokens_are_those_of_the_text_of_the_answer(client: httpx.AsyncCli
         await make.observation(project=cast.alice.project, title=f"The wombat t{n}x is fed", narrative="It eats hay. " * 20)
 
     for form in ("index", "full"):
-        told = await answered(client, cast.alice, "wombat", format=form)
+        answer = await post_search(client, cast.alice, "wombat", format=form)
         text = await client.post(
             "/v1/search",
             json={"query": "wombat", "minScore": 0, "format": form, "projectId": cast.alice.project.canonical_id},
@@ -106,7 +107,7 @@ async def test_tokens_are_those_of_the_text_of_the_answer(client: httpx.AsyncCli
         )
         assert text.headers["content-type"].startswith("text/plain")
         inside = text.text.splitlines(keepends=True)[1:-1]
-        assert told["tokens"] == -(-len("".join(inside)) // 4), form
+        assert answer["tokens"] == -(-len("".join(inside)) // 4), form
         assert all(f"t{n}x" in text.text for n in range(5))
 
 
@@ -127,9 +128,9 @@ async def test_a_prompt_is_given_whole_where_whole_texts_are_asked_for(client: h
     text = "wombat " + "and so on " * 300
     await prompt(client, cast.alice, await session(client, cast.alice, "s-1"), text)
 
-    (told,) = (await answered(client, cast.alice, "wombat", kinds=["prompt"], format="full"))["prompts"]
+    (answer,) = (await post_search(client, cast.alice, "wombat", kinds=["prompt"], format="full"))["prompts"]
 
-    assert told["text"].split() == text.split()
+    assert answer["text"].split() == text.split()
 
 
 async def test_a_prompt_is_measured_by_the_other_prompts_and_not_by_the_observations(
@@ -139,38 +140,40 @@ async def test_a_prompt_is_measured_by_the_other_prompts_and_not_by_the_observat
     for text in ("feed the wombat", "feed the quokka and the numbat", "mend the fence"):
         await prompt(client, cast.alice, in_session, text)
 
-    alone = (await answered(client, cast.alice, "wombat quokka", kinds=["prompt"]))["prompts"]
+    alone = (await post_search(client, cast.alice, "wombat quokka", kinds=["prompt"]))["prompts"]
     for n in range(30):
         await make.observation(project=cast.alice.project, title=f"The keeper was here {n}")
-    beside = (await answered(client, cast.alice, "wombat quokka", kinds=["prompt"]))["prompts"]
+    beside = (await post_search(client, cast.alice, "wombat quokka", kinds=["prompt"]))["prompts"]
 
     assert len(alone) == 2
-    assert [one["score"] for one in beside] == [one["score"] for one in alone]
+    assert [hit["score"] for hit in beside] == [hit["score"] for hit in alone]
 
 
 async def test_nothing_is_said_in_words_too(client: httpx.AsyncClient, cast: Cast):
     body = {"query": "wombat", "projectId": cast.alice.project.canonical_id}
 
-    told = await client.post("/v1/search", json=body, headers={**cast.alice.headers, "Accept": "text/plain"})
+    answer = await client.post("/v1/search", json=body, headers={**cast.alice.headers, "Accept": "text/plain"})
 
-    assert (told.status_code, told.text) == (200, "Nothing fits.\n")
+    assert (answer.status_code, answer.text) == (200, "Nothing fits.\n")
 
 
 async def test_keys_of_other_clients_are_ignored(client: httpx.AsyncClient, cast: Cast, make: Make):
     await make.observation(project=cast.alice.project)
 
-    assert await found(client, cast.alice, "retry", platformSource="claude-code", whatever=1) == [1]
+    assert await search_numbers(client, cast.alice, "retry", platformSource="claude-code", whatever=1) == [1]
 
 
-async def test_a_context_for_a_question_joins_the_contents_by_blank_lines(client: httpx.AsyncClient, cast: Cast, make: Make):
+async def test_a_context_for_a_question_is_a_block_with_blank_lines_between(client: httpx.AsyncClient, cast: Cast, make: Make):
     await make.observation(project=cast.alice.project, title="retry", narrative="Three times.")
     await make.observation(project=cast.alice.project, title="retry backoff")
     await make.observation(project=cast.alice.project, title="unrelated")
 
-    told = (await post(client, cast.alice, "/v1/context", query="retry backoff")).json()
+    answer = (await post(client, cast.alice, "/v1/context", query="retry backoff")).json()
 
-    assert [one["number"] for one in told["observations"]] == [2, 1]
-    assert told["context"] == "retry backoff\n\nretry\n\nThree times."
+    assert [observation["number"] for observation in answer["observations"]] == [2, 1]
+    lines = answer["context"].splitlines()
+    assert [lines[0], lines[-1]] == [FIRST_LINE, LAST_LINE]
+    assert [line for line in lines[1:-1] if not line.startswith("#")] == ["retry backoff", "", "Three times."]
 
 
 async def test_a_context_is_of_one_project(client: httpx.AsyncClient, cast: Cast):
@@ -193,10 +196,10 @@ async def test_searching_leaves_the_numbers_in_the_audit_log_and_never_the_words
     await make.observation(project=cast.alice.project, title="retry")
     in_session = await session(client, cast.alice, "s-1")
     await prompt(client, cast.alice, in_session, "please retry")
-    await answered(client, cast.alice, "retry confidential", kinds=["observation", "prompt"])
-    await answered(client, cast.alice, "retry confidential", format="index")
+    await post_search(client, cast.alice, "retry confidential", kinds=["observation", "prompt"])
+    await post_search(client, cast.alice, "retry confidential", format="index")
     await post(client, cast.alice, "/v1/context", query="retry")
-    await answered(client, cast.alice, "confidential")
+    await post_search(client, cast.alice, "confidential")
 
     async with db.system() as conn:
         cursor = await conn.execute(

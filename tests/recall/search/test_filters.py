@@ -12,14 +12,16 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import epoch_ms
 from cmserver.observations.model import Observation
-from cmserver.recall.search.model import Sought
+from cmserver.recall.search.model import QueryVector
+from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.recall.search.searcher import Searcher
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast, bound_to
 from tests.make import Make
-from tests.recall.search.tools import NOON, Vectors, answered, found, post
+from tests.recall.search.tools import NOON, Vectors, post, post_search, search_numbers
 
 FILTERS: dict[str, tuple[dict[str, object], set[int]]] = {
     "observations": ({"kinds": ["observation"]}, {1, 2, 4, 6}),
@@ -64,104 +66,104 @@ async def zoo(client: httpx.AsyncClient, cast: Cast, make: Make) -> list[Observa
     ]
 
 
-class Near:
+class FakeEmbedder(QueryEmbedder):
     """A meaning that stands at one place whatever is asked."""
 
-    def __init__(self, sought: Sought) -> None:
+    def __init__(self, sought: QueryVector) -> None:
         self._sought = sought
 
-    async def of(self, _: str) -> Sought:
+    async def embed(self, query: str) -> QueryVector:
         return self._sought
 
 
-async def asked(client: httpx.AsyncClient, cast: Cast, word: str, *filters: Mapping[str, object]) -> set[int]:
+async def search_filtered(client: httpx.AsyncClient, cast: Cast, word: str, *filters: Mapping[str, object]) -> set[int]:
     fields: dict[str, object] = {}
-    for one in filters:
-        fields |= one
-    phrase = " ".join(str(one["phrase"]) for one in filters if "phrase" in one)
+    for filter_ in filters:
+        fields |= filter_
+    phrase = " ".join(str(filter_["phrase"]) for filter_ in filters if "phrase" in filter_)
     fields.pop("phrase", None)
-    return set(await found(client, cast.alice, f"{word} {phrase}", **fields))
+    return set(await search_numbers(client, cast.alice, f"{word} {phrase}", **fields))
 
 
 async def every_filter(client: httpx.AsyncClient, cast: Cast, word: str) -> list[str]:
     """Of each, and of each two that speak of different things, what is wrong."""
     wrong: list[str] = []
     for name, (fields, expected) in FILTERS.items():
-        if (seen := await asked(client, cast, word, fields)) != expected:
+        if (seen := await search_filtered(client, cast, word, fields)) != expected:
             wrong.append(f"{name}: {sorted(seen)} and not {sorted(expected)}")
     for (name, (fields, expected)), (other, (more, also)) in combinations(FILTERS.items(), 2):
         is_both = not fields.keys() & more.keys() and {*fields, *more} != {"since", "until"}
-        if is_both and (seen := await asked(client, cast, word, fields, more)) != expected & also:
+        if is_both and (seen := await search_filtered(client, cast, word, fields, more)) != expected & also:
             wrong.append(f"{name}, {other}: {sorted(seen)} and not {sorted(expected & also)}")
     return wrong
 
 
 async def test_filters_hold_for_what_words_find(client: httpx.AsyncClient, cast: Cast, zoo: list[Observation]):
-    assert await asked(client, cast, "wombat") == {one.number for one in zoo}
+    assert await search_filtered(client, cast, "wombat") == {observation.number for observation in zoo}
     assert await every_filter(client, cast, "wombat") == []
 
 
 async def test_filters_hold_for_what_meaning_finds(
-    client: httpx.AsyncClient, app: Frame, cast: Cast, zoo: list[Observation], vectors: Vectors, make: Make
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, zoo: list[Observation], vectors: Vectors, make: Make
 ):
-    for one in zoo:
-        vectors.give(one, [1, 0.01 * one.number])
+    for observation in zoo:
+        vectors.give(observation, [1, 0.01 * observation.number])
     vectors.give(await make.observation(project=cast.alice.project, title="far away", kind="manual"), [-1, 0])
-    app.state.searcher.meaning = Near(vectors.near(1, 0))
+    app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0))
 
-    hits = (await answered(client, cast.alice, "marsupial"))["observations"]
-    assert {one["number"]: one["matchType"] for one in hits} == {one.number: "semantic" for one in zoo}
+    hits = (await post_search(client, cast.alice, "marsupial"))["observations"]
+    assert {hit["number"]: hit["matchType"] for hit in hits} == {observation.number: "semantic" for observation in zoo}
     assert await every_filter(client, cast, "marsupial") == []
 
 
 @pytest.mark.parametrize("by_meaning", [False, True])
 async def test_projects_are_one_several_or_all_of_the_team_and_what_is_shared_is_found_from_each(
-    client: httpx.AsyncClient, app: Frame, cast: Cast, make: Make, db: Db, request: pytest.FixtureRequest, by_meaning: bool
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, db: Db, request: pytest.FixtureRequest, by_meaning: bool
 ):
     billing, zoo = await bound_to(db, cast.alice, "billing"), await bound_to(db, cast.alice, "zoo")
     whose = [cast.alice, billing, zoo, zoo, cast.charlie]
     made = [
-        await make.observation(project=who.project, title=f"wombat {n}", scope="team" if n == 3 else "project")
-        for n, who in enumerate(whose)
+        await make.observation(project=person.project, title=f"wombat {n}", scope="team" if n == 3 else "project")
+        for n, person in enumerate(whose)
     ]
     word = "wombat"
     if by_meaning:
         vectors: Vectors = request.getfixturevalue("vectors")
-        for one in made:
-            vectors.give(one, [1, 0])
-        for who in (cast.alice, billing, zoo):  # without anything that is not near, nothing is nearer than usual
+        for observation in made:
+            vectors.give(observation, [1, 0])
+        for person in (cast.alice, billing, zoo):  # without anything that is not near, nothing is nearer than usual
             for n in range(3):
-                vectors.give(await make.observation(project=who.project, title=f"far away {n}"), [-1, 0])
-        app.state.searcher.meaning, word = Near(vectors.near(1, 0)), "marsupial"
+                vectors.give(await make.observation(project=person.project, title=f"far away {n}"), [-1, 0])
+        app.dependencies.get(Searcher).embedder, word = FakeEmbedder(vectors.near(1, 0)), "marsupial"
 
     async def seen(**fields: object) -> list[int]:
         body = {"query": word, "minScore": 0, **fields}
         response = await client.post("/v1/search", json=body, headers=cast.alice.headers)
         assert response.status_code == 200, response.text
-        return sorted(one["number"] for one in response.json()["observations"])
+        return sorted(hit["number"] for hit in response.json()["observations"])
 
     orders, own, shared = cast.alice.project.canonical_id, made[2].number, made[3].number
     assert await seen(projectId=orders) == [made[0].number, shared]
     assert await seen(projectId="zoo") == [own, shared]
     assert await seen(projects=[orders, "billing", orders]) == [made[0].number, made[1].number, shared]
     assert await seen(projects=["zoo", str(billing.project.id)]) == [made[1].number, own, shared]
-    assert await seen() == [one.number for one in made[:4]]
+    assert await seen() == [observation.number for observation in made[:4]]
 
 
 @pytest.mark.parametrize("by_meaning", [False, True])
 async def test_a_session_has_its_own(
-    client: httpx.AsyncClient, app: Frame, cast: Cast, zoo: list[Observation], request: pytest.FixtureRequest, by_meaning: bool
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, zoo: list[Observation], request: pytest.FixtureRequest, by_meaning: bool
 ):
     word = "wombat"
     if by_meaning:
         vectors: Vectors = request.getfixturevalue("vectors")
-        for one in zoo:
-            vectors.give(one, [1, 0.01 * one.number])
-        app.state.searcher.meaning, word = Near(vectors.near(1, 0)), "marsupial"
+        for observation in zoo:
+            vectors.give(observation, [1, 0.01 * observation.number])
+        app.dependencies.get(Searcher).embedder, word = FakeEmbedder(vectors.near(1, 0)), "marsupial"
 
-    assert await asked(client, cast, word, {"session": str(zoo[0].server_session_id)}) == {1, 3}
-    assert await asked(client, cast, word, {"session": str(zoo[3].server_session_id)}) == {4}
-    assert await asked(client, cast, word, {"session": str(uuid4())}) == set()
+    assert await search_filtered(client, cast, word, {"session": str(zoo[0].server_session_id)}) == {1, 3}
+    assert await search_filtered(client, cast, word, {"session": str(zoo[3].server_session_id)}) == {4}
+    assert await search_filtered(client, cast, word, {"session": str(uuid4())}) == set()
 
 
 async def test_prompts_are_found_when_they_are_asked_for_and_by_the_filters_that_they_have(
@@ -184,11 +186,11 @@ async def test_prompts_are_found_when_they_are_asked_for_and_by_the_filters_that
             )
 
     async def prompts(query: str = "wombat", **fields: object) -> set[int]:
-        told = await answered(client, cast.alice, query, **{"kinds": ["prompt"], **fields})
-        assert told["observations"] == [] or fields.get("kinds")
-        return {events.index(one["eventId"]) for one in told["prompts"]}
+        answer = await post_search(client, cast.alice, query, **{"kinds": ["prompt"], **fields})
+        assert answer["observations"] == [] or fields.get("kinds")
+        return {events.index(hit["eventId"]) for hit in answer["prompts"]}
 
-    assert (await answered(client, cast.alice, "wombat"))["prompts"] == []
+    assert (await post_search(client, cast.alice, "wombat"))["prompts"] == []
     assert await prompts() == {0, 1}
     assert await prompts(kinds=["prompt", "summary"]) == {0, 1}
     assert await prompts("wombat -please") == {1}
@@ -245,4 +247,4 @@ async def test_a_project_that_is_not_there_is_named_by_its_place(client: httpx.A
 
     response = await post(client, cast.alice, "/v1/search", query="x", projects=[cast.alice.project.canonical_id, named])
 
-    assert (response.status_code, response.json()["message"]) == (404, "There is no such project.")
+    assert (response.status_code, response.json()["error"]) == (404, "NotFound")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from cmserver.base.db import Db
 from cmserver.recall.search import repository
-from cmserver.recall.search.marks import MOST_WORDS, marks
+from cmserver.recall.search.lexical import MAX_WORDS, parse_query
 from tests.conftest import Cast
 from tests.make import Make
-from tests.recall.search.tools import found, numbers, post, searched
+from tests.recall.search.tools import numbers, post, run_search, search_numbers
 
 HOSTILE = {
     "one word of 10,000": "a" * 10_000,
@@ -55,19 +55,24 @@ HOSTILE = {
 async def test_no_query_is_an_error_of_the_server(client: httpx.AsyncClient, cast: Cast, make: Make, query: str):
     await make.observation(project=cast.alice.project, title="The wombat is fed", files_read=["src/zoo.py"])
     await make.observation(project=cast.alice.project, title="Something else")
-    asked = [("/v1/search", {"query": query, "minScore": 0, "kinds": ["observation", "prompt"]}), ("/v1/context", {"query": query})]
+    requests = [
+        ("/v1/search", {"query": query, "minScore": 0, "kinds": ["observation", "prompt"]}),
+        ("/v1/context", {"query": query}),
+    ]
 
-    for path, fields in asked:
+    for path, fields in requests:
         response = await post(client, cast.alice, path, **fields)
 
         assert response.status_code == 200, response.text
-        assert [one["number"] for one in response.json()["observations"]] in ([], [1])
+        assert [hit["number"] for hit in response.json()["observations"]] in ([], [1])
 
 
 async def test_words_among_hostile_ones_are_found(client: httpx.AsyncClient, cast: Cast, make: Make):
     await make.observation(project=cast.alice.project, title="The wombat is fed")
 
-    silent = [name for name, query in HOSTILE.items() if "wombat" in query and await found(client, cast.alice, query) != [1]]
+    silent = [
+        name for name, query in HOSTILE.items() if "wombat" in query and await search_numbers(client, cast.alice, query) != [1]
+    ]
 
     # It is cut off, or bound to what is not there. A word of 3,000 letters is none to PostgreSQL, and binds nothing.
     assert set(silent) == {"5,000 excluded words", "3,000 phrases"}
@@ -104,15 +109,15 @@ async def test_hostile_filters_are_only_values(client: httpx.AsyncClient, cast: 
     await make.observation(project=cast.alice.project, title="The wombat is fed", files_read=["%_'\\x"], concepts=["it's {a,b}"])
 
     for fields in ({"files": ["%_'\\x"]}, {"filePrefix": "%_'\\"}, {"concepts": ["IT'S {A,B}"]}):
-        assert await found(client, cast.alice, "wombat", **fields) == [1]
+        assert await search_numbers(client, cast.alice, "wombat", **fields) == [1]
     for fields in ({"files": ["%"]}, {"filePrefix": "_"}, {"types": ["%"]}, {"agents": ["' OR true --"]}):
-        assert await found(client, cast.alice, "wombat", **fields) == []
+        assert await search_numbers(client, cast.alice, "wombat", **fields) == []
 
 
 async def test_the_first_64_words_of_a_query_count(db: Db, cast: Cast):
     async with db.tenant(cast.alice.team_id) as conn:
         query = " ".join(f"zed{n}" for n in range(100))
-        lexemes = await repository.lexemes(conn, cast.alice.team_id, [cast.alice.project.id], query, MOST_WORDS)
+        lexemes = await repository.lexemes(conn, cast.alice.team_id, [cast.alice.project.id], query, MAX_WORDS)
 
     assert lexemes == [f"zed{n}" for n in range(64)]
 
@@ -132,7 +137,7 @@ async def test_the_first_64_words_of_a_query_count(db: Db, cast: Cast):
     ids=["one path", "many paths", "capitals", "dots", "signs", "operators", "hyphens", "versions"],
 )
 async def test_no_text_is_too_strange_to_be_stored_and_found(db: Db, cast: Cast, make: Make, text: str):
-    one = await make.observation(
+    observation = await make.observation(
         project=cast.alice.project,
         title=text[:200],
         narrative=f"{text} wombat",
@@ -140,14 +145,14 @@ async def test_no_text_is_too_strange_to_be_stored_and_found(db: Db, cast: Cast,
         files_read=[text[:2_000]] * 50,
     )
 
-    assert numbers(await searched(db, cast.alice, "wombat")) == [one.number]
+    assert numbers(await run_search(db, cast.alice, "wombat")) == [observation.number]
 
 
 async def test_a_text_of_more_names_than_a_tsvector_holds_is_found_by_its_words(db: Db, cast: Cast, make: Make):
     """As it could be stored before there were names, and is there when the vectors are made anew."""
     names = [" ".join(f"f{k}g{n}.h{k}i{n}.j{k}k{n}" for n in range(90)) for k in range(200)]
 
-    one = await make.observation(
+    observation = await make.observation(
         project=cast.alice.project,
         facts=[*names[:49], "wombat"],
         concepts=names[50:100],
@@ -155,18 +160,18 @@ async def test_a_text_of_more_names_than_a_tsvector_holds_is_found_by_its_words(
         files_modified=names[150:],
     )
 
-    assert numbers(await searched(db, cast.alice, "wombat")) == [one.number]
-    assert numbers(await searched(db, cast.alice, "h1i1")) == []
+    assert numbers(await run_search(db, cast.alice, "wombat")) == [observation.number]
+    assert numbers(await run_search(db, cast.alice, "h1i1")) == []
 
 
 async def test_so_does_a_prompt_of_too_many_names(db: Db):
-    said = " ".join(f"f{n}g.h{n}i.j{n}k" for n in range(30_000)) + " wombat"
+    text = " ".join(f"f{n}g.h{n}i.j{n}k" for n in range(30_000)) + " wombat"
 
     async with db.system() as conn:
         await conn.execute("CREATE TEMP TABLE said (text text, search_language text, text_search tsvector)")
         await conn.execute("CREATE TRIGGER words BEFORE INSERT ON said FOR EACH ROW EXECUTE FUNCTION prompt_words()")
-        found = await conn.execute("INSERT INTO said VALUES (%s, 'english') RETURNING text_search @@ 'wombat'", [said])
-        assert await found.fetchone() == (True,)
+        cursor = await conn.execute("INSERT INTO said VALUES (%s, 'english') RETURNING text_search @@ 'wombat'", [text])
+        assert await cursor.fetchone() == (True,)
 
 
 SIGNS = [
@@ -220,7 +225,7 @@ async def test_any_mixture_of_signs_is_answered(client: httpx.AsyncClient, cast:
 @settings(max_examples=200, database=None, derandomize=True)
 @given(queries)
 def test_marks_never_fail_and_leave_no_syntax_but_their_own(query: str):
-    words, must = marks(query)
+    words, must = parse_query(query)
 
     assert "\x00" not in words + must
     assert must.count('"') % 2 == 0

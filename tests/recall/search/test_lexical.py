@@ -10,12 +10,12 @@ from datetime import timedelta
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.recall.search import lexical, repository, terms
-from cmserver.recall.search.lexical import Found, Words
-from cmserver.recall.search.model import Asked, Ranking
+from cmserver.recall.search import lexical, repository
+from cmserver.recall.search.lexical import QueryWords, WordMatches
+from cmserver.recall.search.model import Ranking, SearchRequest
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
-from tests.recall.search.tools import NOON, numbers, searched
+from tests.recall.search.tools import NOON, numbers, run_search
 
 WORDS = [
     "zorb",
@@ -74,7 +74,7 @@ def textbook(documents: Mapping[int, Document], query: Sequence[str], k1: float,
         for term in set(query):
             fields = [field for word, field in document if word == term]
             if fields:
-                df = sum(1 for each in documents.values() if any(word == term for word, _ in each))
+                df = sum(1 for document in documents.values() if any(word == term for word, _ in document))
                 idf = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
                 tf = len(fields)
                 part = idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * len(document) / mean))
@@ -91,14 +91,14 @@ def standing(fields: Sequence[str]) -> float:
     return with_best_whole / sum(shares) / WEIGHT["B"]
 
 
-async def filled(make: Make, who: Person, count: int, *, seed: int = 20260305) -> dict[int, Document]:
+async def filled(make: Make, person: Person, count: int, *, seed: int = 20260305) -> dict[int, Document]:
     rng = random.Random(seed)
     documents: dict[int, Document] = {}
     for n in range(count):
         title, narrative, fact = (rng.choices(WORDS, weights=range(1, len(WORDS) + 1), k=k) for k in (3, rng.randint(2, 40), 4))
         files = rng.sample(WORDS, 2)
         made = await make.observation(
-            project=who.project,
+            project=person.project,
             title=" ".join(title),
             narrative=" ".join(narrative),
             facts=[" ".join(fact)],
@@ -111,12 +111,12 @@ async def filled(make: Make, who: Person, count: int, *, seed: int = 20260305) -
     return documents
 
 
-async def ranked(db: Db, who: Person, query: str, ranking: Ranking, limit: int = 1_000) -> tuple[Words, Found]:
-    asked = Asked(query=query, project_ids=[who.project.id])
-    async with db.tenant(who.team_id) as conn:
-        lexemes = await repository.lexemes(conn, who.team_id, asked.project_ids, query, 64)
-        words = await lexical.look_up(conn, who.team_id, asked.project_ids, lexemes)
-        return words, await lexical.fitting(conn, asked, words, ranking, limit)
+async def ranked(db: Db, person: Person, query: str, ranking: Ranking, limit: int = 1_000) -> tuple[QueryWords, WordMatches]:
+    request = SearchRequest(query=query, project_ids=[person.project.id])
+    async with db.tenant(person.team_id) as conn:
+        lexemes = await repository.lexemes(conn, person.team_id, request.project_ids, query, 64)
+        words = await lexical.read_query_words(conn, person.team_id, request.project_ids, lexemes)
+        return words, await lexical.rank_observations(conn, request, words, ranking, limit)
 
 
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.6, 0.75), (0.0, 0.0), (2.0, 1.0)])
@@ -128,16 +128,16 @@ async def test_scores_and_order_are_those_of_the_textbook(db: Db, cast: Cast, ma
 
     for length in (1, 2, 5, 20):
         query = rng.sample(WORDS, length)
-        _, told = await ranked(db, cast.alice, " ".join(query), Ranking(k1=k1, b=b))
+        _, matches = await ranked(db, cast.alice, " ".join(query), Ranking(k1=k1, b=b))
 
-        scores = {of_number[one.id]: one.score for one in told.ranked if one.id}
+        scores = {of_number[row.id]: row.score for row in matches.ranked if row.id}
         assert scores == pytest.approx(textbook(documents, query, k1, b), rel=1e-4)
-        ordered = [(-one.score, -of_number[one.id]) for one in told.ranked if one.id]
+        ordered = [(-row.score, -of_number[row.id]) for row in matches.ranked if row.id]
         assert ordered == sorted(ordered)
 
 
-async def _numbers(db: Db, who: Person) -> dict[object, int]:
-    async with db.tenant(who.team_id) as conn:
+async def _numbers(db: Db, person: Person) -> dict[object, int]:
+    async with db.tenant(person.team_id) as conn:
         cursor = await conn.execute("SELECT id, number FROM observations_in_team")
         return dict(await cursor.fetchall())
 
@@ -150,9 +150,9 @@ async def test_what_the_team_shares_counts_among_the_documents(db: Db, cast: Cas
     documents[shared.number] = [("zorb", "A"), ("mulk", "A")]
     of_number = await _numbers(db, cast.alice)
 
-    _, told = await ranked(db, cast.alice, "zorb mulk", Ranking())
+    _, matches = await ranked(db, cast.alice, "zorb mulk", Ranking())
 
-    scores = {of_number[one.id]: one.score for one in told.ranked if one.id}
+    scores = {of_number[row.id]: row.score for row in matches.ranked if row.id}
     assert scores == pytest.approx(textbook(documents, ["zorb", "mulk"], 0.9, 0.4), rel=1e-4)
 
 
@@ -160,13 +160,13 @@ async def test_what_was_found_otherwise_is_judged_by_the_same_formula(db: Db, ca
     await filled(make, cast.alice, 60)
     ranking = Ranking(k1=1.2, b=0.6)
 
-    words, told = await ranked(db, cast.alice, "zorb mulk tarp wisp xant", ranking)
-    scores = {one.id: one.score for one in told.ranked if one.id}
+    words, matches = await ranked(db, cast.alice, "zorb mulk tarp wisp xant", ranking)
+    scores = {row.id: row.score for row in matches.ranked if row.id}
     async with db.tenant(cast.alice.team_id) as conn:
-        again = await lexical.these(conn, list(scores), words, told, ranking)
+        again = await lexical.rank_ids(conn, list(scores), words, matches, ranking)
 
     assert len(scores) > 20
-    assert {one.id: one.score for one in again if one.id} == pytest.approx(scores, abs=1e-8)
+    assert {row.id: row.score for row in again if row.id} == pytest.approx(scores, abs=1e-8)
 
 
 async def test_a_word_is_counted_exactly_from_its_rank_in_any_mix_of_fields(db: Db):
@@ -193,13 +193,13 @@ async def test_how_often_a_word_is_there_is_counted_over_all_fields(db: Db, cast
     }
 
     # Then a score is how often the word is there, times how high up it stands, times what its rarity says: see the formula.
-    _, told = await ranked(db, cast.alice, "wombat", Ranking(k1=10, b=0))
+    _, matches = await ranked(db, cast.alice, "wombat", Ranking(k1=10, b=0))
 
-    (idf,) = told.idfs
-    for one in told.ranked:
-        assert one.id
-        tf = min(often[one.id], 255)
-        assert WEIGHT["D"] <= one.score / (idf * tf * 11 / (tf + 10)) * WEIGHT["B"] <= WEIGHT["A"]
+    (idf,) = matches.idfs
+    for row in matches.ranked:
+        assert row.id
+        tf = min(often[row.id], 255)
+        assert WEIGHT["D"] <= row.score / (idf * tf * 11 / (tf + 10)) * WEIGHT["B"] <= WEIGHT["A"]
 
 
 async def test_in_a_large_scope_the_rarer_words_lead_to_what_all_of_them_find_first(
@@ -208,12 +208,12 @@ async def test_in_a_large_scope_the_rarer_words_lead_to_what_all_of_them_find_fi
     for n in range(120):
         rare = " quokka" if n % 30 == 0 else ""
         await make.observation(project=cast.alice.project, title=f"wombat word{n}{rare}", narrative="numbat" if n % 2 else None)
-    whole = await searched(db, cast.alice, "quokka wombat numbat")
+    whole = await run_search(db, cast.alice, "quokka wombat numbat")
 
     monkeypatch.setattr(repository, "SAMPLE", 50)
-    monkeypatch.setattr(terms, "SMALL", 0)
-    monkeypatch.setattr(terms, "_ROWS_AT_MOST", 10)
-    pruned = await searched(db, cast.alice, "quokka wombat numbat")
+    monkeypatch.setattr(lexical, "SMALL_SCOPE", 0)
+    monkeypatch.setattr(lexical, "_MAX_ROWS", 10)
+    pruned = await run_search(db, cast.alice, "quokka wombat numbat")
 
     assert len(whole.hits) == 100
     assert numbers(pruned) == numbers(whole)[:4]
@@ -224,11 +224,11 @@ async def test_two_common_words_lead_to_what_has_both(db: Db, cast: Cast, make: 
     for n in range(120):
         await make.observation(project=cast.alice.project, title=f"word{n}", narrative=("wombat", "numbat", "wombat numbat")[n % 3])
     monkeypatch.setattr(repository, "SAMPLE", 50)
-    monkeypatch.setattr(terms, "SMALL", 0)
-    monkeypatch.setattr(terms, "_ROWS_AT_MOST", 1)
+    monkeypatch.setattr(lexical, "SMALL_SCOPE", 0)
+    monkeypatch.setattr(lexical, "_MAX_ROWS", 1)
 
-    both = await searched(db, cast.alice, "wombat numbat")
-    one = await searched(db, cast.alice, "wombat")
+    both = await run_search(db, cast.alice, "wombat numbat")
+    page = await run_search(db, cast.alice, "wombat")
 
     assert sorted(numbers(both)) == [n + 1 for n in range(120) if n % 3 == 2]
-    assert len(one.hits) == 80
+    assert len(page.hits) == 80

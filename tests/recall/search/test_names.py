@@ -7,7 +7,7 @@ import pytest
 from cmserver.base.db import Db
 from tests.conftest import Cast
 from tests.make import Make
-from tests.recall.search.tools import numbers, searched
+from tests.recall.search.tools import numbers, run_search
 
 ASKED: dict[str, list[str]] = {
     "getOrCreateSession": [
@@ -121,9 +121,9 @@ DISTRACTORS = [
 @pytest.fixture
 async def library(cast: Cast, make: Make) -> dict[str, int]:
     """The number of each name's observation."""
-    for said in DISTRACTORS:
+    for distractor in DISTRACTORS:
         await make.observation(
-            project=cast.alice.project, title="Another thing was repaired", narrative=f"It was about {said} in the end."
+            project=cast.alice.project, title="Another thing was repaired", narrative=f"It was about {distractor} in the end."
         )
     return {
         name: (
@@ -139,7 +139,7 @@ async def test_every_form_of_asking_finds_the_name_first(db: Db, cast: Cast, lib
     missed: list[str] = []
     for name, forms in ASKED.items():
         for form in [name, *forms]:
-            page = await searched(db, cast.alice, form, limit=5)
+            page = await run_search(db, cast.alice, form, limit=5)
             if numbers(page)[:1] != [library[name]]:
                 place = numbers(page).index(library[name]) + 1 if library[name] in numbers(page) else "not"
                 missed.append(f"{form!r} finds {name!r} at place {place}")

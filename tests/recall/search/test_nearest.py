@@ -10,8 +10,8 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.observations.embedding import indexes
-from cmserver.recall.search import nearest, repository
-from cmserver.recall.search.model import Asked, Filters, Near, Sought
+from cmserver.recall.search import repository, search
+from cmserver.recall.search.model import Filters, NearObservation, QueryVector, SearchRequest
 from tests.conftest import Cast
 
 DIMENSIONS = 16
@@ -45,7 +45,7 @@ class Room:
     def __init__(self, db: Db, cast: Cast, model_id: int) -> None:
         self.db = db
         self.cast = cast
-        self.sought = Sought(
+        self.sought = QueryVector(
             model_id=model_id, dimensions=DIMENSIONS, vector=str([1.0, *[0.1] * (DIMENSIONS - 1)]).replace(" ", "")
         )
 
@@ -53,13 +53,13 @@ class Room:
     def project(self) -> list[UUID]:
         return [self.cast.alice.project.id]
 
-    async def nearest(self, projects: Sequence[UUID] | None, *, documents: int = MANY, **filters: object) -> list[Near]:
-        asked = Asked(query="", project_ids=projects, filters=Filters(**filters))  # pyright: ignore[reportArgumentType]
+    async def nearest(self, projects: Sequence[UUID] | None, *, documents: int = MANY, **filters: object) -> list[NearObservation]:
+        request = SearchRequest(query="", project_ids=projects, filters=Filters(**filters))  # pyright: ignore[reportArgumentType]
         async with self.db.tenant(self.cast.alice.team_id) as conn:
-            return await nearest.nearest(conn, self.cast.alice.team_id, asked, self.sought, LIMIT, documents)
+            return await search.find_nearest(conn, self.cast.alice.team_id, request, self.sought, LIMIT, documents)
 
-    async def exactly(self, projects: Sequence[UUID] | None, **filters: object) -> list[Near]:
-        return await self.nearest(projects, documents=nearest.EXACT_MOST, **filters)
+    async def exactly(self, projects: Sequence[UUID] | None, **filters: object) -> list[NearObservation]:
+        return await self.nearest(projects, documents=search.MAX_EXACT, **filters)
 
 
 @pytest.fixture
@@ -89,24 +89,24 @@ async def room(db: Db, database: str, cast: Cast) -> Room:
 @pytest.fixture
 def asked_of_the_index(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many it found, each time it was asked."""
-    found: list[int] = []
+    hit_counts: list[int] = []
     by_index = repository.nearest_by_index
 
-    async def counted(*args: object) -> list[Near]:
+    async def counted(*args: object) -> list[NearObservation]:
         near = await by_index(*args)  # pyright: ignore[reportArgumentType]
-        found.append(len(near))
+        hit_counts.append(len(near))
         return near
 
     monkeypatch.setattr(repository, "nearest_by_index", counted)
-    return found
+    return hit_counts
 
 
-def shared(near: Sequence[Near], exact: Sequence[Near]) -> float:
-    return len({one.id for one in near} & {one.id for one in exact}) / len(exact)
+def shared(near: Sequence[NearObservation], exact: Sequence[NearObservation]) -> float:
+    return len({observation.id for observation in near} & {observation.id for observation in exact}) / len(exact)
 
 
 async def test_a_scope_of_usual_size_is_compared_one_by_one(room: Room, asked_of_the_index: list[int]):
-    near = await room.nearest(None, documents=nearest.EXACT_MOST)
+    near = await room.nearest(None, documents=search.MAX_EXACT)
 
     assert len(near) == LIMIT
     assert asked_of_the_index == []
@@ -121,7 +121,7 @@ async def test_a_large_scope_is_searched_by_the_index_and_finds_the_same(room: R
     exact = await room.exactly(scope)
     assert asked_of_the_index == [LIMIT]
     assert shared(near, exact) >= 0.95
-    assert near == sorted(near, key=lambda one: (one.cosine, one.id), reverse=True)
+    assert near == sorted(near, key=lambda observation: (observation.cosine, observation.id), reverse=True)
 
 
 async def test_what_another_project_shares_is_found_beside_the_index(room: Room):
@@ -137,8 +137,8 @@ async def test_what_another_project_shares_is_found_beside_the_index(room: Room)
     near = await room.nearest(room.project)
 
     assert elsewhere
-    assert elsewhere == {one.id for one in near[: len(elsewhere)]}
-    assert not elsewhere & {one.id for one in exact[: len(elsewhere)]}
+    assert elsewhere == {observation.id for observation in near[: len(elsewhere)]}
+    assert not elsewhere & {observation.id for observation in exact[: len(elsewhere)]}
 
 
 async def test_filters_are_looked_at_on_the_way_through_the_index(room: Room, asked_of_the_index: list[int]):
@@ -170,9 +170,9 @@ async def test_without_an_index_all_are_compared(room: Room, asked_of_the_index:
 
 
 async def test_what_comes_after_it_is_planned_as_ever(room: Room):
-    asked = Asked(query="", project_ids=None)
+    request = SearchRequest(query="", project_ids=None)
 
     async with room.db.tenant(room.cast.alice.team_id) as conn:
-        await nearest.nearest(conn, room.cast.alice.team_id, asked, room.sought, LIMIT, MANY)
+        await search.find_nearest(conn, room.cast.alice.team_id, request, room.sought, LIMIT, MANY)
         cursor = await conn.execute("SELECT current_setting('enable_sort')")
         assert await cursor.fetchone() == ("on",)

@@ -11,13 +11,14 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.observations.model import Observation
+from cmserver.recall.search.searcher import Searcher
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast
 from tests.make import Make
-from tests.recall.search.test_filters import Near
-from tests.recall.search.tools import NOON, Vectors, answered, post
+from tests.recall.search.test_filters import FakeEmbedder
+from tests.recall.search.tools import NOON, Vectors, post, post_search
 
 WORDS = ("quokka", "numbat", "bilby", "potoroo", "dunnart")
 
@@ -37,76 +38,76 @@ async def filled(make: Make, cast: Cast, count: int) -> list[Observation]:
 
 async def pages(client: httpx.AsyncClient, cast: Cast, query: str = "wombat", **fields: object) -> list[Any]:
     """Every page."""
-    found: list[Any] = []
+    result_pages: list[Any] = []
     cursor: str | None = None
-    while not found or cursor:
-        found.append(await answered(client, cast.alice, query, cursor=cursor, **fields))
-        cursor = found[-1]["nextCursor"]
-        assert len(found) < 200
-    return found
+    while not result_pages or cursor:
+        result_pages.append(await post_search(client, cast.alice, query, cursor=cursor, **fields))
+        cursor = result_pages[-1]["nextCursor"]
+        assert len(result_pages) < 200
+    return result_pages
 
 
-def hits(found: Sequence[Any]) -> list[Any]:
-    return [one for page in found for one in page["observations"] + page["prompts"]]
+def hits(result_pages: Sequence[Any]) -> list[Any]:
+    return [hit for page in result_pages for hit in page["observations"] + page["prompts"]]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
 async def test_all_pages_are_the_whole_in_order(client: httpx.AsyncClient, cast: Cast, make: Make, limit: int):
     made = await filled(make, cast, 50)
 
-    found = await pages(client, cast, limit=limit)
+    result_pages = await pages(client, cast, limit=limit)
 
-    numbers = [one["number"] for one in hits(found)]
-    assert sorted(numbers) == [one.number for one in made]
-    assert [len(page["observations"]) for page in found[:-1]] == [limit] * (len(found) - 1)
-    assert [one["score"] for one in hits(found)] == sorted((one["score"] for one in hits(found)), reverse=True)
-    whole = await answered(client, cast.alice, "wombat", limit=100)
-    assert numbers == [one["number"] for one in whole["observations"]]
+    numbers = [hit["number"] for hit in hits(result_pages)]
+    assert sorted(numbers) == [observation.number for observation in made]
+    assert [len(page["observations"]) for page in result_pages[:-1]] == [limit] * (len(result_pages) - 1)
+    assert [hit["score"] for hit in hits(result_pages)] == sorted((hit["score"] for hit in hits(result_pages)), reverse=True)
+    whole = await post_search(client, cast.alice, "wombat", limit=100)
+    assert numbers == [hit["number"] for hit in whole["observations"]]
     assert whole["nextCursor"] is None
-    assert {(page["total"], page["totalIsEstimate"]) for page in found} == {(50, False)}
+    assert {(page["total"], page["totalIsEstimate"]) for page in result_pages} == {(50, False)}
 
 
 async def test_there_is_no_last_page_before_all_is_told(client: httpx.AsyncClient, cast: Cast, make: Make):
     made = await filled(make, cast, 330)
 
-    found = await pages(client, cast, limit=20)
+    result_pages = await pages(client, cast, limit=20)
 
-    numbers = [one["number"] for one in hits(found)]
+    numbers = [hit["number"] for hit in hits(result_pages)]
     assert len(numbers) == len(set(numbers))
-    assert set(numbers) == {one.number for one in made}
-    assert found[0]["totalIsEstimate"]
-    assert 200 < found[0]["total"] <= 400
-    assert (found[-1]["total"], found[-1]["totalIsEstimate"]) == (330, False)
+    assert set(numbers) == {observation.number for observation in made}
+    assert result_pages[0]["totalIsEstimate"]
+    assert 200 < result_pages[0]["total"] <= 400
+    assert (result_pages[-1]["total"], result_pages[-1]["totalIsEstimate"]) == (330, False)
 
 
 async def test_pages_of_words_and_meaning_are_the_whole_too(
-    client: httpx.AsyncClient, app: Frame, cast: Cast, make: Make, vectors: Vectors
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors
 ):
     made = await filled(make, cast, 240)
-    for one in made:
-        vectors.give(one, [1, (one.number * 37 % 240) / 60])
-    app.state.searcher.meaning = Near(vectors.near(1, 0))
+    for observation in made:
+        vectors.give(observation, [1, (observation.number * 37 % 240) / 60])
+    app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0))
 
-    found = await pages(client, cast, limit=20, neighbours=False, recency=0)
+    result_pages = await pages(client, cast, limit=20, neighbours=False, recency=0)
 
-    numbers = [one["number"] for one in hits(found)]
+    numbers = [hit["number"] for hit in hits(result_pages)]
     assert len(numbers) == len(set(numbers))
-    assert set(numbers) == {one.number for one in made}
+    assert set(numbers) == {observation.number for observation in made}
 
 
 async def test_a_page_that_few_fit_is_the_last_though_everything_is_near_to_some_degree(
-    client: httpx.AsyncClient, app: Frame, cast: Cast, make: Make, vectors: Vectors
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors
 ):
     made = await filled(make, cast, 80)
-    for one in made:
-        vectors.give(one, [1, 50 + one.number])
+    for observation in made:
+        vectors.give(observation, [1, 50 + observation.number])
     asked_for = await make.observation(project=cast.alice.project, title="Why the gateway drops connections")
     vectors.give(asked_for, [1, 0])
-    app.state.searcher.meaning = Near(vectors.near(1, 0))
+    app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0))
 
-    page = await answered(client, cast.alice, "gateway", limit=20)
+    page = await post_search(client, cast.alice, "gateway", limit=20)
 
-    assert [one["number"] for one in page["observations"]] == [asked_for.number]
+    assert [hit["number"] for hit in page["observations"]] == [asked_for.number]
     assert (page["nextCursor"], page["total"], page["totalIsEstimate"]) == (None, 1, False)
 
 
@@ -115,13 +116,13 @@ async def test_what_comes_in_meanwhile_repeats_nothing_and_hides_nothing(client:
     seen: list[int] = []
     cursor: str | None = None
     while cursor or not seen:
-        page = await answered(client, cast.alice, "wombat", limit=10, cursor=cursor)
-        seen += [one["number"] for one in page["observations"]]
+        page = await post_search(client, cast.alice, "wombat", limit=10, cursor=cursor)
+        seen += [hit["number"] for hit in page["observations"]]
         cursor = page["nextCursor"]
         await make.observation(project=cast.alice.project, title="something else", narrative="and nothing of it at all")
 
     assert seen == list(dict.fromkeys(seen))
-    assert set(seen) == {one.number for one in made}
+    assert set(seen) == {observation.number for observation in made}
 
 
 async def test_many_that_say_the_same_do_not_hide_what_comes_after_them(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -133,11 +134,11 @@ async def test_many_that_say_the_same_do_not_hide_what_comes_after_them(client: 
         narrative="A long text in which a wombat is named, and that is all.",
     )
 
-    found = hits(await pages(client, cast, limit=5))
+    shown_hits = hits(await pages(client, cast, limit=5))
 
-    assert other.number in [one["number"] for one in found]
-    assert len(found) < 10
-    assert len(found[0]["alike"]) > 15
+    assert other.number in [hit["number"] for hit in shown_hits]
+    assert len(shown_hits) < 10
+    assert len(shown_hits[0]["alike"]) > 15
 
 
 async def test_prompts_and_observations_share_their_pages(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -146,19 +147,19 @@ async def test_prompts_and_observations_share_their_pages(client: httpx.AsyncCli
     for n in range(12):
         await prompt(client, cast.alice, in_session, f"feed the wombat t{n}")
 
-    found = await pages(client, cast, limit=5, kinds=["observation", "prompt"])
+    result_pages = await pages(client, cast, limit=5, kinds=["observation", "prompt"])
 
-    assert len({one.get("number") or one["eventId"] for one in hits(found)}) == len(hits(found)) == 24
-    assert {len(page["observations"]) + len(page["prompts"]) for page in found[:-1]} == {5}
+    assert len({hit.get("number") or hit["eventId"] for hit in hits(result_pages)}) == len(hits(result_pages)) == 24
+    assert {len(page["observations"]) + len(page["prompts"]) for page in result_pages[:-1]} == {5}
 
 
 async def test_a_page_beyond_the_last_is_empty(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db):
     await filled(make, cast, 6)
-    first = await answered(client, cast.alice, "wombat", limit=5)
+    first = await post_search(client, cast.alice, "wombat", limit=5)
     async with db.system() as conn:
         await conn.execute("DELETE FROM observations")
 
-    rest = await answered(client, cast.alice, "wombat", limit=5, cursor=first["nextCursor"])
+    rest = await post_search(client, cast.alice, "wombat", limit=5, cursor=first["nextCursor"])
 
     assert (rest["observations"], rest["nextCursor"], rest["total"]) == ([], None, 0)
 

@@ -13,18 +13,19 @@ import pytest
 
 from cmserver.app import create_app
 from cmserver.base.db import Db
-from cmserver.base.http.frame import Frame
-from cmserver.base.live import Hub
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.generation.bell import Bell
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.observations.model import Observation
-from cmserver.recall.search.model import Brief, MatchType, Ranking
-from cmserver.recall.search.score import Candidate, fits, known_share, place, unseen_weight
+from cmserver.recall.search.model import MatchType, Ranking, SessionNeighbours
+from cmserver.recall.search.score import Candidate, adjust_scores, is_good_enough, known_share, unseen_weight
+from cmserver.recall.search.searcher import Searcher
 from tests.compat.worker import session
 from tests.conftest import Cast
 from tests.make import Make
-from tests.recall.search.test_filters import Near
-from tests.recall.search.tools import MEANT, NOON, PLAIN, Vectors, answered, found, hit_of, numbers, searched
+from tests.recall.search.test_filters import FakeEmbedder
+from tests.recall.search.tools import MEANT, NOON, PLAIN, Vectors, hit_of, numbers, post_search, run_search, search_numbers
 
 
 def by_formula(parts: Mapping[str, float], weight: float) -> float:
@@ -54,28 +55,28 @@ async def diary(client: httpx.AsyncClient, cast: Cast, make: Make) -> list[Obser
 
 
 async def test_the_parts_that_are_told_make_the_score(
-    client: httpx.AsyncClient, app: Frame, cast: Cast, make: Make, vectors: Vectors
+    client: httpx.AsyncClient, app: AsgiFrame, cast: Cast, make: Make, vectors: Vectors
 ):
     made = await diary(client, cast, make)
-    for n, one in enumerate(made[:4]):  # the last waits for its vector
-        vectors.give(one, [1, n])
-    app.state.searcher.meaning = Near(vectors.near(1, 0.5))
+    for n, observation in enumerate(made[:4]):  # the last waits for its vector
+        vectors.give(observation, [1, n])
+    app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0.5))
 
     judged: list[dict[str, Any]] = [{}, {"neighbours": False}, {"recency": 0.8}, {"meaningWeight": 1}, {"meaningWeight": 0}]
     for fields in judged:
-        told = await answered(client, cast.alice, "wombat quokka zebra", explain=True, limit=100, **fields)
-        weight = fields.get("meaningWeight", app.state.ranking.meaning_weight)
-        hits = told["observations"]
-        assert {one["score"] for one in hits} != {0}
+        answer = await post_search(client, cast.alice, "wombat quokka zebra", explain=True, limit=100, **fields)
+        weight = fields.get("meaningWeight", app.dependencies.get(Ranking).meaning_weight)
+        hits = answer["observations"]
+        assert {hit["score"] for hit in hits} != {0}
         assert len(hits) >= 2
-        for one in hits:
-            assert one["score"] == pytest.approx(by_formula(one["parts"], weight), abs=0.001)
-        assert told["terms"]["zebra"] == 0 < told["terms"]["wombat"] < told["terms"]["quokka"]
-        assert [one["parts"]["kind"] < 1 for one in hits if one["observationKind"] == "summary"] == [True]
-        assert all("neighbours" in one["parts"] for one in hits) == bool(fields.get("neighbours", True))
+        for hit in hits:
+            assert hit["score"] == pytest.approx(by_formula(hit["parts"], weight), abs=0.001)
+        assert answer["terms"]["zebra"] == 0 < answer["terms"]["wombat"] < answer["terms"]["quokka"]
+        assert [hit["parts"]["kind"] < 1 for hit in hits if hit["observationKind"] == "summary"] == [True]
+        assert all("neighbours" in hit["parts"] for hit in hits) == bool(fields.get("neighbours", True))
 
-    assert "parts" not in (await answered(client, cast.alice, "wombat"))["observations"][0]
-    assert "terms" not in await answered(client, cast.alice, "wombat")
+    assert "parts" not in (await post_search(client, cast.alice, "wombat"))["observations"][0]
+    assert "terms" not in await post_search(client, cast.alice, "wombat")
 
 
 async def test_a_hit_says_whether_words_or_meaning_have_found_it(db: Db, cast: Cast, make: Make, vectors: Vectors):
@@ -85,16 +86,18 @@ async def test_a_hit_says_whether_words_or_meaning_have_found_it(db: Db, cast: C
         for title in ("wombat here", "a marsupial of Tasmania", "wombat and marsupial", "wombat waits")
     ]
     far = [await make.observation(project=project, title=f"invoice {word}") for word in ("paid", "lost")]
-    for one, vector in ((lexical, [-1, 0]), (semantic, [1, 0]), (both, [1, 0.1]), (far[0], [-1, 0]), (far[1], [-1, 0.1])):
-        vectors.give(one, vector)
+    for observation, vector in ((lexical, [-1, 0]), (semantic, [1, 0]), (both, [1, 0.1]), (far[0], [-1, 0]), (far[1], [-1, 0.1])):
+        vectors.give(observation, vector)
 
-    page = await searched(db, cast.alice, "wombat", ranking=MEANT, sought=vectors.near(1, 0))
+    page = await run_search(db, cast.alice, "wombat", ranking=MEANT, sought=vectors.near(1, 0))
 
     expected: dict[int, MatchType] = {semantic.number: "semantic", both.number: "both", waiting.number: "lexical"}
-    assert {number: hit_of(page, one).match_type for one in (semantic, both, waiting) for number in [one.number]} == expected
+    assert {
+        number: hit_of(page, observation).match_type for observation in (semantic, both, waiting) for number in [observation.number]
+    } == expected
     assert "meaning" not in hit_of(page, waiting).parts
     assert 0 < hit_of(page, waiting).parts["waits"] < 1
-    assert not {one.number for one in far} & set(numbers(page))
+    assert not {observation.number for observation in far} & set(numbers(page))
 
 
 @pytest.mark.parametrize(("weight", "first"), [(0.0, "words"), (1.0, "meaning")])
@@ -107,17 +110,17 @@ async def test_all_the_weight_on_one_side_lets_that_side_decide(
     vectors.give(meaning, [1, 0])
     ranking = msgspec.structs.replace(MEANT, meaning_weight=weight)
 
-    page = await searched(db, cast.alice, "wombat quokka", ranking=ranking, sought=vectors.near(1, 0))
+    page = await run_search(db, cast.alice, "wombat quokka", ranking=ranking, sought=vectors.near(1, 0))
 
     assert numbers(page)[0] == (words if first == "words" else meaning).number
 
 
 async def test_what_is_not_embedded_yet_is_found_by_its_words(db: Db, cast: Cast, make: Make, vectors: Vectors):
-    one = await make.observation(project=cast.alice.project, title="The wombat is fed")
+    observation = await make.observation(project=cast.alice.project, title="The wombat is fed")
 
-    page = await searched(db, cast.alice, "wombat", ranking=MEANT, sought=vectors.near(1, 0))
+    page = await run_search(db, cast.alice, "wombat", ranking=MEANT, sought=vectors.near(1, 0))
 
-    assert numbers(page) == [one.number]
+    assert numbers(page) == [observation.number]
     assert page.hits[0].match_type == "lexical"
 
 
@@ -144,20 +147,24 @@ async def test_what_says_the_same_is_told_once_and_named_beside_it(client: httpx
     for narrative in (text, text, f"{text} Again.", "A wombat escaped."):
         await make.observation(project=cast.alice.project, title="The wombat is fed", narrative=narrative)
 
-    hits = (await answered(client, cast.alice, "wombat fed"))["observations"]
+    hits = (await post_search(client, cast.alice, "wombat fed"))["observations"]
 
-    (told,) = [one for one in hits if one["alike"]]
-    assert {told["number"], *told["alike"]} == {1, 2, 3}
-    assert sorted(one["number"] for one in hits) == sorted([told["number"], 4])
+    (grouped,) = [hit for hit in hits if hit["alike"]]
+    assert {grouped["number"], *grouped["alike"]} == {1, 2, 3}
+    assert sorted(hit["number"] for hit in hits) == sorted([grouped["number"], 4])
 
 
-@pytest.mark.parametrize(("one", "other"), [("9", "10"), ("v1.2", "v1.3"), ("room A1", "room A2"), ("2026-01-05", "2026-01-06")])
-async def test_where_a_number_differs_both_are_told(client: httpx.AsyncClient, cast: Cast, make: Make, one: str, other: str):
-    for which in (one, other):
+@pytest.mark.parametrize(
+    ("first_title", "second_title"), [("9", "10"), ("v1.2", "v1.3"), ("room A1", "room A2"), ("2026-01-05", "2026-01-06")]
+)
+async def test_where_a_number_differs_both_are_told(
+    client: httpx.AsyncClient, cast: Cast, make: Make, first_title: str, second_title: str
+):
+    for which in (first_title, second_title):
         text = f"The keeper of the zoo feeds every wombat at {which}, after the fence was checked, and writes it down in the book."
         await make.observation(project=cast.alice.project, title="The wombat is fed", narrative=text)
 
-    assert sorted(await found(client, cast.alice, "wombat fed")) == [1, 2]
+    assert sorted(await search_numbers(client, cast.alice, "wombat fed")) == [1, 2]
 
 
 async def test_a_neighbour_in_the_session_speaks_for_a_hit(db: Db, client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -166,8 +173,8 @@ async def test_a_neighbour_in_the_session_speaks_for_a_hit(db: Db, client: httpx
         await make.observation(project=cast.alice.project, title=title, server_session_id=where)
         for title, where in [("wombat quokka one", session_id), ("wombat two", session_id), ("wombat three", elsewhere)]
     ]
-    alone = await searched(db, cast.alice, "wombat quokka", ranking=PLAIN)
-    together = await searched(db, cast.alice, "wombat quokka", ranking=msgspec.structs.replace(PLAIN, neighbours=True))
+    alone = await run_search(db, cast.alice, "wombat quokka", ranking=PLAIN)
+    together = await run_search(db, cast.alice, "wombat quokka", ranking=msgspec.structs.replace(PLAIN, neighbours=True))
 
     assert hit_of(alone, made[1]).score == pytest.approx(hit_of(alone, made[2]).score)
     assert hit_of(together, made[1]).score > hit_of(together, made[2]).score
@@ -179,18 +186,24 @@ async def test_of_equal_ones_the_newer_comes_first_when_age_counts_and_the_bette
     old = await make.observation(project=cast.alice.project, title="wombat hay", created_at=now - timedelta(days=900))
     new = await make.observation(project=cast.alice.project, title="wombat and other animals of the zoo", created_at=now)
 
-    by_words = await searched(db, cast.alice, "wombat hay", ranking=PLAIN)
-    by_age = await searched(db, cast.alice, "wombat hay", ranking=msgspec.structs.replace(PLAIN, recency=1.0))
+    by_words = await run_search(db, cast.alice, "wombat hay", ranking=PLAIN)
+    by_age = await run_search(db, cast.alice, "wombat hay", ranking=msgspec.structs.replace(PLAIN, recency=1.0))
 
     assert numbers(by_words) == [old.number, new.number]
     assert numbers(by_age) == [new.number, old.number]
     assert hit_of(by_age, old).parts["recency"] == pytest.approx(0.5**10, rel=0.01)
 
 
-async def test_what_the_settings_say_is_how_hits_are_judged(settings: Settings, db: Db, hub: Hub, bell: Bell):
-    said = msgspec.structs.replace(settings, search_k1=1.5, search_b=0.7, search_meaning_weight=0.2, search_min_score=0.1)
+async def test_what_the_settings_say_is_how_hits_are_judged(
+    settings: Settings, db: Db, hub: NotificationListener, notifier: JobNotifier
+):
+    changed_settings = msgspec.structs.replace(
+        settings, search_k1=1.5, search_b=0.7, search_meaning_weight=0.2, search_min_score=0.1
+    )
 
-    by_default, as_said = [create_app(each, db, hub, bell, secret=b"x" * 32).state.ranking for each in (settings, said)]
+    by_default, as_said = [
+        create_app(choice, db, hub, notifier, secret=b"x" * 32).dependencies.get(Ranking) for choice in (settings, changed_settings)
+    ]
 
     assert by_default == Ranking()
     assert as_said == Ranking(k1=1.5, b=0.7, meaning_weight=0.2, min_score=0.1)
@@ -198,25 +211,25 @@ async def test_what_the_settings_say_is_how_hits_are_judged(settings: Settings, 
 
 def test_a_query_of_few_words_has_to_fit_less_well():
     ranking = msgspec.structs.replace(PLAIN, min_score=0.2)
-    one = Candidate(id=uuid4(), words=2.0, score=0.15)
+    candidate = Candidate(id=uuid4(), bm25=2.0, score=0.15)
 
-    assert fits(one, 2, ranking)
-    assert not fits(one, 10, ranking)
+    assert is_good_enough(candidate, 2, ranking)
+    assert not is_good_enough(candidate, 10, ranking)
 
 
 def test_what_is_much_nearer_than_anything_else_fits_whatever_the_words():
     ranking = msgspec.structs.replace(PLAIN, min_score=0.9)
 
-    assert fits(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.9}), 10, ranking)
-    assert not fits(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.1}), 10, ranking)
+    assert is_good_enough(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.9}), 10, ranking)
+    assert not is_good_enough(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.1}), 10, ranking)
 
 
 def test_what_shares_no_word_has_to_be_a_good_deal_nearer_than_the_rest():
     ranking = msgspec.structs.replace(PLAIN, min_score=0.2)
 
-    assert not fits(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.2}), 1, ranking)
-    assert fits(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.3}), 1, ranking)
-    assert fits(Candidate(id=uuid4(), words=1.0, score=0.1, parts={"meaning": 0.2}), 1, ranking)
+    assert not is_good_enough(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.2}), 1, ranking)
+    assert is_good_enough(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.3}), 1, ranking)
+    assert is_good_enough(Candidate(id=uuid4(), bm25=1.0, score=0.1, parts={"meaning": 0.2}), 1, ranking)
 
 
 async def test_what_hardly_fits_is_not_told_behind_what_does(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -228,7 +241,7 @@ async def test_what_hardly_fits_is_not_told_behind_what_does(client: httpx.Async
     usual = (await client.post("/v1/search", json=body, headers=cast.alice.headers)).json()
     everything = (await client.post("/v1/search", json=body | {"minScore": 0}, headers=cast.alice.headers)).json()
 
-    assert [one["number"] for one in usual["observations"]] == [best.number]
+    assert [hit["number"] for hit in usual["observations"]] == [best.number]
     assert usual["total"] == 1
     assert everything["total"] > 60
 
@@ -240,12 +253,12 @@ def test_a_word_that_is_nowhere_tells_the_more_the_more_is_there():
 
 
 def test_what_will_be_is_not_newer_than_now():
-    one = Candidate(id=uuid4(), words=1.0, score=0.5, parts={})
-    brief = Brief(id=one.id, kind="observation", created_at=NOON + timedelta(days=1), before=None, after=None)
+    candidate = Candidate(id=uuid4(), bm25=1.0, score=0.5, parts={})
+    brief = SessionNeighbours(id=candidate.id, kind="observation", created_at=NOON + timedelta(days=1), before=None, after=None)
 
-    place({one.id: one}, [brief], NOON, msgspec.structs.replace(PLAIN, recency=0.5))
+    adjust_scores({candidate.id: candidate}, [brief], NOON, msgspec.structs.replace(PLAIN, recency=0.5))
 
-    assert one.score == 0.5
+    assert candidate.score == 0.5
 
 
 def test_only_what_is_placed_and_its_neighbours_are_looked_at():
@@ -257,9 +270,14 @@ def test_only_what_is_placed_and_its_neighbours_are_looked_at():
 
         keys = values = items = __iter__  # pyright: ignore[reportAssignmentType]
 
-    one, before, other = (Candidate(id=uuid4(), score=0.4, parts={}) for _ in range(3))
-    brief = Brief(id=one.id, kind="observation", created_at=NOON, before=before.id, after=uuid4())
+    candidate, before, other = (Candidate(id=uuid4(), score=0.4, parts={}) for _ in range(3))
+    brief = SessionNeighbours(id=candidate.id, kind="observation", created_at=NOON, before=before.id, after=uuid4())
 
-    place(Looked({each.id: each for each in (one, before, other)}), [brief], NOON, msgspec.structs.replace(PLAIN, neighbours=True))
+    adjust_scores(
+        Looked({candidate.id: candidate for candidate in (candidate, before, other)}),
+        [brief],
+        NOON,
+        msgspec.structs.replace(PLAIN, neighbours=True),
+    )
 
-    assert (one.score, before.score, other.score) == (pytest.approx(0.5), 0.4, 0.4)
+    assert (candidate.score, before.score, other.score) == (pytest.approx(0.5), 0.4, 0.4)

@@ -11,8 +11,8 @@ import psycopg
 
 from cmserver.base.db import Db
 from cmserver.observations.model import Observation
-from cmserver.recall.search.model import Asked, Filters, Hit, Page, Ranking, Sought
-from cmserver.recall.search.search import find
+from cmserver.recall.search.model import Filters, Hit, QueryVector, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.search import find_page
 from tests.conftest import Person
 
 NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
@@ -21,46 +21,46 @@ PLAIN = Ranking(meaning_weight=0.0, min_score=0.0, recency=0.0, neighbours=False
 MEANT = Ranking(meaning_weight=0.5, min_score=0.0, recency=0.0, neighbours=False)
 
 
-async def post(client: httpx.AsyncClient, who: Person, path: str, /, **fields: object) -> httpx.Response:
+async def post(client: httpx.AsyncClient, person: Person, path: str, /, **fields: object) -> httpx.Response:
     """Asked of his project, unless `projectId` or `projects` says otherwise."""
-    body = fields if fields.keys() & {"projectId", "projects"} else {"projectId": who.project.canonical_id, **fields}
-    return await client.post(path, json=body, headers=who.headers)
+    body = fields if fields.keys() & {"projectId", "projects"} else {"projectId": person.project.canonical_id, **fields}
+    return await client.post(path, json=body, headers=person.headers)
 
 
-async def answered(client: httpx.AsyncClient, who: Person, query: str, **fields: object) -> Any:
+async def post_search(client: httpx.AsyncClient, person: Person, query: str, **fields: object) -> Any:
     """The answer of POST /v1/search; all that fits at all is in it, unless something else is asked."""
-    response = await post(client, who, "/v1/search", query=query, **{"minScore": 0, **fields})
+    response = await post(client, person, "/v1/search", query=query, **{"minScore": 0, **fields})
     assert response.status_code == 200, response.text
     return response.json()
 
 
-async def found(client: httpx.AsyncClient, who: Person, query: str, **fields: object) -> list[int]:
+async def search_numbers(client: httpx.AsyncClient, person: Person, query: str, **fields: object) -> list[int]:
     """The numbers of the observations, the best first."""
-    return [one["number"] for one in (await answered(client, who, query, **fields))["observations"]]
+    return [observation["number"] for observation in (await post_search(client, person, query, **fields))["observations"]]
 
 
-async def searched(
+async def run_search(
     db: Db,
-    who: Person,
+    person: Person,
     query: str,
     *,
     ranking: Ranking = PLAIN,
-    sought: Sought | None = None,
+    sought: QueryVector | None = None,
     filters: Filters | None = None,
     limit: int = 100,
-) -> Page:
+) -> SearchPage:
     """What `find` finds in his project."""
-    asked = Asked(query=query, project_ids=[who.project.id], filters=filters or Filters(), limit=limit)
-    async with db.tenant(who.team_id) as conn:
-        return await find(conn, who.principal, asked, ranking, sought)
+    request = SearchRequest(query=query, project_ids=[person.project.id], filters=filters or Filters(), limit=limit)
+    async with db.tenant(person.team_id) as conn:
+        return await find_page(conn, person.principal, request, ranking, sought)
 
 
-def numbers(page: Page) -> list[int]:
+def numbers(page: SearchPage) -> list[int]:
     return [hit.observation.number for hit in page.hits if hit.observation]
 
 
-def hit_of(page: Page, one: Observation) -> Hit:
-    (hit,) = [hit for hit in page.hits if hit.id == one.id]
+def hit_of(page: SearchPage, observation: Observation) -> Hit:
+    (hit,) = [hit for hit in page.hits if hit.id == observation.id]
     return hit
 
 
@@ -75,18 +75,18 @@ class Vectors:
         )
         self.model_id = int(row[0])
 
-    def give(self, one: Observation, vector: Sequence[float]) -> None:
+    def give(self, observation: Observation, vector: Sequence[float]) -> None:
         self._run(
             "INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id, embedding, embedded_at)"
             " SELECT id, %s, team_id, project_id, %s::halfvec, now() FROM observations WHERE id = %s"
             " ON CONFLICT (observation_id, model_id) DO UPDATE SET embedding = excluded.embedding RETURNING 1",
             self.model_id,
             str(list(vector)),
-            one.id,
+            observation.id,
         )
 
-    def near(self, *vector: float) -> Sought:
-        return Sought(model_id=self.model_id, dimensions=2, vector=str(list(vector)))
+    def near(self, *vector: float) -> QueryVector:
+        return QueryVector(model_id=self.model_id, dimensions=2, vector=str(list(vector)))
 
     def _run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self._database, autocommit=True) as conn:

@@ -1,8 +1,8 @@
-"""What claude-mem's hooks put before a session's first prompt, and beside a prompt: our own index and our own lines."""
+"""Context for claude-mem's hooks: the index of a session's start, and lines for a prompt."""
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -10,20 +10,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import Operation, Text
-from cmserver.base.http.wire import answer, db, query, read
+from cmserver.base.http.operation import Operation, TextAnswer
+from cmserver.base.http.wire import answer, db, dependency, query, read
 from cmserver.base.text import storable
-from cmserver.compat.api.guest import guest
-from cmserver.compat.api.worker import talk
-from cmserver.compat.platform import platform
-from cmserver.recall.context import context
-from cmserver.recall.index.layout import MOST_CHARS
-from cmserver.recall.model import Occasion, Shape
-from cmserver.recall.prompted import prompt_context
+from cmserver.compat.api.guest import admit_caller
+from cmserver.compat.api.worker import session_events
+from cmserver.compat.api.worker.rows import platform
+from cmserver.recall.context import build_context
+from cmserver.recall.index.layout import MAX_CHARS
+from cmserver.recall.model import ContextBudget, ContextRequest
+from cmserver.recall.prompt_context import build_prompt_context
 
-_MOST_PROJECTS = 5
-_SHORTEST_QUESTION = 20
-_NOTHING_YET = "cmserver has recorded nothing of this project yet. What is done here will be listed from the next session on.\n"
+_MAX_PROJECTS = 5
+_MIN_QUERY_CHARS = 20
+_NOTHING_YET = "cmserver has recorded nothing of this project yet. Work done here is listed from the next session on.\n"
 
 
 class InjectQuery(msgspec.Struct, kw_only=True):
@@ -49,7 +49,7 @@ class SemanticIn(msgspec.Struct, kw_only=True):
 
 
 class SemanticOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What clearly belongs to the prompt, and how many observations that is; empty when nothing does."""
+    """Lines about observations that match the prompt, and their number; empty when none does."""
 
     context: str
     count: int
@@ -57,47 +57,49 @@ class SemanticOut(msgspec.Struct, frozen=True, kw_only=True):
 
 async def get_inject(request: Request) -> Response:
     """The index of one or several projects, as plain text of less than 10,000 characters."""
-    who = await guest(request)
-    asked = query(request, InjectQuery)
-    named = _names(asked.projects) or _names(asked.project)
-    if not named:
-        raise Invalid.at("$.projects", "Say which projects are meant: `projects=one,other` or `project=one`.")
-    asked_for = [await talk.project_named(request, who, name) for name in named]
-    found = list({project.id: project for project in asked_for if project is not None}.values())
-    shape = cast("Shape", request.app.state.context_shape)
-    # The hook asks once for its agent, and once more, with colours, for its user.
-    occasion = Occasion(reason="startup", platform=platform(asked.platform_camel), is_look=asked.colors is not None)
-    shape = shape.among(len(found))
+    principal = await admit_caller(request)
+    params = query(request, InjectQuery)
+    names = _names(params.projects) or _names(params.project)
+    if not names:
+        raise Invalid.at("$.projects", "Name the projects: `projects=one,other` or `project=one`.")
+    matches = [await session_events.find_named_project(request, principal, name) for name in names]
+    projects = list({project.id: project for project in matches if project is not None}.values())
+    budget = dependency(request, ContextBudget)
+    # The hook calls once for its agent, and once more, with colours, for its user.
+    context_request = ContextRequest(
+        reason="startup", platform=platform(params.platform_camel), is_preview=params.colors is not None
+    )
+    budget = budget.share(len(projects))
     texts: list[str] = []
-    async with db(request).tenant(who.team_id) as conn:
-        for project in found:
-            told = await context(conn, who, project, occasion, shape)
-            if len("\n".join([*texts, told.text])) <= MOST_CHARS:
-                texts.append(told.text)
+    async with db(request).tenant(principal.team_id) as conn:
+        for project in projects:
+            context = await build_context(conn, principal, project, context_request, budget)
+            if len("\n".join([*texts, context.text])) <= MAX_CHARS:
+                texts.append(context.text)
     return Response("\n".join(texts) or _NOTHING_YET, media_type="text/plain")
 
 
 async def post_semantic(request: Request) -> Response:
-    """What clearly belongs to a prompt."""
-    who = await guest(request)
-    asked = await read(request, SemanticIn)
-    question = storable(asked.q).strip()
-    name = _names(asked.project)
-    if len(question) < _SHORTEST_QUESTION or not (name or who.project_id):
+    """Lines about observations that clearly match a prompt."""
+    principal = await admit_caller(request)
+    params = await read(request, SemanticIn)
+    text = storable(params.q).strip()
+    name = _names(params.project)
+    if len(text) < _MIN_QUERY_CHARS or not (name or principal.project_id):
         return answer(SemanticOut(context="", count=0))
-    project = await talk.project_named(request, who, name[0] if name else str(who.project_id))
+    project = await session_events.find_named_project(request, principal, name[0] if name else str(principal.project_id))
     if project is None:
         return answer(SemanticOut(context="", count=0))
-    occasion = Occasion(reason="prompt", platform=platform(asked.platform_camel))
-    async with db(request).tenant(who.team_id) as conn:
-        told = await prompt_context(conn, who, project, occasion, question)
-    return answer(SemanticOut(context=told.text if told else "", count=len(told.observations) if told else 0))
+    context_request = ContextRequest(reason="prompt", platform=platform(params.platform_camel))
+    async with db(request).tenant(principal.team_id) as conn:
+        context = await build_prompt_context(conn, principal, project, context_request, text)
+    return answer(SemanticOut(context=context.text if context else "", count=len(context.observations) if context else 0))
 
 
 def _names(text: str | None) -> list[str]:
-    """What matters most first."""
-    given = [name for each in (text or "").split(",") if (name := talk.name(each))]
-    return list(dict.fromkeys(reversed(given)))[:_MOST_PROJECTS]
+    """The names, the most important first."""
+    names = [name for part in (text or "").split(",") if (name := session_events.clean_name(part))]
+    return list(dict.fromkeys(reversed(names)))[:_MAX_PROJECTS]
 
 
 routes = [
@@ -107,7 +109,7 @@ routes = [
         get_inject,
         scope="observations:read",
         query=InjectQuery,
-        answers={200: Text("text/plain", "The index, in at most 9,500 characters.")},
+        answers={200: TextAnswer("text/plain", "The index, in at most 9,500 characters.")},
     ),
     Operation(
         "POST",

@@ -1,7 +1,8 @@
-"""Is it there: what claude-mem's hooks ask five times before each call, so it costs no I/O. Nobody needs a key for it.
+"""Health routes, which claude-mem's hooks call five times before each call: no I/O, no key.
 
 A hook whose own version differs from a `version` in the health takes the server for an old worker, tries to kill it and sends
-nothing. So there is none; nor are there a process id and paths, which are nobody's business.
+nothing. So there is none; nor are there a process id and paths, which are nobody's business. The numbers are sums over all teams,
+as they were a few seconds ago. GET /v1/info has the numbers of a team, for its keys.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 from starlette.requests import Request
@@ -17,15 +18,17 @@ from starlette.responses import Response
 
 from cmserver import __version__
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer
+from cmserver.base.http.wire import answer, dependency
 from cmserver.base.ids import epoch_ms
+from cmserver.base.process import resident_bytes
 from cmserver.base.settings import Settings
+from cmserver.generation.queue_monitor import QueueMonitor
 
 _STARTED = time.monotonic()
 
 
 class AiOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Who generates; what is asked, and how, is told to those who have a key (GET /v1/info)."""
+    """The generator; GET /v1/info has the models, for callers with a key."""
 
     provider: Literal["cmserver"] = "cmserver"
     auth_method: Literal["server"] = "server"
@@ -33,20 +36,28 @@ class AiOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class DependenciesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """There are none besides the database (GET /readyz)."""
+    """None besides the database (GET /readyz)."""
 
     degraded: bool = False
     statuses: list[str] = []
 
 
-class QueueOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue is the database; what waits in it is told to those who have a key (GET /v1/info)."""
+class WorkerQueueOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue is the database. `queued` and `processing` count jobs of all teams; null until they have been counted."""
 
     engine: Literal["postgres"] = "postgres"
     lanes: list[str] = []
+    queued: int | None
+    processing: int | None
 
 
-class HealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class ProcessMemoryOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Resident memory of the server's process, in bytes."""
+
+    rss: int
+
+
+class WorkerHealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The process is alive. `uptime` is in milliseconds."""
 
     status: Literal["ok"] = "ok"
@@ -59,11 +70,13 @@ class HealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     mcp_ready: bool = True
     ai: AiOut = AiOut()
     dependencies: DependenciesOut = DependenciesOut()
-    queue: QueueOut = QueueOut()
+    queue: WorkerQueueOut
+    active_sessions: int | None
+    memory: ProcessMemoryOut
 
 
 class ReadinessOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """It takes calls."""
+    """The server takes calls."""
 
     status: Literal["ready"] = "ready"
     mcp_ready: bool = True
@@ -75,7 +88,7 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     version: str = __version__
 
 
-class PlainHealthOut(msgspec.Struct, frozen=True, kw_only=True):
+class PlainHealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The process is alive. `uptime` is in seconds, `timestamp` in milliseconds since 1970."""
 
     status: Literal["ok"] = "ok"
@@ -83,15 +96,26 @@ class PlainHealthOut(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: int
     uptime: float
     port: int
+    queue: WorkerQueueOut
+    active_sessions: int | None
+    memory: ProcessMemoryOut
 
 
 def uptime_seconds() -> float:
     return time.monotonic() - _STARTED
 
 
-async def get_health(_request: Request) -> Response:
+async def get_health(request: Request) -> Response:
     """Whether the server is alive, for clients of claude-mem. Never with a `version`."""
-    return answer(HealthOut(uptime=int(uptime_seconds() * 1000)))
+    queue, active_sessions = _load_out(request)
+    return answer(
+        WorkerHealthOut(
+            uptime=int(uptime_seconds() * 1000),
+            queue=queue,
+            active_sessions=active_sessions,
+            memory=ProcessMemoryOut(rss=resident_bytes()),
+        )
+    )
 
 
 async def get_readiness(_request: Request) -> Response:
@@ -106,12 +130,30 @@ async def get_version(_request: Request) -> Response:
 
 async def get_plain_health(request: Request) -> Response:
     """Whether the server is alive, for older clients of claude-mem."""
-    port = cast("Settings", request.app.state.settings).port
-    return answer(PlainHealthOut(timestamp=epoch_ms(datetime.now(UTC)), uptime=round(uptime_seconds(), 3), port=port))
+    port = dependency(request, Settings).port
+    queue, active_sessions = _load_out(request)
+    return answer(
+        PlainHealthOut(
+            timestamp=epoch_ms(datetime.now(UTC)),
+            uptime=round(uptime_seconds(), 3),
+            port=port,
+            queue=queue,
+            active_sessions=active_sessions,
+            memory=ProcessMemoryOut(rss=resident_bytes()),
+        )
+    )
+
+
+def _load_out(request: Request) -> tuple[WorkerQueueOut, int | None]:
+    """The queue and the number of sessions as they were at the last look."""
+    load = dependency(request, QueueMonitor).load
+    if load is None:
+        return WorkerQueueOut(queued=None, processing=None), None
+    return WorkerQueueOut(queued=load.queued, processing=load.processing), load.active_sessions
 
 
 routes = [
-    Operation("GET", "/api/health", get_health, scope=None, answers={200: HealthOut}),
+    Operation("GET", "/api/health", get_health, scope=None, answers={200: WorkerHealthOut}),
     Operation("GET", "/api/readiness", get_readiness, scope=None, answers={200: ReadinessOut}),
     Operation("GET", "/api/version", get_version, scope=None, answers={200: VersionOut}),
     Operation("GET", "/health", get_plain_health, scope=None, answers={200: PlainHealthOut}),

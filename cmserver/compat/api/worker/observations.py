@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -16,35 +15,33 @@ from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, db, query, read
 from cmserver.base.sql import Conn
-from cmserver.base.text import Key, Text
-from cmserver.compat.api.guest import guest
+from cmserver.base.text import Key, Text, split_commas
+from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker.rows import (
-    PAGE_MOST,
+    MAX_PAGE_ITEMS,
     Many,
     ObservationRow,
+    RowScope,
     SummaryRow,
-    Where,
     observation_rows,
     projects_in,
-    reach,
+    resolve_scope,
     summary_rows,
-    words,
 )
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
-from cmserver.observations.read import NO_SUCH, find, served
+from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_number
 from cmserver.observations.write import delete
-from cmserver.recall.on_file import about_file
+from cmserver.recall.file_context import find_file_matches
 
-_BATCH_MOST = 500
-_LOOKED_AT = 400
-"""As many of those that name a file are read, the newest: some are summaries, and are left out."""
-_PATHS_MOST = 4
-_PROJECTS_MOST = 20
-_NUMBER = re.compile(r"#?[Ss]?([0-9]{1,18})")
-_NO_NUMBER = "Ids are the numbers of observations, in a list or with commas between them. Each is one of these forms: 12, #12, S12."
+_MAX_BATCH = 500
+_MAX_CANDIDATES = 400
+"""The most observations read for a file, the newest first; summaries among them are dropped."""
+_MAX_PATHS = 4
+_MAX_PROJECTS = 20
+_INVALID_IDS = "Send numbers of observations, in a list or separated by commas: 12, #12 or S12."
 
-Ids = Annotated[list[int | str], Meta(max_length=_BATCH_MOST)]
+Ids = Annotated[list[int | str], Meta(max_length=_MAX_BATCH)]
 
 
 class BatchIn(msgspec.Struct, kw_only=True):
@@ -74,8 +71,8 @@ class AboutFileOut(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class GoneOut(msgspec.Struct, frozen=True, kw_only=True):
-    """It is deleted. `entity_rev` is a matter of the original's cloud, and null."""
+class DeletedRowOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The row is deleted. `entity_rev` belongs to the original's cloud, and is null."""
 
     success: bool = True
     id: int
@@ -85,69 +82,74 @@ class GoneOut(msgspec.Struct, frozen=True, kw_only=True):
 
 async def post_batch(request: Request) -> Response:
     """The observations and summaries of those numbers, whole. What does not exist is left out."""
-    who = await guest(request)
-    asked = await read(request, BatchIn)
-    numbers = _numbers(asked.ids)
-    where = await reach(request, who, asked.project)
+    principal = await admit_caller(request)
+    params = await read(request, BatchIn)
+    numbers = _numbers(params.ids)
+    where = await resolve_scope(request, principal, params.project)
     if where is None or not numbers:
         return answer([])
-    async with db(request).tenant(who.team_id) as conn:
-        found = await observations.by_numbers(
-            conn, who.team_id, set(numbers), project_id=where.project_id if asked.project else None
+    async with db(request).tenant(principal.team_id) as conn:
+        stored = await observations.by_numbers(
+            conn, principal.team_id, set(numbers), project_id=where.project_id if params.project else None
         )
-        seen = [one for one in found if who.sees(one.project_id) or one.scope == "team"]
-        if asked.order_by == "relevance":
-            seen.sort(key=lambda one: numbers.index(one.number))
+        visible = [row for row in stored if principal.sees(row.project_id) or row.scope == "team"]
+        if params.order_by == "relevance":
+            visible.sort(key=lambda row: numbers.index(row.number))
         else:
-            seen.sort(key=lambda one: (one.created_at, one.id), reverse=asked.order_by == "date_desc")
-        seen = seen[: asked.limit]
-        await served(conn, who, where.project_id, "batch", seen)
-        rows = await observation_rows(conn, who, seen)
+            visible.sort(key=lambda row: (row.created_at, row.id), reverse=params.order_by == "date_desc")
+        visible = visible[: params.limit]
+        await audit_read(conn, principal, where.project_id, "batch", visible)
+        rows = await observation_rows(conn, principal, visible)
     return answer(rows)
 
 
 async def get_by_file(request: Request) -> Response:
-    """What is known of a file: the newest observations that name it."""
-    who = await guest(request)
-    asked = query(request, FileQuery)
-    paths = request.query_params.getlist("path")[:_PATHS_MOST]
-    reached = await _reached(request, who, asked.projects)
-    async with db(request).tenant(who.team_id) as conn:
-        projects = [project_id for where in reached for project_id in await projects_in(conn, who, where)][:_PROJECTS_MOST]
-        about = [one.found for project_id in projects for path in paths for one in await about_file(conn, project_id, None, path)]
-        about.sort(key=lambda one: (one.created_at, one.id), reverse=True)
-        ids = dict.fromkeys(one.id for one in about[:_LOOKED_AT])
-        known = [one for one in await observations.by_ids(conn, who.team_id, list(ids)) if one.kind != "summary"]
-        known.sort(key=lambda one: (one.created_at, one.id), reverse=True)
-        found = known[: min(asked.limit, PAGE_MOST)]
-        await served(conn, who, projects[0] if len(projects) == 1 else who.project_id, "file", found)
-        rows = await observation_rows(conn, who, found)
+    """The newest observations that name a file."""
+    principal = await admit_caller(request)
+    params = query(request, FileQuery)
+    paths = request.query_params.getlist("path")[:_MAX_PATHS]
+    scopes = await _scopes(request, principal, params.projects)
+    async with db(request).tenant(principal.team_id) as conn:
+        projects = [project_id for where in scopes for project_id in await projects_in(conn, principal, where)][:_MAX_PROJECTS]
+        mentions = [
+            match.mention
+            for project_id in projects
+            for path in paths
+            for match in await find_file_matches(conn, project_id, None, path)
+        ]
+        mentions.sort(key=lambda row: (row.created_at, row.id), reverse=True)
+        ids = dict.fromkeys(row.id for row in mentions[:_MAX_CANDIDATES])
+        candidates = [row for row in await observations.by_ids(conn, principal.team_id, list(ids)) if row.kind != "summary"]
+        candidates.sort(key=lambda row: (row.created_at, row.id), reverse=True)
+        shown = candidates[: min(params.limit, MAX_PAGE_ITEMS)]
+        await audit_read(conn, principal, projects[0] if len(projects) == 1 else principal.project_id, "file", shown)
+        rows = await observation_rows(conn, principal, shown)
     return answer(AboutFileOut(observations=rows, count=len(rows)))
 
 
 async def get_observation(request: Request) -> Response:
     """One observation, by its number."""
-    who = await guest(request)
-    async with db(request).tenant(who.team_id) as conn:
-        found = await find(conn, who, str(request.path_params["id"]))
-        await served(conn, who, found.project_id, "get", [found])
-        (row,) = await observation_rows(conn, who, [found])
+    principal = await admit_caller(request)
+    async with db(request).tenant(principal.team_id) as conn:
+        observation = await find_observation(conn, principal, str(request.path_params["id"]))
+        await audit_read(conn, principal, observation.project_id, "get", [observation])
+        (row,) = await observation_rows(conn, principal, [observation])
     return answer(row)
 
 
 async def get_session(request: Request) -> Response:
     """One summary of a session, by its number: what claude-mem means by a session's id."""
-    who = await guest(request)
-    async with db(request).tenant(who.team_id) as conn:
-        found = await find(conn, who, _plain(str(request.path_params["id"])))
-        _must_be("summary", found)
-        await served(conn, who, found.project_id, "get", [found])
-        (row,) = await summary_rows(conn, who, [found])
+    principal = await admit_caller(request)
+    async with db(request).tenant(principal.team_id) as conn:
+        observation = await find_observation(conn, principal, str(request.path_params["id"]))
+        _check_kind("summary", observation)
+        await audit_read(conn, principal, observation.project_id, "get", [observation])
+        (row,) = await summary_rows(conn, principal, [observation])
     return answer(row)
 
 
 async def delete_observation(request: Request) -> Response:
-    """Delete an observation, by its number; the events that it was drawn from stay."""
+    """Delete an observation, by its number; its source events stay."""
     return await _delete(request, "observation")
 
 
@@ -157,41 +159,40 @@ async def delete_summary(request: Request) -> Response:
 
 
 async def _delete(request: Request, kind: Literal["observation", "summary"]) -> Response:
-    who = await guest(request)
-    named = _plain(str(request.path_params["id"]))
+    """Delete the observation or summary with the number in the path; a number of the other kind is not found."""
+    principal = await admit_caller(request)
+    name = str(request.path_params["id"])
 
-    async def gone(conn: Conn) -> int:
-        found = await find(conn, who, named)
-        _must_be(kind, found)
-        await delete(conn, who, named)
-        return found.number
+    async def delete_in_tenant(conn: Conn) -> int:
+        observation = await find_observation(conn, principal, name)
+        _check_kind(kind, observation)
+        await delete(conn, principal, name)
+        return observation.number
 
-    return answer(GoneOut(id=await db(request).in_tenant(who.team_id, gone), kind=kind))
+    return answer(DeletedRowOut(id=await db(request).in_tenant(principal.team_id, delete_in_tenant), kind=kind))
 
 
-def _must_be(kind: Literal["observation", "summary"], found: Observation) -> None:
-    if (found.kind == "summary") != (kind == "summary"):
+def _check_kind(kind: Literal["observation", "summary"], observation: Observation) -> None:
+    if (observation.kind == "summary") != (kind == "summary"):
         raise NotFound(NO_SUCH)
 
 
-def _plain(named: str) -> str:
-    """Clients show the number of a summary as S12."""
-    number = _NUMBER.fullmatch(named)
-    return number[1] if number else named
-
-
 def _numbers(ids: Sequence[int | str] | int) -> list[int]:
-    given = [ids] if isinstance(ids, int) else words(ids) if isinstance(ids, str) else ids
-    found = [_NUMBER.fullmatch(str(one).strip()) for one in given]
-    if len(found) > _BATCH_MOST or not all(found):
-        raise Invalid.at("$.ids", _NO_NUMBER)
-    return list(dict.fromkeys(int(one[1]) for one in found if one))
+    items = [ids] if isinstance(ids, int) else split_commas(ids) if isinstance(ids, str) else ids
+    numbers = [parse_number(str(item).strip()) for item in items]
+    if len(numbers) > _MAX_BATCH or None in numbers:
+        raise Invalid.at("$.ids", _INVALID_IDS)
+    return list(dict.fromkeys(number for number in numbers if number is not None))
 
 
-async def _reached(request: Request, who: Principal, projects: str | None) -> list[Where]:
-    named = words(projects)[:_PROJECTS_MOST]
-    found = [await reach(request, who, one) for one in named] if named else [await reach(request, who, None)]
-    return list({one.project_id: one for one in found if one}.values())
+async def _scopes(request: Request, principal: Principal, projects: str | None) -> list[RowScope]:
+    names = split_commas(projects)[:_MAX_PROJECTS]
+    scopes = (
+        [await resolve_scope(request, principal, name) for name in names]
+        if names
+        else [await resolve_scope(request, principal, None)]
+    )
+    return list({scope.project_id: scope for scope in scopes if scope}.values())
 
 
 routes = [
@@ -207,7 +208,7 @@ routes = [
         "GET", "/api/observations/by-file", get_by_file, scope="observations:read", query=FileQuery, answers={200: AboutFileOut}
     ),
     Operation("GET", "/api/observation/{id}", get_observation, scope="observations:read", answers={200: ObservationRow}),
-    Operation("DELETE", "/api/observation/{id}", delete_observation, scope="observations:write", answers={200: GoneOut}),
+    Operation("DELETE", "/api/observation/{id}", delete_observation, scope="observations:write", answers={200: DeletedRowOut}),
     Operation("GET", "/api/session/{id}", get_session, scope="observations:read", answers={200: SummaryRow}),
-    Operation("DELETE", "/api/summary/{id}", delete_summary, scope="observations:write", answers={200: GoneOut}),
+    Operation("DELETE", "/api/summary/{id}", delete_summary, scope="observations:write", answers={200: DeletedRowOut}),
 ]

@@ -1,6 +1,6 @@
-"""What claude-mem's worker shows of an observation, a summary and a prompt; and what its clients narrow their questions to.
+"""Observations, summaries and prompts as rows of claude-mem's worker, and the filters of its clients.
 
-Numbers of ours are its ids. Lists within a row are JSON texts, as in the tables of the original.
+Our numbers are its ids. Lists within a row are JSON texts, as in the tables of the original.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, cast
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
@@ -19,28 +19,32 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.http.wire import dependency
 from cmserver.base.ids import epoch_ms, from_epoch_ms, from_iso
 from cmserver.base.sql import Conn
-from cmserver.compat.platform import platform
+from cmserver.base.text import storable
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import type_shown
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import ListedPrompt, SessionBrief
 
-PAGE_MOST = 100
-"""As many as a page has at most, however many are asked for: so it is in the original."""
-PROJECTS_MOST = 1_000
-PROMPT_MOST_CHARS = 16_000
+MAX_PAGE_ITEMS = 100
+"""A page has no more items, whatever the `limit`, as in the original."""
+MAX_PROJECTS = 1_000
+MAX_PROMPT_CHARS = 16_000
 
 Many = Annotated[int, Meta(ge=1, le=1_000_000)]
 Offset = Annotated[int, Meta(ge=0, le=10_000)]
-"""Whoever wants to go on behind it uses the cursors of /v1."""
+"""To read further, use the cursors of /v1."""
 
+_MAX_PLATFORM_CHARS = 100
+_PLATFORMS = {"codex": "codex", "cursor": "cursor", "claude": "claude", "transcript": "codex"}
+"""Part of a client's word for a kind of agent, and claude-mem's word. The first match counts."""
 _ENCODER = msgspec.json.Encoder()
 
 
 class ObservationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation, with `id` its number here. Of what the original keeps for its cloud and its curation, nothing is known."""
+    """An observation; `id` is its number here. The original's fields for its cloud and curation are empty."""
 
     id: int
     memory_session_id: str | None
@@ -74,7 +78,7 @@ class ObservationRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session came to, with `id` its number here."""
+    """A session's summary; `id` is its number here."""
 
     id: int
     session_id: str | None
@@ -92,7 +96,7 @@ class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user asked for. Prompts have no number of their own here: `id` is that of the event, for GET /v1/events/{id}."""
+    """A user's prompt; `id` is that of its event, for GET /v1/events/{id}."""
 
     id: UUID
     content_session_id: str
@@ -104,14 +108,14 @@ class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at_epoch: int
 
 
-class Where(msgspec.Struct, frozen=True):
-    """What a question is narrowed to: a project, or without one the whole team."""
+class RowScope(msgspec.Struct, frozen=True):
+    """The project that a query is limited to; None for the whole team."""
 
     project_id: UUID | None
 
 
-class Named(msgspec.Struct, frozen=True):
-    """What the projects and sessions of some rows are called."""
+class RowNames(msgspec.Struct, frozen=True):
+    """Names of the projects and sessions of some rows."""
 
     projects: dict[UUID, str]
     sessions: dict[UUID, SessionBrief]
@@ -120,42 +124,49 @@ class Named(msgspec.Struct, frozen=True):
         return self.projects.get(project_id, "")
 
     def session(self, session_id: UUID | None) -> str | None:
-        """By the agent's own id, as its client knows it."""
-        one = self.sessions.get(session_id) if session_id else None
-        return (one.named or str(one.id)) if one else None
+        """The session's id at its agent."""
+        row = self.sessions.get(session_id) if session_id else None
+        return (row.agents_id or str(row.id)) if row else None
 
     def platform(self, session_id: UUID | None) -> str:
-        one = self.sessions.get(session_id) if session_id else None
-        return platform(one.platform_source if one else None)
+        row = self.sessions.get(session_id) if session_id else None
+        return platform(row.platform_source if row else None)
 
 
-async def reach(request: Request, who: Principal, named: str | None) -> Where | None:
-    """What the key may see of the project, or of all of its team without a name; None where it knows no such project.
+async def resolve_scope(request: Request, principal: Principal, project_name: str | None) -> RowScope | None:
+    """The key's project, else the named one, else the whole team; None when there is no project of that name.
 
-    That is no error here: hooks ask about the project of the folder that they are in, before anything was ever recorded in it. A
-    key that is bound to a project sees that one, whatever the folder is called.
+    That is no error: hooks name the project of their folder before anything was recorded in it.
     """
-    if who.project_id is not None or not (named or "").strip():
-        return Where(who.project_id)
+    if principal.project_id is not None or not (project_name or "").strip():
+        return RowScope(principal.project_id)
     try:
-        return Where(await cast("Projects", request.app.state.projects).within(who, named))
+        return RowScope(await dependency(request, Projects).within(principal, project_name))
     except NotFound:
         return None
 
 
-async def projects_in(conn: Conn, who: Principal, where: Where) -> dict[UUID, str]:
-    """The projects that are meant, each with its canonical id: the newest PROJECTS_MOST of a team."""
+async def projects_in(conn: Conn, principal: Principal, where: RowScope) -> dict[UUID, str]:
+    """The canonical ids of the projects in scope, by id: at most the newest MAX_PROJECTS of a team."""
     if where.project_id:
-        return await access.names_of(conn, who.team_id, [where.project_id])
-    found = await access.projects(conn, who.team_id, only=None, archived=False, before=None, before_id=None, limit=PROJECTS_MOST)
-    return {one.id: one.canonical_id for one in found}
+        return await access.names_of(conn, principal.team_id, [where.project_id])
+    rows = await access.projects(
+        conn, principal.team_id, only=None, archived=False, before=None, before_id=None, limit=MAX_PROJECTS
+    )
+    return {row.id: row.canonical_id for row in rows}
 
 
-def platform_asked(request: Request, *given: str | None) -> str | None:
-    """The kind of agent that a question is narrowed to, from the query or a header; None for all."""
+def platform(text_sent: str | None) -> str:
+    """The kind of agent as claude-mem normalizes it; Claude Code when there is none."""
+    plain = "-".join(storable(text_sent or "").lower().split())[:_MAX_PLATFORM_CHARS]
+    return next((meant for part, meant in _PLATFORMS.items() if part in plain), plain or "claude")
+
+
+def requested_platform(request: Request, *candidates: str | None) -> str | None:
+    """The kind of agent to filter by, from the query or a header; None for all."""
     headers = (request.headers.get("x-platform-source"), request.headers.get("x-claude-mem-platform-source"))
-    said = next((one for one in (*given, *headers) if one and one.strip()), None)
-    return platform(said) if said else None
+    text = next((word for word in (*candidates, *headers) if word and word.strip()), None)
+    return platform(text) if text else None
 
 
 def moment(text: str | None, at: str) -> datetime | None:
@@ -165,98 +176,90 @@ def moment(text: str | None, at: str) -> datetime | None:
     try:
         return from_epoch_ms(int(text)) if text.isdecimal() and len(text) > 8 else from_iso(text)
     except (ValueError, OverflowError) as error:
-        raise Invalid.at(at, "This is no time: send 2026-11-22, 2026-11-22T10:00:00Z or epoch milliseconds.") from error
+        raise Invalid.at(at, "Invalid time: use 2026-11-22, 2026-11-22T10:00:00Z or epoch milliseconds.") from error
 
 
-def words(text: str | None) -> list[str]:
-    """What stands between commas."""
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
+async def read_names(conn: Conn, principal: Principal, rows: Sequence[Observation | ListedPrompt]) -> RowNames:
+    """The names of the rows' projects and sessions."""
+    projects = await access.names_of(conn, principal.team_id, {row.project_id for row in rows})
+    ids = {row.server_session_id for row in rows if row.server_session_id}
+    briefs = await sessions.briefs(conn, principal.team_id, ids) if ids else []
+    return RowNames(projects, {row.id: row for row in briefs})
 
 
-async def named_of(conn: Conn, who: Principal, rows: Sequence[Observation | ListedPrompt]) -> Named:
-    """What their projects and sessions are called."""
-    projects = await access.names_of(conn, who.team_id, {one.project_id for one in rows})
-    ids = {one.server_session_id for one in rows if one.server_session_id}
-    found = await sessions.briefs(conn, who.team_id, ids) if ids else []
-    return Named(projects, {one.id: one for one in found})
+async def observation_rows(conn: Conn, principal: Principal, observations: Sequence[Observation]) -> list[ObservationRow]:
+    names = await read_names(conn, principal, observations)
+    return [_observation_row(row, names) for row in observations]
 
 
-async def observation_rows(conn: Conn, who: Principal, observations: Sequence[Observation]) -> list[ObservationRow]:
-    """In their order."""
-    named = await named_of(conn, who, observations)
-    return [_observation_row(one, named) for one in observations]
+async def summary_rows(conn: Conn, principal: Principal, observations: Sequence[Observation]) -> list[SummaryRow]:
+    names = await read_names(conn, principal, observations)
+    return [_summary_row(row, names) for row in observations]
 
 
-async def summary_rows(conn: Conn, who: Principal, observations: Sequence[Observation]) -> list[SummaryRow]:
-    """In their order."""
-    named = await named_of(conn, who, observations)
-    return [_summary_row(one, named) for one in observations]
+async def prompt_rows(conn: Conn, principal: Principal, prompts: Sequence[ListedPrompt]) -> list[PromptRow]:
+    names = await read_names(conn, principal, prompts)
+    return [_prompt_row(row, names) for row in prompts]
 
 
-async def prompt_rows(conn: Conn, who: Principal, prompts: Sequence[ListedPrompt]) -> list[PromptRow]:
-    """In their order."""
-    named = await named_of(conn, who, prompts)
-    return [_prompt_row(one, named) for one in prompts]
-
-
-def _observation_row(one: Observation, named: Named) -> ObservationRow:
-    model = one.metadata.get("model")
-    session = named.session(one.server_session_id)
+def _observation_row(row: Observation, names: RowNames) -> ObservationRow:
+    model = row.metadata.get("model")
+    session = names.session(row.server_session_id)
     return ObservationRow(
-        id=one.number,
+        id=row.number,
         memory_session_id=session,
         session_id=session,
-        project=named.project(one.project_id),
-        platform_source=named.platform(one.server_session_id),
-        type=type_shown(one.kind, one.type),
-        title=one.title,
-        subtitle=one.subtitle,
-        facts=_json(one.facts or []),
+        project=names.project(row.project_id),
+        platform_source=names.platform(row.server_session_id),
+        type=type_shown(row.kind, row.type),
+        title=row.title,
+        subtitle=row.subtitle,
+        facts=_json(row.facts or []),
         # What was written by hand, or is a summary, may have its text there only.
-        narrative=one.narrative or (one.content if not (one.facts or one.title) or one.kind != "observation" else None),
-        concepts=_json(one.concepts or []),
-        files_read=_json(one.files_read or []),
-        files_modified=_json(one.files_modified or []),
-        prompt_number=one.prompt_number,
-        discovery_tokens=one.discovery_tokens or 0,
-        created_at=_iso(one.created_at),
-        created_at_epoch=epoch_ms(one.created_at),
-        content_hash=hashlib.sha256(one.content.encode()).hexdigest()[:16],
+        narrative=row.narrative or (row.content if not (row.facts or row.title) or row.kind != "observation" else None),
+        concepts=_json(row.concepts or []),
+        files_read=_json(row.files_read or []),
+        files_modified=_json(row.files_modified or []),
+        prompt_number=row.prompt_number,
+        discovery_tokens=row.discovery_tokens or 0,
+        created_at=_iso(row.created_at),
+        created_at_epoch=epoch_ms(row.created_at),
+        content_hash=hashlib.sha256(row.content.encode()).hexdigest()[:16],
         generated_by_model=model if isinstance(model, str) else None,
-        metadata=_json(one.metadata) if one.metadata else None,
+        metadata=_json(row.metadata) if row.metadata else None,
     )
 
 
-def _summary_row(one: Observation, named: Named) -> SummaryRow:
-    summary = one.summary or {}
-    session = named.session(one.server_session_id)
+def _summary_row(row: Observation, names: RowNames) -> SummaryRow:
+    summary = row.summary or {}
+    session = names.session(row.server_session_id)
     return SummaryRow(
-        id=one.number,
+        id=row.number,
         session_id=session,
         memory_session_id=session,
-        platform_source=named.platform(one.server_session_id),
-        request=summary.get("request") or one.title,
+        platform_source=names.platform(row.server_session_id),
+        request=summary.get("request") or row.title,
         investigated=summary.get("investigated"),
         learned=summary.get("learned"),
         completed=summary.get("completed"),
         next_steps=summary.get("next_steps"),
         notes=summary.get("notes"),
-        project=named.project(one.project_id),
-        created_at=_iso(one.created_at),
-        created_at_epoch=epoch_ms(one.created_at),
+        project=names.project(row.project_id),
+        created_at=_iso(row.created_at),
+        created_at_epoch=epoch_ms(row.created_at),
     )
 
 
-def _prompt_row(one: ListedPrompt, named: Named) -> PromptRow:
+def _prompt_row(row: ListedPrompt, names: RowNames) -> PromptRow:
     return PromptRow(
-        id=one.event_id,
-        content_session_id=named.session(one.server_session_id) or "",
-        project=named.project(one.project_id),
-        platform_source=named.platform(one.server_session_id),
-        prompt_number=one.prompt_number,
-        prompt_text=one.text,
-        created_at=_iso(one.created_at),
-        created_at_epoch=epoch_ms(one.created_at),
+        id=row.event_id,
+        content_session_id=names.session(row.server_session_id) or "",
+        project=names.project(row.project_id),
+        platform_source=names.platform(row.server_session_id),
+        prompt_number=row.prompt_number,
+        prompt_text=row.text,
+        created_at=_iso(row.created_at),
+        created_at_epoch=epoch_ms(row.created_at),
     )
 
 
@@ -265,5 +268,5 @@ def _json(value: object) -> str:
 
 
 def _iso(at: datetime) -> str:
-    """As JavaScript writes it."""
+    """The time in ISO 8601 as JavaScript writes it: UTC, milliseconds, `Z`."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,58 +1,69 @@
-"""Search as the tools and the viewer of claude-mem ask for it."""
+"""Search and timelines for the tools and the viewer of claude-mem: a table for a model, or rows.
+
+In a table no title can forge a line, a cell, or the end of the block.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Literal, cast
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
-from msgspec import field
+from msgspec import Meta, field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
+from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, db, query
+from cmserver.base.http.wire import answer, db, dependency, query
 from cmserver.base.sql import Conn
-from cmserver.base.text import Key, Text
-from cmserver.compat.api.guest import guest
+from cmserver.base.text import Key, Text, split_commas
+from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker.rows import (
-    PAGE_MOST,
-    PROMPT_MOST_CHARS,
+    MAX_PAGE_ITEMS,
+    MAX_PROMPT_CHARS,
     Many,
     ObservationRow,
     Offset,
     PromptRow,
+    RowNames,
+    RowScope,
     SummaryRow,
-    Where,
     moment,
-    named_of,
     observation_rows,
-    platform_asked,
     projects_in,
     prompt_rows,
-    reach,
+    read_names,
+    requested_platform,
+    resolve_scope,
     summary_rows,
-    words,
 )
-from cmserver.compat.api.worker.tables import ContentOut, table, told
 from cmserver.observations import repository as observations
-from cmserver.observations.model import Observation
-from cmserver.observations.read import served
-from cmserver.recall.search.meaning import Meaning
-from cmserver.recall.search.model import Asked, Filters, Ranking, SearchedKind, Sought
-from cmserver.recall.search.search import find
+from cmserver.observations.model import Observation, estimate_tokens
+from cmserver.observations.plain import fence, one_line
+from cmserver.observations.read import audit_read
+from cmserver.observations.wire import type_shown
+from cmserver.recall.search.model import Filters, QueryVector, Ranking, SearchedKind, SearchRequest
+from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.recall.search.search import find_page
+from cmserver.recall.timeline.model import MAX_ENTRIES, TimedPrompt
+from cmserver.recall.timeline.timeline import Timelines
+from cmserver.recall.timeline.wire import TimelineIn
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import ListedPrompt
-from cmserver.sessions.read import prompts_served
+from cmserver.sessions.read import audit_prompt_read
 
 _CANDIDATES = 300
-"""The best of them, or without a query the newest, are what the filters choose from."""
+"""The filters choose from this many: the best, or without a query the newest."""
 _LAST_ID = UUID(int=2**128 - 1)
-_FOOT = "The whole text of any of them: get_observations with its number. What happened around one: timeline with it as the anchor."
+_TITLE_CHARS = 160
+_READ_WHOLE = "The whole text of any of them: get_observations with its number."
+_SEARCH_FOOT = f"{_READ_WHOLE} What happened around one: timeline with it as the anchor."
 
-
+Depth = Annotated[int, Meta(ge=0, le=1_000_000)]
 Sort = Literal["observations", "sessions", "prompts"]
 _OF: dict[str | None, Sort] = {"observations": "observations", "sessions": "sessions", "prompts": "prompts"}
 
@@ -60,7 +71,7 @@ _OF: dict[str | None, Sort] = {"observations": "observations", "sessions": "sess
 class SearchQuery(msgspec.Struct, kw_only=True):
     """Without `query`, what fits the filters, newest first. `type` is observations, sessions, prompts, or a type.
 
-    Filters with several words take them with commas between, and one is enough to fit. They choose from the 300 best. A `limit`
+    Filters take several words separated by commas; one must match. They choose from the 300 best. A `limit`
     above 100 is 100.
     """
 
@@ -80,8 +91,34 @@ class SearchQuery(msgspec.Struct, kw_only=True):
     format: Text | None = None
 
 
-class FoundOut(msgspec.Struct, frozen=True, kw_only=True):
-    """With `format=json`: what was found, sorted by what it is."""
+class TimelineQuery(msgspec.Struct, kw_only=True):
+    """`anchor` is a number (12, S13 for a summary) or a time; without one, it is the best that `query` finds.
+
+    At most 50 on either side.
+    """
+
+    anchor: Text | None = None
+    query: Text | None = None
+    depth_before: Depth = 10
+    depth_after: Depth = 10
+    project: Key | None = None
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A piece of what a tool answers."""
+
+    text: str
+    type: str = "text"
+
+
+class ContentOut(msgspec.Struct, frozen=True):
+    """The answer of a tool, as clients of the Model Context Protocol take it."""
+
+    content: list[Part]
+
+
+class SearchResultOut(msgspec.Struct, frozen=True, kw_only=True):
+    """With `format=json`: the matches by their kind."""
 
     observations: list[ObservationRow]
     sessions: list[SummaryRow]
@@ -90,8 +127,8 @@ class FoundOut(msgspec.Struct, frozen=True, kw_only=True):
     query: str
 
 
-class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The filters, read."""
+class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
+    """The parsed filters."""
 
     of: Sort | None
     types: frozenset[str]
@@ -101,22 +138,23 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None
     platform: str | None
 
-    def fits(self, one: Observation) -> bool:
-        is_summary = one.kind == "summary"
+    def fits(self, row: Observation) -> bool:
+        """Whether the row passes all filters but that of the platform."""
+        is_summary = row.kind == "summary"
         if self.of is not None and is_summary != (self.of == "sessions"):
             return False
-        if self.types and (is_summary or one.type not in self.types):
+        if self.types and (is_summary or row.type not in self.types):
             return False
-        if self.concepts and self.concepts.isdisjoint(concept.lower() for concept in one.concepts or ()):
+        if self.concepts and self.concepts.isdisjoint(concept.lower() for concept in row.concepts or ()):
             return False
-        paths = [*(one.files_read or ()), *(one.files_modified or ())]
+        paths = [*(row.files_read or ()), *(row.files_modified or ())]
         if self.files and not any(part in path for part in self.files for path in paths):
             return False
-        return self.is_in_time(one.created_at)
+        return self.is_in_time(row.created_at)
 
     @property
     def filters(self) -> Filters:
-        """The same for search; `until` is no longer allowed there."""
+        """The filters for search, where `until` is exclusive."""
         kinds: dict[Sort | None, list[SearchedKind]] = {
             "sessions": ["summary"],
             "observations": ["observation", "manual"],
@@ -137,7 +175,7 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_prompts(self) -> bool:
-        """What prompts do not have cannot be asked of them."""
+        """Whether prompts can match: they have no types, concepts or files."""
         return self.of in {None, "prompts"} and not (self.types or self.concepts or self.files)
 
 
@@ -152,110 +190,190 @@ async def get_search_observations(request: Request) -> Response:
 
 
 async def _search(request: Request, of: Literal["observations"] | None) -> Response:
-    who = await guest(request)
-    asked = query(request, SearchQuery)
-    wanted = _wanted(request, asked, of)
-    where = await reach(request, who, asked.project)
+    """Answer a search with a table for a model, or with `format=json` the rows; what is shown is audited."""
+    principal = await admit_caller(request)
+    params = query(request, SearchQuery)
+    criteria = _criteria(request, params, of)
+    where = await resolve_scope(request, principal, params.project)
     if where is None:
-        return _nothing(asked)
-    judged_by = cast("Ranking", request.app.state.ranking)
-    sought = await cast("Meaning", request.app.state.meaning).of(asked.query) if asked.query else None
-    async with db(request).tenant(who.team_id) as conn:
-        found = await _found(conn, who, where, asked, wanted, judged_by, sought)
-        shown = found[asked.offset : asked.offset + min(asked.limit, PAGE_MOST)]
-        seen = [one for one in shown if isinstance(one, Observation)]
-        prompts = [one for one in shown if isinstance(one, ListedPrompt)]
-        await served(conn, who, where.project_id, "search.full" if asked.format == "json" else "search", seen)
-        await prompts_served(conn, who, where.project_id, len(prompts))
-        if asked.format == "json":
-            rows = FoundOut(
-                observations=await observation_rows(conn, who, [one for one in seen if one.kind != "summary"]),
-                sessions=await summary_rows(conn, who, [one for one in seen if one.kind == "summary"]),
-                prompts=await prompt_rows(conn, who, prompts),
+        return _nothing(params)
+    ranking = dependency(request, Ranking)
+    vector = await dependency(request, QueryEmbedder).embed(params.query) if params.query else None
+    async with db(request).tenant(principal.team_id) as conn:
+        matches = await _find_rows(conn, principal, where, params, criteria, ranking, vector)
+        shown = matches[params.offset : params.offset + min(params.limit, MAX_PAGE_ITEMS)]
+        seen = [row for row in shown if isinstance(row, Observation)]
+        prompts = [row for row in shown if isinstance(row, ListedPrompt)]
+        await audit_read(conn, principal, where.project_id, "search.full" if params.format == "json" else "search", seen)
+        await audit_prompt_read(conn, principal, where.project_id, len(prompts))
+        if params.format == "json":
+            rows = SearchResultOut(
+                observations=await observation_rows(conn, principal, [row for row in seen if row.kind != "summary"]),
+                sessions=await summary_rows(conn, principal, [row for row in seen if row.kind == "summary"]),
+                prompts=await prompt_rows(conn, principal, prompts),
                 total_results=len(shown),
-                query=asked.query or "",
+                query=params.query or "",
             )
             return answer(rows)
         if not shown:
-            return _nothing(asked)
-        named = await named_of(conn, who, shown)
-    return answer(told(f"Found in memory: {len(shown)}.", table(shown, named), _FOOT))
+            return _nothing(params)
+        names = await read_names(conn, principal, shown)
+    return answer(tool_answer(f"Found in memory: {len(shown)}.", table(shown, names), _SEARCH_FOOT))
 
 
-async def _found(
-    conn: Conn, who: Principal, where: Where, asked: SearchQuery, wanted: _Wanted, judged_by: Ranking, sought: Sought | None
+async def _find_rows(
+    conn: Conn,
+    principal: Principal,
+    where: RowScope,
+    params: SearchQuery,
+    criteria: _Criteria,
+    ranking: Ranking,
+    vector: QueryVector | None,
 ) -> list[Observation | ListedPrompt]:
-    """All that fits, of the best or the newest, in the order that was asked for."""
-    found: list[Observation | ListedPrompt] = (
-        await _searched(conn, who, where, asked.query, wanted, judged_by, sought)
-        if asked.query
-        else await _newest(conn, who, where, wanted)
-    )
-    if wanted.platform:
-        named = await named_of(conn, who, found)
-        found = [one for one in found if named.platform(one.server_session_id) == wanted.platform]
-    order = asked.order_by or ("relevance" if asked.query else "date_desc")
+    """The matches, of the best or the newest, in the requested order."""
+    matches: list[Observation | ListedPrompt]
+    if params.query:
+        project_ids = None if where.project_id is None else [where.project_id]
+        search = SearchRequest(query=params.query, project_ids=project_ids, filters=criteria.filters, limit=_CANDIDATES)
+        page = await find_page(conn, principal, search, ranking, vector)
+        matches = [hit.source for hit in page.hits]
+    else:
+        matches = await _list_newest(conn, principal, where, criteria)
+    if criteria.platform:
+        names = await read_names(conn, principal, matches)
+        matches = [row for row in matches if names.platform(row.server_session_id) == criteria.platform]
+    order = params.order_by or ("relevance" if params.query else "date_desc")
     if order != "relevance":
-        found.sort(key=lambda one: one.created_at, reverse=order == "date_desc")
-    return found
+        matches.sort(key=lambda row: row.created_at, reverse=order == "date_desc")
+    return matches
 
 
-async def _searched(
-    conn: Conn, who: Principal, where: Where, query_: str, wanted: _Wanted, judged_by: Ranking, sought: Sought | None
-) -> list[Observation | ListedPrompt]:
-    search = Asked(
-        query=query_,
-        project_ids=None if where.project_id is None else [where.project_id],
-        filters=wanted.filters,
-        limit=_CANDIDATES,
-    )
-    page = await find(conn, who, search, judged_by, sought)
-    return [one for hit in page.hits if (one := hit.observation or hit.prompt)]
-
-
-async def _newest(conn: Conn, who: Principal, where: Where, wanted: _Wanted) -> list[Observation | ListedPrompt]:
-    if wanted.of == "prompts":
-        if not wanted.takes_prompts:
+async def _list_newest(conn: Conn, principal: Principal, where: RowScope, criteria: _Criteria) -> list[Observation | ListedPrompt]:
+    """The newest rows that fit the criteria, where no words are searched."""
+    if criteria.of == "prompts":
+        if not criteria.takes_prompts:
             return []
-        projects = list(await projects_in(conn, who, where))
-        found = await sessions.prompts_listed(
-            conn, who.team_id, projects, platform=None, max_chars=PROMPT_MOST_CHARS, limit=PAGE_MOST, offset=0
+        projects = list(await projects_in(conn, principal, where))
+        prompts = await sessions.prompts_listed(
+            conn, principal.team_id, projects, platform=None, max_chars=MAX_PROMPT_CHARS, limit=MAX_PAGE_ITEMS, offset=0
         )
-        return [one for one in found if wanted.is_in_time(one.created_at)]
+        return [row for row in prompts if criteria.is_in_time(row.created_at)]
     newest = await observations.newest(
         conn,
-        who.team_id,
+        principal.team_id,
         project_id=where.project_id,
-        kind="summary" if wanted.of == "sessions" else None,
-        type_=next(iter(wanted.types)) if len(wanted.types) == 1 else None,
+        kind="summary" if criteria.of == "sessions" else None,
+        type_=next(iter(criteria.types)) if len(criteria.types) == 1 else None,
         limit=_CANDIDATES,
-        before=wanted.until,
+        before=criteria.until,
         before_id=_LAST_ID,
     )
-    return [one for one in newest if wanted.fits(one)]
+    return [row for row in newest if criteria.fits(row)]
 
 
-def _wanted(request: Request, asked: SearchQuery, of: Literal["observations"] | None) -> _Wanted:
-    kind = of or _OF.get(asked.type)
-    types = {*words(asked.obs_type), *([] if asked.type in _OF else words(asked.type))}
-    return _Wanted(
+def _criteria(request: Request, params: SearchQuery, of: Literal["observations"] | None) -> _Criteria:
+    """The filters in the parameters; `of` is the kind that the route is for."""
+    kind = of or _OF.get(params.type)
+    types = {*split_commas(params.obs_type), *([] if params.type in _OF else split_commas(params.type))}
+    return _Criteria(
         of=kind,
         types=frozenset(types),
-        concepts=frozenset(one.lower() for one in words(asked.concepts)),
-        files=tuple(words(asked.files)),
-        since=moment(asked.date_start, "$.dateStart"),
-        until=moment(asked.date_end, "$.dateEnd"),
-        platform=platform_asked(request, asked.platform_source, asked.platform),
+        concepts=frozenset(concept.lower() for concept in split_commas(params.concepts)),
+        files=tuple(split_commas(params.files)),
+        since=moment(params.date_start, "$.dateStart"),
+        until=moment(params.date_end, "$.dateEnd"),
+        platform=requested_platform(request, params.platform_source, params.platform),
     )
 
 
-def _nothing(asked: SearchQuery) -> Response:
-    if asked.format == "json":
-        return answer(FoundOut(observations=[], sessions=[], prompts=[], total_results=0, query=asked.query or ""))
-    return answer(told("Nothing was found in memory. Fewer or other words may find more."))
+def _nothing(params: SearchQuery) -> Response:
+    if params.format == "json":
+        return answer(SearchResultOut(observations=[], sessions=[], prompts=[], total_results=0, query=params.query or ""))
+    return answer(tool_answer("Nothing was found in memory. Try fewer or other words."))
 
 
-_ANSWERS = {200: (ContentOut, FoundOut)}
+async def get_timeline(request: Request) -> Response:
+    """What happened before and after an observation, a summary or a moment, prompts among it, as a table for a model."""
+    principal = await admit_caller(request)
+    params = query(request, TimelineQuery)
+    if not (params.anchor or params.query):
+        raise Invalid.at("$.anchor", "Send `anchor` with a number or a time, or `query` with words to search for.")
+    where = await resolve_scope(request, principal, params.project)
+    if where is None:
+        return _no_timeline()
+    timeline_request = TimelineIn(
+        anchor=params.anchor or None,
+        query=None if params.anchor else params.query,
+        project_id=None if where.project_id is None else str(where.project_id),
+        before=min(params.depth_before, MAX_ENTRIES),
+        after=min(params.depth_after, MAX_ENTRIES),
+    )
+    try:
+        timeline = await dependency(request, Timelines).read(principal, timeline_request)
+    except NotFound:
+        return _no_timeline()
+    if timeline is None or not timeline.entries:
+        return _no_timeline()
+    async with db(request).tenant(principal.team_id) as conn:
+        names = await read_names(conn, principal, timeline.entries)
+    centre = (
+        f"around #{timeline.anchor.number}"
+        if isinstance(timeline.anchor, Observation)
+        else f"around {timeline.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    )
+    head = f"What was recorded {centre}, oldest first: {len(timeline.entries)}."
+    return answer(tool_answer(head, table(timeline.entries, names, mark=timeline.anchor), _READ_WHOLE))
+
+
+def _no_timeline() -> Response:
+    return answer(tool_answer("Nothing found: no such observation, or nothing recorded around it."))
+
+
+def tool_answer(head: str, lines: Iterable[str] = (), foot: str = "") -> ContentOut:
+    """A tool's answer: the text between our marks, by which it is recognized if an agent sends it back as an event."""
+    return ContentOut([Part(fence(f"{line}\n" for line in (head, *lines, *([foot] if foot else ()))))])
+
+
+def table(
+    rows: Sequence[Observation | ListedPrompt], names: RowNames, *, mark: Observation | ListedPrompt | None = None
+) -> list[str]:
+    """A line for each row: #12 is an observation, #S13 a summary. Rows of several projects name theirs."""
+    has_projects = len({row.project_id for row in rows}) > 1
+    heads = ["id", "time (UTC)", "type", "title", "~tokens", *(["project"] if has_projects else [])]
+    lines = [_line(heads), "|" + "---|" * len(heads)]
+    for row in rows:
+        cells = _observation_cells(row) if isinstance(row, Observation) else _prompt_cells(row)
+        if mark is not None and row is mark:
+            cells[0] = f"→ {cells[0]}"
+        lines.append(_line([*cells, *([cell(names.project(row.project_id))] if has_projects else [])]))
+    return lines
+
+
+def cell(text: str) -> str:
+    """The text as a table cell: one line, without what would end the cell."""
+    return one_line(text, _TITLE_CHARS).replace("\\", "\\\\").replace("|", "\\|")
+
+
+def _observation_cells(row: Observation) -> list[str]:
+    sign = f"#S{row.number}" if row.kind == "summary" else f"#{row.number}"
+    title = row.title or row.narrative or row.content
+    return [sign, _time(row.created_at), type_shown(row.kind, row.type), cell(title), f"{row.cost:,}"]
+
+
+def _prompt_cells(row: ListedPrompt) -> list[str]:
+    tokens = row.cost if isinstance(row, TimedPrompt) else estimate_tokens(row.text)
+    return [f"prompt {row.prompt_number}", _time(row.created_at), "prompt", cell(row.text), f"{tokens:,}"]
+
+
+def _time(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+_ANSWERS = {200: (ContentOut, SearchResultOut)}
 
 routes = [
     Operation("GET", "/api/search", get_search, scope="observations:read", query=SearchQuery, answers=_ANSWERS),
@@ -266,5 +384,9 @@ routes = [
         scope="observations:read",
         query=SearchQuery,
         answers=_ANSWERS,
+    ),
+    *(
+        Operation("GET", path, get_timeline, scope="observations:read", query=TimelineQuery, answers={200: ContentOut})
+        for path in ("/api/timeline", "/api/timeline/by-query")
     ),
 ]

@@ -1,8 +1,8 @@
-"""What claude-mem's hooks tell its worker: prompts, uses of tools, and the ends of turns."""
+"""Routes of claude-mem's hooks: prompts, tool uses, and ends of turns."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
@@ -12,28 +12,28 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, body, convert
-from cmserver.base.redaction.clean import decode_json
+from cmserver.base.http.wire import answer, db, dependency, read_sized
+from cmserver.base.settings import Settings
 from cmserver.base.text import KEY_MOST, storable
-from cmserver.compat import prompts
-from cmserver.compat.api.guest import guest
-from cmserver.compat.api.worker import talk
-from cmserver.compat.api.worker.rows import platform_asked
-from cmserver.compat.api.worker.talk import Speaker
-from cmserver.compat.platform import platform
-from cmserver.ingest.ends import Ends
-from cmserver.ingest.ours import is_look
+from cmserver.compat.api.guest import admit_caller
+from cmserver.compat.api.worker import session_events
+from cmserver.compat.api.worker.rows import platform, requested_platform
+from cmserver.compat.api.worker.session_events import AgentSession
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.ingest.session import checkpoint_turn
+from cmserver.redaction.identifiers import Identifiers
+from cmserver.tooluse.own_tool_use import reads_own_memory
+from cmserver.tooluse.read import read_tool_use
 
-T = TypeVar("T")
 AgentsId = Annotated[str, Meta(min_length=1, max_length=KEY_MOST)]
 
 _SKIPPED_TOOLS = frozenset({"ListMcpResourcesTool", "SlashCommand", "Skill", "TodoWrite", "AskUserQuestion"})
 _NOTES_OF_SESSIONS = "session-memory"
-_PATHS = ("file_path", "notebook_path", "path")
+"""In the path of the notes that an agent keeps about its own sessions."""
 
 
-class _Said(msgspec.Struct, kw_only=True):
-    """What all of them say: the session as its agent calls it, and which agent that is."""
+class _SessionMessageIn(msgspec.Struct, kw_only=True):
+    """What all requests have: the session's id at its agent, and the kind of agent."""
 
     session: AgentsId = msgspec.field(name="contentSessionId")
     platform_camel: str | None = msgspec.field(name="platformSource", default=None)
@@ -42,7 +42,7 @@ class _Said(msgspec.Struct, kw_only=True):
     agent_type: str | None = msgspec.field(name="agentType", default=None)
 
 
-class InitIn(_Said, kw_only=True):
+class InitIn(_SessionMessageIn, kw_only=True):
     """POST /api/sessions/init: a prompt, before the agent answers it."""
 
     project: str | None = None
@@ -50,7 +50,7 @@ class InitIn(_Said, kw_only=True):
     custom_title: str | None = msgspec.field(name="customTitle", default=None)
 
 
-class ObservationIn(_Said, kw_only=True):
+class ToolUseIn(_SessionMessageIn, kw_only=True):
     """POST /api/sessions/observations: a tool was used."""
 
     tool_name: Annotated[str, Meta(min_length=1)]
@@ -61,16 +61,16 @@ class ObservationIn(_Said, kw_only=True):
     tool_use_id_camel: str | None = msgspec.field(name="toolUseId", default=None)
 
 
-class SummarizeIn(_Said, kw_only=True):
+class SummarizeIn(_SessionMessageIn, kw_only=True):
     """POST /api/sessions/summarize: the agent has answered."""
 
     last_assistant_message: str | None = None
 
 
 class InitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """`sessionDbId` stands for the session in numbers. A prompt that is `skipped` is not worked with.
+    """`sessionDbId` is a number for the session. From a `skipped` prompt nothing is generated.
 
-    `contextInjected` says whether the session was known before.
+    `contextInjected` says whether the session existed before.
     """
 
     skipped: bool
@@ -81,8 +81,8 @@ class InitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_de
     reason: Literal["private", "duplicate", "internal_protocol", "project_excluded"] | None = None
 
 
-class QueuedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """It is stored. `generationJobId` is what observations, or the summary, will be made by; null when nothing will."""
+class WorkerEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The event is stored. `generationJobId` makes its observations or the summary; null when there is no such job."""
 
     status: Literal["queued"] = "queued"
     observation_count: int = 1
@@ -93,84 +93,93 @@ class QueuedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     transport: Literal["enqueued", "skipped"]
 
 
-class SkippedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """It is not stored, and why."""
+class SkippedEventOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The event is not stored, with the reason."""
 
     status: Literal["skipped"] = "skipped"
     reason: Literal["project_excluded", "tool_excluded", "session_memory_meta", "private", "subagent_context"]
 
 
 async def post_init(request: Request) -> Response:
-    """A prompt of a session, which begins with its first one.
-
-    The project that is named is remembered with the session: what is told of it later goes there too.
-    """
-    who = await guest(request)
-    said, size_bytes = await _read(request, InitIn)
-    if prompts.is_protocol(said.prompt or ""):
+    """Record a prompt; the first one starts the session in the named project, where its later events go too."""
+    principal = await admit_caller(request)
+    message, size_bytes = await read_sized(request, InitIn)
+    if session_events.is_protocol(message.prompt or ""):
         return answer(InitOut(skipped=True, reason="internal_protocol"))
-    title: dict[str, object] = {"customTitle": said.custom_title} if said.custom_title else {}
-    told = await talk.prompted(
-        request, _speaker(request, who, said), said.prompt, named=said.project, metadata=title, size_bytes=size_bytes
+    title: dict[str, object] = {"customTitle": message.custom_title} if message.custom_title else {}
+    prompt_result = await session_events.record_prompt(
+        request,
+        _speaker(request, principal, message),
+        message.prompt,
+        project_name=message.project,
+        metadata=title,
+        size_bytes=size_bytes,
     )
-    if told is None:
+    if prompt_result is None:
         return answer(InitOut(skipped=True, reason="project_excluded"))
-    number, of_prompt = talk.session_number(told.session_id), told.number
-    if told.is_private:
-        return answer(InitOut(session_db_id=number, prompt_number=of_prompt, skipped=True, reason="private"))
-    if told.is_repeated:
+    number, prompt_number = session_events.session_number(prompt_result.session_id), prompt_result.number
+    if prompt_result.is_private:
+        return answer(InitOut(session_db_id=number, prompt_number=prompt_number, skipped=True, reason="private"))
+    if prompt_result.is_repeated:
         return answer(
-            InitOut(session_db_id=number, prompt_number=of_prompt, skipped=True, reason="duplicate", context_injected=told.is_known)
+            InitOut(
+                session_db_id=number,
+                prompt_number=prompt_number,
+                skipped=True,
+                reason="duplicate",
+                context_injected=prompt_result.is_known,
+            )
         )
     return answer(
         InitOut(
             session_db_id=number,
-            prompt_number=of_prompt,
+            prompt_number=prompt_number,
             skipped=False,
-            context_injected=told.is_known,
+            context_injected=prompt_result.is_known,
             status="initialized",
         )
     )
 
 
 async def post_observation(request: Request) -> Response:
-    """A tool was used. With an id of its own, the same use told twice is stored once.
+    """Record a tool use; one with an id is stored once.
 
-    After a prompt that was private from end to end nothing is stored until the next prompt.
+    After a wholly private prompt nothing is stored until the next prompt.
     """
-    who = await guest(request)
-    said, size_bytes = await _read(request, ObservationIn)
-    if said.tool_name in _SKIPPED_TOOLS or is_look(said.tool_name, said.tool_input):
-        return answer(SkippedOut(reason="tool_excluded"))
-    if _is_about_notes(said.tool_input):
-        return answer(SkippedOut(reason="session_memory_meta"))
-    speaker = _speaker(request, who, said)
-    known = await talk.conversation(request, speaker)
-    if known is not None and known.is_private:
-        return answer(SkippedOut(reason="private"))
-    project = await talk.project_of(request, speaker, known, folder=said.cwd)
+    principal = await admit_caller(request)
+    message, size_bytes = await read_sized(request, ToolUseIn)
+    use = read_tool_use(message.tool_name, message.tool_input)
+    if use.tool in _SKIPPED_TOOLS or reads_own_memory(use):
+        return answer(SkippedEventOut(reason="tool_excluded"))
+    if any(_NOTES_OF_SESSIONS in path for path in use.paths):
+        return answer(SkippedEventOut(reason="session_memory_meta"))
+    speaker = _speaker(request, principal, message)
+    existing_session = await session_events.find_session(request, speaker)
+    if existing_session is not None and existing_session.is_private:
+        return answer(SkippedEventOut(reason="private"))
+    project = await session_events.find_project(request, speaker, existing_session, folder=message.cwd)
     if project is None:
-        return answer(SkippedOut(reason="project_excluded"))
-    recorded = await talk.stored(
+        return answer(SkippedEventOut(reason="project_excluded"))
+    recorded = await session_events.record_event(
         request,
         speaker,
         project,
-        known.id if known else None,
+        existing_session.id if existing_session else None,
         event_type="tool_use",
         payload={
-            "tool_name": said.tool_name,
-            "tool_input": said.tool_input,
-            "tool_response": said.tool_response,
-            "cwd": said.cwd,
+            "tool_name": message.tool_name,
+            "tool_input": message.tool_input,
+            "tool_response": message.tool_response,
+            "cwd": message.cwd,
         },
-        source_event_id=_tool_use(said.tool_use_id or said.tool_use_id_camel),
+        source_event_id=_event_id(message.tool_use_id or message.tool_use_id_camel),
         generate=True,
         size_bytes=size_bytes,
-        metadata=_agent(said),
+        metadata=_agent(message),
     )
     job = recorded.job
     return answer(
-        QueuedOut(
+        WorkerEventOut(
             session_id=speaker.session,
             server_session_id=recorded.event.server_session_id,
             event_id=recorded.event.id,
@@ -181,33 +190,39 @@ async def post_observation(request: Request) -> Response:
 
 
 async def post_summarize(request: Request) -> Response:
-    """The end of a turn, with the last thing that the agent said. A summary is made when enough has happened since the last one."""
-    who = await guest(request)
-    said, size_bytes = await _read(request, SummarizeIn)
-    if said.agent_id:
-        return answer(SkippedOut(reason="subagent_context"))
-    speaker = _speaker(request, who, said)
-    known = await talk.conversation(request, speaker)
-    if known is not None and known.is_private:
-        return answer(SkippedOut(reason="private"))
-    project = await talk.project_of(request, speaker, known)
+    """Record the agent's last message of a turn. A summary is made when enough has happened since the last one."""
+    principal = await admit_caller(request)
+    message, size_bytes = await read_sized(request, SummarizeIn)
+    if message.agent_id:
+        return answer(SkippedEventOut(reason="subagent_context"))
+    speaker = _speaker(request, principal, message)
+    existing_session = await session_events.find_session(request, speaker)
+    if existing_session is not None and existing_session.is_private:
+        return answer(SkippedEventOut(reason="private"))
+    project = await session_events.find_project(request, speaker, existing_session)
     if project is None:
-        return answer(SkippedOut(reason="project_excluded"))
-    recorded = await talk.stored(
+        return answer(SkippedEventOut(reason="project_excluded"))
+    recorded = await session_events.record_event(
         request,
         speaker,
         project,
-        known.id if known else None,
+        existing_session.id if existing_session else None,
         event_type="assistant_message",
-        payload={"last_assistant_message": said.last_assistant_message or ""},
+        payload={"last_assistant_message": message.last_assistant_message or ""},
         source_event_id=None,
-        generate=False,
+        generate=True,
         size_bytes=size_bytes,
     )
     session_id = recorded.event.server_session_id
-    job = await cast("Ends", request.app.state.ends).turn(who, session_id) if session_id else None
+    job = (
+        await checkpoint_turn(
+            db(request), dependency(request, JobNotifier), dependency(request, Settings), principal, project, session_id
+        )
+        if session_id
+        else None
+    )
     return answer(
-        QueuedOut(
+        WorkerEventOut(
             session_id=speaker.session,
             server_session_id=session_id,
             event_id=recorded.event.id,
@@ -217,34 +232,27 @@ async def post_summarize(request: Request) -> Response:
     )
 
 
-async def _read(request: Request, type_: type[T]) -> tuple[T, int]:
-    raw = await body(request)
-    return convert(decode_json(raw or b"{}"), type_), len(raw)
+def _speaker(request: Request, principal: Principal, message: _SessionMessageIn) -> AgentSession:
+    """The session that a message names, and the platform of its agent."""
+    in_query = request.query_params.get("platformSource"), request.query_params.get("platform_source")
+    requested = requested_platform(request, message.platform_camel, message.platform_snake, *in_query)
+    identifiers = dependency(request, Identifiers)
+    return AgentSession(
+        principal=principal,
+        session=identifiers.clean(storable(message.session)),
+        platform=identifiers.clean(requested or platform(None)),
+    )
 
 
-def _speaker(request: Request, who: Principal, said: _Said) -> Speaker:
-    named = request.query_params.get("platformSource"), request.query_params.get("platform_source")
-    asked = platform_asked(request, said.platform_camel, said.platform_snake, *named)
-    return Speaker(who=who, session=storable(said.session), platform=asked or platform(None))
+def _agent(message: _SessionMessageIn) -> dict[str, object]:
+    """Metadata that name a sub-agent."""
+    fields = {"agent_id": message.agent_id, "agent_type": message.agent_type}
+    return {name: storable(text)[:KEY_MOST] for name, text in fields.items() if text}
 
 
-def _agent(said: _Said) -> dict[str, object]:
-    """An agent within the session, who is told apart."""
-    given = {"agent_id": said.agent_id, "agent_type": said.agent_type}
-    return {name: storable(text)[:KEY_MOST] for name, text in given.items() if text}
-
-
-def _tool_use(named: str | None) -> str | None:
-    key = f"tool:{storable(named)}" if named else None
+def _event_id(tool_use_id: str | None) -> str | None:
+    key = f"tool:{storable(tool_use_id)}" if tool_use_id else None
     return key if key and len(key) <= KEY_MOST else None
-
-
-def _is_about_notes(tool_input: object) -> bool:
-    """Whether the agent works on its own notes about its sessions."""
-    if not isinstance(tool_input, dict):
-        return False
-    paths = [tool_input.get(name) for name in _PATHS]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    return any(isinstance(path, str) and _NOTES_OF_SESSIONS in path for path in paths)  # pyright: ignore[reportUnknownVariableType]
 
 
 routes = [
@@ -254,8 +262,8 @@ routes = [
         "/api/sessions/observations",
         post_observation,
         scope="events:write",
-        body=ObservationIn,
-        answers={200: (QueuedOut, SkippedOut)},
+        body=ToolUseIn,
+        answers={200: (WorkerEventOut, SkippedEventOut)},
     ),
     Operation(
         "POST",
@@ -263,6 +271,6 @@ routes = [
         post_summarize,
         scope="sessions:write",
         body=SummarizeIn,
-        answers={200: (QueuedOut, SkippedOut)},
+        answers={200: (WorkerEventOut, SkippedEventOut)},
     ),
 ]

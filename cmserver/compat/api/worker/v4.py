@@ -1,6 +1,6 @@
 """The worker of claude-mem 4: sessions by the number that they have in the client's own database.
 
-Everything is taken, and a session that is not known is made.
+Unknown sessions are made.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from starlette.responses import Response
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, body, convert, db
-from cmserver.base.redaction.clean import decode_json
+from cmserver.base.http.wire import answer, db, dependency, read_sized
 from cmserver.base.settings import Settings
-from cmserver.compat.api.guest import guest
-from cmserver.compat.api.worker import talk
-from cmserver.compat.api.worker.talk import Speaker
+from cmserver.compat.api.guest import admit_caller
+from cmserver.compat.api.worker import session_events
+from cmserver.compat.api.worker.session_events import AgentSession
+from cmserver.events.model import REPLY_TYPE
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.operate import repository as queue
-from cmserver.ingest.ends import Ends
+from cmserver.ingest.session import checkpoint_turn, end_session
 from cmserver.sessions.read import NO_SUCH
 
 _ARCHIVED = "The project of this session is archived. An admin key brings it back."
 
 
 class NumberConvertor(Convertor[int]):
-    """A number of a client's database, so that `/sessions/<uuid>/...` stays free for others."""
+    """A number of a client's database; leaves `/sessions/<uuid>/...` to other routes."""
 
     regex = "[0-9]{1,16}"
 
@@ -51,7 +52,7 @@ class BeginIn(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class UseIn(msgspec.Struct, kw_only=True):
-    """POST /sessions/{sessionDbId}/observations. What is text but reads as JSON is taken as JSON."""
+    """POST /sessions/{sessionDbId}/observations. Texts that parse as JSON are taken as JSON."""
 
     tool_name: str = ""
     tool_input: object = None
@@ -65,7 +66,7 @@ class TurnIn(msgspec.Struct, kw_only=True):
     prompt_number: int | None = None
 
 
-class BegunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class StartedSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The session is open."""
 
     status: Literal["initialized"] = "initialized"
@@ -73,15 +74,15 @@ class BegunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     port: int
 
 
-class TakenOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """It is stored. So many jobs of the session wait."""
+class StoredEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The event is stored; `queueLength` jobs of the session wait."""
 
     status: Literal["queued"] = "queued"
     queue_length: int
 
 
 class StatusOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The session; `sdkSessionId` is its id here, and so many of its jobs wait."""
+    """The session; `sdkSessionId` is its id here, and `pendingMessages` of its jobs wait."""
 
     session_db_id: int
     sdk_session_id: str
@@ -89,90 +90,92 @@ class StatusOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     pending_messages: int
 
 
-class EndedOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The session has ended; what waits is still worked on."""
+class EndedSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The session has ended; its waiting jobs still run."""
 
     status: Literal["deleted"] = "deleted"
     session_db_id: int
 
 
 async def post_init(request: Request) -> Response:
-    """Open a session with its first prompt. A number that had meant a session of another project means a new one from here on."""
+    """Open a session with its first prompt. A number used for another project before now means a new session."""
     speaker = await _speaker(request)
-    raw = await body(request)
-    said = convert(decode_json(raw or b"{}"), BeginIn)
-    told = await talk.prompted(request, speaker, said.user_prompt, named=said.project, metadata={}, size_bytes=len(raw), moves=True)
-    if told is None:
+    message, size_bytes = await read_sized(request, BeginIn)
+    prompt_result = await session_events.record_prompt(
+        request, speaker, message.user_prompt, project_name=message.project, metadata={}, size_bytes=size_bytes, moves=True
+    )
+    if prompt_result is None:
         raise Conflict(_ARCHIVED)
-    return answer(BegunOut(session_db_id=_number(request), port=cast("Settings", request.app.state.settings).port))
+    return answer(StartedSessionOut(session_db_id=_number(request), port=dependency(request, Settings).port))
 
 
 async def post_observation(request: Request) -> Response:
     """A tool was used."""
     speaker = await _speaker(request)
-    raw = await body(request)
-    said = convert(decode_json(raw or b"{}"), UseIn)
+    message, size_bytes = await read_sized(request, UseIn)
     payload = {
-        "tool_name": said.tool_name,
-        "tool_input": _value(said.tool_input),
-        "tool_response": _value(said.tool_output),
+        "tool_name": message.tool_name,
+        "tool_input": _value(message.tool_input),
+        "tool_response": _value(message.tool_output),
     }
-    return await _taken(request, speaker, "tool_use", payload, said.prompt_number, len(raw))
+    return await _record(request, speaker, "tool_use", payload, message.prompt_number, size_bytes)
 
 
 async def post_summarize(request: Request) -> Response:
     """The end of a turn. A summary is made when enough has happened since the last one."""
     speaker = await _speaker(request)
-    raw = await body(request)
-    said = convert(decode_json(raw or b"{}"), TurnIn)
-    return await _taken(request, speaker, "turn_end", {}, said.prompt_number, len(raw))
+    message, size_bytes = await read_sized(request, TurnIn)
+    return await _record(request, speaker, "turn_end", {}, message.prompt_number, size_bytes)
 
 
 async def get_status(request: Request) -> Response:
-    """A session that is known, and how many of its jobs wait."""
+    """A session, and how many of its jobs wait."""
     speaker = await _speaker(request)
-    who, known = speaker.who, await talk.conversation(request, speaker)
-    if known is None:
+    principal, existing_session = speaker.principal, await session_events.find_session(request, speaker)
+    if existing_session is None:
         raise NotFound(NO_SUCH)
-    project = await cast("Projects", request.app.state.projects).find(who, str(known.project_id))
-    async with db(request).tenant(who.team_id) as conn:
-        waiting = await queue.waiting_of_session(conn, who.team_id, known.id)
+    project = await dependency(request, Projects).find(principal, str(existing_session.project_id))
+    async with db(request).tenant(principal.team_id) as conn:
+        waiting = await queue.waiting_of_session(conn, principal.team_id, existing_session.id)
     return answer(
-        StatusOut(session_db_id=_number(request), sdk_session_id=str(known.id), project=project.name, pending_messages=waiting)
+        StatusOut(
+            session_db_id=_number(request), sdk_session_id=str(existing_session.id), project=project.name, pending_messages=waiting
+        )
     )
 
 
 async def delete_session(request: Request) -> Response:
-    """End a session. Nothing of it is lost: what waits is worked on, and its summary is made."""
+    """End a session. Its waiting jobs still run, and its summary is made."""
     speaker = await _speaker(request)
-    who, known = speaker.who, await talk.conversation(request, speaker)
-    if known is None:
+    principal, existing_session = speaker.principal, await session_events.find_session(request, speaker)
+    if existing_session is None:
         raise NotFound(NO_SUCH)
-    await cast("Ends", request.app.state.ends).session(who, known.id)
-    return answer(EndedOut(session_db_id=_number(request)))
+    await end_session(db(request), dependency(request, JobNotifier), dependency(request, Settings), principal, existing_session.id)
+    return answer(EndedSessionOut(session_db_id=_number(request)))
 
 
-async def _taken(
+async def _record(
     request: Request,
-    speaker: Speaker,
+    speaker: AgentSession,
     event_type: str,
     payload: dict[str, object],
     prompt_number: int | None,
     size_bytes: int,
 ) -> Response:
-    who, known = speaker.who, await talk.conversation(request, speaker)
-    project = await talk.project_of(request, speaker, known)
+    """Record an event of the session; a checkpoint follows unless it is a tool use."""
+    principal, existing_session = speaker.principal, await session_events.find_session(request, speaker)
+    project = await session_events.find_project(request, speaker, existing_session)
     if project is None:
         raise Conflict(_ARCHIVED)
-    recorded = await talk.stored(
+    recorded = await session_events.record_event(
         request,
         speaker,
         project,
-        known.id if known else None,
+        existing_session.id if existing_session else None,
         event_type=event_type,
         payload=payload,
         source_event_id=None,
-        generate=event_type == "tool_use",
+        generate=event_type in {"tool_use", REPLY_TYPE},
         size_bytes=size_bytes,
         metadata={} if prompt_number is None else {"prompt_number": prompt_number},
     )
@@ -180,28 +183,30 @@ async def _taken(
     if session_id is None:
         raise NotFound(NO_SUCH)
     if event_type != "tool_use":
-        await cast("Ends", request.app.state.ends).turn(who, session_id)
-    async with db(request).tenant(who.team_id) as conn:
-        waiting = await queue.waiting_of_session(conn, who.team_id, session_id)
-    return answer(TakenOut(queue_length=waiting))
+        await checkpoint_turn(
+            db(request), dependency(request, JobNotifier), dependency(request, Settings), principal, project, session_id
+        )
+    async with db(request).tenant(principal.team_id) as conn:
+        waiting = await queue.waiting_of_session(conn, principal.team_id, session_id)
+    return answer(StoredEventOut(queue_length=waiting))
 
 
-async def _speaker(request: Request) -> Speaker:
-    return Speaker(who=await guest(request), session=f"v4:{_number(request)}", platform="claude")
+async def _speaker(request: Request) -> AgentSession:
+    return AgentSession(principal=await admit_caller(request), session=f"v4:{_number(request)}", platform="claude")
 
 
 def _number(request: Request) -> int:
     return cast("int", request.path_params["sessionDbId"])
 
 
-def _value(said: object) -> object:
+def _value(message: object) -> object:
     """These clients send JSON within JSON."""
-    if not isinstance(said, str) or not said.lstrip().startswith(("{", "[")):
-        return said
+    if not isinstance(message, str) or not message.lstrip().startswith(("{", "[")):
+        return message
     try:
-        return msgspec.json.decode(said)
+        return msgspec.json.decode(message)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return said
+        return message
 
 
 routes = [
@@ -211,7 +216,7 @@ routes = [
         post_init,
         scope="sessions:write",
         body=BeginIn,
-        answers={200: BegunOut},
+        answers={200: StartedSessionOut},
     ),
     Operation(
         "POST",
@@ -219,7 +224,7 @@ routes = [
         post_observation,
         scope="events:write",
         body=UseIn,
-        answers={200: TakenOut},
+        answers={200: StoredEventOut},
     ),
     Operation(
         "POST",
@@ -227,8 +232,8 @@ routes = [
         post_summarize,
         scope="sessions:write",
         body=TurnIn,
-        answers={200: TakenOut},
+        answers={200: StoredEventOut},
     ),
     Operation("GET", "/sessions/{sessionDbId:number}/status", get_status, scope="observations:read", answers={200: StatusOut}),
-    Operation("DELETE", "/sessions/{sessionDbId:number}", delete_session, scope="sessions:write", answers={200: EndedOut}),
+    Operation("DELETE", "/sessions/{sessionDbId:number}", delete_session, scope="sessions:write", answers={200: EndedSessionOut}),
 ]

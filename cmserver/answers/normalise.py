@@ -1,0 +1,170 @@
+"""Makes parsed drafts fit to store: bounded, cleaned, without repetition or secrets."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from cmserver.answers.model import SUMMARY_FIELDS
+from cmserver.answers.text_fields import strip_bullet
+from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, TYPES
+from cmserver.providers.model import DraftObservation, DraftSummary
+from cmserver.redaction.redact import may_change, redact
+from cmserver.rules.conclusions import MAX_QUOTE, conclude
+from cmserver.rules.text import shorten
+from cmserver.tooluse.text import relative
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_PLACEHOLDERS = {"null", "none", "n/a", "undefined", "-", "\u2013", "\u2014", "..."}
+"""What models write into a field that they leave empty."""
+_LETTERS = re.compile(r"[a-z]++")
+_WORDS = re.compile(r"[a-z_-]++")
+_REMARK = re.compile(r"(?<=\S)\s++\([^()]*+\)\Z")
+_TYPES = {
+    **{type_.replace("_", ""): type_ for type_ in TYPES},
+    "bug": "bugfix", "fix": "bugfix", "hotfix": "bugfix", "feat": "feature", "refactoring": "refactor", "learning": "discovery",
+    "finding": "discovery", "investigation": "discovery", "insight": "discovery", "security": "security_note",
+}  # fmt: skip
+
+
+def normalise_observation(draft: DraftObservation, changed: Sequence[str]) -> DraftObservation | None:
+    """Clean an observation; None when it is empty. `changed` are the files that its events changed, added to those it names.
+
+    A file that was read and modified stays in both lists, so that a search for either finds it.
+    """
+    fields = (draft.title, draft.subtitle, draft.narrative, draft.facts, draft.concepts, draft.files_read, draft.files_modified)
+    if not any(fields):
+        return None
+    type_ = normalise_type(draft.type)
+    clean = DraftObservation(
+        type=type_,
+        title=normalise_line(draft.title),
+        subtitle=normalise_text(draft.subtitle),
+        narrative=normalise_text(draft.narrative),
+        facts=_normalise_list(draft.facts, strip_bullet),
+        concepts=[concept for concept in _normalise_list(draft.concepts, _clean_concept) if normalise_type(concept, "") != type_],
+        files_read=_normalise_list(draft.files_read, _clean_file),
+        files_modified=_normalise_list(draft.files_modified, _clean_file),
+        quote=_normalise_quote(draft.quote),
+        anchors=_normalise_list(draft.anchors or _find_anchors(_normalise_quote(draft.quote)), str.strip),
+        state=draft.state,
+        closes=draft.closes[:ITEMS_MOST],
+    )
+    clean = _redact_draft(clean)
+    fields = (clean.title, clean.subtitle, clean.narrative, clean.facts, clean.concepts, clean.files_read, clean.files_modified)
+    if not any(fields):
+        return None
+    if changed:
+        named = [_match_changed(file, changed) for file in clean.files_modified]
+        clean.files_modified = list(dict.fromkeys([*named, *(file for file in map(_clean_file, changed) if file)]))[:ITEMS_MOST]
+        clean.files_read = list(dict.fromkeys(_match_changed(file, changed) for file in clean.files_read))
+    return clean
+
+
+def merge_summaries(summaries: Iterable[DraftSummary]) -> DraftSummary | None:
+    """Merge all summaries into one; None when they are empty."""
+    texts_by_field: dict[str, list[str]] = {name: [] for name in SUMMARY_FIELDS}
+    for summary in summaries:
+        for name in SUMMARY_FIELDS:
+            if text := normalise_text(getattr(summary, name)):
+                texts_by_field[name].append(text)
+    fields = {name: _redact_text(normalise_text("\n\n".join(dict.fromkeys(texts)))) for name, texts in texts_by_field.items()}
+    return DraftSummary(**fields) if any(fields.values()) else None
+
+
+def normalise_type(text: str, default: str = "change") -> str:
+    """The type of TYPES that the text means, as "Bug fix" or "bugfix | feature" do; else `default`."""
+    if not text:
+        return default
+    lowered = text[:200].lower()
+    squeezed = "".join(_LETTERS.findall(lowered))
+    if squeezed in _TYPES:
+        return _TYPES[squeezed]
+    if not default:
+        return ""
+    words = (word.replace("_", "").replace("-", "") for word in _WORDS.findall(lowered))
+    return next((_TYPES[word] for word in words if word in _TYPES), default)
+
+
+def normalise_text(text: str | None) -> str | None:
+    """The text fit to store; None when it is empty or a placeholder."""
+    if not text:
+        return None
+    clean = _UNSTORABLE.sub("\ufffd", text.strip()[:TEXT_MOST]).strip()
+    return None if clean.lower() in _PLACEHOLDERS else clean or None
+
+
+def normalise_line(text: str | None) -> str | None:
+    """The text on one line, cut to a title's length."""
+    line = " ".join((normalise_text(text) or "").split()) if text else ""
+    return line[: TITLE_MOST - 1] + "…" if len(line) > TITLE_MOST else line or None
+
+
+def _normalise_list(texts: Sequence[str | None], clean: Callable[[str], str]) -> list[str]:
+    """The cleaned items without empty and repeated ones, at most ITEMS_MOST."""
+    if not texts:
+        return []
+    items: dict[str, None] = {}
+    for text in texts:
+        if item := normalise_text(clean((text or "").strip()[:ITEM_MOST])):
+            items[item] = None
+            if len(items) == ITEMS_MOST:
+                break
+    return list(items)
+
+
+def _redact_draft(draft: DraftObservation) -> DraftObservation:
+    """Redact secrets: a model may write more than it was shown. Large answers are checked in one pass first."""
+    lists = draft.facts, draft.concepts, draft.files_read, draft.files_modified, draft.anchors
+    texts = [text for text in (draft.title, draft.subtitle, draft.narrative, draft.quote, *itertools.chain(*lists)) if text]
+    if not may_change("\n".join(texts)):
+        return draft
+    facts, concepts, files_read, files_modified, anchors = (
+        [clean for item in items if (clean := _redact_text(item, ITEM_MOST))] for items in lists
+    )
+    return msgspec.structs.replace(
+        draft,
+        title=_redact_text(draft.title, TITLE_MOST),
+        subtitle=_redact_text(draft.subtitle),
+        narrative=_redact_text(draft.narrative),
+        quote=_redact_text(draft.quote),
+        anchors=anchors,
+        facts=facts,
+        concepts=concepts,
+        files_read=files_read,
+        files_modified=files_modified,
+    )
+
+
+def _normalise_quote(text: str | None) -> str | None:
+    """The quote on one line and of its greatest length; it is cut between words."""
+    return shorten(text, MAX_QUOTE) if text and text.strip() else None
+
+
+def _find_anchors(quote: str | None) -> list[str]:
+    conclusion = conclude("finding", quote or "")
+    return [*conclusion.files, *conclusion.identifiers]
+
+
+def _redact_text(text: str | None, max_chars: int = TEXT_MOST) -> str | None:
+    return redact(text)[0].strip()[:max_chars].rstrip() or None if text else None
+
+
+def _clean_concept(text: str) -> str:
+    """`how-it-works: because ...` is how-it-works."""
+    return strip_bullet(text).partition(":")[0].strip("`\"'* \t")
+
+
+def _clean_file(text: str) -> str:
+    bare = _REMARK.sub("", strip_bullet(text).strip()).strip("`\"'")
+    return relative(bare.strip(), None)
+
+
+def _match_changed(file: str, changed: Sequence[str]) -> str:
+    """The relative path under which the event changed a file that the answer names by its absolute path."""
+    if not re.match(r"[/\\~]|[A-Za-z]:", file):
+        return file
+    return next((path for path in changed if file.replace("\\", "/").endswith("/" + path.replace("\\", "/"))), file)

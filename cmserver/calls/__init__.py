@@ -1,0 +1,1 @@
+"""Calls of model providers: their records and costs, budgets, and pauses."""

@@ -1,0 +1,171 @@
+"""What every command that calls the API shares: its options, the server and key it uses, and how it prints the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+from uuid import UUID
+
+import click
+import httpx
+import msgspec
+from msgspec import structs
+
+from cmserver.base import credentials, logs
+from cmserver.base.db import DatabaseUrls
+from cmserver.base.settings import Settings
+from cmserver.cli.config import settings_option
+from cmserver.cli.database import database_urls
+from cmserver.cli.operator import Operator, open_operator_client
+from cmserver.client import server_api
+from cmserver.client.server_api import Api, ApiAnswer, MissingKey, ServerUnreachable, UnreadableAnswer
+
+T = TypeVar("T")
+Action = Callable[..., Coroutine[None, None, None]]
+
+_OPERATOR_HINT = "With access to the database you need neither server nor key: --operator --team NAME."
+_NO_TEAM = "Name the team: --operator --team NAME. `cmserver teams list --operator` lists all teams."
+_OTHER_VERSION = "The server is of another version than this command: here is its answer as JSON."
+
+
+class ApiClient(Api):
+    """Calls the API for one command and prints its answers."""
+
+    def __init__(self, http: httpx.AsyncClient, data_dir: Path, *, as_json: bool, operator: Operator | None = None) -> None:
+        super().__init__(http)
+        self._data_dir = data_dir
+        self.as_json = as_json
+        self.operator = operator
+        """Set with --operator, when the command calls the API in its own process, without a key."""
+
+    def show(self, answer: ApiAnswer, type_: type[T], render: Callable[[T], str]) -> None:
+        """Print the answer: rendered for people, or its JSON with --json and where a server of another version lacks a field."""
+        text = None
+        if not self.as_json:
+            try:
+                text = render(answer.read(type_))
+            except UnreadableAnswer:
+                click.echo(_OTHER_VERSION, err=True)
+        click.echo(msgspec.json.format(answer.raw).decode() if text is None else text)
+
+    def store_rotated_key(self, old_key_id: UUID, key: str) -> None:
+        """Replace the key in the data folder's credentials file, if it is the old one."""
+        stored = credentials.read(self._data_dir)
+        if stored is not None and credentials.parse_key_id(stored.key) == old_key_id:
+            path = credentials.write(self._data_dir, structs.replace(stored, key=key))
+            click.echo(f"The new key replaces the old one in {path}.", err=True)
+
+    async def act_for_team(self, team: str | None) -> None:
+        """Let the operator act for the team of the command's argument, unless --team named one."""
+        if self.operator is None or self.operator.has_team:
+            return
+        if team is None:
+            raise click.UsageError(_NO_TEAM)
+        await self.operator.act_for(team)
+
+
+_OPTIONS = (
+    click.option(
+        "--url", envvar="CMSERVER_URL", show_envvar=True, help="The server's address. [default: from the credentials file]"
+    ),
+    click.option(
+        "--key",
+        envvar="CMSERVER_KEY",
+        show_envvar=True,
+        help="The API key; better a file that CMSERVER_KEY_FILE names. [default: from the credentials file]",
+    ),
+    click.option("--operator", is_flag=True, help="Use the database directly, without server and key. Needs --team."),
+    click.option("--team", "operator_team", metavar="NAME", help="With --operator: the team to act for, by name or id."),
+    settings_option,
+    click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON."),
+)
+
+
+def api_command(action: Action) -> Callable[..., None]:
+    """Make a command of a coroutine that takes an `ApiClient` and its own parameters. Put it last, above `async def`."""
+    return _command(action, needs_team=True)
+
+
+def team_command(action: Action) -> Callable[..., None]:
+    """Make a command of a coroutine, as `api_command` does, that names a team itself: --operator works without --team."""
+    return _command(action, needs_team=False)
+
+
+def _command(action: Action, *, needs_team: bool) -> Callable[..., None]:
+    """The click command of a coroutine: it adds the options of all API commands, and calls the server or acts as operator."""
+
+    @functools.wraps(action)
+    def command(
+        url: str | None,
+        key: str | None,
+        operator_team: str | None,
+        settings: Settings,
+        *,
+        operator: bool,
+        as_json: bool,
+        **values: object,
+    ) -> None:
+        if operator_team and not operator:
+            raise click.UsageError("--team needs --operator; a key has its own team.")
+        if operator and needs_team and not operator_team:
+            raise click.UsageError(_NO_TEAM)
+
+        async def call_server() -> None:
+            try:
+                async with server_api.open_http_client(*server_api.resolve_server(settings, url, key)) as http:
+                    await action(ApiClient(http, settings.data_dir, as_json=as_json), **values)
+            except (MissingKey, ServerUnreachable) as error:
+                raise type(error)(f"{error} {_OPERATOR_HINT}") from error
+
+        async def call_as_operator(database: DatabaseUrls) -> None:
+            async with open_operator_client(settings, database) as (http, principal):
+                if operator_team:
+                    await principal.act_for(operator_team)
+                await action(ApiClient(http, settings.data_dir, as_json=as_json, operator=principal), **values)
+
+        if operator:
+            logs.configure(settings.log_format, "warning")  # the API runs in this process, and its log is not the answer
+            with database_urls(settings) as database:
+                asyncio.run(call_as_operator(database))
+        else:
+            asyncio.run(call_server())
+
+    decorated: Callable[..., None] = command
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="The maximum number of rows."
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return when the user confirms on the terminal, or passed --yes; else abort."""
+    if yes:
+        return
+    if not is_interactive():
+        raise click.UsageError("Not a terminal: pass --yes to confirm.")
+    click.confirm(question, abort=True, err=True)
+
+
+def is_interactive() -> bool:
+    """Whether standard input is a terminal."""
+    return sys.stdin.isatty()
+
+
+def path_segment(text: str) -> str:
+    """The text escaped as one segment of a path: `github.com/acme/orders` is one."""
+    return quote(text, safe="")
+
+
+def present(fields: Mapping[str, object]) -> dict[str, object]:
+    """The fields that have a value, for the body of a request."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,524 @@
+# shellcheck shell=sh
+# Which project a folder is: part of `hook`, which reads this file.
+#
+# A repository is a stranger's: a file of it may be endless, be one line of megabytes, be made to take minutes, or never answer. So
+# one process of the shell reads all of them, and is killed when it takes too long. Of it come a few short lines, each beginning with
+# the name of what was found. That process starts no other on its way, so that nothing is left of it; a file is read by the shell
+# itself, and none that is longer than people write them to its end.
+
+BYTES=65536 # of all files together
+LINES=4000
+LINE_BYTES=1000
+BIG_BLOCKS=2048 # of 512 bytes
+NAME_BYTES=500  # as the server has it
+PATH_BYTES=4096
+LEVELS=200
+READ_SECONDS=0.3
+LATE_SECONDS=5 # of a drain, for which nobody waits
+space='[[:space:]][[:space:]][[:space:]][[:space:]][[:space:]][[:space:]][[:space:]][[:space:]]'
+many_blanks="*$space$space$space$space*"
+read_seconds=$READ_SECONDS
+
+# trim_left TEXT, trim_right TEXT: the text without blanks there, as `text`.
+trim_left() {
+    text=${1#"${1%%[![:space:]]*}"}
+}
+
+trim_right() {
+    text=$1
+    while :; do
+        case $text in
+            *[[:space:]]) text=${text%?} ;;
+            *) return 0 ;;
+        esac
+    done
+}
+
+# is_file PATH: a folder may hold links to devices and pipes, which have no end, or take what the agent says. Files of the kernel that
+# wait until something happens say that they are empty.
+is_file() {
+    [ -f "$1" ] && [ -s "$1" ] && [ -r "$1" ]
+}
+
+# within SECONDS COMMAND...: runs it, and ends it when it takes longer: its status is above 128 then.
+within() {
+    limit=$1
+    shift
+    "$@" </dev/null &
+    job=$!
+    (
+        trap 'kill "$!"; exit' TERM
+        sleep "$limit" &
+        wait "$!" && kill -9 "$job" # without `sleep` there is no deadline
+    ) </dev/null >/dev/null &
+    guard=$!
+    wait "$job"
+    ended=$?
+    kill "$guard"
+    return "$ended"
+}
+
+# read_file READER FILE: gives each line of its beginning to READER, until that has what it looks for. One line can be endless, which
+# the time ends; a drain has so much of it that it first asks how long the file is.
+read_file() {
+    [ "$read_seconds" != "$LATE_SECONDS" ] || [ -z "$(find -L "$2" -prune -size "+$BIG_BLOCKS")" ] || return 0
+    is_origin='' goes_on='' section=''
+    while [ "$lines" -lt "$LINES" ] && [ "$bytes" -lt "$BYTES" ] && { IFS=" $tab" read -r line || [ -n "$line" ]; }; do
+        lines=$((lines + 1)) bytes=$((bytes + ${#line}))
+        [ "${#line}" -le "$LINE_BYTES" ] || continue
+        # shellcheck disable=SC2254  # it is a pattern
+        case $line in
+            $many_blanks) continue ;;
+        esac
+        "$1" "$line" || return 0
+    done <"$2"
+}
+
+read_head() {
+    head_line=$1
+    return 1
+}
+
+read_commondir() {
+    commondir=$1
+    return 1
+}
+
+read_pointer() {
+    pointer=$1
+    return 1
+}
+
+# The first project on the way up to the top of the checkout counts, and the first word on whether it is enabled.
+read_toml() {
+    case $1 in
+        \[*) return 1 ;;
+    esac
+    text=${1#"${1%%[ -~]*}"} # without the mark of an encoding
+    case $text in
+        project[" $tab="]* | \"project\"[" $tab="]* | \'project\'[" $tab="]*) word=project ;;
+        enabled[" $tab="]* | \"enabled\"[" $tab="]* | \'enabled\'[" $tab="]*) word=enabled ;;
+        *) return 0 ;;
+    esac
+    text=${text#[\"\']}
+    text=${text#"$word"}
+    trim_left "${text#[\"\']}"
+    case $text in
+        =*) trim_left "${text#=}" ;;
+        *) return 0 ;;
+    esac
+    if [ "$word" = enabled ]; then
+        case $text in
+            true*) said_enabled=yes ;;
+            [Ff]alse* | FALSE* | [\"\'][Ff]alse*) said_enabled=no ;;
+        esac
+    elif [ -z "$named" ] && [ -z "$kind" ]; then
+        case $text in
+            \"*) text=${text#?} && toml_string ;;
+            \'*) text=${text#?} && named=${text%%\'*} ;;
+        esac
+        [ "${#named}" -le "$NAME_BYTES" ] || named=''
+        [ -z "$named" ] || root=${here:-/}
+    fi
+}
+
+# toml FILE
+toml() {
+    said_enabled=''
+    ! is_file "$1" || read_file read_toml "$1"
+    [ -n "$enabled" ] || enabled=$said_enabled
+}
+
+toml_string() {
+    rest=$text
+    while :; do
+        text=${rest%%[\"\\]*}
+        named=$named$text
+        rest=${rest#"$text"}
+        case $rest in
+            \\[\"\\]*) rest=${rest#?} && named=$named${rest%"${rest#?}"} && rest=${rest#?} ;;
+            \\*) named=$named\\ && rest=${rest#?} ;;
+            *) return 0 ;; # the end of the string, or of the line
+        esac
+    done
+}
+
+# The value of a line of git's config, as `value`: quotes, escapes and comments.
+git_value() {
+    trim_left "$1"
+    case $text in
+        *[\"\\\#\;]*) ;;
+        *) trim_right "$text" && value=$text && return ;;
+    esac
+    value='' quoted='' rest=$text
+    while :; do
+        text=${rest%%[\"\\\#\;]*}
+        value=$value$text
+        rest=${rest#"$text"}
+        case $rest in
+            \"*) if [ -n "$quoted" ]; then quoted=''; else quoted=yes; fi ;;
+            \\n*) rest=${rest#?} && value=$value$nl ;;
+            \\t*) rest=${rest#?} && value=$value$tab ;;
+            \\?*) rest=${rest#?} && value=$value${rest%"${rest#?}"} ;;
+            [\#\;]*)
+                [ -n "$quoted" ] || break
+                value=$value${rest%"${rest#?}"}
+                ;;
+            *) break ;;
+        esac
+        rest=${rest#?}
+    done
+    trim_right "$value" && value=$text
+}
+
+# The url of origin, as `remote`. What includes and insteadOf say is not asked.
+read_git_config() {
+    trim_left "$goes_on$1"
+    line=$text goes_on=''
+    case $line in
+        \[*)
+            line=${line#?}
+            section=${line%%[!A-Za-z0-9.-]*}
+            trim_left "${line#"$section"}"
+            is_origin=''
+            case $section$text in
+                [Rr][Ee][Mm][Oo][Tt][Ee]\"origin\"\]*) is_origin=yes ;;
+                [Rr][Ee][Mm][Oo][Tt][Ee].[Oo][Rr][Ii][Gg][Ii][Nn]\]*) is_origin=yes ;;
+                *) return 0 ;;
+            esac
+            trim_left "${text#*]}"
+            line=$text
+            ;;
+    esac
+    [ -n "$is_origin" ] || return 0
+    case $line in
+        [Uu][Rr][Ll][[:space:]=]*) trim_left "${line#???}" ;;
+        *) return 0 ;;
+    esac
+    case $text in
+        =*\\\\ | =*\\\\[[:space:]]) ;;
+        =*\\ | =*\\[[:space:]]) # in the next line
+            text=${text%[[:space:]]}
+            [ "${#text}" -gt "$LINE_BYTES" ] || goes_on="url ${text%?}"
+            return 0
+            ;;
+    esac
+    case $text in
+        =*) git_value "${text#=}" && remote=$value ;;
+    esac
+    [ -z "$remote" ]
+}
+
+# The default path of Mercurial, as `remote`.
+read_hgrc() {
+    trim_right "$1"
+    case $text in
+        \[*) section=$text && return ;;
+        default[[:space:]=]*) trim_left "${text#default}" ;;
+        *) return 0 ;;
+    esac
+    case $section$text in
+        '[paths]='*) trim_left "${text#=}" && remote=$text ;;
+    esac
+    [ -z "$remote" ]
+}
+
+# Without who may enter, and without what is only a place relative to this folder.
+clean_remote() {
+    case $remote in
+        *://*)
+            scheme=${remote%%://*}:// rest=${remote#*://}
+            rest=${rest%%[?#]*}
+            case ${rest%%/*} in
+                *@*) host=${rest%%/*} && rest=${host##*@}${rest#"$host"} ;;
+                *:*[!0-9]*)
+                    case $rest in
+                        \[*) ;;
+                        *@*) rest=${rest##*@} ;; # a password with a slash in it
+                    esac
+                    ;;
+            esac
+            remote=${rest:+$scheme$rest}
+            ;;
+        /*) ;;
+        *)
+            case ${remote%%/*} in
+                *:*@*) remote=${remote#*@} ;;
+                *:*) ;;
+                *) remote='' ;;
+            esac
+            ;;
+    esac
+}
+
+# git_folders: of the work tree `top`, its own folder, the one that its work trees share, and the main one of them.
+git_folders() {
+    git=$top/.git common=$top/.git main=$top
+    [ -n "$pointer" ] || return 0
+    trim_right "${pointer#gitdir:}"
+    trim_left "$text"
+    case $text in
+        /*) git=$text ;;
+        *) git=$top/$text ;;
+    esac
+    common=$git
+    head_line='' remote=''
+    if cd -P -- "$git"; then
+        ! is_file HEAD || read_file read_head HEAD
+        ! is_file commondir || read_file read_commondir commondir
+        ! is_file config || [ -n "$commondir" ] || read_file read_git_config config
+    fi
+    trim_right "$commondir"
+    case $text in
+        /*) common=$text ;;
+        ?*) common=$git/$text ;;
+        *)
+            case $git in
+                */.git/worktrees/*) common=${git%/worktrees/*} ;; # in a container, where only the work tree is
+                *) return 0 ;;
+            esac
+            ;;
+    esac
+    if cd -P -- "$common"; then
+        common=$PWD remote=''
+        ! is_file config || read_file read_git_config config
+    fi
+    main=$common
+    case $main in
+        */.git) main=${main%/.git} ;;
+    esac
+    main=${main:-/}
+}
+
+# walk_up FOLDER: sets `root`, `named`, `remote`, `branch`, `top` (the work tree, where there is one), `enabled`.
+walk_up() {
+    folder_asked=$1
+    root='' named='' kind='' enabled='' remote='' branch='' top='' main='' common=''
+    head_line='' commondir='' pointer='' lines=0 bytes=0
+    here=${1%/}
+    until cd -P -- "${here:-/}"; do # it may be gone
+        [ -n "$here" ] || return 0
+        here=${here%/*}
+    done
+    here=${PWD%/} up='' levels=0
+    while :; do
+        toml "$up.cmserver.toml"
+        if [ -n "$kind" ]; then
+            :
+        elif [ -f "$up.git" ] || [ -f "$up.git/HEAD" ] || [ -f "$up.git/config" ]; then
+            kind=git top=$here main=$here
+            ! is_file "$up.git" || read_file read_pointer "$up.git"
+            ! is_file "$up.git/HEAD" || read_file read_head "$up.git/HEAD"
+            ! is_file "$up.git/config" || read_file read_git_config "$up.git/config"
+        elif [ -d "$up.hg" ]; then
+            kind=hg main=$here
+            ! is_file "$up.hg/hgrc" || read_file read_hgrc "$up.hg/hgrc"
+        elif [ -d "$up.svn" ]; then
+            kind=svn main=$here
+        elif [ -f "${up}HEAD" ] && [ -d "${up}objects" ] && [ -d "${up}refs" ] && [ "${here##*/}" != .git ]; then
+            kind=git common=$here main=$here # a bare one
+            ! is_file "${up}HEAD" || read_file read_head "${up}HEAD"
+            ! is_file "${up}config" || read_file read_git_config "${up}config"
+        fi
+        levels=$((levels + 1))
+        [ -n "$here" ] && [ "$levels" -lt "$LEVELS" ] || break
+        here=${here%/*} up=../$up
+    done
+    if [ "$kind" = git ]; then
+        [ -z "$top" ] || git_folders
+        case $head_line in
+            'ref: refs/heads/.invalid'*) ;; # HEAD is in a reftable
+            'ref: refs/heads/'*) trim_right "${head_line#ref: refs/heads/}" && branch=$text ;;
+        esac
+        if [ -z "$named$enabled" ] && [ "$main" != "${top:-$main}" ] && cd -P -- "$main"; then
+            here=${main%/} kind=''
+            toml .cmserver.toml
+            kind=git
+        fi
+    fi
+    [ -n "$root" ] || root=${main:-/}
+    [ -n "$kind$named" ] || root=$folder_asked
+    clean_remote
+}
+
+# find_repository FOLDER: what `find_project` asks its own process for.
+find_repository() {
+    walk_up "$1"
+    case $root/ in
+        */.claude/worktrees/*)
+            inner_branch=$branch inner_top=$top inner_enabled=$enabled
+            root=${root%%/.claude/worktrees/*}
+            walk_up "${root:-/}"
+            branch=$inner_branch top=$inner_top enabled=${inner_enabled:-$enabled}
+            ;;
+    esac
+    print_value named "$named" "$NAME_BYTES"
+    print_value remote "$remote" "$NAME_BYTES"
+    print_value branch "$branch" "$LINE_BYTES"
+    print_value root "$root" "$PATH_BYTES"
+    print_value top "$top" "$PATH_BYTES"
+    print_value main "$main" "$PATH_BYTES"
+    print_value common "$common" "$PATH_BYTES"
+    printf 'kind=%s\nenabled=%s\nend=\n' "$kind" "$enabled"
+}
+
+# print_value NAME VALUE MAX: the name before each line of the value, so that no line of it can be taken for another.
+print_value() {
+    [ -n "$2" ] && [ "${#2}" -le "$3" ] || return 0
+    rest=$2
+    while :; do
+        case $rest in
+            *"$nl"*) printf '%s=%s\n' "$1" "${rest%%"$nl"*}" && rest=${rest#*"$nl"} ;;
+            *) break ;;
+        esac
+    done
+    printf '%s=%s\n' "$1" "$rest"
+}
+
+# Where the agent works, as `start`: the folder in the agent's own variable (an agent that was started by another one inherits that
+# one's, too), else the working folder. A path that is not absolute says nothing: nobody knows what it is relative to.
+find_start() {
+    start=$was
+    read_variable "$folder_variable"
+    [ "${#text}" -le "$PATH_BYTES" ] || return 0
+    case $text in
+        /*) start=$text ;;
+    esac
+}
+
+# The project of `start`. When it cannot be found in time, `is_cut` says so.
+find_project() {
+    root='' named='' kind='' enabled='' remote='' branch='' top='' main='' common='' is_cut='' said=$start
+    case $start in
+        /*) ;;
+        *) return 0 ;; # a folder that is gone, of which the shell knows no name
+    esac
+    if [ "${#start}" -gt "$PATH_BYTES" ]; then # the kernel takes no such name either
+        text=$(printf '%s' "$start" | cksum)
+        root=$(printf '%.400s' "$start")-${text%% *}
+        return 0
+    fi
+    cd -P -- "$start" && start=$PWD # one folder has one name, whatever links lead to it
+    cd -- "$folder" || exit 0
+    while :; do
+        case $start in
+            //*) start=${start#/} ;;
+            *) break ;;
+        esac
+    done
+    text=$(within "$read_seconds" find_repository "$start")
+    case $text in
+        *"${nl}end=") ;;
+        *) is_cut=yes root=$start && return ;;
+    esac
+    set -f
+    IFS=$nl
+    # shellcheck disable=SC2086  # lines
+    set -- $text
+    IFS=" $tab$nl"
+    set +f
+    for line in "$@"; do
+        value=${line#*=}
+        case $line in
+            named=*) named=$named${named:+$nl}$value ;;
+            remote=*) remote=$remote${remote:+$nl}$value ;;
+            branch=*) branch=$value ;;
+            root=*) root=$root${root:+$nl}$value ;;
+            top=*) top=$top${top:+$nl}$value ;;
+            main=*) main=$main${main:+$nl}$value ;;
+            common=*) common=$common${common:+$nl}$value ;;
+            kind=*) kind=$value ;;
+            enabled=*) enabled=$value ;;
+        esac
+    done
+    [ -n "$root" ] || root=$start
+}
+
+# caseless NAME: whether it begins with a host that ignores the case of names, as the server knows them; in lower case, as `text`.
+caseless() {
+    text=$(printf '%s' "$1" | tr 'A-Z' 'a-z')
+    case $text in
+        github.com/* | gitlab.com/* | bitbucket.org/*) ;;
+        *) return 1 ;;
+    esac
+}
+
+# Whether this folder is none of our business: it says so, or the config does.
+is_excluded() {
+    [ "$enabled" != no ] || return 0
+    [ -n "$exclude" ] || return 1
+    place=${remote#*://}
+    place=${place#*@}
+    case $place in
+        /* | *:[0-9]*/*) ;;
+        *:*) place=${place%%:*}/${place#*:} ;;
+    esac
+    place=${place%/} && place=${place%.git}
+    place_in_lower_case=$place
+    ! caseless "$place" || place_in_lower_case=$text
+    set -f
+    IFS=:$nl
+    # shellcheck disable=SC2086  # patterns
+    set -- $exclude
+    IFS=" $tab$nl"
+    set +f
+    for pattern in "$@"; do
+        trim_left "$pattern"
+        trim_right "$text"
+        pattern=${text%/}
+        case $pattern in
+            '') continue ;;
+            \~ | \~/*) pattern=${HOME:-}${pattern#?} ;;
+            [Gg][Ii][Tt]* | [Bb][Ii][Tt]*) ! caseless "$pattern" || pattern=$text ;;
+        esac
+        for text in "$start" "$said" "$root" "$top" "$place" "$place_in_lower_case"; do
+            # shellcheck disable=SC2254  # it is a pattern
+            case $text in
+                $pattern | $pattern/*) return 0 ;;
+            esac
+        done
+        case $pattern in
+            *[*?[]*) continue ;;
+            /*) cd -P -- "$pattern" || continue ;; # it may be called by a link to it
+            *) continue ;;
+        esac
+        target=${PWD%/}
+        cd -- "$folder" || exit 0
+        for text in "$start" "$root" "$top"; do
+            case $text in
+                "$target" | "$target"/*) return 0 ;;
+            esac
+        done
+    done
+    return 1
+}
+
+# header NAME VALUE: added to `head`. A value cannot begin another header.
+header() {
+    [ -n "$2" ] && [ "${#2}" -le "$HEADER_BYTES" ] || return 0
+    value=$2
+    case $value in
+        *[[:cntrl:]]*) value=$(printf '%s' "$value" | tr '[:cntrl:]' '?') ;;
+    esac
+    head=$head$1': '$value$nl
+}
+
+# The remote that this folder had when it was last seen, as `before`, if it was another. A repository that was put in the
+# place of another one since then was never called that: the file that tells is one that is written once, when it is made.
+remote_before() {
+    before=''
+    [ -n "$remote" ] || return 0
+    sum=$(printf '%s' "$root" | cksum)
+    sum=state/remote-${sum%% *}
+    made=${common:-}/description
+    [ "$kind" != hg ] || made=$main/.hg/requires
+    # shellcheck disable=SC3013  # older than its place in the standard
+    if [ -r "$sum" ] && [ -e "$made" ] && [ ! "$made" -nt "$sum" ]; then
+        { IFS= read -r known && IFS= read -r before; } <"$sum"
+        [ "$known" = "$root" ] && [ "$before" != "$remote" ] || before=''
+    fi
+    case $root$remote in
+        *"$nl"*) before='' ;;
+        *) printf '%s\n%s\n' "$root" "$remote" >"$sum" ;;
+    esac
+}

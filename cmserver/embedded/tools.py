@@ -1,0 +1,151 @@
+"""Finds and runs pg_dump, pg_restore and psql.
+
+The wheel's programs cannot encrypt connections, so for remote servers the installed ones come first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from cmserver.base.errors import CmserverError
+from cmserver.embedded.files import DEBIAN, SetupError, wheel_binaries
+
+_BLOCK_BYTES = 1 << 20
+_HEADER_LINES = 60
+_PROGRAMS = ("pg_dump", "pg_restore", "psql")
+# From 17 on pg_restore sets this, which older servers do not know.
+_UNKNOWN_TO_OLDER = re.compile(rb"^SET transaction_timeout = ")
+# Extensions are made by whoever may; the schema public is in every database.
+_NOT_RESTORED = re.compile(r"^\d+; \d+ \d+ (EXTENSION - |COMMENT - EXTENSION |SCHEMA - public |COMMENT - SCHEMA public )")
+
+
+class ToolError(CmserverError):
+    """Pg_dump, pg_restore or psql failed; the message ends with its error."""
+
+
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder with pg_dump, pg_restore and psql of one major version."""
+
+    bin: Path
+    major: int
+    can_encrypt: bool = True
+
+
+def find_tools(at_least: int, *, encrypted: bool = False) -> Tools:
+    """The oldest tools of version `at_least` or newer, since servers refuse older ones."""
+    fitting = [tools for tools in _installed() if tools.major >= at_least and (tools.can_encrypt or not encrypted)]
+    if not fitting:
+        how = " that can encrypt their connection" if encrypted else ""
+        raise SetupError(
+            f"This needs pg_dump, pg_restore and psql of PostgreSQL {at_least} or newer{how}, and there are none here. "
+            "Install the client programs, on Debian: apt-get install postgresql-client."
+        )
+    return min(fitting, key=lambda tools: (tools.major, not tools.can_encrypt))
+
+
+def _installed() -> Iterator[Tools]:
+    if (wheel := wheel_binaries()) is not None:
+        yield Tools(bin=wheel.bin, major=wheel.major, can_encrypt=False)
+    folders = [folder for folder in DEBIAN.glob("*/bin") if folder.parent.name.isdigit()]
+    if (pg_dump := shutil.which("pg_dump")) is not None:
+        folders.append(Path(pg_dump).parent)
+    for folder in folders:
+        if all((folder / program).exists() for program in _PROGRAMS) and (major := _major(folder)) is not None:
+            yield Tools(bin=folder, major=major)
+
+
+def _major(folder: Path) -> int | None:
+    output = subprocess.run([folder / "pg_dump", "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+    match = re.search(r"\) (\d+)", output)
+    return int(match[1]) if match else None
+
+
+def dump(tools: Tools, url: str, snapshot: str, write: Callable[[bytes], object]) -> tuple[int, str]:
+    """Dump the snapshot in pg_dump's custom format to `write`; returns its length and SHA-256."""
+    command = [tools.bin / "pg_dump", "--format=custom", "--no-owner", f"--snapshot={snapshot}", "--schema=public"]
+    digest, length = hashlib.sha256(), 0
+    with tempfile.TemporaryFile() as output:
+        with _started([*command, *_target(url)], url, stderr=output) as process:
+            assert process.stdout is not None
+            try:
+                while block := process.stdout.read(_BLOCK_BYTES):
+                    digest.update(block)
+                    length += len(block)
+                    write(block)
+            except BaseException:
+                process.kill()
+                raise
+        _check("pg_dump", process, output)
+    return length, digest.hexdigest()
+
+
+def load(tools: Tools, file: Path, url: str) -> None:
+    """Load a dump into an empty database, in one transaction of psql. The user of the URL will own its tables."""
+    listed = subprocess.run([tools.bin / "pg_restore", "--list", file], capture_output=True, text=True, check=False)  # noqa: S603
+    if listed.returncode != 0:
+        raise ToolError(f"pg_restore cannot read the dump: {_last_line(listed.stderr)}")
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as psql_output:
+        contents = Path(folder) / "contents"
+        contents.write_text("".join(line for line in listed.stdout.splitlines(keepends=True) if not _NOT_RESTORED.match(line)))
+        script = [tools.bin / "pg_restore", "--no-owner", f"--use-list={contents}", "--file=-", file]
+        psql = [tools.bin / "psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--file=-", *_target(url)]
+        with (
+            _started(psql, url, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=psql_output) as loading,
+            _started(script, None, stderr=output) as reading,
+        ):
+            assert loading.stdin is not None
+            assert reading.stdout is not None
+            try:
+                loading.stdin.write(b"BEGIN;\n")
+                for _ in range(_HEADER_LINES):
+                    if not _UNKNOWN_TO_OLDER.match(line := reading.stdout.readline()):
+                        loading.stdin.write(line)
+                shutil.copyfileobj(reading.stdout, loading.stdin, _BLOCK_BYTES)
+                if reading.wait() == 0:
+                    loading.stdin.write(b"COMMIT;\n")
+                loading.stdin.close()
+            except BrokenPipeError:
+                pass  # psql has ended, and says why
+            except BaseException:
+                loading.kill()
+                raise
+            finally:
+                reading.stdout.close()
+        _check("psql", loading, psql_output)
+        _check("pg_restore", reading, output)
+
+
+def _started(
+    command: list[str | Path], url: str | None, *, stderr: IO[bytes], stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
+    # The password goes by the environment: a command line can be read by everybody on the machine.
+    password = conninfo_to_dict(url).get("password") if url else None
+    environ = {**os.environ, "LC_ALL": "C", "PGAPPNAME": "cmserver backup", **({"PGPASSWORD": str(password)} if password else {})}
+    return subprocess.Popen(command, env=environ, stdin=stdin, stdout=stdout, stderr=stderr)  # noqa: S603 - PostgreSQL's own
+
+
+def _target(url: str) -> list[str]:
+    parameters = {name: value for name, value in conninfo_to_dict(url).items() if name not in {"password", "application_name"}}
+    return ["--dbname", make_conninfo("", **parameters)]
+
+
+def _check(program: str, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
+    if process.returncode != 0:
+        output.seek(0)
+        raise ToolError(f"{program} has failed: {_last_line(output.read().decode(errors='replace'))}")
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if "error" in line.lower()] or text.strip().splitlines()
+    return lines[0] if lines else "no message."

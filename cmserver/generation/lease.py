@@ -1,0 +1,26 @@
+"""Transactions of a worker that wait out an outage of the database for as long as the worker's lease lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
+from cmserver.base.sql import Conn
+from cmserver.base.waiting import backoff, retry
+
+T = TypeVar("T")
+
+
+class LeaseLostError(Exception):
+    """The batch belongs to another claim by now; nothing was written."""
+
+
+async def retry_until_lease_ends(db: Db, lease_seconds: float, action: Callable[[Conn], Awaitable[T]]) -> T:
+    """Run `action` in a transaction, and again while the database is away. Raises LeaseLostError after `lease_seconds`."""
+    pauses = backoff(0.1, 1.0, total_seconds=lease_seconds)
+    try:
+        return await retry(lambda: db.in_system(action), Unavailable, pauses)
+    except Unavailable:
+        raise LeaseLostError from None

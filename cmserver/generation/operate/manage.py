@@ -1,0 +1,138 @@
+"""Lists, shows, retries and cancels the jobs that a key may reach, and lets lanes go on after a provider's pause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC
+
+import msgspec
+
+from cmserver.access import audit
+from cmserver.access.model import Principal
+from cmserver.base import paging
+from cmserver.base.errors import Conflict, Invalid, NotFound
+from cmserver.base.ids import named_id
+from cmserver.base.sql import Conn
+from cmserver.calls import repository as calls
+from cmserver.generation import repository as outbox
+from cmserver.generation.model import Job
+from cmserver.generation.operate import repository
+from cmserver.generation.operate.model import JobEvent, JobFilter
+from cmserver.observations import repository as observations
+from cmserver.observations.plain import one_line
+
+NO_SUCH = "There is no such job."
+MAX_TOTAL = 10_000
+"""Totals are counted up to here; counting millions takes too long."""
+_MAX_OFFSET = 10_000
+_MAX_SENTENCE_CHARS = 300
+"""Maximum length of a reason or an error, which a model or a provider may have written."""
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs, newest first, and the cursor of the next page if there is one. A capped `total` is MAX_TOTAL."""
+
+    jobs: list[Job]
+    total: int
+    total_is_capped: bool
+    next_cursor: str | None
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, and the numbers of its observations when it has completed."""
+
+    job: Job
+    numbers: list[int]
+
+
+async def list_jobs(conn: Conn, criteria: JobFilter, *, limit: int, offset: int = 0, cursor: str | None = None) -> JobPage:
+    """The newest jobs from the cursor on, or from the offset."""
+    if offset > _MAX_OFFSET:
+        raise Invalid.at("$.offset", f"The offset must be at most {_MAX_OFFSET:,}. To go further, send each page's `nextCursor`.")
+    before, before_id = paging.place(cursor)
+    rows = await repository.page(conn, criteria, limit=limit + 1, offset=offset, before=before, before_id=before_id)
+    total = await repository.count(conn, criteria, MAX_TOTAL + 1)
+    jobs, next_cursor = paging.page(rows, limit, lambda job: (job.created_at, job.id))
+    return JobPage(jobs=jobs, total=min(total, MAX_TOTAL), total_is_capped=total > MAX_TOTAL, next_cursor=next_cursor)
+
+
+async def find_job(conn: Conn, principal: Principal, text: str, *, lock: bool = False) -> Job:
+    """The job with that id. NotFound also when it belongs to a project that the key may not see."""
+    job_id = named_id(text)
+    find = repository.lock if lock else repository.by_id
+    job = await find(conn, principal.team_id, principal.project_id, job_id) if job_id else None
+    if job is None:
+        raise NotFound(NO_SUCH)
+    return job
+
+
+async def find_job_status(conn: Conn, principal: Principal, text: str) -> JobStatus:
+    """The job with that id and its observations; the key needs the scope jobs:read."""
+    job = await find_job(conn, principal, text)
+    numbers = await observations.numbers_of_job(conn, principal.team_id, job.id) if job.status == "completed" else []
+    return JobStatus(job=job, numbers=numbers)
+
+
+async def list_job_events(
+    conn: Conn, principal: Principal, text: str, *, limit: int, cursor: str | None
+) -> tuple[list[JobEvent], str | None]:
+    """The job's events, oldest first, and the cursor of the next page."""
+    job = await find_job(conn, principal, text)
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9):
+        raise paging.no_cursor()
+    events = await repository.job_events(conn, principal.team_id, job.id, after=int(cursor or 0), limit=limit + 1)
+    return events[:limit], str(events[limit - 1].number) if len(events) > limit else None
+
+
+async def retry_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, bool]:
+    """Queue a failed or cancelled job with three more attempts; False when it was queued before."""
+    job = await find_job(conn, principal, text, lock=True)
+    if job.status == "queued":
+        return job, False
+    if job.status in {"processing", "completed"}:
+        raise Conflict(f"A job that is {job.status} cannot be retried; only one that failed or was cancelled can.")
+    retried = await repository.retry(conn, principal.team_id, job.id, api_key_id=principal.key_id, actor_id=principal.actor_id)
+    await audit.record(conn, principal, "job.retried", "generation_job", job.id, project_id=job.project_id, was=job.status)
+    return retried, True
+
+
+async def cancel_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, bool]:
+    """End a queued job, or mark a running one so that its worker stops it and writes nothing; False when that was done before."""
+    job = await find_job(conn, principal, text, lock=True)
+    if job.status == "cancelled" or job.cancel_requested_at is not None:
+        return job, False
+    if job.status in {"completed", "failed"}:
+        raise Conflict(f"A job that has {job.status} cannot be cancelled.")
+    cancelled = await repository.cancel(conn, principal.team_id, job.id)
+    await audit.record(conn, principal, "job.cancelled", "generation_job", job.id, project_id=job.project_id, was=job.status)
+    return cancelled, True
+
+
+async def resume_provider(conn: Conn, provider: str) -> bool:
+    """End the provider's pause and make the lanes due that wait for it. False when it was not paused."""
+    was_paused = await calls.end_pause(conn, provider)
+    if was_paused:
+        await outbox.unhold_lanes(conn)
+    return was_paused
+
+
+def render_job_status(status: JobStatus) -> str:
+    """The state of a job in a few lines, for an agent."""
+    return "".join(f"{line}\n" for line in _status_lines(status))
+
+
+def _status_lines(status: JobStatus) -> Iterator[str]:
+    """The lines of `render_job_status`."""
+    job = status.job
+    stops = " (to be cancelled)" if job.status == "processing" and job.cancel_requested_at else ""
+    yield f"Job {job.id}: {job.status}{stops}, {job.attempts} of {job.max_attempts} attempts used"
+    if job.next_attempt_at:
+        yield f"Next attempt: not before {job.next_attempt_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if error := job.last_error:  # its message or reason; never which worker had the job
+        yield f"Error: {one_line(str(error.get('message') or error.get('reason') or 'unknown'), _MAX_SENTENCE_CHARS)}"
+    if status.numbers:
+        yield f"Observations: {', '.join(f'#{number}' for number in status.numbers)}"
+    elif job.outcome == "observed":
+        yield "Observations: none is left, they were deleted"
+    if job.outcome_reason:
+        yield f"Reason: {one_line(job.outcome_reason, _MAX_SENTENCE_CHARS)}"

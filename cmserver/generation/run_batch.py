@@ -1,0 +1,372 @@
+"""Runs one batch from claim to effects: load its jobs, call the provider, store the answer, apply it. Safe to run twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.answers.changed_files import changed_files
+from cmserver.answers.model import BatchAnswer
+from cmserver.answers.parse import parse
+from cmserver.base.db import Db
+from cmserver.base.errors import Unavailable
+from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
+from cmserver.calls import repository as calls
+from cmserver.calls.budget import BudgetRefusal
+from cmserver.calls.model import Pause, StoredAnswer
+from cmserver.calls.provider_health import ProviderHealth, pause_provider
+from cmserver.events import repository as events
+from cmserver.generation import prompt, reindex, repository
+from cmserver.generation.batch import MAX_REST_SECONDS, Batch, group_by_answer
+from cmserver.generation.batch_effects import AnsweredCall, write_batch_effects
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
+from cmserver.generation.model import Claim, ClaimedJob
+from cmserver.generation.operate.manage import resume_provider
+from cmserver.generation.provider_call import ProviderCaller
+from cmserver.observations import repository as observations
+from cmserver.providers.failures import find_error_in_prose
+from cmserver.providers.model import FailureKind, Prompt, Provider, ProviderError
+from cmserver.rules.summaries import summarise
+from cmserver.sessions import repository as sessions
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+_TRIAL_SECONDS = 2.0
+"""How long other batches wait while one finds out whether a provider answers again; an answer wakes them."""
+_LARGE_ANSWER_CHARS = 50_000
+"""Longer answers are parsed in a thread, so that the worker's heartbeats go on."""
+_PAUSING_FAILURES = {FailureKind.QUOTA_EXHAUSTED, FailureKind.AUTH_INVALID, FailureKind.SETUP_REQUIRED}
+_TEMPORARY_FAILURES = {FailureKind.TRANSIENT, FailureKind.RATE_LIMITED}
+_SPLITTING_FAILURES = {FailureKind.CONTEXT_TOO_LONG, FailureKind.UNUSABLE_ANSWER, FailureKind.REFUSED}
+
+
+class _ProviderChain:
+    """Chooses the provider for each call of a batch; gives jobs back that no provider may be called for now."""
+
+    def __init__(self, providers: Sequence[Provider], pauses: Sequence[Pause], health: ProviderHealth, deadline: float) -> None:
+        self._providers = providers
+        self._paused = {pause.provider: pause for pause in pauses if pause.seconds_left > 0}
+        self.recovering = {pause.provider: pause for pause in pauses if pause.seconds_left <= 0}
+        """Providers whose pause is over and that have not answered since."""
+        self._health = health
+        self._deadline = deadline
+        self.budget_refusal: BudgetRefusal | None = None
+        self.has_failed = False
+        """A call of this batch failed temporarily: no further call is made."""
+
+    def pause(self, pause: Pause) -> None:
+        self._paused[pause.provider] = pause
+
+    def select(self, batch: Batch, jobs: list[ClaimedJob]) -> Provider | None:
+        """The provider to call for these jobs; None when they were given back."""
+        provider = next((provider for provider in self._providers if provider.name not in self._paused), None)
+        if self.budget_refusal is not None:
+            batch.hold_for_budget(self.budget_refusal, jobs)
+        elif provider is None:
+            pauses = [self._paused[provider.name] for provider in self._providers]
+            batch.hold_for_pause(min(pauses, key=lambda pause: pause.seconds_left), jobs)
+        elif self.has_failed:
+            batch.give_back(jobs)
+        elif provider.name in self.recovering and self._health.is_tried(provider.name):
+            batch.hold_for_pause(msgspec.structs.replace(self.recovering[provider.name], seconds_left=_TRIAL_SECONDS), jobs)
+        elif seconds := self._health.seconds_to_rest(provider.name):
+            batch.hold_for_rate_limit(provider.name, seconds, jobs)
+        elif time.monotonic() > self._deadline:
+            batch.back_off(jobs, "out_of_time", "Its batch was split so often that another call could pass the hard limit.")
+        else:
+            return provider
+        return None
+
+
+class BatchRunner:
+    """Runs the batches of one worker."""
+
+    def __init__(self, db: Db, providers: Sequence[Provider], notifier: JobNotifier, settings: Settings) -> None:
+        self._db = db
+        self._providers = providers
+        self._notifier = notifier
+        self._settings = settings
+        self._health = ProviderHealth()
+        self._caller = ProviderCaller(db, settings)
+
+    async def run(self, claim: Claim) -> None:
+        """Run the batch and write its effects. Raises only CancelledError."""
+        job_ids = [str(job_id) for job_id in claim.job_ids]
+        with structlog.contextvars.bound_contextvars(lane=str(claim.lane), claim=claim.claim, job_ids=job_ids):
+            log.debug("batch.started", jobs=len(job_ids))
+            batch = Batch(claim)
+            try:
+                await self._work_and_apply(batch)
+            except LeaseLostError:
+                log.warning("lease.lost")
+            except Exception as error:
+                log.exception("batch.failed")
+                await self._give_up(batch, error)
+            finally:
+                structlog.contextvars.unbind_contextvars("request_id", "request_ids")
+                self._notifier.notify_ended(claim.lane)
+
+    async def _retry(self, action: Callable[[Conn], Awaitable[T]]) -> T:
+        return await retry_until_lease_ends(self._db, self._settings.lease_seconds, action)
+
+    async def _work_and_apply(self, batch: Batch) -> None:
+        """Work on the batch and write the result.
+
+        A cancellation means that every job was cancelled, which is written, or that the worker stops and puts its work back.
+        """
+        try:
+            await self._work(batch)
+            await self._apply(batch)
+        except asyncio.CancelledError as cancelled:
+            try:
+                async with self._db.system() as conn:
+                    held = await repository.still_held(conn, batch.claim.claim, batch.claim.job_ids)
+            except Unavailable:
+                raise cancelled from None  # the end of the lease gives the batch back
+            if held:
+                raise
+            batch.discard_answers(batch.claim.job_ids)
+            await self._apply(batch)
+
+    async def _apply(self, batch: Batch) -> None:
+        """Write what became of the batch, and log its failures and its hold."""
+        numbers = await self._retry(
+            lambda conn: write_batch_effects(conn, batch.claim, batch.jobs, batch.answered, batch.ends, batch.hold)
+        )
+        for reason, job_ids in batch.failed_jobs().items():
+            log.warning("jobs.failed", reason=reason, jobs=[str(job_id) for job_id in job_ids])
+        if batch.hold.seconds > 0:
+            log.info("batch.held", seconds=round(batch.hold.seconds, 1), reason=batch.hold.reason)
+        log.debug("batch.completed", jobs=len(batch.jobs), observations=numbers)
+
+    async def _work(self, batch: Batch) -> None:
+        # The last call may begin so late that its timeout ends with the hard limit.
+        deadline = time.monotonic() + self._settings.job_hard_limit_seconds - self._settings.provider_timeout_seconds
+        batch.jobs, provider_pauses, stored = await self._retry(lambda conn: _load(conn, batch.claim))
+        _log_requests_of(batch.jobs)
+        chain = _ProviderChain(self._providers, provider_pauses, self._health, deadline)
+        allowed = batch.check_jobs()
+        for job in allowed:
+            if job.source_type == "observation_reindex":
+                await self._reindex(batch, job)
+        groups = deque(group_by_answer(_select_for_model(batch, allowed, stored), stored))
+        while groups:
+            jobs, answer = groups.popleft()
+            try:
+                if answer is None:
+                    await self._call(batch, chain, jobs)
+                else:
+                    batch.answered.append(await self._parse(jobs, answer))
+            except ProviderError as error:
+                if error.kind in _SPLITTING_FAILURES and len(jobs) > 1:
+                    log.info("batch.split", jobs=len(jobs), error_class=error.kind.value)
+                    middle = len(jobs) // 2
+                    groups.extendleft([(jobs[middle:], None), (jobs[:middle], None)])
+                elif error.pauses:
+                    await self._pause(chain, error)
+                    groups.appendleft((jobs, None))
+                else:
+                    await self._handle_failed_call(batch, jobs, error, chain)
+
+    async def _call(self, batch: Batch, chain: _ProviderChain, jobs: list[ClaimedJob]) -> None:
+        """Have the next provider of the chain answer the jobs, if one can be called; ProviderError when its call fails."""
+        provider = chain.select(batch, jobs)
+        if provider is None:
+            return
+        try:
+            with self._health.trying(provider.name) if provider.name in chain.recovering else nullcontext():
+                answer = await self._caller.call(batch.claim, jobs, provider, await self._prompt(jobs))
+        except ProviderError as error:
+            error.provider = provider.name
+            if error.doubtful and self._health.is_about(provider.name, [job.id for job in jobs]):
+                error.kind = FailureKind.REFUSED
+            if error.kind is FailureKind.RATE_LIMITED and error.retry_after_seconds:
+                self._health.rest(provider.name, min(error.retry_after_seconds, MAX_REST_SECONDS))
+            error.pauses = error.kind in _PAUSING_FAILURES or (
+                error.kind is FailureKind.TRANSIENT and error.out_of_reach and self._health.is_away(provider.name)
+            )
+            raise
+        if isinstance(answer, BudgetRefusal):
+            chain.budget_refusal = answer
+            batch.hold_for_budget(answer, jobs)
+            return
+        self._health.answered(provider.name, [job.id for job in jobs])
+        batch.answered.append(await self._parse(jobs, answer))
+        was_paused = chain.recovering.pop(provider.name, None) is not None
+        if was_paused and await self._retry(lambda conn: resume_provider(conn, provider.name)):
+            log.info("provider.resumed", provider=provider.name)
+
+    async def _reindex(self, batch: Batch, job: ClaimedJob) -> None:
+        """Reindex what the job names. A long one is given back in between and resumed by its next claim."""
+        progress = reindex.read_progress(job)
+        if isinstance(progress, str):
+            batch.fail([job], "payload_unusable", progress)
+            return
+        scope = progress.scope
+        if not await self._retry(lambda conn: reindex.has_source(conn, job, scope)):
+            batch.fail([job], "source_gone", "What was to be reindexed was deleted.")
+            return
+        deadline = time.monotonic() + self._settings.job_hard_limit_seconds / 2
+        while True:
+            current = progress
+            following = await self._retry(lambda conn, current=current: reindex.reindex_chunk(conn, batch.claim, job, current))
+            if following is None:
+                batch.ends.append(reindex.completed_end(job, progress))
+                return
+            progress = following
+            if time.monotonic() > deadline:
+                batch.give_back([job])
+                return
+
+    async def _handle_failed_call(self, batch: Batch, jobs: list[ClaimedJob], error: ProviderError, chain: _ProviderChain) -> None:
+        """Try the jobs again later, or fail them; a session whose summary fails for good gets one by rules."""
+        is_temporary = error.kind in _TEMPORARY_FAILURES
+        chain.has_failed = chain.has_failed or is_temporary
+        is_summary = jobs[0].source_type == "session_summary"
+        if is_temporary and not (is_summary and batch.is_last_attempt(jobs, error)):
+            batch.retry_later(jobs, error)
+        elif is_summary:
+            log.info("summary.minimal", error_class=error.kind.value)
+            batch.answered.append(await self._summarise_by_rules(jobs, f"a minimal one: {error}"))
+        else:
+            batch.fail(jobs, error.kind.value, str(error), error.run_id)
+
+    async def _pause(self, chain: _ProviderChain, error: ProviderError) -> None:
+        name = error.provider
+        pause, is_new = await self._retry(lambda conn: pause_provider(conn, name, error))
+        chain.pause(pause)
+        if is_new:
+            log.warning("provider.paused", provider=name, reason=pause.reason, seconds=round(pause.seconds_left))
+
+    async def _parse(self, jobs: list[ClaimedJob], stored: StoredAnswer) -> AnsweredCall:
+        """Parse a stored answer. One that cannot be parsed is marked as unusable, and its text is kept."""
+        try:
+            answer = await self._parse_text(jobs, stored)
+        except ProviderError as error:
+            error.run_id, error.provider = stored.id, stored.provider
+            error.pauses = error.kind in _PAUSING_FAILURES
+            kind, message = error.kind.value, str(error)
+            await self._retry(lambda conn: calls.end_runs(conn, [stored.id], "unusable", error_class=kind, error_message=message))
+            raise
+        if answer.dropped:
+            log.info("observations.dropped", count=answer.dropped)
+        call = AnsweredCall(
+            run_id=stored.id,
+            jobs=jobs,
+            answer=answer,
+            provider=stored.provider,
+            model=stored.model,
+            tokens=stored.input_tokens + stored.output_tokens,
+        )
+        if jobs[0].source_type == "session_summary" and answer.summary is None:
+            minimal = await self._summarise_by_rules(jobs, "a minimal one: the answer held no summary")
+            answer = msgspec.structs.replace(answer, summary=minimal.answer.summary, reasons=minimal.answer.reasons)
+            call = msgspec.structs.replace(call, answer=answer, remark=minimal.remark)
+        return call
+
+    async def _parse_text(self, jobs: list[ClaimedJob], stored: StoredAnswer) -> BatchAnswer:
+        payloads, root = {job.id: job.payload for job in jobs}, prompt.working_folder(jobs)
+
+        def find_changed_files(job_id: UUID) -> Sequence[str]:
+            return changed_files(payloads.get(job_id), root)
+
+        try:
+            if len(stored.answer) < _LARGE_ANSWER_CHARS:
+                return parse(stored.answer, stored.job_ids, find_changed_files)
+            return await asyncio.to_thread(parse, stored.answer, stored.job_ids, find_changed_files)
+        except ProviderError as error:
+            raise find_error_in_prose(stored.provider, stored.answer) or error from None
+
+    async def _summarise_by_rules(self, jobs: list[ClaimedJob], remark: str) -> AnsweredCall:
+        """A session's summary by rules, where no provider gave one."""
+        text = msgspec.json.encode(summarise(await self._prompt(jobs))).decode()
+        answer = parse(text, [job.id for job in jobs])
+        return AnsweredCall(run_id=None, jobs=jobs, answer=answer, provider="offline", model="rules", tokens=0, remark=remark)
+
+    async def _prompt(self, jobs: list[ClaimedJob]) -> Prompt:
+        return prompt.build_prompt(
+            jobs,
+            await self._retry(lambda conn: _load_session(conn, jobs[0])),
+            language=self._settings.language,
+            verbosity=self._settings.verbosity,
+            event_tokens=self._settings.prompt_event_tokens,
+        )
+
+    async def _give_up(self, batch: Batch, error: Exception) -> None:
+        """Give back a batch that failed on an unexpected error. If even that fails, the hard limit gives it back."""
+        if not batch.jobs:
+            return  # its jobs were not loaded: their attempts are unknown
+        batch.answered, batch.ends = [], []
+        batch.back_off(batch.jobs, "internal", f"{type(error).__name__}: an error inside cmserver, see its log.")
+        try:
+            await self._apply(batch)
+        except Exception:
+            log.exception("batch.failed")
+
+
+async def _load(conn: Conn, claim: Claim) -> tuple[list[ClaimedJob], list[Pause], list[StoredAnswer]]:
+    """The jobs still held by the claim, all pauses, and the jobs' stored answers. Marks the jobs' session as processing."""
+    # The session's lock comes first, so that a claim that lost its lease meanwhile finds no jobs and marks nothing.
+    session = await sessions.lock(conn, claim.team_id, claim.lane)
+    jobs = await repository.claimed_jobs(conn, claim.claim, claim.job_ids)
+    if session is not None and jobs:
+        await sessions.mark_processing(conn, claim.team_id, session.id)
+    run_ids = {job.generation_run_id for job in jobs if job.generation_run_id}
+    return jobs, await calls.pauses(conn), await calls.stored_answers(conn, list(run_ids)) if run_ids else []
+
+
+async def _load_session(conn: Conn, job: ClaimedJob) -> prompt.SessionContext:
+    """The part of a prompt that is about the session: its prompts, observations and, for a summary, what was said last."""
+    session_id = job.server_session_id
+    if session_id is None:
+        return prompt.SessionContext()
+    session = prompt.SessionContext(
+        prompts=await sessions.prompts(
+            conn, job.team_id, session_id, newest=prompt.MAX_REQUESTS, max_chars=prompt.MAX_REQUEST_CHARS
+        ),
+        observations=await observations.of_session(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS),
+        open_ends=await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS),
+    )
+    if job.source_type == "agent_event":
+        return session
+    return msgspec.structs.replace(
+        session,
+        last_message=await events.last_message(conn, job.team_id, job.project_id, session_id),
+        earlier_summary=await observations.last_summary(conn, job.team_id, job.project_id, session_id),
+        events=await events.count_of_session(conn, job.team_id, job.project_id, session_id),
+    )
+
+
+def _select_for_model(batch: Batch, jobs: Sequence[ClaimedJob], stored: Sequence[StoredAnswer]) -> list[ClaimedJob]:
+    """The jobs to call a provider for. Those that a skip rule excludes end here, unless their answer is already paid for."""
+    answered = {answer.id for answer in stored}
+    selected: list[ClaimedJob] = []
+    for job in jobs:
+        rule = None if job.generation_run_id in answered else prompt.excluding_rule(job)
+        if rule is not None:
+            batch.skip(job, f"skip rule: {rule}")
+        elif job.source_type != "observation_reindex":
+            selected.append(job)
+    return selected
+
+
+def _log_requests_of(jobs: Sequence[ClaimedJob]) -> None:
+    """Add the requests that caused the jobs to the log records of this batch."""
+    request_ids = sorted({job.request_id for job in jobs if job.request_id})
+    if len(request_ids) == 1:
+        structlog.contextvars.bind_contextvars(request_id=request_ids[0])
+    elif request_ids:
+        structlog.contextvars.bind_contextvars(request_ids=request_ids)

@@ -1,0 +1,178 @@
+"""SQL on the database as a whole: its contents, grants and connections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import LiteralString, cast
+from uuid import UUID
+
+import msgspec
+from psycopg import sql
+
+from cmserver.base.sql import Conn, Query
+
+OWNS: set[str] = set()
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The database in the exported snapshot."""
+
+    snapshot: str
+    schema: int
+    vectors: bool
+    installation: UUID
+    created_at: str
+
+
+DISABLE_IDLE_TIMEOUT = Query(str, "SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
+
+IS_CMSERVER = Query(
+    bool, "SELECT to_regclass('public.schema_migrations') IS NOT NULL AND to_regclass('public.installation') IS NOT NULL"
+)
+
+EXPORT = Query(
+    Summary,
+    """
+    SELECT pg_export_snapshot() AS snapshot, (SELECT max(number) FROM schema_migrations) AS schema,
+           EXISTS (SELECT FROM pg_extension WHERE extname = 'vector') AS vectors, (SELECT id FROM installation) AS installation,
+           to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS created_at
+    """,
+)
+
+HAS_VECTORS = Query(bool, "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector')")
+
+INSTALLATION = Query(UUID, "SELECT id FROM installation")
+
+TABLES = Query(
+    str,
+    """
+    SELECT c.relname::text FROM pg_class c
+     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+       AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
+     ORDER BY 1
+    """,
+)
+
+# Rights of the owners are not in a dump, and the roles pg_... are in every cluster.
+GRANTEES = Query(
+    str,
+    """
+    SELECT DISTINCT r.rolname::text
+      FROM (SELECT g.grantee FROM pg_class c, aclexplode(c.relacl) g
+             WHERE c.relnamespace = 'public'::regnamespace AND g.grantee <> c.relowner
+             UNION ALL
+            SELECT g.grantee FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid, aclexplode(a.attacl) g
+             WHERE c.relnamespace = 'public'::regnamespace AND g.grantee <> c.relowner
+             UNION ALL
+            SELECT g.grantee FROM pg_proc p, aclexplode(p.proacl) g
+             WHERE p.pronamespace = 'public'::regnamespace AND g.grantee <> p.proowner
+             UNION ALL
+            SELECT g.grantee FROM pg_namespace n, aclexplode(n.nspacl) g
+             WHERE n.nspname = 'public' AND g.grantee <> n.nspowner
+             UNION ALL
+            SELECT unnest(polroles) FROM pg_policy) AS objects
+      JOIN pg_roles r ON r.oid = objects.grantee
+     WHERE NOT starts_with(r.rolname::text, 'pg_')
+     ORDER BY 1
+    """,
+)
+
+MISSING_ROLES = Query(
+    str, "SELECT role FROM unnest(%(roles)s::text[]) AS role WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role)"
+)
+
+IS_EMPTY = Query(
+    bool,
+    """
+    SELECT NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                        WHERE n.nspname <> 'information_schema' AND NOT starts_with(n.nspname::text, 'pg_')
+                          AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e'))
+       AND NOT EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
+                          AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e'))
+    """,
+)
+
+SERVERS = Query(
+    int,
+    """
+    SELECT count(*) FROM pg_stat_activity
+     WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'cmserver'
+    """,
+)
+
+DROPS = Query(
+    str,
+    """
+    SELECT format('DROP %%s IF EXISTS %%s CASCADE', kind, name)
+      FROM (SELECT 1 AS place, c.oid, CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind,
+                   c.oid::regclass::text AS name
+              FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('v', 'r', 'p', 'S')
+             UNION ALL
+            SELECT 2, p.oid, CASE p.prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END, p.oid::regprocedure::text
+              FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
+             UNION ALL
+            SELECT 3, t.oid, 'TYPE', t.oid::regtype::text
+              FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid
+             WHERE t.typnamespace = 'public'::regnamespace AND (t.typtype IN ('e', 'd') OR c.relkind = 'c')) AS objects
+     WHERE NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = objects.oid AND d.deptype IN ('e', 'i'))
+     ORDER BY place
+    """,
+)
+
+
+async def is_cmserver(conn: Conn) -> bool:
+    """Whether it has the tables that every cmserver database has."""
+    return await IS_CMSERVER.one(conn)
+
+
+async def disable_idle_timeout(conn: Conn) -> None:
+    """Keep the server from ending this transaction while another program reads its snapshot."""
+    await DISABLE_IDLE_TIMEOUT.run(conn)
+
+
+async def export(conn: Conn) -> Summary:
+    """Export this transaction's snapshot; other programs can read it as long as the transaction lasts."""
+    return await EXPORT.one(conn)
+
+
+async def counts(conn: Conn) -> dict[str, int]:
+    """Rows per table."""
+    row_counts: dict[str, int] = {}
+    for table in await TABLES.all(conn):
+        cursor = await conn.execute(sql.SQL("SELECT count(*) FROM public.{}").format(sql.Identifier(table)))
+        row = await cursor.fetchone()
+        row_counts[table] = int(row[0]) if row else 0
+    return row_counts
+
+
+async def grantees(conn: Conn) -> list[str]:
+    """The roles that have rights in the database, without its owners."""
+    return await GRANTEES.all(conn)
+
+
+async def missing_roles(conn: Conn, roles: Sequence[str]) -> list[str]:
+    return await MISSING_ROLES.all(conn, roles=list(roles))
+
+
+async def has_vectors(conn: Conn) -> bool:
+    return await HAS_VECTORS.one(conn)
+
+
+async def installation(conn: Conn) -> UUID | None:
+    return await INSTALLATION.first(conn) if await is_cmserver(conn) else None
+
+
+async def is_empty(conn: Conn) -> bool:
+    """Whether there is nothing in the database but extensions."""
+    return await IS_EMPTY.one(conn)
+
+
+async def is_served(conn: Conn) -> bool:
+    """Whether a cmserver process is connected to the database."""
+    return await SERVERS.one(conn) > 0
+
+
+async def drop_all(conn: Conn) -> None:
+    """Empty the database of everything but extensions."""
+    for statement in await DROPS.all(conn):
+        await conn.execute(cast("LiteralString", statement))

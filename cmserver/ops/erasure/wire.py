@@ -1,0 +1,45 @@
+"""Answers of an erasure on the wire."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+
+class ErasureCounts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Erased rows by kind."""
+
+    observations: int
+    prompts: int
+    events: int
+    sessions: int
+    jobs: int
+    runs: int
+    receipts: int
+    projects: int = 0
+    keys: int = 0
+
+
+class PurgedProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The project stays; its memory is erased."""
+
+    project_id: UUID
+    counts: ErasureCounts
+    purged: bool = True
+
+
+class DeletedProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The project is deleted."""
+
+    project_id: UUID
+    counts: ErasureCounts
+    deleted: bool = True
+
+
+class DeletedTeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The team is deleted, with the key of the request."""
+
+    team_id: UUID
+    counts: ErasureCounts
+    deleted: bool = True

@@ -1,0 +1,81 @@
+"""Fences stored text in a prompt: it can neither close its fence nor, quoted back by a model, become a tag of the answer.
+
+Every `<` that would begin one of our tags is written `&lt;`, in any case, spelling and spacing; so is what looks like one
+(base/lookalikes.py). An `&` that would then be ambiguous is written `&amp;`, so that `unescape_tags` restores the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cmserver.base.lookalikes import AMPERSAND, LESS_THAN, replace_tags
+from cmserver.providers.prompts.text import elide, excerpt, one_line
+
+FENCES = ("session", "project", "root", "requests", "request", "recorded", "open", "event", "earliersummary", "lastmessage")
+"""The tags that a prompt puts around data."""
+ANSWERS = (
+    "answer", "observation", "observations", "events", "eventid", "eventids", "type", "title", "subtitle", "narrative", "facts",
+    "fact", "concepts", "concept", "files", "file", "filesread", "readfiles", "filesmodified", "modifiedfiles", "fileschanged",
+    "filesedited", "skip", "skipped", "skipsummary", "reason", "summary", "investigated", "learned", "completed", "nextsteps",
+    "nextstep", "notes", "item", "li", "entry", "path", "point", "bullet", "response", "result", "results", "output", "xml",
+    "quote", "state", "closes", "anchors", "anchor",
+)  # fmt: skip
+"""The tags an answer is read by, in all spellings that are understood, without hyphens and underscores."""
+MODELS = ("think", "thinking", "thought", "reasoning", "reflection", "analysis", "scratchpad", "system")
+"""The tags that models put around text that is not the answer, and `system`."""
+
+_NAMES = frozenset({*FENCES, *ANSWERS, *MODELS})
+_WORD = re.compile(r"[\w-]*")
+_AMBIGUOUS = re.compile(rf"&(?={AMPERSAND}|{LESS_THAN})", re.IGNORECASE)
+_WRITTEN = re.compile(r"&(lt|amp);")
+_TORN_HEAD = re.compile(r"&(?:l|lt|a|am|amp)?\Z")
+_TORN_TAIL = re.compile(r"\A(?:lt|t|amp|mp|p)?;")
+
+
+def escape_tags(text: str) -> str:
+    """Escape our tags in a text. It must be clean (text.py): an invisible character in a tag's name would hide the tag."""
+    return replace_tags(_AMBIGUOUS.sub("&amp;", text), _is_ours, _write)
+
+
+def unescape_tags(text: str) -> str:
+    """Undo `escape_tags`; lookalikes of `<` before one of our names come back as `<`."""
+    return _WRITTEN.sub(lambda match: "<" if match[1] == "lt" else "&", text)
+
+
+def shorten_escaped(text: str, max_chars: int) -> str:
+    """Shorten escaped text to its head and tail without cutting through an `&lt;`."""
+    return elide(text, max_chars, _whole_head, _whole_tail)
+
+
+def fence_text(text: str, max_chars: int) -> str:
+    """Any text as data, in at most `max_chars` characters."""
+    return shorten_escaped(escape_tags(excerpt(text, max_chars)), max_chars)
+
+
+def fence_line(text: str, max_chars: int) -> str:
+    """Any text as one line of data."""
+    line = escape_tags(one_line(text, max_chars))
+    return line if len(line) <= max_chars else _whole_head(line[: max_chars - 1]) + "…"
+
+
+def _is_ours(text: str) -> bool:
+    """Whether the text after `<` begins one of our tags, also with a prefix (`x:skip`)."""
+    word = text.split(maxsplit=1)[0] if text.strip() else ""
+    names = (_WORD.match(part) for part in word.split(":"))
+    return word.startswith("!") or any(name and _squeezed(name[0]) in _NAMES for name in names)
+
+
+def _write(opener: str) -> str:
+    return opener if opener.startswith("&") else "&lt;"  # an entity has its `&amp;` already
+
+
+def _squeezed(name: str) -> str:
+    return name.replace("-", "").replace("_", "")
+
+
+def _whole_head(text: str) -> str:
+    return _TORN_HEAD.sub("", text)
+
+
+def _whole_tail(text: str) -> str:
+    return _TORN_TAIL.sub("", text)

@@ -1,0 +1,39 @@
+"""The JSON schemas of answers, within what all providers accept: all fields required, no others allowed."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+_TEXT: dict[str, object] = {"type": "string"}
+_TEXTS: dict[str, object] = {"type": "array", "items": _TEXT}
+_TYPES = ["bugfix", "feature", "refactor", "change", "discovery", "decision", "security_alert", "security_note", "sensitive"]
+
+
+def _object(**properties: object) -> dict[str, object]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+_OBSERVATION = _object(
+    events=_TEXTS,
+    type={"type": "string", "enum": _TYPES},
+    title=_TEXT,
+    subtitle=_TEXT,
+    narrative=_TEXT,
+    facts=_TEXTS,
+    concepts=_TEXTS,
+    files_read=_TEXTS,
+    files_modified=_TEXTS,
+    quote=_TEXT,
+    state={"type": "string", "enum": ["", "open"]},
+    closes=_TEXTS,
+)
+_SUMMARY = _object(request=_TEXT, investigated=_TEXT, learned=_TEXT, completed=_TEXT, next_steps=_TEXT, notes=_TEXT)
+
+SCHEMAS: Final[dict[Literal["observations", "summary"], dict[str, object]]] = {
+    "observations": _object(
+        observations={"type": "array", "items": _OBSERVATION},
+        skipped={"type": "array", "items": _object(event=_TEXT, reason=_TEXT)},
+    ),
+    "summary": _object(summary=_SUMMARY),
+}
+"""By the prompt's kind. The answers are JSON of `Answer`."""

@@ -1,0 +1,136 @@
+"""Context on a prompt: up to three lines that clearly belong to it, or nothing.
+
+How well an observation fits is how surprising it would be if it had those words of the prompt by chance. See
+docs/why/context-on-a-prompt.md, and tests/recall/history, where the threshold comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from itertools import groupby
+from math import comb, log
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access.model import Principal, Project
+from cmserver.base.sql import Conn
+from cmserver.recall import repository
+from cmserver.recall.inline_context import render_inline_context
+from cmserver.recall.model import Context, ContextRequest, PromptWordMatch
+
+THRESHOLD = 0.5
+"""What clears it would be found by chance in less than one project of e ** 0.5 = 1.6 of this size."""
+NEAR = 3.0
+"""A line that is e ** 3 = 20 times as likely by chance as the best one is not shown beside it."""
+MAX_LINES = 3
+MAX_CHARS = 10_000
+MAX_WORDS = 32
+"""The rest of a longer prompt is ignored."""
+_MAX_DOCUMENTS = 500
+_CANDIDATES = 50
+
+_PLACE_WEIGHTS = {"A": 1.15, "B": 1.0, "C": 0.9, "D": 0.8}
+"""The weight of a word by where it stands: title; subtitle and facts; narrative; concepts and files."""
+_NAME_WEIGHT = 2.0
+"""The weight of the name of a file or of something in the code: nobody types it by chance."""
+
+# Lexemes of what people ask an agent to do, and of how they speak with it: common in prompts, and about no subject.
+_REQUEST_TEXT = """
+    add again answer ask better build can chang check commit continu could creat current delet do done everyth explain faster file
+    find first fix format get give go good great happen hello help hi idea instead just keep let like line look make mani mayb mean
+    morn move need new next nice noth ok okay pleas possibl problem pull push put question read realli refactor remov renam replac
+    request revert review run say see set show simpl someth sorri start still stop sure summar tell test thank thing think time
+    today tri undo updat us use want way well whi work write wrong yes yet
+"""
+_REQUEST_WORDS = frozenset(_REQUEST_TEXT.split())
+
+_PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
+_PLAIN = re.compile(r"[A-Za-z0-9]+")
+_INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]")
+_COMMAND = re.compile(r"\s*/[\w:-]+(?:\s|$)")
+_PROTOCOL = re.compile(r"\s*<[a-z][a-z_]*-[a-z_-]+[\s>]")
+"""What an agent's program says in the user's place: elements with a hyphen in their names, as <task-notification>."""
+
+
+class PromptMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """How surprising it is that an observation has `words` of the prompt's words, as a natural logarithm."""
+
+    id: UUID
+    surprise: float
+    words: int
+    is_instruction: bool = False
+
+
+async def build_prompt_context(
+    conn: Conn, principal: Principal, project: Project, request: ContextRequest, prompt: str
+) -> Context | None:
+    """The lines to add to the prompt; None when nothing clearly belongs to it, or the session was shown all of it."""
+    prompt = prompt[:MAX_CHARS].replace("\x00", " ")
+    if not _is_meaningful(prompt):
+        return None
+    language = project.search_language
+    lexemes = [lexeme for lexeme in await repository.lexemes(conn, language, prompt, MAX_WORDS) if lexeme not in _REQUEST_WORDS]
+    names = find_names(lexemes, prompt)
+    if len(lexemes) < 2 and not names:
+        return None
+    words = await repository.word_matches(
+        conn, project.id, request.session_id, lexemes, max_documents=_MAX_DOCUMENTS, limit=_CANDIDATES
+    )
+    matches = select_matches(score_matches(words, len(lexemes), names))
+    return await render_inline_context(
+        conn,
+        principal,
+        project,
+        request,
+        "Of this project's memory, this may belong to the prompt:",
+        max_lines=MAX_LINES,
+        scores={match.id: {"surprise": round(match.surprise, 2), "words": match.words} for match in matches},
+        criteria={"threshold": THRESHOLD, "promptWords": len(lexemes)},
+    )
+
+
+def score_matches(shared: Iterable[PromptWordMatch], prompt_words: int, names: Collection[str]) -> list[PromptMatch]:
+    """The observations by how well they fit a prompt of so many words, the best first. One shared word counts only if it is a name.
+
+    An observation has a word with the probability found_in / documents. It is one of `documents` that could have had the words, and
+    they are one of comb(prompt_words, words) selections: a long prompt finds something everywhere. What the user laid down for
+    good fits with a single word: to be reminded of it in vain costs a line, and not to be reminded costs the work.
+    """
+    matches: list[PromptMatch] = []
+    for id_, group in groupby(sorted(shared, key=lambda word: word.id), key=lambda word: word.id):
+        words = list(group)
+        if words[0].is_instruction:
+            rarity = sum(log(word.documents / word.found_in) for word in words if word.weight != "D")
+            matches.append(
+                PromptMatch(id=id_, surprise=rarity + THRESHOLD if rarity else 0.0, words=len(words), is_instruction=True)
+            )
+            continue
+        if len(words) < 2 and words[0].lexeme not in names:
+            continue
+        weights = (_NAME_WEIGHT if word.lexeme in names else _PLACE_WEIGHTS[word.weight] for word in words)
+        rarity = sum(log(word.documents / word.found_in) * weight for word, weight in zip(words, weights, strict=True))
+        chances = log(words[0].documents) + log(comb(prompt_words, len(words)))
+        matches.append(PromptMatch(id=id_, surprise=rarity - chances, words=len(words)))
+    return sorted(matches, key=lambda match: (match.surprise, match.id), reverse=True)
+
+
+def select_matches(matches: list[PromptMatch]) -> list[PromptMatch]:
+    """Those, of the best first, that reach the threshold and are not far behind the best; instructions stand by themselves."""
+    best = max((match.surprise for match in matches if not match.is_instruction), default=THRESHOLD)
+    return [match for match in matches if match.surprise >= (THRESHOLD if match.is_instruction else max(THRESHOLD, best - NEAR))]
+
+
+def find_names(lexemes: Iterable[str], prompt: str) -> set[str]:
+    """The lexemes that are names: paths, files, dotted names, and what has a capital within (StockBadge, stemmed)."""
+    stems = tuple(word.lower()[: max(len(word) - 3, 3)] for word in _PLAIN.findall(prompt) if _INNER_CAPITAL.search(word))
+    return {lexeme for lexeme in lexemes if _PATH.fullmatch(lexeme) or lexeme.startswith(stems)}
+
+
+def _is_meaningful(prompt: str) -> bool:
+    """Whether the prompt is the user's own words, and more than a single plain one."""
+    if _COMMAND.match(prompt) or _PROTOCOL.match(prompt):
+        return False
+    words = prompt.split(maxsplit=1)
+    return len(words) > 1 or (len(words) == 1 and bool(_PATH.fullmatch(words[0].lower()) or _INNER_CAPITAL.search(words[0])))

@@ -1,0 +1,64 @@
+"""A rule: a form of secret, and what a text must contain for the rule to be tried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from cmserver.redaction.spans import Span
+
+REACH = 8192
+"""This many characters on both sides of a position decide whether a secret is there."""
+
+Find = Callable[[str, str], Iterator[Span]]
+
+
+class Gate(NamedTuple):
+    """Replaces the search for many needles by one: the pattern, which begins with `sign`, and is tried on texts that have it."""
+
+    sign: str
+    pattern: re.Pattern[str]
+
+
+class Rule(NamedTuple):
+    """A form of secret. `find` takes the text, and the text after `lower`."""
+
+    needles: tuple[str, ...]
+    """A text (after `lower` if `lowered`) without any of them has no such secret."""
+    lowered: bool
+    find: Find
+    gate: Gate | None = None
+    """Searched in the unchanged text instead of the needles. Rules may share one."""
+
+
+def pattern_rule(
+    kind: str,
+    needles: str,
+    pattern: str,
+    check: Callable[[str], bool] | None = None,
+    *,
+    lowered: bool = False,
+    gate: Gate | None = None,
+) -> Rule:
+    """A rule by a regex. The secret is its group 1, or else the whole match with the word characters behind it.
+
+    `needles` are separated by `|`; `check` may reject a match.
+    """
+    compiled = re.compile(pattern, re.ASCII)
+    group = 1 if compiled.groups else 0
+    if not group:
+        compiled = re.compile(pattern + r"[\w-]*+", re.ASCII)
+
+    def find(text: str, low: str) -> Iterator[Span]:
+        for match in compiled.finditer(low if lowered else text):
+            start, end = match.span(group)
+            if start >= 0 and (check is None or check(text[start:end])):
+                yield Span(start, end, kind)
+
+    return Rule(tuple(needles.split("|")), lowered, find, gate)
+
+
+def lower(text: str) -> str:
+    """The text in lower case, with every character at its position: only U+0130 would become two characters."""
+    return text.lower() if text.isascii() else text.replace("\u0130", "i").lower()

@@ -1,0 +1,271 @@
+"""Makes the observations of a batch: edits gather to change sets, failures wait for the run that passes, a commit sums up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from cmserver.providers.model import Answer, DraftObservation, PriorObservation, Prompt, PromptEvent, Skip
+from cmserver.rules import drafts
+from cmserver.rules.acts import CommandRun, FileEdit, Finding, IgnoredEvent, StandingInstructions, TurnEnd, read_act
+from cmserver.rules.commands import Purpose
+from cmserver.rules.conclusions import read_conclusions
+from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
+from cmserver.rules.file_changes import FileChange
+from cmserver.rules.turns import Turn, closed_by, conclude_report, gather_turn
+
+_MAX_FILES = 6
+_MAX_FACTS, _MAX_FACTS_VERBOSE = 8, 20
+_INSTALLED = re.compile(r"already satisfied|already the newest")
+_ESSENTIAL_TYPES = {"bugfix", "feature", "decision", "security_alert", "security_note", "sensitive"}
+
+
+def observe(prompt: Prompt) -> Answer:
+    """The observations of a batch. Every event is named by one of them or skipped with a reason."""
+    batch = _Batch(prompt)
+    for place, event in enumerate(prompt.events):
+        batch.add(place, event)
+    return batch.answer()
+
+
+def open_failures(recorded: Iterable[PriorObservation]) -> dict[str, PriorObservation]:
+    """The recorded observations of failures that are still open in the session, by the key of the command that failed."""
+    failures: dict[str, PriorObservation] = {}
+    for line in recorded:
+        for result in line.commands:
+            failures.pop(result.command, None)
+            if not result.passed:
+                failures[result.command] = line
+    return failures
+
+
+class _Batch:
+    def __init__(self, prompt: Prompt) -> None:
+        self.prompt = prompt
+        self.is_verbose = prompt.preferences.verbosity == "verbose"
+        self.max_facts = _MAX_FACTS_VERBOSE if self.is_verbose else _MAX_FACTS
+        self.skipped: list[Skip] = []
+        self.drafts: list[DraftObservation] = []
+        self.change_sets: list[ChangeSet] = []
+        """The changes since the last commit, oldest first."""
+        self.files_read: list[str] = []
+        self.failures: dict[str, list[FailedRun]] = {}
+        """The runs that failed and have not passed since, by the key of the command."""
+        self.earlier = open_failures(prompt.recorded)
+        self.essential: list[DraftObservation] = []
+        """What `minimal` keeps: commits, and what ends a failure that is on record."""
+        self.commits: list[DraftObservation] = []
+        self.reads: list[tuple[str, list[str]]] = []
+        self.checks: list[tuple[str, CommandRun]] = []
+        self.routine: list[tuple[str, CommandRun]] = []
+        """This and the two before are kept at `verbose` only."""
+        self.turn_ends: list[tuple[str, str]] = []
+        """Tags and texts of the agent's last messages."""
+        self.instructions: list[DraftObservation] = []
+        self.unfixed: list[DraftObservation] = []
+        """Checks that fail: observations of their own, unless the agent says what is open about them."""
+        self.tag_by_content: dict[bytes, str] = {}
+        self.places: dict[str, int] = {}
+
+    def add(self, place: int, event: PromptEvent) -> None:
+        """Take the next event, with its place in the batch: skip it, keep its finding, or let it wait for what follows."""
+        tag = event.tag
+        self.places[tag] = place
+        act = read_act(event, self.prompt.root)
+        content = msgspec.json.encode([event.tool_name, event.tool_input, event.tool_response, event.error, event.payload])
+        first = self.tag_by_content.setdefault(content, tag)
+        if first != tag and not isinstance(act, CommandRun):
+            self._skip(tag, f"repeats {first}")
+        elif isinstance(act, IgnoredEvent):
+            self.files_read += act.files_read
+            if self.is_verbose and act.files_read:
+                self.reads.append((tag, act.files_read))
+            else:
+                self._skip(tag, act.reason)
+        elif isinstance(act, TurnEnd):
+            self.turn_ends.append((tag, act.message))
+        elif isinstance(act, StandingInstructions):
+            self._keep_instructions(tag, act.texts)
+        elif isinstance(act, Finding):
+            act.draft.events.append(tag)
+            self.drafts.append(act.draft)
+            if act.report:
+                conclude_report(act.draft, act.report, tag)
+        elif isinstance(act, FileEdit):
+            self._change_set(act.changes).steps.append(ChangeStep(tag=tag, place=place, changes=act.changes))
+        elif act.outcome.failed:
+            self.failures.setdefault(act.command.key, []).append(FailedRun(tag=tag, place=place, run=act))
+        else:
+            self._add_pass(tag, place, act)
+
+    def answer(self) -> Answer:
+        """The answer for all events: drafts of what is still open are made first."""
+        for change_set in self.change_sets:
+            self._keep(drafts.draft_change_set(change_set, self.max_facts), is_essential=change_set.earlier is not None)
+        for failures in self.failures.values():
+            self._keep_failure(failures)
+        if self.turn_ends:
+            self._gather_turns()
+        self._close_open_ends()
+        if self.is_verbose:
+            self._keep_the_rest()
+        elif self.prompt.preferences.verbosity == "minimal":
+            self._drop_inessential()
+        for draft in self.drafts:
+            draft.events.sort(key=self.places.__getitem__)
+        self.drafts.sort(key=lambda draft: self.places[draft.events[-1]])
+        return Answer(observations=self.drafts, skipped=self.skipped)
+
+    def _skip(self, tag: str, reason: str) -> None:
+        self.skipped.append(Skip(event=tag, reason=reason))
+
+    def _keep(self, draft: DraftObservation, *, is_essential: bool = False) -> None:
+        self.drafts.append(draft)
+        if is_essential:
+            self.essential.append(draft)
+
+    def _change_set(self, changes: list[FileChange]) -> ChangeSet:
+        """The change set an edit belongs to: the last one, until a run passed on it or it has many files."""
+        paths = {change.path for change in changes}
+        if self.change_sets:
+            last = self.change_sets[-1]
+            is_same = bool(paths) and paths <= last.paths
+            if is_same or not (last.passes or len(last.paths | paths) > _MAX_FILES):
+                return last
+        self.change_sets.append(ChangeSet(files_read=self.files_read))
+        self.files_read = []
+        return self.change_sets[-1]
+
+    def _add_pass(self, tag: str, place: int, run: CommandRun) -> None:
+        """Take a command that passed: a commit, the proof of a change, the end of a failure, or an ordinary run."""
+        command = run.command
+        failures = self.failures.pop(command.key, [])
+        earlier = self.earlier.pop(command.key, None)
+        last = self.change_sets[-1] if self.change_sets else None
+        if command.main.purpose is Purpose.COMMIT:
+            self._add_commit(tag, run, failures)
+        elif last and last.is_proved_by(run, failures):
+            last.add_pass(tag, place, run, failures)
+            last.earlier = last.earlier or earlier
+        elif failures:
+            self._add_unexplained_pass(tag, run, failures)
+        elif earlier:
+            self._keep(drafts.draft_recovery(tag, run, earlier, self.prompt.recorded), is_essential=True)
+        else:
+            self._add_plain_pass(tag, place, run)
+
+    def _add_unexplained_pass(self, tag: str, run: CommandRun, failures: list[FailedRun]) -> None:
+        """Take a command that failed and passes without a change between: a flaky test is kept, a mistyped command is not."""
+        if failures[0].run.outcome.failing_tests:
+            self._keep(drafts.draft_flaky_test(tag, run, failures, self.files_read, self.max_facts))
+            self.files_read = []
+            return
+        for skipped_tag in (*(failure.tag for failure in failures), tag):
+            self._skip(skipped_tag, f"a retry that passed: {run.command.main.label}")
+
+    def _add_plain_pass(self, tag: str, place: int, run: CommandRun) -> None:
+        """Take a command that passed and ends no failure: mostly routine, which only `verbose` keeps."""
+        main, output = run.command.main, run.outcome.output
+        if run.command.is_check and self.is_verbose:
+            self.checks.append((tag, run))
+        elif run.command.is_check:
+            self._skip(tag, f"passes, nothing changed: {main.label}")
+        elif main.purpose is Purpose.INSTALL and _INSTALLED.search(output) and "Successfully installed" not in output:
+            self._skip(tag, f"no effect: {main.label}")
+        elif main.purpose is Purpose.INSTALL:
+            self._change_set([]).steps.append(ChangeStep(tag=tag, place=place, install=drafts.install_phrase(run)))
+        elif main.purpose is Purpose.DEED and ("up-to-date" in output or "up to date" in output.lower()):
+            self._skip(tag, f"no effect: {main.label}")
+        elif main.label == "git push" and main.purpose is Purpose.DEED and self.commits:
+            drafts.add_push(self.commits[-1], tag, run, self.max_facts)
+        elif main.purpose is Purpose.DEED:
+            self._keep(drafts.draft_deed(tag, run))
+        elif self.is_verbose:
+            self.routine.append((tag, run))
+        else:
+            self._skip(tag, f"routine command: {main.label}")
+
+    def _add_commit(self, tag: str, run: CommandRun, failures: list[FailedRun]) -> None:
+        recorded, root = self.prompt.recorded, self.prompt.root
+        commit = drafts.draft_commit(tag, run, self.change_sets, failures, recorded, root, self.max_facts)
+        self.commits.append(commit)
+        self._keep(commit, is_essential=True)
+        self.change_sets, self.files_read = [], []
+
+    def _keep_failure(self, failures: list[FailedRun]) -> None:
+        draft = drafts.draft_failure(failures, self.max_facts)
+        if failures[0].run.command.is_check:
+            self.unfixed.append(draft)
+        number = next((line.number for line in reversed(self.prompt.recorded) if line.title == draft.title), None)
+        if number is None or failures[0].run.command.key not in self.earlier:
+            self.drafts.append(draft)
+            return
+        for failure in failures:
+            self._skip(failure.tag, f"repeats #{number}")
+
+    def _keep_instructions(self, tag: str, texts: list[str]) -> None:
+        for text in texts:
+            draft = drafts.draft_instruction(tag, text)
+            self.instructions.append(draft)
+            self._keep(draft, is_essential=True)
+
+    def _gather_turns(self) -> None:
+        """Make of each turn's drafts the few that are worth a line; what comes after the last turn's end stays as it is."""
+        rest = sorted(self.drafts, key=lambda draft: max(self.places[tag] for tag in draft.events))
+        gathered: list[DraftObservation] = []
+        for tag, message in self.turn_ends:
+            in_turn = [draft for draft in rest if max(self.places[source] for source in draft.events) <= self.places[tag]]
+            rest = rest[len(in_turn) :]
+            named = [*self.commits, *self.instructions, *self.unfixed]
+            turn = Turn(
+                tag=tag,
+                conclusions=read_conclusions(message),
+                commits=[draft for draft in in_turn if _is_in(draft, self.commits)],
+                unfixed=[draft for draft in in_turn if _is_in(draft, self.unfixed)],
+                work=[draft for draft in in_turn if not _is_in(draft, named)],
+            )
+            made = [*(draft for draft in in_turn if _is_in(draft, self.instructions)), *gather_turn(turn)]
+            if not any(tag in draft.events for draft in made):
+                self._skip(tag, "says nothing to keep")
+            self.essential += [draft for draft in made if draft.state == "open" or draft.quote]
+            gathered += made
+        self.drafts = [*gathered, *rest]
+
+    def _close_open_ends(self) -> None:
+        """Let each piece of work name the open ends that it comes up to; each is closed once, by the last that does."""
+        open_ends = {end.number: end for end in [*self.prompt.open_ends, *self.prompt.recorded] if end.state == "open"}
+        for draft in reversed(self.drafts):
+            if draft.state != "open" and draft.files_modified:
+                left = [end for number, end in open_ends.items() if not any(number in other.closes for other in self.drafts)]
+                draft.closes = list(dict.fromkeys([*draft.closes, *closed_by(draft, left)]))
+
+    def _keep_the_rest(self) -> None:
+        """Keep what only `verbose` records: reads, passing checks and routine commands."""
+        named = {path for draft in self.drafts for path in [*draft.files_read, *draft.files_modified]}
+        unnamed = [(tag, paths) for tag, paths in self.reads if not named.issuperset(paths)]
+        for tag, paths in self.reads:
+            if named.issuperset(paths):
+                self._skip(tag, "read for what was changed")
+        self.drafts += [drafts.draft_reads(unnamed, self.max_facts)] if unnamed else []
+        self.drafts += [drafts.draft_checks(self.checks, self.max_facts)] if self.checks else []
+        self.drafts += [drafts.draft_routine(self.routine, self.max_facts)] if self.routine else []
+
+    def _drop_inessential(self) -> None:
+        """Leave what changes how one works on, each with its title and one fact."""
+        essential: list[DraftObservation] = []
+        for draft in self.drafts:
+            is_kept = _is_in(draft, self.essential)
+            if is_kept or draft.type in _ESSENTIAL_TYPES or "gotcha" in draft.concepts:
+                narrative = None if draft.facts else draft.narrative
+                essential.append(msgspec.structs.replace(draft, subtitle=None, narrative=narrative, facts=draft.facts[:1]))
+                continue
+            for tag in draft.events:
+                self._skip(tag, f"too little for verbosity minimal: {draft.type}")
+        self.drafts = essential
+
+
+def _is_in(draft: DraftObservation, drafts: Iterable[DraftObservation]) -> bool:
+    """Whether it is this very draft; two drafts may be equal."""
+    return any(draft is other for other in drafts)

@@ -1,0 +1,150 @@
+"""Reads how a command ended: its exit code, the counts of a test run, the names of failing tests, the line that tells the error."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from cmserver.base.tolerant_json import record
+from cmserver.rules.commands import CommandLine, Purpose
+from cmserver.rules.text import bounded, shorten
+from cmserver.tooluse.text import printed_text, relative, reported_exit_code
+
+_EXIT = re.compile(r"^[ \t]*(?:Error: )?(?:Command failed with )?[Ee]xit(?:ed with)?(?: code| status)?:? (\d{1,9})\b")
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+# Output is anything at all: no pattern may look at a long run of the same more than once, so numbers have a left end and a size.
+_COUNTS = (  # the line of totals that each runner prints
+    re.compile(
+        r"((?:(?<!\d)\d{1,9} (?:failed|passed|skipped|errors?|xfailed|xpassed|deselected|warnings?)(?:, )?){1,8}) in \d"
+    ),  # pytest
+    re.compile(r"^Tests:[ \t]++(.{1,200}?), \d+ total", re.MULTILINE),  # jest
+    re.compile(r"^[ \t]*Tests[ \t]++(\d+ .{1,200}?)(?: \(\d{1,9}\))?$", re.MULTILINE),  # vitest
+    re.compile(r"^test result: \w+\. (\d+ passed; \d+ failed)", re.MULTILINE),  # cargo
+    re.compile(r"^Ran (\d+ tests?) in", re.MULTILINE),  # unittest
+    re.compile(r"^[ \t]*(\d+ passing)\b", re.MULTILINE),  # mocha
+    re.compile(r"^(\d+ examples?, \d+ failures?)", re.MULTILINE),  # rspec
+    re.compile(r"(Found \d+ errors?[^.\n]{0,40})"),  # ruff, mypy, tsc
+    re.compile(r"^(\d+ errors?, \d+ warnings?)", re.MULTILINE),  # pyright
+    re.compile(r"((?<!\d)\d{1,9} problems? \(\d+ errors?[^)\n]{0,60}\))"),  # eslint
+)
+_FAILED = re.compile(
+    r"\b[1-9]\d* (?:failed|failing|failures?|errors?)\b(?! \(\d+ fixed, 0 rem)|^(?:--- )?FAIL(?:ED)?\b|\bfailures=[1-9]"
+    r"|^(?:ERROR|FAILED) \S+(?:::| - )|\berror TS\d+:|^make: \*\*\*",
+    re.MULTILINE,
+)
+_TOTALS = re.compile(r"pass|fail|error")
+_NAMES = (
+    re.compile(r"^(?:FAILED|ERROR) [^\s:]+(?:::[^\s:]+)*?::(\w+(?:\[[^\]\n]*\])?)", re.MULTILINE),  # pytest
+    re.compile(r"^[ \t]*--- FAIL: (\S+)", re.MULTILINE),  # go
+    re.compile(r"^test (\S+) \.\.\. FAILED", re.MULTILINE),  # cargo
+    re.compile(r"^(?:FAIL|ERROR): (\w+) \(", re.MULTILINE),  # unittest
+    re.compile(r"^[ \t]*● (.+)$", re.MULTILINE),  # jest
+    re.compile(r"^[ \t]*FAIL\s+\S+ > (.+)$", re.MULTILINE),  # vitest
+)
+_PLACE = re.compile(r'^[ \t]*(?:File ")?((?!/usr|<)[\w./-]{1,300}\.[a-z]{1,5})"?(?::|, line |\()(\d{1,9})', re.MULTILINE)
+
+_PYTEST_LINE = re.compile(r"^E\s+(\S.*)")
+_NAMED_ERROR = re.compile(r"^[ \t]*((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Failure|Exit|Interrupt|NotFound)\b(?::.*)?)$")
+_SUMMARY_ERROR = re.compile(r"^(?:FAILED|ERROR) \S+ - (.+)")
+_PLAIN_ERROR = re.compile(
+    r"\b(?:error|fatal|panic|panicked|failed|cannot|could not|can't|not found|no such|denied|refused|undefined|unable|"
+    r"expected|unknown|invalid|missing|conflict)\b",
+    re.IGNORECASE,
+)
+_GO_LINE = re.compile(r"^\s+\w+_test\.go:\d+: (.+)")
+_NOISE = re.compile(
+    r"^(?:Error response from daemon: |npm (?:ERR!|error)\s*|error\[?\w*\]?: (?=.)|Traceback .*|[=_-]{4,}.*)",
+    re.IGNORECASE,
+)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one command."""
+
+    failed: bool
+    exit_code: int | None = None
+    counts: str = ""
+    """The counts of tests as the runner prints them: "2 failed, 31 passed"."""
+    failing_tests: list[str] = []
+    """The names of the failing tests, those that the output has."""
+    error: str = ""
+    """The line that says most about the failure, at most 160 characters; empty when the command did not fail."""
+    place: str = ""
+    """Where it failed, when the output says: "orders/pricing.py:12"."""
+    output: str = ""
+
+    @property
+    def failure(self) -> str:
+        """What failed, in a few words: the one test, how many tests, or the error."""
+        if len(self.failing_tests) > 1:
+            return f"{len(self.failing_tests)} failing tests"
+        return shorten(self.failing_tests[0] if self.failing_tests else self.error, 50)
+
+
+def read_outcome(command: CommandLine, tool_response: object, error: str | None, root: str | None, *, is_failed: bool) -> Outcome:
+    """Read what a command printed. A pipe hides the exit code of the test run before it, so the output decides there, too."""
+    answer = record(tool_response)
+    body = _ANSI.sub("", bounded(error or printed_text(tool_response)))
+    exit_code = reported_exit_code(tool_response)
+    if exit_code is None and (match := _EXIT.match(body)):
+        exit_code, body = int(match[1]), body[match.end() :]
+    is_interrupted = answer.get("interrupted") is True
+    failed = bool(is_failed or error or exit_code or is_interrupted)
+    counts = _counts(body)
+    if command.is_check:
+        failed = _has_failed(command, body, counts, failed=failed)
+    if not failed:
+        return Outcome(failed=False, counts=counts, output=body)
+    wordless = "interrupted" if is_interrupted else f"exit code {exit_code}" if exit_code else "no output"
+    return Outcome(
+        failed=True,
+        exit_code=exit_code,
+        counts=counts,
+        failing_tests=_failing_tests(body),
+        error=_telling_line(body) or wordless,
+        place=_place(body, root),
+        output=body,
+    )
+
+
+def _place(body: str, root: str | None) -> str:
+    """The last place in a project file that the output names."""
+    places = [(relative(path, root), line) for path, line in _PLACE.findall(body)]
+    inside = [f"{path}:{line}" for path, line in places if not path.startswith("/")]
+    return inside[-1] if inside else ""
+
+
+def _has_failed(command: CommandLine, body: str, counts: str, *, failed: bool) -> bool:
+    """A test run in a pipe has the exit code of the pipe: `| tail` hides a failure, `| grep` without a match invents one."""
+    last = command.commands[-1]
+    is_filtered = last is not command.main and last.purpose is Purpose.LOOK
+    totals = counts if _TOTALS.search(counts) else body
+    return _FAILED.search(totals) is not None or (failed and not (is_filtered and not body.strip()))
+
+
+def _counts(body: str) -> str:
+    for pattern in _COUNTS:
+        if counts := pattern.findall(body):
+            return shorten(str(counts[-1]).replace(";", ",").replace(" | ", ", "), 60)
+    return ""
+
+
+def _failing_tests(body: str) -> list[str]:
+    for pattern in _NAMES:
+        names: list[str] = pattern.findall(body)
+        if names:
+            return [shorten(name, 60) for name in dict.fromkeys(names)]
+    return []
+
+
+def _telling_line(body: str) -> str:
+    """The line of an error text that says most: a named error, else the first that sounds like one, else the last."""
+    lines = [line.rstrip() for line in body.splitlines() if line.strip()]
+    for pattern, place in ((_PYTEST_LINE, 0), (_SUMMARY_ERROR, 0), (_GO_LINE, 0), (_NAMED_ERROR, -1)):
+        errors = [match[1] for line in lines if (match := pattern.match(line))]
+        if errors:
+            return shorten(([text for text in errors if _NAMED_ERROR.match(text)] or errors)[place], 160)
+    cleaned = [line for line in (_NOISE.sub("", line).strip() for line in lines) if line]
+    return shorten(next((line for line in cleaned if _PLAIN_ERROR.search(line)), cleaned[-1] if cleaned else ""), 160)

@@ -1,0 +1,82 @@
+"""Makes a session's summary, six fields, from its requests, its record and the agent's last words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cmserver.providers.model import Answer, DraftSummary, PriorObservation, Prompt, Skip
+from cmserver.rules.batch import open_failures
+from cmserver.rules.text import capitalize, count_noun, join_names, shorten
+
+_DONE = {"change", "bugfix", "feature", "refactor"}
+_NEXT = re.compile(
+    r"\b(?:next|to-?dos?|remain(?:s|ing)|still (?:needs?|to|open|missing)|left to do|follow-?up|not yet)\b", re.IGNORECASE
+)
+_MAX_TITLES = 8
+
+
+def summarise(prompt: Prompt) -> Answer:
+    """A summary, however small; a skip only when nothing happened at all."""
+    recorded = prompt.recorded
+    if not (prompt.requests or recorded or prompt.last_message or prompt.events_in_session):
+        return Answer(skipped=[Skip(event="summary", reason="nothing happened in this session")])
+    learned = [line for line in recorded if line.type not in _DONE and line.state is None and not _reports_failure(line)]
+    return Answer(
+        summary=DraftSummary(
+            request=_request(prompt.requests),
+            investigated=_investigated(recorded),
+            learned=_titles(learned),
+            completed=_titles([line for line in recorded if line.type in _DONE]),
+            next_steps=_next_steps(prompt),
+            notes=_notes(prompt),
+        )
+    )
+
+
+def _reports_failure(line: PriorObservation) -> bool:
+    return any(not result.passed for result in line.commands)
+
+
+def _request(requests: Sequence[str]) -> str | None:
+    texts = list(dict.fromkeys(shorten(request, 300) for request in requests if request.strip()))
+    if len(texts) < 2:
+        return texts[0] if texts else None
+    total = f" ({len(texts)} requests in all)" if len(texts) > 2 else ""
+    return f"{texts[0].rstrip('.')}. Last: {texts[-1].rstrip('.')}{total}."
+
+
+def _investigated(recorded: Sequence[PriorObservation]) -> str | None:
+    files = list(dict.fromkeys(path for line in recorded for path in line.files_read))
+    results = (result for line in recorded for result in line.commands if result.kind in {"check", "other"})
+    commands = list(dict.fromkeys(f"`{result.command}`" for result in results))
+    parts = [f"read {join_names(files, 6)}"] if files else []
+    parts += [f"ran {join_names(commands, 4)}"] if commands else []
+    return f"{capitalize('; '.join(parts))}." if parts else None
+
+
+def _titles(lines: Sequence[PriorObservation]) -> str | None:
+    """A line of number and title for each, oldest first; the newest are the ones kept when there are many."""
+    titles = {line.title: f"#{line.number} {line.title}" for line in lines if line.title}
+    earlier = len(titles) - _MAX_TITLES
+    shown = [*([f"{earlier} earlier"] if earlier > 0 else []), *list(titles.values())[-_MAX_TITLES:]]
+    return "\n".join(f"- {text}" for text in shown) if len(shown) > 1 else "".join(shown) or None
+
+
+def _next_steps(prompt: Prompt) -> str | None:
+    open_failure_numbers = {line.number for line in open_failures(prompt.recorded).values()}
+    if titles := _titles([line for line in prompt.recorded if line.state == "open" or line.number in open_failure_numbers]):
+        return titles
+    sentences = [part.strip().lstrip("#*- ") for part in re.split(r"(?<=[.!?])\s+|\n+", (prompt.last_message or "")[:8000])]
+    if plans := [sentence for sentence in sentences if _NEXT.search(sentence)]:
+        return shorten(" ".join(plans), 300)
+    return None
+
+
+def _notes(prompt: Prompt) -> str | None:
+    files = list(dict.fromkeys(path for line in prompt.recorded for path in line.files_modified))
+    changed = f"{count_noun(len(files), 'file')} changed: {join_names(files, 6)}." if files else ""
+    event_count = 0 if prompt.recorded else prompt.events_in_session
+    unrecorded = f"{count_noun(event_count, 'event')}, none of them worth recording." if event_count else ""
+    last_words = shorten(prompt.last_message or "", 300)
+    return " ".join(filter(None, [changed, unrecorded, f"Last words: {last_words}" if last_words else ""])) or None

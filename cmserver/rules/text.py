@@ -1,0 +1,56 @@
+"""Makes text short. Nothing here raises."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MAX_TITLE = 80
+_MAX_OUTPUT = 16_000
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`])")
+
+
+def bounded(text: str) -> str:
+    """Head and tail of a long output, where errors and totals stand."""
+    half = _MAX_OUTPUT // 2
+    return text if len(text) <= _MAX_OUTPUT else f"{text[:half]}\n{text[-half:]}"
+
+
+def shorten(text: str, limit: int) -> str:
+    """One line of at most `limit` characters, cut between words."""
+    line = " ".join(text[: limit * 8].split())
+    if len(line) <= limit:
+        return line
+    cut = line[: limit - 1]
+    space = cut.rfind(" ")
+    return (cut[:space] if space > limit // 2 else cut).rstrip(" ,;:-") + "…"
+
+
+def first_sentence(text: str, limit: int) -> str:
+    """The first sentence of a text, without the Markdown marks in front of it."""
+    lines = (line.strip().lstrip("#*>- ").strip() for line in text[:4000].splitlines())
+    line = next((line for line in lines if line), "")
+    return shorten(_SENTENCE.split(line, maxsplit=1)[0], limit)
+
+
+def first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def capitalize(text: str) -> str:
+    """Upper case for the first letter only: the rest may hold names."""
+    return text[:1].upper() + text[1:]
+
+
+def join_names(names: Sequence[str], limit: int) -> str:
+    """`a, b and c`, or `a, b and 4 more`."""
+    if len(names) > limit:
+        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return "".join(names)
+
+
+def count_noun(count: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,207 @@
+"""Makes few observations of a whole turn: the work, with what the agent concluded from it, and what is left open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from cmserver.providers.model import DraftObservation, PriorObservation
+from cmserver.rules.conclusions import Conclusion, choose_quotes, phrases, read_conclusions
+from cmserver.rules.text import MAX_TITLE, capitalize, shorten
+
+_MAX_NARRATIVE = 2_000
+_MAX_OPEN_ENDS = 6
+_MAX_FACTS = 10
+_MAX_FILES = 20
+_MERGED_TYPES = ("bugfix", "feature", "refactor", "decision", "change", "discovery")
+"""The type of a merged observation is the first of these that one of its parts has."""
+_CLAUSE_END = re.compile(
+    r"(?<=\w)(?:[;:] | [\u2014\u2013-] |\. |"
+    r", (?:so|which|because|since|and|but|as|while|weil|da|denn|und|aber|sodass|damit|car|ce qui|et|mais|donc|puisque)\b)"
+)
+_LABEL = re.compile(r"^[^\s`:][^`:]{1,40}? ?: +(?=\S)")
+_WORD = re.compile(r"[^\W\d_][\w-]{2,}|\d{2,}")
+
+
+class Turn(msgspec.Struct, kw_only=True):
+    """What happened in one turn of the agent, and what it said in the end."""
+
+    tag: str
+    """Of the event of its last message."""
+    conclusions: list[Conclusion]
+    commits: list[DraftObservation]
+    work: list[DraftObservation]
+    """Changes, findings and deeds that no commit sums up."""
+    unfixed: list[DraftObservation]
+    """Checks that fail at its end."""
+
+
+def gather_turn(turn: Turn) -> list[DraftObservation]:
+    """The observations of a turn: one for its work or one for each commit, and one for each open end."""
+    settled = [conclusion for conclusion in turn.conclusions if not conclusion.is_open]
+    open_ends = [draft_open_end(conclusion, turn.tag) for conclusion in turn.conclusions if conclusion.is_open][:_MAX_OPEN_ENDS]
+    main: list[DraftObservation] = list(turn.commits)
+    if not main and turn.work:
+        main = [_merge(turn.work)]
+    if not main and settled:
+        main = [DraftObservation(type="decision" if settled[0].kind == "decision" else "discovery")]
+    for draft in turn.work if turn.commits else []:
+        _absorb(_nearest(turn.commits, draft.files_modified, []), draft)
+    for draft, conclusions in _assign(main, settled):
+        _add_conclusions(draft, conclusions, turn.tag, keeps_title=bool(turn.commits))
+    apart: list[DraftObservation] = []
+    for draft in turn.unfixed:
+        explanation = next((end for end in open_ends if any(name in (end.quote or "") for name in draft.anchors)), None)
+        if explanation is None:
+            apart.append(draft)
+        else:
+            _absorb(explanation, draft)
+    files = list(dict.fromkeys(path for draft in main for path in draft.files_modified))
+    for draft in open_ends:
+        draft.files_read = draft.files_read or files[:3]
+    return [*main, *apart, *open_ends]
+
+
+def draft_open_end(conclusion: Conclusion, tag: str) -> DraftObservation:
+    """Something not done yet, or to be done next, in the agent's words."""
+    title = _first_clause(conclusion.text)
+    return DraftObservation(
+        type="discovery",
+        title=title,
+        narrative=conclusion.text if conclusion.text.rstrip(".") != title else None,
+        concepts=["gotcha"],
+        files_read=conclusion.files[:_MAX_FILES],
+        events=[tag],
+        state="open",
+        quote=conclusion.text,
+        anchors=anchors_of([conclusion]),
+    )
+
+
+def conclude_report(draft: DraftObservation, report: str, tag: str) -> None:
+    """Give a sub-agent's draft the conclusions of its report."""
+    conclusions = read_conclusions(report)
+    if conclusions:
+        _add_conclusions(draft, conclusions, tag, keeps_title=False)
+
+
+def closed_by(draft: DraftObservation, open_ends: Iterable[PriorObservation]) -> list[int]:
+    """The numbers of the open ends that this piece of work comes up to, by their anchors and their words."""
+    text = " ".join(filter(None, [draft.title, draft.subtitle, draft.narrative, *draft.facts, *draft.files_modified]))
+    words, named = content_words(text), text.casefold()
+    closed: list[int] = []
+    for end in open_ends:
+        if any(not result.passed for result in end.commands):
+            continue  # only a run that passes says that a failure is over
+        anchors = [*end.anchors, *end.files_read]
+        about = content_words(f"{end.title} {end.quote or ''}") - content_words(" ".join(anchors))
+        shared_words = about & words
+        share = len(shared_words) / max(1, len(about))
+        is_anchored = any(anchor.casefold().rsplit("/", 1)[-1] in named for anchor in anchors)
+        if len(shared_words) > 1 and share >= (0.34 if is_anchored else 0.6):
+            closed.append(end.number)
+    return closed
+
+
+def content_words(text: str) -> set[str]:
+    """The words that carry a text, cut to their first five letters, so that inflected forms are the same."""
+    return {word.casefold()[:5] for word in _WORD.findall(text) if not phrases()["stop"].phrase.fullmatch(word)}
+
+
+def anchors_of(conclusions: Iterable[Conclusion]) -> list[str]:
+    return list(dict.fromkeys(name for conclusion in conclusions for name in [*conclusion.files, *conclusion.identifiers]))[
+        :_MAX_FILES
+    ]
+
+
+def _merge(drafts: Sequence[DraftObservation]) -> DraftObservation:
+    main = max(
+        drafts,
+        key=lambda draft: (-_MERGED_TYPES.index(draft.type) if draft.type in _MERGED_TYPES else 1, len(draft.files_modified)),
+    )
+    for draft in drafts:
+        if draft is not main:
+            _absorb(main, draft)
+    main.state = None  # a command that failed on the way is no open end
+    return main
+
+
+def _absorb(main: DraftObservation, other: DraftObservation) -> None:
+    """Add what another draft of the same piece of work knows."""
+    if other.title and other.title not in (main.title or ""):
+        main.facts.append(shorten(other.title, 160))
+    main.facts = list(dict.fromkeys([*main.facts, *other.facts]))[:_MAX_FACTS]
+    if other.type == "bugfix" and main.type == "change":
+        main.type = "bugfix"
+    main.concepts = list(dict.fromkeys([*main.concepts, *other.concepts]))
+    main.files_read = list(dict.fromkeys([*main.files_read, *other.files_read]))[:_MAX_FILES]
+    main.files_modified = list(dict.fromkeys([*main.files_modified, *other.files_modified]))
+    main.events = [*main.events, *(tag for tag in other.events if tag not in main.events)]
+    main.closes = list(dict.fromkeys([*main.closes, *other.closes]))
+
+
+def _assign(
+    drafts: Sequence[DraftObservation], conclusions: Sequence[Conclusion]
+) -> list[tuple[DraftObservation, list[Conclusion]]]:
+    """Each conclusion to the draft whose files it names, else to the last one."""
+    assigned: list[tuple[DraftObservation, list[Conclusion]]] = [(draft, []) for draft in drafts]
+    for conclusion in conclusions:
+        nearest = _nearest(drafts, conclusion.files, conclusion.identifiers)
+        next(group for draft, group in assigned if draft is nearest).append(conclusion)
+    return [(draft, group) for draft, group in assigned if group]
+
+
+def _nearest(drafts: Sequence[DraftObservation], files: Sequence[str], identifiers: Sequence[str]) -> DraftObservation:
+    def nearness(draft: DraftObservation) -> int:
+        names = {path.rsplit("/", 1)[-1] for path in draft.files_modified}
+        text = " ".join(filter(None, [draft.title, draft.narrative, *draft.facts]))
+        return sum(path.rsplit("/", 1)[-1] in names for path in files) + sum(name in text for name in identifiers)
+
+    return max(reversed(drafts), key=nearness)
+
+
+def _add_conclusions(draft: DraftObservation, conclusions: Sequence[Conclusion], tag: str, *, keeps_title: bool) -> None:
+    """Put the quotes in front of what the rules know, and let the first one that says the point be the title."""
+    known = draft.narrative or ""
+    quotes = choose_quotes([conclusion for conclusion in conclusions if conclusion.text not in known], _MAX_NARRATIVE)
+    if not quotes:
+        return
+    point = _point(quotes, is_fix=draft.type == "bugfix")
+    if not keeps_title:
+        if draft.title:
+            draft.facts = [shorten(draft.title, 200), *draft.facts][:_MAX_FACTS]
+        draft.title = _first_clause(point.text)
+    draft.narrative = "\n".join(filter(None, [" ".join(quote.text for quote in quotes), shorten(known, 600)]))
+    draft.quote = draft.quote or point.text
+    draft.anchors = list(dict.fromkeys([*draft.anchors, *anchors_of(quotes)]))[:_MAX_FILES]
+    draft.files_read = list(dict.fromkeys([*draft.files_read, *(path for quote in quotes for path in quote.files)]))[:_MAX_FILES]
+    kinds = {quote.kind for quote in quotes}
+    concepts = {"cause": "problem-solution", "decision": "trade-off", "limitation": "gotcha"}
+    draft.concepts = list(dict.fromkeys([*draft.concepts, *(concepts[kind] for kind in concepts if kind in kinds)]))
+    if tag not in draft.events:
+        draft.events.append(tag)
+
+
+def _point(quotes: Sequence[Conclusion], *, is_fix: bool) -> Conclusion:
+    """The sentence that says most: of a fix its cause, else what was decided or done, else the first."""
+    order = ["cause", "change", "decision", "finding"] if is_fix else ["change", "decision", "cause", "finding"]
+    for kind in order:
+        for quote in quotes:
+            if quote.kind == kind and len(quote.text) >= 30 and _makes_title(quote.text):
+                return quote
+    return next((quote for quote in quotes if _makes_title(quote.text)), quotes[0])
+
+
+def _makes_title(text: str) -> bool:
+    return not text.endswith(":") and phrases()["guess"].phrase.search(text) is None
+
+
+def _first_clause(text: str) -> str:
+    """The first clause of a sentence, as a title."""
+    line = _LABEL.sub("", " ".join(text.split()))
+    if len(line) > MAX_TITLE:
+        ends = [match.start() for match in _CLAUSE_END.finditer(line) if 25 <= match.start() <= MAX_TITLE]
+        line = line[: ends[-1]] if ends else line
+    return capitalize(shorten(line, MAX_TITLE).rstrip(" .,;:"))

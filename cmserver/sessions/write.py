@@ -1,0 +1,52 @@
+"""Makes sessions, and gives them titles."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from psycopg import errors
+
+from cmserver.access import audit
+from cmserver.access.model import Principal
+from cmserver.base.errors import Conflict, Invalid, NotFound
+from cmserver.base.ids import new_id
+from cmserver.base.sql import Conn
+from cmserver.redaction.clean import clean
+from cmserver.sessions import repository
+from cmserver.sessions.model import MAX_TITLE_CHARS, NewSession, Session
+from cmserver.sessions.read import find_session
+
+
+async def find_or_make(conn: Conn, team_id: UUID, project_id: UUID, new: NewSession) -> tuple[Session, bool]:
+    """The session with the id that its agent gave it, and whether it is new. An ended one stays so: events may arrive later."""
+    agents_id = new.external_session_id or new.content_session_id
+    session = await repository.by_external_id(conn, team_id, project_id, agents_id, new.platform_source) if agents_id else None
+    if session is not None:
+        return session, False
+    try:
+        made = await repository.insert(conn, new_id(), team_id, project_id, new)
+    except errors.ForeignKeyViolation as error:  # deleted since it was named
+        raise NotFound("Project not found.") from error
+    if made is not None:
+        return made, True
+    session = await repository.by_external_id(conn, team_id, project_id, agents_id or "", new.platform_source)
+    if session is None:
+        raise Conflict("The session was deleted meanwhile. Send the request again.")
+    return session, False
+
+
+async def rename_session(conn: Conn, principal: Principal, name: str, title: str | None) -> Session:
+    """Set the session's title, on one line and redacted; None removes it."""
+    session = await find_session(conn, principal, name)
+    cleaned = None if title is None else _clean_title(title)
+    if cleaned == session.title:
+        return session
+    await audit.record(conn, principal, "session.renamed", "session", session.id, project_id=session.project_id)
+    return await repository.rename(conn, principal.team_id, session.id, cleaned)
+
+
+def _clean_title(title: str) -> str:
+    cleaned = " ".join(str(clean(title, field_max_chars=MAX_TITLE_CHARS).value).split())[:MAX_TITLE_CHARS]
+    if not cleaned:
+        raise Invalid.at("$.title", "The title is empty. Send null to remove it.")
+    return cleaned

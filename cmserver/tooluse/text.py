@@ -1,0 +1,49 @@
+"""The text of a tool call: what an output says, and how a path looks from the agent's working folder."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from cmserver.base.tolerant_json import array, field, number, record
+
+_MAX_BLOCKS = 50
+_MAX_DEPTH = 8
+
+
+def prose(value: object, depth: int = 0) -> str:
+    """The readable text of a tool's output: plain text, `content` blocks, or the usual text fields of an object."""
+    if depth > _MAX_DEPTH:
+        return ""
+    if isinstance(value, str) and value.lstrip()[:1] != "{":
+        return value
+    if isinstance(value, list):
+        return "\n".join(filter(None, (prose(block, depth + 1) for block in array(cast("object", value))[:_MAX_BLOCKS])))
+    source = record(value)
+    plain = field(source, "text", "result", "output", "stdout", "llmContent", "content")
+    return plain or prose(array(source.get("content")) or array(source.get("results")) or "", depth + 1)
+
+
+def relative(path: str, root: str | None) -> str:
+    """The path as seen from the agent's working folder; paths outside it stay as they are."""
+    if root:
+        base = root.rstrip("/\\")
+        if path.startswith((base + "/", base + "\\")):
+            return path[len(base) + 1 :]
+    return path.removeprefix("./")
+
+
+def printed_text(output: object) -> str:
+    """What a command printed: its output and its errors, else the readable text."""
+    answer = record(output)
+    both = [field(answer, "stdout", "output"), field(answer, "stderr", "error")]
+    return "\n".join(filter(None, both)) or prose(output)
+
+
+def reported_exit_code(output: object) -> int | None:
+    """The exit code that an output names in a field of its own."""
+    answer = record(output)
+    for source in (answer, record(answer.get("metadata"))):
+        for name in ("exit_code", "exitCode", "code", "returncode"):
+            if isinstance(source.get(name), int):
+                return number(source[name])
+    return None

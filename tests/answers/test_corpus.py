@@ -1,0 +1,85 @@
+"""Answers as models write them, made by hand, and what is to be read in each. The cases are in corpus/*.txt:
+
+    === name of the case
+    the answer
+    --- gives
+    {"observations": [{"title": ..., "events": [...]}], "reasons": {"e3": ...}}
+
+What a case does not mention is empty; an observation without `events` belongs to all three events of the batch. In quoted.txt, \\0
+and \\ud800 stand for what no editor shows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from cmserver.answers.parse import parse
+from cmserver.providers.model import DraftObservation, DraftSummary, FailureKind, ProviderError
+
+JOBS = [UUID(int=number) for number in (1, 2, 3)]
+TAGS = {job: f"e{place + 1}" for place, job in enumerate(JOBS)}
+
+
+class Gives(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    observations: list[DraftObservation] = []
+    summary: DraftSummary | None = None
+    reasons: dict[str, str] = {}
+    dropped: int = 0
+    unusable: bool = False
+
+
+class Case(msgspec.Struct, frozen=True):
+    name: str
+    answer: str
+    gives: Gives
+
+
+def cases() -> list[Case]:
+    found: list[Case] = []
+    for file in sorted(Path(__file__).with_name("corpus").glob("*.txt")):
+        text = file.read_text(encoding="utf-8")
+        if file.stem == "quoted":
+            text = text.replace("\\0", "\0").replace("\\ud800", "\ud800")
+        for part in f"\n{text}".split("\n=== ")[1:]:
+            name, _, rest = part.partition("\n")
+            answer, _, gives = rest.rpartition("\n--- gives\n")
+            found.append(Case(f"{file.stem}: {name}", answer, expected(gives)))
+    return found
+
+
+def expected(text: str) -> Gives:
+    gives = msgspec.json.decode(text, type=Gives)
+    for draft in gives.observations:
+        draft.events = draft.events or list(TAGS.values())
+    return gives
+
+
+def read(answer: str) -> Gives:
+    try:
+        parsed = parse(answer, JOBS)
+    except ProviderError as error:
+        return Gives(unusable=error.kind is FailureKind.UNUSABLE_ANSWER)
+    for sourced in parsed.observations:
+        sourced.draft.events = [TAGS[job] for job in sourced.job_ids]
+    return Gives(
+        observations=[sourced.draft for sourced in parsed.observations],
+        summary=parsed.summary,
+        reasons={TAGS[job]: reason for job, reason in sorted(parsed.reasons.items())},
+        dropped=parsed.dropped,
+    )
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases()])
+def test_what_can_be_read_in_an_answer(case: Case):
+    assert read(case.answer) == case.gives
+
+
+def test_the_corpus_is_as_large_as_it_should_be_and_no_answer_is_in_it_twice():
+    all_cases = cases()
+
+    assert len(all_cases) >= 250
+    assert len({case.name for case in all_cases}) == len({case.answer for case in all_cases}) == len(all_cases)

@@ -1,0 +1,31 @@
+"""Quotes and numbers of a model's answer are bounded before they are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from cmserver.answers.normalise import normalise_observation
+from cmserver.answers.text_fields import read_numbers
+from cmserver.providers.model import DraftObservation
+from cmserver.rules.conclusions import MAX_QUOTE
+
+
+@pytest.mark.parametrize("part", ["a.", "a::", "@", "a_", "`"])
+def test_only_the_part_of_a_quote_that_is_kept_is_searched_for_anchors(part: str, monkeypatch: pytest.MonkeyPatch):
+    searched: list[int] = []
+    monkeypatch.setattr("cmserver.answers.normalise._find_anchors", lambda quote: searched.append(len(quote or "")) or [])
+
+    clean = normalise_observation(DraftObservation(title="A title", quote=part * 30_000), [])
+
+    assert clean is not None
+    assert clean.quote is not None
+    assert len(clean.quote) <= MAX_QUOTE
+    assert max(searched) <= MAX_QUOTE
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("#12, #15", [12, 15]), ("12 15", [12, 15]), ("", []), ("nothing; 3 of 5 tests pass since 2024", []), ("e1", []), ("#", [])],
+)
+def test_numbers_are_read_from_a_list_of_numbers_only(text: str, numbers: list[int]):
+    assert read_numbers([text]) == numbers

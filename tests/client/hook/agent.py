@@ -1,0 +1,122 @@
+"""A coding agent that calls its hooks: the folder of a hook client, and processes of its script."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from cmserver.client import connections
+from cmserver.client.agents import AGENTS
+from cmserver.client.client_folder import PROGRAMS, SOURCE
+from tests.timeouts import ENOUGH_SECONDS
+
+KEY = "Authorization: Bearer cms_abc_verysecret"
+
+
+def command_lines() -> list[bytes]:
+    """Of all processes."""
+    lines: list[bytes] = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(file.read_bytes())
+    return lines
+
+
+class Agent:
+    """`folder` is its client's, `home` its user's, `work` where it is started. Its shell is the `sh` of its PATH."""
+
+    def __init__(self, place: Path, shell: Path, url: str, name: str = "claude-code") -> None:
+        self.home = place / "home"
+        self.folder = self.home / "clients" / name
+        self.work = self.home / "work"
+        self.bin = place / "bin"
+        for folder in (self.folder, self.work, self.bin):
+            folder.mkdir(parents=True)
+        (self.bin / "sh").symlink_to(shell)
+        for program, source in PROGRAMS.items():
+            shutil.copy(SOURCE / source, self.folder / program)
+        (self.folder / "authorization").write_text(KEY + "\n")
+        self.path = f"{self.bin}:{os.environ['PATH']}"
+        self.session = "session-1"
+        self.config = {"URL": url}
+        if name in AGENTS:
+            variables = AGENTS[name]
+            self.config |= {"FOLDER_VARIABLE": variables.folder_variable, "SESSION_VARIABLE": variables.session_variable}
+        self.configure()
+
+    def configure(self, **values: str) -> None:
+        config = {**self.config, **values}
+        (self.folder / "config").write_text("".join(f"{name}='{value}'\n" for name, value in config.items()))
+
+    def start(self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [self.bin / "sh", self.folder / "hook", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd or self.work,
+            env={"PATH": self.path, "HOME": str(self.home), "CLAUDE_CODE_SESSION_ID": self.session, **(env or {})},
+        )
+
+    def finish(self, process: subprocess.Popen[bytes], payload: object = None) -> dict[str, object]:
+        """What it says; it exits with 0 and says it in JSON, whatever happens."""
+        data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        out, err = process.communicate(data, timeout=ENOUGH_SECONDS)
+        assert (process.returncode, err) == (0, b"")
+        return json.loads(out)
+
+    def hook(
+        self, event: str, payload: object = None, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> dict[str, object]:
+        return self.finish(self.start(event, cwd=cwd, env=env), {"number": 0} if payload is None else payload)
+
+    def use(self, *numbers: int) -> list[dict[str, object]]:
+        """Tool uses, one after the other."""
+        return [self.hook("PostToolUse", {"number": number}) for number in numbers]
+
+    @property
+    def left(self) -> connections.SpoolState:
+        return connections.read_spool(self.folder)
+
+    def until(self, what: str, holds: Callable[[], bool]) -> None:
+        """Waits, and for all processes of its hooks to be done as well."""
+        end = time.monotonic() + ENOUGH_SECONDS
+        while not holds() or self._is_running():
+            assert time.monotonic() < end, f"{what}: {self.left}"
+            time.sleep(0.01)
+
+    def _is_running(self) -> bool:
+        """They all work in its folder, and so do the programs that they start."""
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (process / "cwd").readlink() == self.folder:
+                    return True
+        return False
+
+    def until_drained(self) -> None:
+        self.until("all is sent", lambda: self.left.waiting == 0)
+
+    def until_idle(self) -> None:
+        self.until("nobody drains", lambda: True)
+
+    def end_pause(self) -> None:
+        """As if the time of the open breaker were over."""
+        file = self.folder / "state" / "breaker"
+        words = file.read_text().split() if file.exists() else []
+        if len(words) == 4:
+            file.write_text(" ".join([words[0], "0", *words[2:]]) + "\n")
+
+    def tools(self, *names: str) -> None:
+        """From now on it finds no programs but these."""
+        for name in names:
+            if not (self.bin / name).exists():
+                found = sys.executable if name == "python3" else shutil.which(name)
+                (self.bin / name).symlink_to(Path(found or "/missing").resolve())
+        self.path = str(self.bin)

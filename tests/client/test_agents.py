@@ -1,0 +1,41 @@
+"""An agent that can be connected is known wherever else agents are told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cmserver.client.agents import AGENTS, Agent
+from cmserver.hooks.api import ADAPTERS
+from cmserver.tooluse.own_tool_use import reads_own_memory
+from cmserver.tooluse.read import read_tool_use
+
+EACH_AGENT = pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
+
+
+@EACH_AGENT
+def test_the_server_takes_its_hooks(agent: Agent):
+    assert ADAPTERS[agent.name].platform == agent.name
+
+
+@EACH_AGENT
+def test_reading_memory_with_its_hook_client_is_no_news(agent: Agent):
+    command = f"/home/me/.config/cmserver/clients/{agent.name}/hook recall 12"
+
+    assert reads_own_memory(read_tool_use("Bash", {"command": command}))
+
+
+@pytest.mark.parametrize(
+    ("name", "environ", "expected"),
+    [
+        ("claude-code", {}, "/home/me/.claude/settings.json"),
+        ("claude-code", {"CLAUDE_CONFIG_DIR": "/x"}, "/x/settings.json"),
+        ("codex", {}, "/home/me/.codex/hooks.json"),
+        ("codex", {"CODEX_HOME": "/x"}, "/x/hooks.json"),
+        ("gemini", {}, "/home/me/.gemini/settings.json"),
+        ("gemini", {"GEMINI_CLI_HOME": "/x"}, "/x/.gemini/settings.json"),
+    ],
+)
+def test_its_settings_are_where_it_looks_for_them(name: str, environ: dict[str, str], expected: str):
+    assert AGENTS[name].settings_file(environ, Path("/home/me")) == Path(expected)

@@ -1,0 +1,212 @@
+"""What agents concluded and users laid down, from the hook to the table, and back into the next session."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import httpx
+import pytest
+
+from cmserver.base.settings import Settings
+from cmserver.events.model import REPLY_TYPE
+from cmserver.generation import repository
+from cmserver.generation.prompt import find_quoted_job
+from cmserver.ingest.policy import gather_seconds
+from cmserver.ingest.record import EventSubmission
+from cmserver.ingest.wire import EventIn
+from cmserver.providers.model import Answer, DraftObservation, Prompt
+from cmserver.rules.offline import Offline
+from tests.conftest import Cast
+from tests.generation.tools import Outbox, Scripted, completion
+
+ROOT_CAUSE = "Customers were charged twice because `handle_payment` never checks `order.status` before it retries."
+NOT_DONE = "Not done: the refund path does not yet increase `order.attempt`."
+REPLY = f"All done! {ROOT_CAUSE}\n\n{NOT_DONE}\n\nLet me know if you want more."
+MONEY = "never use floats for money, we agreed on integer cents"
+DEPLOY = "we deploy with `make deploy-eu`, never with the github action, remember that"
+
+
+class Agent:
+    """Claude Code in the folder of a project, as the server hears of it; each turn is worked on when it ends."""
+
+    def __init__(self, client: httpx.AsyncClient, cast: Cast, outbox: Outbox) -> None:
+        self.client = client
+        self.outbox = outbox
+        self.headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+        self.session = "s1"
+
+    async def send(self, hook: str, **fields: object) -> dict[str, object]:
+        body = {"hook_event_name": hook, "session_id": self.session, "cwd": "/src", **fields}
+        response = await self.client.post("/v1/hooks/claude-code", json=body, headers=self.headers)
+        assert response.status_code == 200, response.text
+        return cast("dict[str, object]", response.json())
+
+    async def prompt(self, text: str) -> str:
+        """Send a prompt; the context that the agent is given with it."""
+        answered = await self.send("UserPromptSubmit", prompt=text)
+        output = cast("dict[str, str]", answered.get("hookSpecificOutput") or {})
+        return output.get("additionalContext", "")
+
+    async def edit(self, path: str, old: str, new: str) -> None:
+        tool_input = {"file_path": f"/src/{path}", "old_string": old, "new_string": new}
+        lines = [f"-{line}" for line in old.splitlines()] + [f"+{line}" for line in new.splitlines()]
+        patch = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": lines}
+        response = {"filePath": f"/src/{path}", "oldString": old, "newString": new, "structuredPatch": [patch]}
+        await self.send("PostToolUse", tool_name="Edit", tool_use_id=f"{path}{new}", tool_input=tool_input, tool_response=response)
+
+    async def run(self, command: str, output: str, *, failed: bool = False) -> None:
+        use = {"tool_name": "Bash", "tool_use_id": f"{command}{output}", "tool_input": {"command": command}}
+        if failed:
+            await self.send("PostToolUseFailure", **use, error=output)
+        else:
+            await self.send("PostToolUse", **use, tool_response={"stdout": output, "stderr": "", "interrupted": False})
+
+    async def stop(self, message: str) -> None:
+        await self.send("Stop", last_assistant_message=message)
+        await (await self.outbox.hand(cast("Scripted", Offline()))).work(max_events=500)
+
+    async def observations(self) -> list[dict[str, object]]:
+        return await self.outbox.rows(
+            "SELECT number, type, origin, title, narrative, quote, anchors, state, closed_by, importance FROM observations"
+            " WHERE kind = 'observation' ORDER BY number"
+        )
+
+
+@pytest.fixture
+def agent(client: httpx.AsyncClient, cast: Cast, outbox: Outbox) -> Agent:
+    return Agent(client, cast, outbox)
+
+
+async def test_a_turn_is_one_observation_with_its_cause_and_one_for_what_is_open(agent: Agent):
+    await agent.prompt("customers are charged twice, please look")
+    await agent.edit("pay.py", "retry(order)\n", "if order.status != 'paid':\n    retry(order)\n")
+    await agent.run("pytest -q", "5 passed in 0.10s")
+    await agent.stop(REPLY)
+
+    work, open_end = await agent.observations()
+
+    assert ROOT_CAUSE in str(work["narrative"])
+    assert (work["origin"], work["state"], work["quote"]) == ("rules", None, ROOT_CAUSE)
+    assert (open_end["quote"], open_end["state"], open_end["anchors"]) == (NOT_DONE, "open", ["order.attempt"])
+
+
+async def test_what_is_done_later_is_closed_by_its_number_also_from_another_session(agent: Agent):
+    await agent.prompt("look")
+    await agent.stop(REPLY)
+    agent.session = "s2"
+    await agent.prompt("now the refunds")
+    await agent.edit("refund.py", "pay_back(order)\n", "order.attempt += 1\npay_back(order)\n")
+    await agent.stop("The refund path increases `order.attempt` now, so a second refund is refused.")
+
+    observations = await agent.observations()
+
+    (open_end,) = [row for row in observations if row["quote"] == NOT_DONE]
+    assert (open_end["state"], open_end["closed_by"]) == ("done", observations[-1]["number"])
+    index = await agent.send("SessionStart", source="startup")
+    assert "refund path does not yet" not in str(index)
+
+
+async def test_what_the_user_lays_down_is_a_decision_in_their_words_and_is_shown_when_it_is_touched(agent: Agent):
+    assert await agent.prompt(DEPLOY) == ""
+    await agent.prompt(MONEY)
+    await agent.prompt("hello")
+    await agent.stop("Noted.")
+
+    decisions = await agent.observations()
+
+    assert [(row["type"], row["quote"]) for row in decisions] == [("decision", DEPLOY), ("decision", MONEY)]
+    assert all(cast("float", row["importance"]) > 0.8 for row in decisions)
+    agent.session = "s2"
+    assert "make deploy-eu" in await agent.prompt("deploy this to production please")
+    assert await agent.prompt("hello again") == ""
+
+
+async def test_a_failure_that_passes_in_a_later_turn_is_no_longer_open(agent: Agent):
+    await agent.run("pytest -q", "FAILED tests/test_a.py::test_total - KeyError: 'id'\n1 failed in 0.10s", failed=True)
+    await agent.stop("Let me look at that next.")
+    await agent.edit("a.py", "row['id']\n", "row.get('id')\n")
+    await agent.run("pytest -q", "1 passed in 0.10s")
+    await agent.stop("It passes now.")
+
+    failure, fix = await agent.observations()
+
+    assert (failure["title"], failure["state"]) == ("test_total fails: KeyError: 'id'", "done")
+    assert failure["closed_by"] == fix["number"]
+
+
+async def test_a_check_that_still_fails_stays_open_whatever_the_agent_says(agent: Agent):
+    await agent.edit("a.py", "x = 1\n", "x = 2\n")
+    await agent.run("pytest -q", "FAILED tests/test_a.py::test_total - KeyError: 'id'\n1 failed in 0.10s", failed=True)
+    await agent.stop("I changed `x` in a.py. All green including test_total.")
+
+    assert [row["title"] for row in await agent.observations() if row["state"] == "open"] == ["test_total fails: KeyError: 'id'"]
+
+
+async def test_work_on_the_same_file_closes_no_open_end_about_something_else(agent: Agent):
+    await agent.stop("orders.py is not yet tested.")
+    await agent.edit("orders.py", "round(x)\n", "round(x, 2)\n")
+    await agent.stop("I fixed the rounding in orders.py because it lost cents.")
+
+    assert [row["state"] for row in await agent.observations()] == ["open", None]
+
+
+async def test_small_talk_at_the_end_of_a_turn_makes_no_job(agent: Agent):
+    await agent.prompt("thanks")
+    await agent.send("Stop", last_assistant_message="All done! Let me know if you need anything else.")
+
+    assert await agent.outbox.value("SELECT count(*) FROM observation_generation_jobs") == 0
+
+
+async def test_a_quote_that_nobody_said_is_not_stored_as_one(agent: Agent):
+    def reply(prompt: Prompt) -> Answer:
+        said, invented = (DraftObservation(title=text, quote=text, events=["e1"]) for text in (ROOT_CAUSE, "Nobody said this."))
+        return Answer(observations=[said, invented])
+
+    await agent.send("Stop", last_assistant_message=REPLY)
+    await (await agent.outbox.hand(Scripted(lambda prompt: completion(reply(prompt))))).work()
+
+    assert [(row["origin"], row["quote"]) for row in await agent.observations()] == [("model", ROOT_CAUSE), ("model", None)]
+    assert find_quoted_job(None, []) is None
+
+
+@pytest.mark.parametrize("quote", ["**", "…", "a"])
+async def test_a_quote_too_short_to_be_told_from_chance_is_not_stored(agent: Agent, quote: str):
+    answer = Answer(observations=[DraftObservation(title="A title", quote=quote, events=["e1"])])
+    await agent.send("Stop", last_assistant_message=REPLY)
+    await (await agent.outbox.hand(Scripted(lambda _: completion(answer)))).work()
+
+    assert [row["quote"] for row in await agent.observations()] == [None]
+
+
+def test_only_rules_gather_whole_turns(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path, generation_debounce_seconds=2)
+    assert gather_seconds(settings) == 600
+    assert gather_seconds(Settings(data_dir=tmp_path, provider="anthropic,offline", generation_debounce_seconds=2)) == 0
+    assert gather_seconds(Settings(data_dir=tmp_path, provider="offline,anthropic", generation_debounce_seconds=2)) == 0
+    assert gather_seconds(Settings(data_dir=tmp_path, generation_debounce_seconds=2, generation_gather_seconds=0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("event_type", "payload", "at_most"),
+    [
+        ("tool_use", {"tool_name": "Edit", "tool_input": {"file_path": "a.py"}}, 600),
+        ("tool_use", {"tool_name": "Bash", "tool_input": {"command": "git add . && git commit -m x"}}, 60),
+        (REPLY_TYPE, {"last_assistant_message": ROOT_CAUSE}, 2),
+    ],
+)
+async def test_an_event_waits_for_the_end_of_its_turn_and_then_no_longer(
+    outbox: Outbox, event_type: str, payload: dict[str, object], at_most: float
+):
+    outbox.recorder._debounce_seconds, outbox.recorder._gather_seconds = 2, 600  # pyright: ignore[reportPrivateUsage]
+    event = EventIn(event_type=event_type, source_type="hook", payload=payload, content_session_id="s1", project_id="x")
+    submission = EventSubmission(event=event, project=outbox.project, origin="hook", occurred_at=datetime.now(UTC))
+    (recorded,) = await outbox.recorder.record(outbox.principal, [submission])
+
+    seconds = cast("float", await outbox.value("SELECT extract(epoch FROM due_at - now())::float8 FROM generation_lanes"))
+    assert at_most * 0.5 < seconds <= at_most
+    assert recorded.job is not None
+    lane = recorded.job.lane
+    await outbox.db.in_tenant(outbox.principal.team_id, lambda conn: repository.hasten_lane(conn, lane))
+    assert await outbox.value("SELECT due_at <= now() FROM generation_lanes") is True

@@ -1,0 +1,60 @@
+"""The page on settings in the reference, drawn from the one Struct that holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from cmserver.base.configuration import CONFIG_FILE, OLDER_NAMES
+from cmserver.base.settings import Field, fields
+
+
+def settings_page() -> str:
+    """docs/reference/settings.md."""
+    older = " ".join(f"`{name}` is accepted as an older name of `{field}`." for name, field in OLDER_NAMES.items())
+    rows = "\n".join(_row(field) for field in fields())
+    return _PAGE.format(config_file=CONFIG_FILE, older=older, rows=rows)
+
+
+_PAGE = """\
+# Settings
+
+<!-- Generated from cmserver/base/settings.py. -->
+
+Each setting is an environment variable, or a key of a TOML file that `{config_file}` or `--config` names; the
+environment wins. The key is the variable's name in lower case without `CMSERVER_`. An empty value counts as not set. A
+secret can also come from a file: add `_FILE` to the variable's name and set it to the file's path. {older}
+
+`cmserver config` prints what is in force and where it comes from. A wrong value stops the start with one sentence and
+exit code 2; an unknown name is pointed out. The heartbeat and the drain together are shorter than the lease, and a
+provider's time is shorter than the job's hard limit.
+
+| variable | default | values | meaning |
+|---|---|---|---|
+{rows}
+"""
+
+
+def _row(field: Field) -> str:
+    name = f"`{field.environment}`"
+    if field.mask:
+        name += f", or `{field.environment}_FILE`"
+    return f"| {name} | {_default(field)} | {_values(field)} | {field.description} |"
+
+
+def _default(field: Field) -> str:
+    if field.default_in_words:
+        return field.default_in_words
+    if isinstance(field.default, float):
+        return f"`{field.default:g}`"
+    return "not set" if field.default in (None, "") else f"`{field.default}`"
+
+
+def _values(field: Field) -> str:
+    if field.choices:
+        return ", ".join(f"`{choice}`" for choice in field.choices)
+    if field.type is Path:
+        return "an absolute path"
+    if field.mask == "url":
+        return "a URL"
+    return "a text" if str in (field.type, *get_args(field.type)) else field.expected

@@ -1,0 +1,151 @@
+"""Each backup in tests/fixtures, made by the program of its time, is brought to today's schema and works there.
+
+This is what every later migration is tested from: an empty database forgives what two teams' rows do not.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cmserver.base import credentials
+from cmserver.base.migrate import migrate, migrations
+from cmserver.base.sql import Conn
+from cmserver.embedded.tools import find_tools
+from cmserver.observations.embedding.repository import ensure_vectors
+from cmserver.ops.backup import repository
+from cmserver.ops.backup.archive import Manifest, open_backup
+from cmserver.ops.backup.restore import RestoreReport, restore
+from tests.fixtures.generate import TEAMS
+from tests.process import conftest
+from tests.process.conftest import Run
+from tests.process.program import number, wait_for, wait_until_settled
+
+folder, run = conftest.folder, conftest.run
+
+FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("schema-*.backup"))
+PER_TEAM = ("projects", "observations", "agent_events", "server_sessions", "observation_generation_jobs", "api_keys", "audit_log")
+
+CHANGED: dict[str, str] = {}
+"""Tables of which a later migration removes or adds rows on purpose, and why."""
+
+EMPTY = {"procrastinate_events", "procrastinate_jobs"}
+"""Tables that may be empty in a fixture: procrastinate keeps nothing of what is done."""
+EMPTY_WITHOUT_VECTORS = {"embedding_models", "observation_embeddings"}
+
+pytestmark = pytest.mark.parametrize("fixture", FIXTURES, ids=lambda file: file.stem)
+
+
+async def bring_up(fixture: Path, url: str, folder: Path) -> tuple[Manifest, RestoreReport]:
+    """The fixture in that empty database, migrated; skips what this PostgreSQL cannot hold."""
+    async with await psycopg.AsyncConnection.connect(url) as conn:
+        major, vectors = conn.info.server_version // 10_000, await repository.has_vectors(conn)
+    with open_backup(fixture) as backup:
+        if backup.manifest.postgres > major or (backup.manifest.vectors and not vectors):
+            pytest.skip(f"this PostgreSQL {major} cannot hold what was made on {backup.manifest.postgres}")
+        return backup.manifest, await restore(backup, url, folder)
+
+
+async def counts(conn: Conn) -> dict[str, int]:
+    return {table: count for table, count in (await repository.counts(conn)).items() if table != "schema_migrations"}
+
+
+def schema(url: str) -> str:
+    """What pg_dump says of it. Without the key that is another one each time, and without parentheses: a dump that was loaded
+    has fewer of them around OR.
+    """
+    with psycopg.connect(url) as conn:
+        tools = find_tools(conn.info.server_version // 10_000)
+    command = [tools.bin / "pg_dump", "--schema-only", "--no-owner", f"--dbname={url}"]
+    dumped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    kept = [line for line in dumped.splitlines() if not line.startswith(("\\restrict", "\\unrestrict"))]
+    return "\n".join(kept).replace("(", "").replace(")", "")
+
+
+def test_it_holds_rows_of_two_teams_in_every_table(fixture: Path):
+    with open_backup(fixture) as backup:
+        manifest = backup.manifest
+
+    assert fixture.name.startswith(f"schema-{manifest.schema:04}")
+    assert {table for table, count in manifest.counts.items() if not count} <= (
+        EMPTY if manifest.vectors else EMPTY | EMPTY_WITHOUT_VECTORS
+    )
+    assert sum(manifest.counts.values()) > 2000
+    assert fixture.stat().st_size < 1_000_000
+
+
+async def test_nothing_is_lost_on_the_way_to_todays_schema(fixture: Path, empty_database: str, tmp_path: Path):
+    manifest, restored = await bring_up(fixture, empty_database, tmp_path)
+
+    assert restored.counts == manifest.counts
+    assert restored.migrations == [one.name for one in migrations() if one.number > manifest.schema]
+    assert [team.team for team in restored.teams] == sorted(TEAMS)
+    assert all(team.holds and team.events for team in restored.teams)
+    async with await psycopg.AsyncConnection.connect(empty_database) as conn:
+        after = await counts(conn)
+    before = {table: count for table, count in manifest.counts.items() if table != "schema_migrations"}
+    assert {table for table, count in before.items() if after.get(table) != count} <= CHANGED.keys()
+    assert await migrate(empty_database) == []
+
+
+async def test_the_schema_is_that_of_a_fresh_database(fixture: Path, empty_database: str, database: str, tmp_path: Path):
+    await bring_up(fixture, empty_database, tmp_path)
+    for url in (empty_database, database):
+        async with await psycopg.AsyncConnection.connect(url) as conn:
+            await ensure_vectors(conn)
+
+    assert schema(empty_database) == schema(database)
+
+
+async def test_a_team_still_sees_only_its_own(fixture: Path, empty_database: str, tmp_path: Path):
+    await bring_up(fixture, empty_database, tmp_path)
+
+    with psycopg.connect(empty_database) as conn:
+        teams = [row[0] for row in conn.execute("SELECT id FROM teams").fetchall()]
+        for table in PER_TEAM:
+            by_team = dict(conn.execute(f"SELECT team_id, count(*) FROM {table} GROUP BY 1".encode()).fetchall())
+            conn.execute("SET ROLE cmserver_tenant")
+            for team in teams:
+                conn.execute("SELECT set_config('cmserver.team_id', %s, false)", [str(team)])
+                seen = conn.execute(
+                    f"SELECT count(*), count(*) FILTER (WHERE team_id <> %s) FROM {table}".encode(), [team]
+                ).fetchone()
+                assert by_team[team] > 0
+                assert seen == (by_team[team], 0) or (seen == (0, 0) and not may_read(conn, table))
+            conn.execute("RESET ROLE")
+
+
+def may_read(conn: psycopg.Connection, table: str) -> bool:
+    row = conn.execute("SELECT has_table_privilege('cmserver_tenant', %s, 'SELECT')", [table]).fetchone()
+    return row is not None and bool(row[0])
+
+
+@pytest.mark.slow
+async def test_the_program_works_on_it(fixture: Path, empty_database: str, tmp_path: Path, folder: Path, run: Run):
+    manifest, _ = await bring_up(fixture, empty_database, tmp_path)
+    (folder / "data").mkdir()
+    with open_backup(fixture) as backup:
+        credentials.write_bytes(folder / "data", backup.credentials() or b"")
+    program = run("server", settings={"CMSERVER_DATABASE_URL": empty_database, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})
+    program.wait_until_ready()
+    project, last = "/home/dev/orders", manifest.counts["observations"]
+
+    with program.http() as client:
+        found = client.post("/v1/search", json={"projectId": project, "query": "belongs to team fixture"}).raise_for_status().json()
+        assert found["observations"]
+        assert "belongs to team guests" not in str(found)
+        assert "<cmserver-context>" in client.get("/v1/context", params={"project": project, "format": "text"}).text
+        edit = {"file_path": f"{project}/src/late.py", "old_string": "LATE = 1", "new_string": "LATE = 2"}
+        payload = {"hook_event_name": "PostToolUse", "session_id": "after", "cwd": project, "tool_use_id": "toolu_after"}
+        client.post("/v1/hooks/claude-code", json={**payload, "tool_name": "Edit", "tool_input": edit}).raise_for_status()
+        wait_until_settled(empty_database)
+        assert number(empty_database, "SELECT count(*) FROM observations") > last
+        title = "SELECT count(*) FROM observations WHERE title LIKE '%%LATE%%'"
+        assert number(empty_database, title) == 1
+        if number(empty_database, "SELECT count(*) FROM pg_extension WHERE extname = 'vector'"):
+            waiting = "SELECT count(*) FROM observation_embeddings WHERE embedding IS NULL"
+            wait_for("embeddings of what had none", lambda: number(empty_database, waiting) == 0)
+    assert program.stop() == 0

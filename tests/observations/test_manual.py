@@ -1,0 +1,70 @@
+"""Writing by hand without HTTP, as more than one door does."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cmserver.access.model import Principal
+from cmserver.access.projects import Projects
+from cmserver.base.db import Db
+from cmserver.base.errors import NotFound
+from cmserver.base.notifications import NotificationListener
+from cmserver.events.model import Origin
+from cmserver.observations import read
+from cmserver.observations.model import Observation
+from cmserver.observations.wire import ObservationIn
+from cmserver.observations.write import write_observation, write_observations
+from tests.conftest import Cast
+
+
+class Writer(msgspec.Struct):
+    """Writes as a handler does."""
+
+    db: Db
+    projects: Projects
+
+    async def write(self, principal: Principal, observation: ObservationIn, *, origin: Origin = "api") -> Observation:
+        return await write_observation(
+            self.db, self.projects, principal, observation, field_max_chars=16_000, size_bytes=0, origin=origin
+        )
+
+    async def write_all(self, principal: Principal, observations: list[ObservationIn]) -> list[Observation]:
+        return await write_observations(self.db, self.projects, principal, observations, field_max_chars=16_000, size_bytes=0)
+
+
+@pytest.fixture
+def writer(db: Db, hub: NotificationListener) -> Writer:
+    return Writer(db, Projects(db, hub))
+
+
+async def test_an_observation_says_by_which_door_it_came(writer: Writer, cast: Cast, db: Db):
+    who = cast.alice.principal
+    drafts = [ObservationIn(project_id="github.com/acme/orders", title=title) for title in ("one", "two")]
+
+    by_default = await writer.write(who, drafts[0])
+    alone = await writer.write(who, drafts[0], origin="mcp")
+    together = await writer.write_all(who, drafts)
+
+    numbers = [one.number for one in (by_default, alone, *together)]
+    async with db.tenant(who.team_id) as conn:
+        found = await read.read_batch(conn, who, numbers)
+    assert [(one.number, one.title, one.origin) for one in found.observations] == [
+        (1, "one", "api"),
+        (2, "one", "mcp"),
+        (3, "one", "api"),
+        (4, "two", "api"),
+    ]
+
+
+async def test_what_is_wrong_is_named_by_where_it_stands(writer: Writer, cast: Cast):
+    who = cast.alice.principal
+    nowhere = ObservationIn(project_id="nowhere", title="x")
+
+    with pytest.raises(NotFound) as alone:
+        await writer.write(who, nowhere)
+    with pytest.raises(NotFound) as together:
+        await writer.write_all(who, [nowhere])
+
+    assert alone.value.issues == []
+    assert [issue.path for issue in together.value.issues] == ["$[0].projectId"]

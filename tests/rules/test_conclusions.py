@@ -1,0 +1,115 @@
+"""What is taken from an agent's last message, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from cmserver.rules.conclusions import MAX_QUOTE, Kind, choose_quotes, conclude, read_conclusions
+
+
+def kinds(message: str) -> list[tuple[Kind, str]]:
+    return [(conclusion.kind, conclusion.text) for conclusion in read_conclusions(message)]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kind"),
+    [
+        ("The webhook fails because it never checks `order.status`.", "cause"),
+        ("I went with integer cents instead of floats for every price.", "decision"),
+        ("This only works with PostgreSQL 15 or newer on the server.", "limitation"),
+        ("The refund path does not yet increase `order.attempt`.", "open"),
+        ("`test_late_webhook` still fails on the old schema.", "open"),
+        ("Run `make deploy-eu` to put it on the European servers.", "command"),
+        ("The query went from 432 ms to 8 ms per customer.", "finding"),
+        ("Der Import bricht ab, weil `flush()` zweimal gerufen wird.", "cause"),
+        ("`parse_since()` rät das Jahr noch immer auf die alte Weise.", "open"),
+        ("Le test échoue parce que `Clock` n'est pas injectée.", "cause"),
+        ("Il reste à migrer `EstimationController` vers le client partagé.", "open"),
+        ("`handle_refund` takes the charge first and then the account.", "change"),
+    ],
+)
+def test_a_sentence_is_kept_word_by_word_with_its_kind(sentence: str, kind: Kind):
+    assert kinds(sentence) == [(kind, sentence)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "All done!",
+        "Great, everything is green now. Let me know if you need anything else!",
+        "Should I also change the other module?",
+        "Fertig. Sag Bescheid, wenn noch etwas fehlt.",
+        "Voilà, c'est fait. N'hésite pas si tu veux autre chose.",
+        "I haven't touched anything yet.",
+        "```python\nraise ValueError('because it never checks order.status')\n```",
+    ],
+)
+def test_small_talk_offers_questions_and_code_are_not_kept(message: str):
+    assert read_conclusions(message) == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "I fixed the bug that was not handled before in `x.py`.",
+        "All tests which were still failing now pass.",
+        "The remaining 3 tests pass now.",
+        "I removed the remaining TODO comments in `a.py`.",
+        "There are no follow-ups.",
+        "Nothing is left out.",
+        "Later requests are cached in `cache.py`.",
+    ],
+)
+def test_what_is_done_is_not_open(sentence: str):
+    assert not any(conclusion.is_open for conclusion in read_conclusions(sentence))
+
+
+def test_a_heading_and_a_label_say_what_kind_the_lines_below_them_are():
+    message = (
+        "## Next steps\n\n- Drop the table `ledger_backup` in January\n- Tell the platform team\n\n"
+        "**Root cause:** two paths write entries."
+    )
+    assert kinds(message) == [
+        ("next", "Drop the table `ledger_backup` in January"),
+        ("next", "Tell the platform team"),
+        ("cause", "Root cause: two paths write entries."),
+    ]
+
+
+def test_what_is_open_keeps_the_sentences_that_say_what_it_is_about():
+    message = (
+        "The one red test is `test_refund_concurrent`. It fails 3 of 20 runs on `main` too. I did not look into why. All done!"
+    )
+    assert kinds(message) == [
+        ("open", "The one red test is `test_refund_concurrent`. It fails 3 of 20 runs on `main` too. I did not look into why.")
+    ]
+
+
+def test_a_command_in_a_block_of_its_own_belongs_to_the_sentence_before_it():
+    message = "All good.\n\nTo rehearse it again, since it locks the table:\n\n```sh\n$ make migrate-dry REV=0043\n```\n\nBye!"
+    assert [conclusion.text for conclusion in read_conclusions(message)] == [
+        "To rehearse it again, since it locks the table: `make migrate-dry REV=0043`"
+    ]
+
+
+def test_files_and_identifiers_are_the_anchors():
+    conclusion = conclude(
+        "cause", "`handle_refund` in src/billing/webhooks.py commits before `webhook_events` is written, see v2.3."
+    )
+    assert conclusion.files == ["src/billing/webhooks.py"]
+    assert conclusion.identifiers[:2] == ["handle_refund", "webhook_events"]
+
+
+def test_a_quote_is_never_longer_than_its_limit_and_the_choice_prefers_what_is_open_and_causes():
+    message = "\n\n".join([f"Changed `name_{number}` in file_{number}.py to read it once only." for number in range(30)])
+    message += "\n\nIt failed because `lock_account` was taken twice. " + "Very long " * 100 + "`tail`."
+    found = read_conclusions(message)
+    assert all(len(conclusion.text) <= MAX_QUOTE for conclusion in found)
+    chosen = choose_quotes(found, 300)
+    assert sum(len(conclusion.text) for conclusion in chosen) <= 300
+
+
+@pytest.mark.parametrize("part", ["a", "a_", "a.", "`", "**", "a b ", "- ", "# x\n", "x: ", "Is it? ", "(", "not yet "])
+def test_a_hostile_message_is_read_in_time_that_grows_with_its_length(part: str):
+    assert isinstance(read_conclusions(part * 20_000), list)

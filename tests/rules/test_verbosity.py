@@ -1,0 +1,240 @@
+"""How much the offline provider tells at each verbosity, what it knows of earlier batches, and its summaries of small sessions."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import msgspec
+import pytest
+
+from cmserver.providers.model import CommandResult, PriorObservation, Verbosity
+from cmserver.rules.batch import open_failures
+from tests.rules.offline import edit, failed_run, file_read, note, observe, record, run, summarise
+from tests.rules.session_orders import REQUESTS, long_session, prompt_events
+
+FAILED = "FAILED tests/test_a.py::test_total - AssertionError: assert 1 == 2\n1 failed, 3 passed in 0.1s"
+PASSED = "4 passed in 0.1s"
+
+
+# ------------------------------------------------------------------------------------------------------ verbosity
+
+
+async def test_minimal_leaves_out_a_change_and_says_why():
+    answer = await observe(
+        edit("e1", "a.py"), run("e2", "git push origin main", "To x\n   1a2b3c4..2b3c4d5  main -> main"), verbosity="minimal"
+    )
+
+    assert answer.observations == []
+    assert {skip.event: skip.reason for skip in answer.skipped} == {
+        "e1": "too little for verbosity minimal: change",
+        "e2": "too little for verbosity minimal: change",
+    }
+
+
+async def test_minimal_keeps_fixes_commits_decisions_and_what_still_fails_with_one_fact_each():
+    decision = note("e6", "note", {"text": "We decided to use PostgreSQL rather than Redis."})
+
+    answer = await observe(
+        failed_run("e1", "pytest -q", FAILED),
+        edit("e2", "a.py"),
+        run("e3", "pytest -q", PASSED),
+        run("e4", "git commit -m 'Round half up'", "[main 1a2b3c4] Round half up\n 1 file changed, 1 insertion(+)"),
+        failed_run("e5", "npm run build", "Error: no such module"),
+        decision,
+        verbosity="minimal",
+    )
+
+    assert [(draft.type, draft.subtitle, len(draft.facts)) for draft in answer.observations] == [
+        ("bugfix", None, 1),
+        ("discovery", None, 1),
+        ("decision", None, 0),
+    ]
+    assert [draft.narrative for draft in answer.observations] == [None, None, "We decided to use PostgreSQL rather than Redis."]
+    assert answer.observations[0].files_modified == ["a.py"]
+
+
+async def test_minimal_still_knows_in_a_later_batch_what_failed_and_that_it_passes_again():
+    numbers = count(1)
+    failure = failed_run("e1", "pytest -q", FAILED)
+    first = record(await observe(failure, verbosity="minimal"), [failure], numbers)
+    events = [
+        edit("e1", "a.py"),
+        run("e2", "pytest -q", PASSED),
+        run("e3", "git commit -m 'Round half up'", "[main 1a2b3c4] Round half up\n 1 file changed, 1 insertion(+)"),
+    ]
+
+    second = record(await observe(*events, recorded=first, verbosity="minimal"), events, numbers)
+
+    assert list(open_failures(first)) == ["pytest"]
+    assert open_failures([*first, *second]) == {}
+
+
+async def test_verbose_also_tells_what_was_looked_at_what_passes_and_what_was_run():
+    events = [
+        file_read("e1", "a.py"),
+        file_read("e2", "b.py"),
+        run("e3", "ls"),
+        run("e4", "pytest -q", PASSED),
+        run("e5", "ruff check"),
+        run("e6", "docker compose up -d", "Container db  Started"),
+    ]
+
+    normal, verbose = await observe(*events), await observe(*events, verbosity="verbose")
+
+    assert normal.observations == []
+    assert [(draft.type, draft.title, draft.facts, draft.files_read, draft.events) for draft in verbose.observations] == [
+        ("discovery", "Looked at a.py and b.py", [], ["a.py", "b.py"], ["e1", "e2"]),
+        (
+            "discovery",
+            "Checks pass: pytest and ruff check",
+            ["Passes: `pytest -q` (4 passed)", "Passes: `ruff check`"],
+            [],
+            ["e4", "e5"],
+        ),
+        (
+            "change",
+            "Ran `docker compose up -d`",
+            ["Command: `docker compose up -d`", "Answer: Container db Started"],
+            [],
+            ["e6"],
+        ),
+    ]
+    assert [skip.event for skip in verbose.skipped] == ["e3"]
+
+
+async def test_verbose_does_not_tell_twice_what_was_read_for_a_change():
+    answer = await observe(file_read("e1", "a.py"), edit("e2", "a.py"), verbosity="verbose")
+
+    assert [draft.files_read for draft in answer.observations] == [["a.py"]]
+    assert [(skip.event, skip.reason) for skip in answer.skipped] == [("e1", "read for what was changed")]
+
+
+async def test_verbose_has_room_for_more_facts():
+    events = [edit(f"e{place}", f"{'abcdef'[place % 6]}.py", f"x{place} = 1\n", f"x{place} = 2\n") for place in range(1, 7)]
+    commit = run("e8", "git commit -m 'Set all'", "[main 1a2b3c4] Set all\n 12 files changed, 12 insertions(+)")
+    more = [edit(f"e{place}", f"{'ghijkl'[place % 6]}.py", f"x{place} = 1\n", f"x{place} = 2\n") for place in range(9, 15)]
+    all_of_them = [*events, *more, msgspec.structs.replace(commit, tag="e15")]
+
+    normal, verbose = await observe(*all_of_them), await observe(*all_of_them, verbosity="verbose")
+
+    assert [len(draft.facts) for draft in normal.observations] == [8]
+    assert [len(draft.facts) for draft in verbose.observations] == [13]
+
+
+@pytest.mark.parametrize("verbosity", ["minimal", "normal", "verbose"])
+async def test_every_event_of_a_long_session_is_named_or_skipped_once(verbosity: Verbosity):
+    recorded, numbers = list[PriorObservation](), count(1)
+    payloads = long_session()
+    for batch, first in enumerate(range(0, len(payloads), 20)):
+        events = prompt_events(payloads[first : first + 20])
+
+        answer = await observe(*events, verbosity=verbosity, recorded=recorded, requests=REQUESTS[: batch + 1])
+
+        named = [tag for draft in answer.observations for tag in draft.events]
+        skipped = [skip.event for skip in answer.skipped]
+        assert sorted([*dict.fromkeys(named), *skipped]) == sorted(event.tag for event in events)
+        assert all(draft.title and len(draft.title) <= 100 for draft in answer.observations)
+        assert all(
+            len(draft.facts) == 1 and draft.narrative is None
+            for draft in answer.observations
+            if verbosity == "minimal" and draft.facts
+        )
+        recorded += record(answer, events, numbers)
+    assert recorded
+
+
+# ------------------------------------------------------------------------------------------------ earlier batches
+
+
+@pytest.mark.parametrize(
+    ("command", "failed", "passed", "subject"),
+    [
+        ("pytest -q", FAILED, PASSED, "test_total"),
+        ("pytest -q", FAILED.replace("1 failed", "2 failed") + "\nFAILED tests/test_a.py::test_tax - KeyError: 1", PASSED, "2 "),
+        ("npm run build", "Error: no such module", "built", "no such module"),
+    ],
+    ids=["one test", "several tests", "another command"],
+)
+async def test_a_recorded_failure_is_known_and_settled_by_a_pass(command: str, failed: str, passed: str, subject: str):
+    numbers = count(1)
+    failure, change = failed_run("e1", command, failed), edit("e1", "a.py")
+    first = record(await observe(failure), [failure], numbers)
+
+    again = await observe(run("e1", command, passed), recorded=first)
+    fixed = await observe(change, run("e2", command, passed), recorded=first)
+
+    assert [observation.number for observation in open_failures(first).values()] == [1]
+    assert open_failures([*first, *record(again, [run("e1", command, passed)], numbers)]) == {}
+    assert open_failures([*first, *record(fixed, [change, run("e2", command, passed)], numbers)]) == {}
+    assert fixed.observations[0].type == "bugfix"
+    assert subject in (fixed.observations[0].title or "")
+    assert subject in (again.observations[0].title or "")
+
+
+async def test_a_recorded_failure_is_known_by_its_data_whatever_its_title_says():
+    result = CommandResult(command="pytest", kind="check", passed=False, failure="test_total")
+    recorded = [PriorObservation(number=1, type="bugfix", title="Tests, again", commands=[result])]
+
+    answer = await observe(edit("e1", "a.py"), run("e2", "pytest -q", PASSED), recorded=recorded)
+
+    assert (answer.observations[0].title or "").startswith("Fixed test_total: ")
+
+
+async def test_a_title_that_sounds_like_a_failure_is_none():
+    recorded = [PriorObservation(number=1, type="discovery", title="test_total fails: KeyError", facts=["Command: `pytest -q`"])]
+
+    answer = await observe(run("e1", "pytest -q", PASSED), recorded=recorded)
+
+    assert [skip.reason for skip in answer.skipped] == ["passes, nothing changed: pytest"]
+
+
+async def test_a_commit_is_known_as_one():
+    events = [
+        edit("e1", "a.py"),
+        run("e2", "git commit -m 'Add a'", "[main 1a2b3c4] Add a\n 1 file changed, 1 insertion(+)"),
+    ]
+
+    (recorded,) = record(await observe(*events), events, count(1))
+
+    assert [(result.command, result.kind, result.passed) for result in recorded.commands] == [("git commit", "commit", True)]
+
+
+# -------------------------------------------------------------------------------------------------------- summary
+
+
+@pytest.mark.parametrize(
+    ("event_count", "notes"), [(12, "12 events, none of them worth recording."), (1, "1 event, none of them worth recording.")]
+)
+async def test_a_session_of_which_nothing_was_recorded_has_a_summary_that_says_so(event_count: int, notes: str):
+    end = await summarise(events_in_session=event_count)
+
+    assert end.skipped == []
+    assert end.summary is not None
+    assert (end.summary.notes, end.summary.request, end.summary.completed) == (notes, None, None)
+
+
+async def test_what_was_recorded_is_not_called_nothing():
+    change = PriorObservation(number=1, type="change", title="Added a in a.py", files_modified=["a.py"])
+
+    end = await summarise(events_in_session=12, recorded=[change])
+
+    assert end.summary is not None
+    assert end.summary.notes == "1 file changed: a.py."
+
+
+async def test_a_summary_names_what_was_read_and_run_and_what_still_fails():
+    failure = PriorObservation(
+        number=1,
+        type="discovery",
+        title="test_a fails: KeyError: 1",
+        files_read=["a.py", "b.py"],
+        commands=[CommandResult(command="pytest", kind="check", passed=False, failure="test_a")],
+    )
+
+    end = await summarise(recorded=[failure], requests=["One", "Two", "Three"], last_message="Done.")
+
+    assert end.summary is not None
+    assert end.summary.request == "One. Last: Three (3 requests in all)."
+    assert end.summary.investigated == "Read a.py and b.py; ran `pytest`."
+    assert end.summary.next_steps == "#1 test_a fails: KeyError: 1"
+    assert end.summary.notes == "Last words: Done."
