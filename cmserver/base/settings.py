@@ -262,8 +262,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     job_hard_limit_seconds: Annotated[float, within(0.1, 86400, "Time limit for one job, in seconds.")] = 300.0
     provider_timeout_seconds: Annotated[float, within(0.1, 3600, "Time limit for one call of a provider, in seconds.")] = 120.0
     generation_concurrency: Annotated[int, within(1, 1000, "Batches that one worker generates at the same time.")] = 4
-    batch_max_events: Annotated[int, within(1, 500, "Maximum events in one call of a provider.")] = 20
-    batch_max_chars: Annotated[int, within(1000, 10_000_000, "Maximum characters of events in one call of a provider.")] = 60_000
+    batch_max_events: Annotated[int, within(1, 500, "Maximum events in one call of a model. `offline` takes a whole turn.")] = 20
+    batch_max_chars: Annotated[int, within(1000, 10_000_000, "Maximum characters of events in one call of a model.")] = 60_000
     queue_warning_seconds: Annotated[
         float, within(0, 604_800, "Warn in logs and health when a due job has waited for this many seconds. 0: never.")
     ] = 300.0

@@ -14,7 +14,7 @@ REPLY_TYPE = "assistant_message"
 """The event that carries an agent's last words of a turn."""
 
 Origin = Literal["hook", "api", "mcp", "import", "model"]
-"""How an event or an observation reached the server, which sets it."""
+"""How an event or what somebody writes reached the server, which sets it. What is generated says `rules` or `model`."""
 
 
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
