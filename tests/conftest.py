@@ -266,5 +266,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Adds what failed to the file of CMSERVER_TEST_FAILURES, which bin/test --all shows last."""
     if path := os.environ.get("CMSERVER_TEST_FAILURES"):
         with Path(path).open("a") as file:
-            for report in [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]:
-                file.write(f"{report.nodeid} ({report.when})\n{report.longreprtext[-1500:]}\n\n")
+            file.writelines(
+                f"{report.nodeid} ({report.when})\n{report.longreprtext[-1500:]}\n\n"
+                for report in [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+            )
