@@ -13,7 +13,12 @@ from cmserver.rules.conclusions import MAX_QUOTE
 @pytest.mark.parametrize("part", ["a.", "a::", "@", "a_", "`"])
 def test_only_the_part_of_a_quote_that_is_kept_is_searched_for_anchors(part: str, monkeypatch: pytest.MonkeyPatch):
     searched: list[int] = []
-    monkeypatch.setattr("cmserver.answers.normalise._find_anchors", lambda quote: searched.append(len(quote or "")) or [])
+
+    def find_anchors(quote: str | None) -> list[str]:
+        searched.append(len(quote or ""))
+        return []
+
+    monkeypatch.setattr("cmserver.answers.normalise._find_anchors", find_anchors)
 
     clean = normalise_observation(DraftObservation(title="A title", quote=part * 30_000), [])
 

@@ -282,9 +282,17 @@ def life_of(url: str, job_id: object) -> list[object]:
     ]
 
 
+_OPEN_JOBS = """
+    SELECT j.id, j.status, j.attempts, j.last_error, j.next_attempt_at, j.waits_for_end, l.due_at, l.held_until, l.held_reason,
+           l.worker_id, now()
+      FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
+     WHERE j.status IN ('queued', 'processing') LIMIT 5
+"""
+
+
 def wait_until_settled(url: str) -> None:
-    """Until no job waits or is worked on."""
-    wait_for(
-        "all jobs to end",
-        lambda: number(url, "SELECT count(*) FROM observation_generation_jobs WHERE status IN ('queued', 'processing')") == 0,
-    )
+    """Until no job waits or is worked on; AssertionError with the first that do."""
+    deadline = Deadline(PATIENCE_SECONDS)
+    while jobs := rows(url, _OPEN_JOBS):
+        assert not deadline.is_over, f"waited {deadline.elapsed:.0f} s in vain for these jobs to end: {jobs}"
+        time.sleep(_TICK_SECONDS)
