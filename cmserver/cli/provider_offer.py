@@ -51,21 +51,21 @@ _NOT_BILLED = {
 }
 
 
-def offer_provider(loaded: LoadedSettings) -> bool:
-    """Ask which provider at hand is to word the memory, and keep the answer. Returns whether one was kept.
+def offer_provider(loaded: LoadedSettings) -> str | None:
+    """Ask which provider at hand is to word the memory, and keep the answer. Returns the kept provider's name, or None.
 
     Asks only on a terminal, while neither the file nor the environment says anything about a provider.
     """
     if not is_terminal() or any(loaded.sources[name] != "default" for name in _PROVIDER_SETTINGS):
-        return False
+        return None
     available = find_available(loaded.settings, os.environ)
     if not available:
-        return False
+        return None
     click.echo("\n".join(render_offer(available)))
     key = _ask(len(available))
     if key is None:
         click.echo(_NO_ANSWER)
-        return False
+        return None
     chosen = None if key == _ENTER else available[int(key) - 1]
     values = _build_values(chosen, loaded)
     try:
@@ -74,14 +74,14 @@ def offer_provider(loaded: LoadedSettings) -> bool:
         add_settings(loaded.config_file, values)
     except BadSetting as error:
         click.echo(f"The answer is not kept: {error}", err=True)
-        return False
+        return None
     click.echo(f"Kept in {loaded.config_file}: provider = {values['provider']}. Change it there, or with CMSERVER_PROVIDER.")
     if chosen is not None:
         variable = f"{chosen.name.upper()}_API_KEY"
         if loaded.sources.get(variable.lower(), "default").startswith(("environment", variable)):
             click.echo(f"The key stays where it is: each start of the server needs {variable} or {variable}_FILE.")
         click.echo("`cmserver doctor provider` tests it with one real call.")
-    return True
+    return str(values["provider"])
 
 
 def offer_to_local_server(loaded: LoadedSettings, url: str) -> None:
@@ -94,7 +94,7 @@ def offer_to_local_server(loaded: LoadedSettings, url: str) -> None:
     info, _ = read_info(loaded.settings, server.url)
     if info is None or info.provider is None or info.provider.name != "offline":
         return
-    if offer_provider(loaded):
+    if offer_provider(loaded) not in {None, "offline"}:
         how = "`cmserver restart`" if server.background else "stop it where it runs, and start it again"
         click.echo(f"The running server reads it at its next start: {how}.")
 
@@ -174,8 +174,13 @@ def read_key() -> str | None:
 
 
 def is_terminal() -> bool:
-    """Whether both standard input and output are a terminal."""
-    return is_interactive() and sys.stdout.isatty()
+    """Whether both standard input and output are a terminal, and this process may read from it: it is no background job."""
+    if not (is_interactive() and sys.stdout.isatty()):
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def _build_values(chosen: AvailableProvider | None, loaded: LoadedSettings) -> dict[str, str | int]:

@@ -98,7 +98,7 @@ class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The providers of observations. `chain` lists them in the order in which they are tried; `name` and `model` are the first's."""
+    """The providers of observations. `chain` lists them in the order in which they are tried; `name`, `model`: the first."""
 
     name: str
     model: str | None = None
