@@ -23,6 +23,8 @@ TEST_PREFIX = "CMSERVER_TEST_"
 CLIENT_NAMES = {"CMSERVER_URL", "CMSERVER_KEY", "CMSERVER_KEY_FILE", "CMSERVER_CLIENT_DIR"}
 """Variables of the client commands and hooks, which are no settings of the server."""
 CONFIG_FILE = "CMSERVER_CONFIG"
+CONFIG_NAME = "config.toml"
+"""The TOML file in the data folder, which is read when no other one is named."""
 OLDER_NAMES = {"CLAUDE_MEM_SERVER_DATABASE_URL": "database_url"}
 """Other names, used when the setting's own name is not set."""
 _DEBOUNCE_WITH_A_MODEL_SECONDS = 30.0
@@ -41,6 +43,8 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Field name -> "default", "environment NAME", "NAME=path" for a `_FILE`, or the path of the TOML file."""
     warnings: list[str]
     """Sentences."""
+    config_file: Path
+    """The TOML file with settings; it exists when it was named."""
 
 
 class ShownSetting(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +68,9 @@ class _RawValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> LoadedSettings:
-    """Defaults, then the TOML file (`config_file`, or the one CMSERVER_CONFIG names), then the environment.
+    """Defaults, then the TOML file, then the environment.
 
+    The file is `config_file`, else the one that CMSERVER_CONFIG names, else `config.toml` in the data folder, if it is there.
     An empty value counts as not set. Raises `BadSetting` with one sentence for the first value that cannot be used.
     """
     warnings: list[str] = []
@@ -81,7 +86,10 @@ def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> Load
     settings = msgspec.convert(values, Settings)
     _check_together(settings, {f.name: raw_values[f.name].description if f.name in raw_values else f.environment for f in fields()})
     sources = {f.name: raw_values[f.name].source if f.name in raw_values else "default" for f in fields()}
-    return LoadedSettings(settings=settings, sources=sources, warnings=warnings)
+    named = config_file or (Path(environ[CONFIG_FILE]) if environ.get(CONFIG_FILE) else None)
+    return LoadedSettings(
+        settings=settings, sources=sources, warnings=warnings, config_file=named or settings.data_dir / CONFIG_NAME
+    )
 
 
 def effective(loaded: LoadedSettings) -> list[ShownSetting]:
@@ -114,8 +122,29 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 def _from_toml(environ: Mapping[str, str], config_file: Path | None, warnings: list[str]) -> dict[str, _RawValue]:
     """The values in the TOML file, if there is one; names that are no settings go into `warnings`."""
     if config_file is None and not environ.get(CONFIG_FILE):
-        return {}
+        return _from_data_dir(environ, warnings)
     source_name, path = ("--config", config_file) if config_file else (CONFIG_FILE, Path(environ[CONFIG_FILE]))
+    return _read_toml(path, source_name, warnings)
+
+
+def _from_data_dir(environ: Mapping[str, str], warnings: list[str]) -> dict[str, _RawValue]:
+    """The values in the data folder's own file. It cannot say which folder that is."""
+    text = environ.get("CMSERVER_DATA_DIR", "")
+    data_dir = _path(text, environ) if text else default_data_dir(environ)
+    path = data_dir / CONFIG_NAME
+    try:
+        if not path.is_file():
+            return {}
+    except PermissionError:
+        return {}  # another user's data folder
+    raw_values = _read_toml(path, "The data folder", warnings)
+    elsewhere = raw_values.pop("data_dir", None)
+    if elsewhere is not None and elsewhere.value != str(data_dir):
+        warnings.append(f"data_dir in {path} is ignored: set CMSERVER_DATA_DIR instead.")
+    return raw_values
+
+
+def _read_toml(path: Path, source_name: str, warnings: list[str]) -> dict[str, _RawValue]:
     try:
         table = tomllib.loads(_text_of(path, source_name))
     except tomllib.TOMLDecodeError as error:
@@ -172,7 +201,7 @@ def _checked(field: Field, raw: _RawValue, environ: Mapping[str, str]) -> object
     if isinstance(value, str) and field.choices:
         value = value.lower()
     if isinstance(value, str) and field.type is Path:
-        value = _home(environ) / value[2:] if value == "~" or value.startswith("~/") else Path(value)
+        value = _path(value, environ)
     try:
         converted: object = msgspec.convert(value, field.annotated, strict=raw.typed)
     except msgspec.ValidationError:
@@ -220,7 +249,7 @@ def _check_together(settings: Settings, names: Mapping[str, str]) -> None:
             f"{names['job_hard_limit_seconds']} ({settings.job_hard_limit_seconds:g}) is expected, "
             "or a job is given up while its provider may still answer."
         )
-    if settings.trust_loopback is not None and not _is_loopback(settings.host):
+    if settings.trust_loopback is not None and not is_loopback(settings.host):
         raise BadSetting(
             f"{names['trust_loopback']} is set and {names['host']} is {_short(repr(settings.host))}: callers without a key are "
             "only let in where nobody but this machine can call. Listen on 127.0.0.1, or let them use keys."
@@ -231,7 +260,8 @@ def _check_together(settings: Settings, names: Mapping[str, str]) -> None:
         raise BadSetting(f"{names['trusted_proxies']}: {error}.") from error
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can call a server that listens on the host."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -252,6 +282,10 @@ def _text_of(path: Path, source_name: str) -> str:
         raise BadSetting(f"{source_name} names {path}, which cannot be read: {error.strerror or error}.") from error
     except ValueError:
         raise BadSetting(f"{source_name} names {path}, which cannot be read: it is no UTF-8 text.") from None
+
+
+def _path(text: str, environ: Mapping[str, str]) -> Path:
+    return _home(environ) / text[2:] if text == "~" or text.startswith("~/") else Path(text)
 
 
 def _home(environ: Mapping[str, str]) -> Path:

@@ -38,7 +38,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Annotated[
         Path,
         described(
-            "Folder of the embedded database, the credentials file, the logs, and `server.json`, which names the running server.",
+            "Folder of the embedded database, the credentials file, the logs, `config.toml` with settings, and `server.json`, "
+            "which names the running server.",
             {"default": "`$XDG_DATA_HOME/cmserver` or `~/.local/share/cmserver`; as root `/var/lib/cmserver`"},
         ),
     ]

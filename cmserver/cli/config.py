@@ -9,27 +9,37 @@ from pathlib import Path
 import click
 
 from cmserver.base import configuration
-from cmserver.base.configuration import ShownSetting
+from cmserver.base.configuration import LoadedSettings, ShownSetting
 from cmserver.base.settings import Settings
 
 
-def _load_settings(_context: click.Context, _parameter: click.Parameter, config_file: Path | None) -> Settings:
-    return configuration.load(os.environ, config_file=config_file).settings
+def _load(_context: click.Context, _parameter: click.Parameter, config_file: Path | None) -> LoadedSettings:
+    return configuration.load(os.environ, config_file=config_file)
 
 
+def _load_settings(context: click.Context, parameter: click.Parameter, config_file: Path | None) -> Settings:
+    return _load(context, parameter, config_file).settings
+
+
+config_file_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="A TOML file with settings. [default: the file in CMSERVER_CONFIG, else config.toml in the data folder]",
+)
+"""Passes the path of the file to the command as `config_file`."""
 settings_option = click.option(
     "--config", "settings", type=click.Path(path_type=Path), callback=_load_settings, help="A TOML file with settings."
 )
 """Passes the settings of this file and the environment to the command as `settings`."""
+loaded_option = click.option(
+    "--config", "loaded", type=click.Path(path_type=Path), callback=_load, help="A TOML file with settings."
+)
+"""Like `settings_option`, but passes them with their sources, as `loaded`."""
 
 
 @click.command("config")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    help="A TOML file with settings. [default: the file in CMSERVER_CONFIG]",
-)
+@config_file_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> value, source, masked.")
 def config(config_file: Path | None, *, as_json: bool) -> None:
     """Print the effective settings, with secrets masked.

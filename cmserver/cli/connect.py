@@ -10,15 +10,17 @@ import click
 import msgspec
 
 from cmserver.base import credentials
+from cmserver.base.configuration import LoadedSettings
 from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.api_client import confirm, is_interactive, yes_option
-from cmserver.cli.config import settings_option
+from cmserver.cli.config import loaded_option
 from cmserver.cli.output import render_table
+from cmserver.cli.provider_offer import offer_to_local_server
 from cmserver.cli.service import LOG_NAME
 from cmserver.client import claude_mem, connect, service_units
 from cmserver.client.agents import AGENTS, CLAUDE_MEM, Agent
-from cmserver.client.client_folder import clients_folder, home_folder
+from cmserver.client.client_folder import ClientFolder, clients_folder, home_folder
 from cmserver.client.connect import ConnectRequest
 from cmserver.client.connections import ConnectionList, check_connections
 from cmserver.client.dialog import Dialog
@@ -63,7 +65,7 @@ _CONNECT_OPTIONS = (
     ),
     _dry_run_option,
     yes_option,
-    settings_option,
+    loaded_option,
 )
 _READ_HOOK_OPTION = click.option(
     "--on-file/--no-on-file",
@@ -90,8 +92,8 @@ def disconnect_group() -> None:
 
 
 def _add_agent(agent: Agent) -> None:
-    def run_connect(settings: Settings, **options: object) -> None:
-        _connect(agent, settings, msgspec.convert(options, ConnectRequest))
+    def run_connect(loaded: LoadedSettings, **options: object) -> None:
+        _connect(agent, loaded, msgspec.convert(options, ConnectRequest))
 
     def run_disconnect(settings_file: Path | None, *, purge: bool, dry_run: bool, yes: bool) -> None:
         connect.disconnect(agent, settings_file, _dialog(yes=yes, dry_run=dry_run), purge=purge)
@@ -116,7 +118,8 @@ for _agent in AGENTS.values():
     _add_agent(_agent)
 
 
-def _connect(agent: Agent, settings: Settings, request: ConnectRequest) -> None:
+def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> None:
+    settings = loaded.settings
     plan = connect.plan_connect(agent, request, settings, click.echo)
     url = plan.target.url
     if plan.is_done:
@@ -132,6 +135,8 @@ def _connect(agent: Agent, settings: Settings, request: ConnectRequest) -> None:
         click.echo(f"{agent.title} is connected to {url}. Sessions that begin now are recorded.")
     for line in plan.advise():
         click.echo(line)
+    if not (request.yes or request.dry_run):
+        offer_to_local_server(loaded, url)
     if is_local(url) and not request.dry_run:
         _start_with_machine(settings, request.start_with_machine)
 
@@ -179,13 +184,13 @@ def _dialog(*, yes: bool, dry_run: bool) -> Dialog:
 @_settings_option
 @_dry_run_option
 @yes_option
-@settings_option
+@loaded_option
 def connect_claude_mem(
     url: str | None,
     key: str | None,
     project: str | None,
     settings_file: Path | None,
-    settings: Settings,
+    loaded: LoadedSettings,
     *,
     server_mode: bool,
     dry_run: bool,
@@ -194,7 +199,10 @@ def connect_claude_mem(
     """Connect the stock claude-mem plugin: only its settings are changed."""
     if server_mode != (project is not None):
         raise click.UsageError("--server-mode and --project NAME go together.")
-    claude_mem.connect(settings, url, key, project, settings_file, _dialog(yes=yes, dry_run=dry_run))
+    claude_mem.connect(loaded.settings, url, key, project, settings_file, _dialog(yes=yes, dry_run=dry_run))
+    connection = ClientFolder(clients_folder(os.environ), CLAUDE_MEM).connection()
+    if connection is not None and not (yes or dry_run):
+        offer_to_local_server(loaded, connection.url)
 
 
 @disconnect_group.command(CLAUDE_MEM)

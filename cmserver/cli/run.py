@@ -35,9 +35,11 @@ from cmserver.base.process import container_sign
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import wait_any
 from cmserver.cli import state
+from cmserver.cli.config import config_file_option
 from cmserver.cli.database import own_database
 from cmserver.cli.exit_codes import ResourceInUse
 from cmserver.cli.first_key import FirstKey, echo_first_key, ensure_first_key, update_address
+from cmserver.cli.provider_offer import offer_provider
 from cmserver.embedded.files import SetupError, make_data_dir
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.generation.job_notifier import CHANNELS, JobNotifier
@@ -57,12 +59,7 @@ Role = Literal["all", "api", "worker"]
 @click.option(
     "--role", type=click.Choice(["all", "api", "worker"]), default="all", show_default=True, help="What this process does."
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    help="A TOML file with settings. [default: the file in CMSERVER_CONFIG]",
-)
+@config_file_option
 @click.option("--host", help="Instead of CMSERVER_HOST.")
 @click.option("--port", help="Instead of CMSERVER_PORT.")
 @click.option("--background", is_flag=True, hidden=True, help="Set by `cmserver start`.")
@@ -75,7 +72,8 @@ def run(role: Role, config_file: Path | None, host: str | None, port: str | None
 
 def _run(role: Role, config_file: Path | None, host: str | None, port: str | None, *, background: bool) -> None:
     options = {"CMSERVER_HOST": host, "CMSERVER_PORT": port}
-    loaded = load({**os.environ, **{name: value for name, value in options.items() if value}}, config_file=config_file)
+    environ = {**os.environ, **{name: value for name, value in options.items() if value}}
+    loaded = load(environ, config_file=config_file)
     settings = loaded.settings
     logs.configure(settings.log_format, settings.log_level)
     for warning in loaded.warnings:
@@ -83,6 +81,8 @@ def _run(role: Role, config_file: Path | None, host: str | None, port: str | Non
     if role == "worker" and settings.database_url is None:
         raise BadSetting("--role worker needs CMSERVER_DATABASE_URL: a separate worker shares its database with an API process.")
     refuse_trusted_loopback_in_container(settings, os.environ)
+    if role == "all" and offer_provider(loaded):
+        settings = load(environ, config_file=config_file).settings
     providers = _load_providers(settings, role)
     listener = _bind_listener(settings) if role != "worker" else None
     embedded = _start_embedded(settings)

@@ -19,6 +19,7 @@ from cmserver.base.errors import CmserverError
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.cli import state
+from cmserver.cli.config import config_file_option
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.first_key import FirstKey, echo_first_key
 from cmserver.cli.state import ServerState
@@ -90,18 +91,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """A line for each agent of this user with calls that wait or were lost."""
 
 
-_config_option = click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    help="A TOML file with settings. [default: the file in CMSERVER_CONFIG]",
-)
 _host_option = click.option("--host", help="Instead of CMSERVER_HOST.")
 _port_option = click.option("--port", help="Instead of CMSERVER_PORT.")
 
 
 @click.command()
-@_config_option
+@config_file_option
 @_host_option
 @_port_option
 def start(config_file: Path | None, host: str | None, port: str | None) -> None:
@@ -110,14 +105,14 @@ def start(config_file: Path | None, host: str | None, port: str | None) -> None:
 
 
 @click.command()
-@_config_option
+@config_file_option
 def stop(config_file: Path | None) -> None:
     """Stop the server that `cmserver start` started, after its current requests and jobs."""
     _stop(_settings(config_file))
 
 
 @click.command()
-@_config_option
+@config_file_option
 @_host_option
 @_port_option
 def restart(config_file: Path | None, host: str | None, port: str | None) -> None:
@@ -128,7 +123,7 @@ def restart(config_file: Path | None, host: str | None, port: str | None) -> Non
 
 
 @click.command()
-@_config_option
+@config_file_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(config_file: Path | None, as_json: bool) -> None:
     """Show whether the server runs, and its queue. Exits with 1 when it does not run or is not ready."""
@@ -265,7 +260,7 @@ def _read_status(settings: Settings) -> Status:
     is_ready = problem is None
     info: Info | None = None
     if is_ready:
-        info, problem = _read_info(settings, server.url)
+        info, problem = read_info(settings, server.url)
     return Status(
         running=True,
         ready=is_ready,
@@ -289,7 +284,7 @@ def _find_problem(url: str) -> str | None:
     return None if response.is_success else f"The server is not ready: {_message(response)}"
 
 
-def _read_info(settings: Settings, url: str) -> tuple[Info | None, str | None]:
+def read_info(settings: Settings, url: str) -> tuple[Info | None, str | None]:
     """GET /v1/info, or why there is none."""
     stored = credentials.read(settings.data_dir)
     if stored is None:
@@ -372,9 +367,10 @@ def _queue_lines(queue: QueueOut) -> list[str]:
 
 
 def _provider_lines(provider: ProviderOut) -> list[str]:
-    chain = provider.chain or [provider.name]
+    first, *others = provider.chain or [provider.name]
+    model = "rules, no model" if first == "offline" else provider.model
     return [
-        f"provider  {chain[0]}{', then ' if chain[1:] else ''}{', '.join(chain[1:])}",
+        f"provider  {first}{f' ({sanitize_line(model)})' if model else ''}{', then ' if others else ''}{', '.join(others)}",
         *(
             f"          {pause.provider} is paused until {_local_time(pause.until_epoch)} ({pause.reason}): {pause.message}"
             for pause in provider.pauses

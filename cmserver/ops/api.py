@@ -113,8 +113,13 @@ async def get_info(request: Request) -> Response:
         queue_lanes=[],
     )
     if principal is not None:
-        chain = [model.name for model in chain_models(settings)]
-        provider = ProviderOut(name=chain[0], chain=chain, pauses=[pause_out(pause, principal) for pause in pauses])
+        chain = chain_models(settings)
+        provider = ProviderOut(
+            name=chain[0].name,
+            model=chain[0].model,
+            chain=[model.name for model in chain],
+            pauses=[pause_out(pause, principal) for pause in pauses],
+        )
         info = msgspec.structs.replace(info, provider=provider, team=OwnTeamOut(id=principal.team_id, name=principal.team_name))
     if principal is not None and principal.may("jobs:read"):
         async with db(request).tenant(principal.team_id) as conn:

@@ -98,9 +98,10 @@ class LaneOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The providers of observations. `chain` lists them in the order in which they are tried; `name` is the first."""
+    """The providers of observations. `chain` lists them in the order in which they are tried; `name`, `model`: the first."""
 
     name: str
+    model: str | None = None
     chain: list[str]
     pauses: list[PauseOut]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from cmserver.base.configuration import CONFIG_FILE, OLDER_NAMES
+from cmserver.base.configuration import CONFIG_FILE, CONFIG_NAME, OLDER_NAMES
 from cmserver.base.settings import Field, fields
 
 
@@ -13,7 +13,7 @@ def settings_page() -> str:
     """docs/reference/settings.md."""
     older = " ".join(f"`{name}` is accepted as an older name of `{field}`." for name, field in OLDER_NAMES.items())
     rows = "\n".join(_row(field) for field in fields())
-    return _PAGE.format(config_file=CONFIG_FILE, older=older, rows=rows)
+    return _PAGE.format(config_file=CONFIG_FILE, config_name=CONFIG_NAME, older=older, rows=rows)
 
 
 _PAGE = """\
@@ -21,9 +21,11 @@ _PAGE = """\
 
 <!-- Generated from cmserver/base/settings.py. -->
 
-Each setting is an environment variable, or a key of a TOML file that `{config_file}` or `--config` names; the
-environment wins. The key is the variable's name in lower case without `CMSERVER_`. An empty value counts as not set. A
-secret can also come from a file: add `_FILE` to the variable's name and set it to the file's path. {older}
+Each setting is an environment variable, or a key of a TOML file; the environment wins. The file is the one that `--config`
+or `{config_file}` names, else `{config_name}` in the data folder, where `cmserver connect` and `cmserver run` keep the
+[provider](../howto/choose-a-provider.md) that was chosen. The key is the variable's name in lower case without
+`CMSERVER_`. An empty value counts as not set. A secret can also come from a file: add `_FILE` to the variable's name and
+set it to the file's path. {older}
 
 `cmserver config` prints what is in force and where it comes from. A wrong value stops the start with one sentence and
 exit code 2; an unknown name is pointed out. The heartbeat and the drain together are shorter than the lease, and a

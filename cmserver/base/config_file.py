@@ -1,0 +1,39 @@
+"""Adds settings to a TOML file, and leaves everything else in it as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from cmserver.base.atomic_file import write_file
+from cmserver.base.configuration import BadSetting
+
+
+def add_settings(file: Path, values: Mapping[str, str | int]) -> None:
+    """Write the values above the file's text, in place of empty ones; make the file, readable only by its user, if it is missing.
+
+    Raises BadSetting with the lines to add when the file cannot be changed.
+    """
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items()]
+    target = file.resolve()
+    try:
+        before = target.read_text(encoding="utf-8") if target.exists() else ""
+        names = "|".join(map(re.escape, values))
+        rest = re.sub(rf"(?m)^[ \t]*(?:{names})[ \t]*=[ \t]*(?:\"\"|'')[ \t]*(?:#.*)?(?:\n|\Z)", "", before)
+        after = "".join([*lines, rest])
+        if tomllib.loads(after) != {**tomllib.loads(before), **values}:
+            raise _cannot_write(file, lines, "it would change other settings")
+        write_file(target, after, mode=stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600)
+    except tomllib.TOMLDecodeError as error:
+        raise _cannot_write(file, lines, f"it sets {', '.join(values)} already, or is no valid TOML") from error
+    except OSError as error:
+        raise _cannot_write(file, lines, error.strerror or str(error)) from error
+
+
+def _cannot_write(file: Path, lines: list[str], reason: str) -> BadSetting:
+    added = ", ".join(line.strip() for line in lines)
+    return BadSetting(f"{file} cannot be written ({reason}). Add to it yourself: {added}")

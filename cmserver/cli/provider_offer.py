@@ -1,0 +1,201 @@
+"""Offers the providers that are at hand, once and on a terminal; the answer is kept in the configuration file."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import tty
+from decimal import Decimal
+
+import click
+
+from cmserver.base.config_file import add_settings
+from cmserver.base.configuration import BadSetting, LoadedSettings
+from cmserver.base.lookalikes import sanitize_line
+from cmserver.cli import state
+from cmserver.cli.api_client import is_interactive
+from cmserver.cli.service import read_info
+from cmserver.client.server_api import is_local
+from cmserver.embedded.files import make_data_dir
+from cmserver.providers.available import AvailableProvider, find_available
+from cmserver.providers.model import Completion
+from cmserver.providers.prices import compute_list_price
+from cmserver.providers.registry import DEFAULT_MODELS
+
+DAY_SESSIONS = 5
+"""A day of ordinary work, as the offer assumes it."""
+SESSION_CALLS = 68
+SESSION_INPUT_TOKENS = 184_000
+SESSION_OUTPUT_TOKENS = 14_000
+"""A session of 200 tool uses as they come, measured: docs/howto/what-it-costs.md."""
+
+_OLLAMA_EVENT_TOKENS = 12_000
+"""What fits into the context of 32,768 tokens that docs/howto/use-ollama.md recommends."""
+_ANSWER_SECONDS = 120.0
+"""How long a start waits for a key: a terminal may have nobody before it."""
+_ENTER = "\n"
+_NO_ANSWER = "No answer: rules word the memory for now. The next start asks again."
+_PROVIDER_SETTINGS = ("provider", "model", "base_url")
+_RECIPIENTS = {
+    "claude-cli": "Anthropic, by the login of your claude program",
+    "anthropic": "Anthropic",
+    "openai": "OpenAI",
+    "gemini": "Google",
+    "openrouter": "OpenRouter, and by it to the model's company",
+}
+_NOT_BILLED = {
+    "claude-cli": "no bill: it counts against your Claude plan",
+    "ollama": "free; give it a context of 32,768 tokens (OLLAMA_CONTEXT_LENGTH)",
+}
+
+
+def offer_provider(loaded: LoadedSettings) -> str | None:
+    """Ask which provider at hand is to word the memory, and keep the answer. Returns the kept provider's name, or None.
+
+    Asks only on a terminal, while neither the file nor the environment says anything about a provider.
+    """
+    if not is_terminal() or any(loaded.sources[name] != "default" for name in _PROVIDER_SETTINGS):
+        return None
+    available = find_available(loaded.settings, os.environ)
+    if not available:
+        return None
+    click.echo("\n".join(render_offer(available)))
+    key = _ask(len(available))
+    if key is None:
+        click.echo(_NO_ANSWER)
+        return None
+    chosen = None if key == _ENTER else available[int(key) - 1]
+    values = _build_values(chosen, loaded)
+    try:
+        if loaded.config_file.parent == loaded.settings.data_dir:
+            make_data_dir(loaded.settings.data_dir)
+        add_settings(loaded.config_file, values)
+    except BadSetting as error:
+        click.echo(f"The answer is not kept: {error}", err=True)
+        return None
+    click.echo(f"Kept in {loaded.config_file}: provider = {values['provider']}. Change it there, or with CMSERVER_PROVIDER.")
+    if chosen is not None:
+        variable = f"{chosen.name.upper()}_API_KEY"
+        if loaded.sources.get(variable.lower(), "default").startswith(("environment", variable)):
+            click.echo(f"The key stays where it is: each start of the server needs {variable} or {variable}_FILE.")
+        click.echo("`cmserver doctor provider` tests it with one real call.")
+    return str(values["provider"])
+
+
+def offer_to_local_server(loaded: LoadedSettings, url: str) -> None:
+    """Offer a provider for the server at the URL, if it runs here with this data folder and without a model."""
+    if not is_terminal():
+        return
+    server = state.running(loaded.settings.data_dir)
+    if server is None or not (server.url == url or (is_local(url) and is_local(server.url) and _port(server.url) == _port(url))):
+        return
+    info, _ = read_info(loaded.settings, server.url)
+    if info is None or info.provider is None or info.provider.name != "offline":
+        return
+    if offer_provider(loaded) not in {None, "offline"}:
+        how = "`cmserver restart`" if server.background else "stop it where it runs, and start it again"
+        click.echo(f"The running server reads it at its next start: {how}.")
+
+
+def render_offer(available: list[AvailableProvider]) -> list[str]:
+    """The question's lines: what there is, what a day of work costs, and what leaves the machine."""
+    calls, read, written = (DAY_SESSIONS * count for count in (SESSION_CALLS, SESSION_INPUT_TOKENS, SESSION_OUTPUT_TOKENS))
+    lines = [
+        "Which provider words the memory? None is configured: rules keep what was said and done, word by word. A model also sees",
+        "what nobody wrote down. Found here:",
+        "",
+    ]
+    for number, provider in enumerate(available, start=1):
+        lines += [
+            f"  [{number}] {provider.name} ({sanitize_line(provider.model)}): {_describe_cost(provider)}",
+            f"      {_describe_transfer(provider)}",
+        ]
+    return [
+        *lines,
+        "  [Enter] none: rules without a model",
+        "      Free. Nothing leaves this machine.",
+        "",
+        f"A day is taken as {DAY_SESSIONS} sessions of 200 tool uses: {calls} calls, {read:,} tokens read and {written:,} written.",
+    ]
+
+
+def compute_day_cost(model: str) -> Decimal | None:
+    """US dollars of the assumed day at the model's list price; None if it has none."""
+    call = Completion(
+        text="",
+        model=model,
+        input_tokens=round(SESSION_INPUT_TOKENS / SESSION_CALLS),
+        output_tokens=round(SESSION_OUTPUT_TOKENS / SESSION_CALLS),
+    )
+    price = compute_list_price(model, call)
+    return None if price is None else price * SESSION_CALLS * DAY_SESSIONS
+
+
+def _describe_cost(provider: AvailableProvider) -> str:
+    if provider.name in _NOT_BILLED:
+        return _NOT_BILLED[provider.name]
+    price = compute_day_cost(provider.model)
+    return "price unknown" if price is None else f"about ${price:.2f} a day, at list price"
+
+
+def _describe_transfer(provider: AvailableProvider) -> str:
+    if provider.name == "ollama":
+        return "Nothing leaves this machine."
+    return f"Your prompts and the agent's tool uses, with secrets replaced, go to {_RECIPIENTS[provider.name]}."
+
+
+def _ask(count: int) -> str | None:
+    """The pressed key: a number up to `count`, or Enter; others are ignored. None when nobody answers."""
+    numbers = [str(number) for number in range(1, count + 1)]
+    click.echo(f"Press {', '.join(numbers)} or Enter: ", nl=False)
+    while (key := read_key()) is not None:
+        key = _ENTER if key == "\r" else key
+        if key in {*numbers, _ENTER}:
+            click.echo("none" if key == _ENTER else key)
+            return key
+    click.echo()
+    return None
+
+
+def read_key() -> str | None:
+    """One keypress on standard input; None after two minutes without one, or at its end. Ctrl-C interrupts as usual."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd)  # drops what was typed before the question
+        is_pressed, _, _ = select.select([fd], [], [], _ANSWER_SECONDS)
+        return os.read(fd, 32).decode(errors="replace") or None if is_pressed else None
+    except OSError:
+        return None  # the terminal is gone
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def is_terminal() -> bool:
+    """Whether both standard input and output are a terminal, and this process may read from it: it is no background job."""
+    if not (is_interactive() and sys.stdout.isatty()):
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _build_values(chosen: AvailableProvider | None, loaded: LoadedSettings) -> dict[str, str | int]:
+    """The settings to keep; a provider's own default model is not among them."""
+    if chosen is None:
+        return {"provider": "offline"}
+    values: dict[str, str | int] = {"provider": chosen.name}
+    if chosen.model != DEFAULT_MODELS.get(chosen.name):
+        values["model"] = chosen.model
+    if chosen.base_url is not None:
+        values["base_url"] = chosen.base_url
+    if chosen.name == "ollama" and loaded.sources["prompt_event_tokens"] == "default":
+        values["prompt_event_tokens"] = _OLLAMA_EVENT_TOKENS
+    return values
+
+
+def _port(url: str) -> str:
+    return url.rstrip("/").rpartition(":")[2]

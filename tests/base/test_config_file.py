@@ -1,0 +1,86 @@
+"""Settings that the program adds to a file of its user."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from cmserver.base.config_file import add_settings
+from cmserver.base.configuration import BadSetting, load
+
+
+def test_a_missing_file_is_made_for_its_user_alone(tmp_path: Path):
+    file = tmp_path / "config.toml"
+
+    add_settings(file, {"provider": "ollama", "model": 'a "b"', "prompt_event_tokens": 12_000})
+
+    assert file.read_text() == 'provider = "ollama"\nmodel = "a \\"b\\""\nprompt_event_tokens = 12000\n'
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_everything_else_in_the_file_stays(tmp_path: Path):
+    real = tmp_path / "real.toml"
+    real.write_text('# mine\nport = 4000\nprovider = ""  # later\nmodel = \'\'\n\n[other]\nprovider = "x"\n')
+    real.chmod(0o640)
+    file = tmp_path / "config.toml"
+    file.symlink_to(real)
+
+    add_settings(file, {"provider": "offline"})
+
+    assert real.read_text() == 'provider = "offline"\n# mine\nport = 4000\nmodel = \'\'\n\n[other]\nprovider = "x"\n'
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert file.is_symlink()
+
+
+@pytest.mark.parametrize("text", ['provider = "gemini"\n', "port = ", 'note = """\nprovider = ""\n"""\n', '"provider" = ""\n'])
+def test_a_file_that_would_lose_something_is_left_alone(tmp_path: Path, text: str):
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+
+    with pytest.raises(BadSetting, match='Add to it yourself: provider = "offline"'):
+        add_settings(file, {"provider": "offline"})
+
+    assert file.read_text() == text
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path):
+    with pytest.raises(BadSetting, match="No such file or directory"):
+        add_settings(tmp_path / "absent" / "config.toml", {"provider": "offline"})
+
+
+# -- the file in the data folder
+
+
+def test_the_file_in_the_data_folder_is_read_when_no_other_is_named(tmp_path: Path):
+    environ = {"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)}
+    file = tmp_path / "config.toml"
+    assert load(environ).config_file == file
+    file.write_text('provider = "claude-cli"\nport = 1000')
+
+    loaded = load(environ | {"CMSERVER_PORT": "2000"})
+
+    assert (loaded.settings.provider, loaded.settings.port) == ("claude-cli", 2000)
+    assert (loaded.sources["provider"], loaded.config_file) == (str(file), file)
+
+
+def test_a_file_that_is_named_is_read_instead(tmp_path: Path):
+    (tmp_path / "config.toml").write_text('provider = "claude-cli"')
+    named = tmp_path / "named.toml"
+    named.write_text("port = 1000")
+    environ = {"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)}
+
+    by_variable, by_option = load(environ | {"CMSERVER_CONFIG": str(named)}), load(environ, config_file=named)
+
+    assert by_variable.settings == by_option.settings
+    assert (by_option.settings.provider, by_option.config_file) == ("offline", named)
+
+
+def test_it_cannot_move_the_data_folder(tmp_path: Path):
+    (tmp_path / "config.toml").write_text('data_dir = "/elsewhere"')
+
+    loaded = load({"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)})
+
+    assert loaded.settings.data_dir == tmp_path
+    assert loaded.warnings == [f"data_dir in {tmp_path}/config.toml is ignored: set CMSERVER_DATA_DIR instead."]
