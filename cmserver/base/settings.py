@@ -219,7 +219,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     search_meaning_weight: Annotated[
         float, within(0, 1, "Weight of nearness in meaning in a hit's score (0 to 1); the rest is shared words.")
     ] = 0.45
-    search_min_score: Annotated[float, within(0, 1, "Hits that score lower are dropped (0 to 1).")] = 0.23
+    search_min_score: Annotated[
+        float, within(0, 1, "A search whose best hit scores lower finds nothing (0 to 1). 0: the nearest is shown.")
+    ] = 0.0
     allowed_hosts: Annotated[
         str,
         described(

@@ -20,9 +20,9 @@ from cmserver.recall.wire import IndexOut, ScoredLineOut
 
 _PARTS = ("recency", "type", "files", "folders", "session", "team", "by hand")
 _REASONS = {"budget": "no room", "limit": "limit reached", "shown": "shown before", "duplicate": "said already"}
-_LINE = re.compile(r"(#\d+) (\d\d:\d\d) (\S+) (.*) (~\d+)")
+_LINE = re.compile(r"(#\d+) (\S+) (.*) (~\d+)")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d(, today)?")
-_HEADING = re.compile(r"Newest summary, #\d+ .*|In .*, changed on this branch:")
+_HEADING = re.compile(r"Newest summary, #\d+ .*|In .*, changed on this branch:|.*, the newest first")
 _TAG = re.compile(r"</?cmserver-context>")
 _EMPTY = "The context is empty."
 
@@ -80,9 +80,8 @@ def _text(index: IndexOut, *, color: bool) -> str:
 
 def _colored(line: str) -> str:
     if match := _LINE.fullmatch(line):
-        number, time, type_, title, tokens = match.groups()
-        number, type_ = click.style(number, fg="cyan"), click.style(type_, fg="yellow")
-        return f"{number} {click.style(time, dim=True)} {type_} {title} {click.style(tokens, dim=True)}"
+        number, type_, title, tokens = match.groups()
+        return f"{click.style(number, fg='cyan')} {click.style(type_, fg='yellow')} {title} {click.style(tokens, dim=True)}"
     if _TAG.fullmatch(line):
         return click.style(line, dim=True)
     return click.style(line, bold=True) if _DAY.fullmatch(line) or _HEADING.fullmatch(line) else line

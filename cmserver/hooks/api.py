@@ -38,6 +38,7 @@ from cmserver.recall.context import build_context
 from cmserver.recall.file_context import build_file_context
 from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextRequest
 from cmserver.recall.prompt_context import build_prompt_context
+from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.redaction.clean import clean
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.sessions import repository
@@ -190,6 +191,10 @@ async def _find_context(
     }
     if not is_wanted.get(call.moment) or call.is_subagent or not principal.may("observations:read"):
         return None
+    prompt, vector = "", None
+    if call.moment == "prompt":
+        prompt = cast("str", clean((call.prompt or "")[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value)
+        vector = await dependency(request, QueryEmbedder).embed(prompt)
     new_request = partial(ContextRequest, platform=adapter.platform, reader=_read_header(request, "hook") or None)
     async with db(request).tenant(principal.team_id) as conn:
         if call.moment == "start":
@@ -197,9 +202,8 @@ async def _find_context(
             context_request = new_request(reason=call.source, session_id=session_id, changed_files=files)
             found = await build_context(conn, principal, project, context_request, dependency(request, ContextBudget))
         elif call.moment == "prompt":
-            prompt = clean((call.prompt or "")[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value
             context_request = new_request(reason="prompt", session_id=session_id)
-            found = await build_prompt_context(conn, principal, project, context_request, cast("str", prompt))
+            found = await build_prompt_context(conn, principal, project, context_request, prompt, vector)
         else:
             session = await repository.by_external_id(conn, principal.team_id, project.id, call.session_id, adapter.platform)
             context_request = new_request(reason="file", session_id=session.id if session else None)

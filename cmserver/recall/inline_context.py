@@ -29,11 +29,14 @@ async def render_inline_context(
 ) -> Context | None:
     """Render the best `max_lines` observations that the session has not seen, below `heading`; None when nothing is new.
 
+    A prompt may be told what the session's index listed among much else: it points to the lines that matter now.
     `scores` has the observations' ids, the best first. It goes into the receipt, as do `criteria`.
     """
     team_id = principal.team_id
     observations_by_id = {observation.id: observation for observation in await observations.by_ids(conn, team_id, list(scores))}
-    seen = await receipts.shown_numbers(conn, team_id, request.session_id) if request.session_id else set[int]()
+    seen = set[int]()
+    if request.session_id:
+        seen = await receipts.shown_numbers(conn, team_id, request.session_id, inline=request.reason == "prompt")
     ranked = [observations_by_id[id_] for id_ in scores if id_ in observations_by_id]
     unseen = [observation for observation in ranked if observation.number not in seen]
     shown, omitted = unseen[:max_lines], [observation.number for observation in unseen[max_lines:]]

@@ -1,7 +1,8 @@
 """Context on a prompt: up to three lines that clearly belong to it, or nothing.
 
-How well an observation fits is how surprising it would be if it had those words of the prompt by chance. See
-docs/why/context-on-a-prompt.md, and tests/recall/history, where the threshold comes from.
+There are two ways to belong. By words: how surprising would it be if an observation had those words of the prompt by chance? And by
+meaning, where there are vectors: how likely is it that the prompt is about this project at all? See
+docs/why/context-on-a-prompt.md, and tests/recall/history, where the thresholds come from.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from itertools import groupby
-from math import comb, log
+from math import comb, exp, log
 from uuid import UUID
 
 import msgspec
@@ -19,6 +20,9 @@ from cmserver.base.sql import Conn
 from cmserver.recall import repository
 from cmserver.recall.inline_context import render_inline_context
 from cmserver.recall.model import Context, ContextRequest, PromptWordMatch
+from cmserver.recall.search import repository as search_repository
+from cmserver.recall.search.model import Filters, QueryVector, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.search import find_page
 
 THRESHOLD = 0.5
 """What clears it would be found by chance in less than one project of e ** 0.5 = 1.6 of this size."""
@@ -28,6 +32,13 @@ MAX_LINES = 3
 MAX_CHARS = 10_000
 MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
+MIN_LIKELIHOOD = 0.21
+"""What a search finds for a prompt is shown when the prompt is as likely as this to be about the project."""
+_CALIBRATED_EMBEDDER = "local"
+"""Cosines of other embedders lie elsewhere: what they find is not shown."""
+_INTERCEPT, _BY_WORDS, _BY_COSINE, _BY_LENGTH, _FULL_LENGTH = -6.25, 5.95, 6.58, 1.21, 12
+"""Of a logistic regression: which questions of three corpora were asked of their own project, and which of another."""
+_SEARCHED = 8
 _MAX_DOCUMENTS = 500
 _CANDIDATES = 50
 
@@ -46,6 +57,7 @@ _REQUEST_TEXT = """
 """
 _REQUEST_WORDS = frozenset(_REQUEST_TEXT.split())
 
+_OPERATORS = re.compile(r'"|(?<!\S)-')
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]")
@@ -64,14 +76,22 @@ class PromptMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def build_prompt_context(
-    conn: Conn, principal: Principal, project: Project, request: ContextRequest, prompt: str
+    conn: Conn,
+    principal: Principal,
+    project: Project,
+    request: ContextRequest,
+    prompt: str,
+    vector: QueryVector | None = None,
 ) -> Context | None:
-    """The lines to add to the prompt; None when nothing clearly belongs to it, or the session was shown all of it."""
+    """The lines to add to the prompt; None when nothing clearly belongs to it, or the session was shown all of it.
+
+    Without the prompt's `vector`, only words count.
+    """
     prompt = prompt[:MAX_CHARS].replace("\x00", " ")
     if not _is_meaningful(prompt):
         return None
-    language = project.search_language
-    lexemes = [lexeme for lexeme in await repository.lexemes(conn, language, prompt, MAX_WORDS) if lexeme not in _REQUEST_WORDS]
+    lexemes = await search_repository.lexemes(conn, principal.team_id, [project.id], prompt, MAX_WORDS)
+    lexemes = [lexeme for lexeme in lexemes if lexeme not in _REQUEST_WORDS]
     names = find_names(lexemes, prompt)
     if len(lexemes) < 2 and not names:
         return None
@@ -79,6 +99,19 @@ async def build_prompt_context(
         conn, project.id, request.session_id, lexemes, max_documents=_MAX_DOCUMENTS, limit=_CANDIDATES
     )
     matches = select_matches(score_matches(words, len(lexemes), names))
+    scores: dict[UUID, dict[str, object]] = {
+        match.id: {"surprise": round(match.surprise, 2), "words": match.words} for match in matches
+    }
+    criteria: dict[str, object] = {"threshold": THRESHOLD, "promptWords": len(lexemes)}
+    if vector is not None and vector.provider == _CALIBRATED_EMBEDDER and len(scores) < MAX_LINES:
+        page = await _search(conn, principal, project, prompt, vector)
+        likelihood = estimate_likelihood(page)
+        criteria |= {"likelihood": round(likelihood, 2), "minLikelihood": MIN_LIKELIHOOD}
+        if likelihood >= MIN_LIKELIHOOD:
+            for hit in page.hits:
+                is_own = hit.observation is None or hit.observation.server_session_id == request.session_id
+                if not is_own or request.session_id is None:
+                    scores.setdefault(hit.id, {"score": round(hit.score, 2)})
     return await render_inline_context(
         conn,
         principal,
@@ -86,9 +119,28 @@ async def build_prompt_context(
         request,
         "Of this project's memory, this may belong to the prompt:",
         max_lines=MAX_LINES,
-        scores={match.id: {"surprise": round(match.surprise, 2), "words": match.words} for match in matches},
-        criteria={"threshold": THRESHOLD, "promptWords": len(lexemes)},
+        scores=scores,
+        criteria=criteria,
     )
+
+
+async def _search(conn: Conn, principal: Principal, project: Project, prompt: str, vector: QueryVector) -> SearchPage:
+    """What comes nearest to the prompt, of the project's observations. Nothing in a prompt is a search operator."""
+    request = SearchRequest(
+        query=_OPERATORS.sub(" ", prompt),
+        project_ids=[project.id],
+        filters=Filters(kinds=["observation", "manual"]),
+        limit=_SEARCHED,
+    )
+    return await find_page(conn, principal, request, Ranking(), vector)
+
+
+def estimate_likelihood(page: SearchPage) -> float:
+    """How likely, 0 to 1, the query of this page is about the project: by its words, its nearness in meaning, and its length."""
+    words = max((hit.parts.get("words", 0.0) for hit in page.hits), default=0.0)
+    cosine = max((hit.parts.get("cosine", 0.0) for hit in page.hits), default=0.0)
+    length = min(len(page.terms), _FULL_LENGTH) / _FULL_LENGTH
+    return 1 / (1 + exp(-(_INTERCEPT + _BY_WORDS * words + _BY_COSINE * cosine + _BY_LENGTH * length)))
 
 
 def score_matches(shared: Iterable[PromptWordMatch], prompt_words: int, names: Collection[str]) -> list[PromptMatch]:

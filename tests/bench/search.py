@@ -226,7 +226,7 @@ async def _compared(
     done: list[Compared] = []
     async with Db(here.place.url) as db:
         for query in queries:
-            sought = QueryVector(model_id=model_id, dimensions=DIMENSIONS, vector=query.vector or "")
+            sought = QueryVector(model_id=model_id, provider="local", dimensions=DIMENSIONS, vector=query.vector or "")
             async with db.tenant(here.place.team_id) as conn:
                 began = time.perf_counter()
                 lists = await embeddings.lists(conn, here.place.team_id, model_id) or 0

@@ -222,8 +222,8 @@ def memory(half: Half, items: list[RememberedItem], context: str, numbers: list[
         next_index="#1 10:00 discovery It never checks order.status ~9\n",
         hits=[QuestionHits(question=Question(ask="Why?", facts=["f1"]), numbers=numbers)],
         contexts=[
-            PromptContext(prompt=LaterPrompt(prompt="Change it.", fact="f1"), text=context),
-            PromptContext(prompt=LaterPrompt(prompt="Hello."), text=context),
+            PromptContext(prompt=LaterPrompt(prompt="Change it.", fact="f1"), index="", text=context),
+            PromptContext(prompt=LaterPrompt(prompt="Hello."), index="", text=context),
         ],
     )
     return ProjectMemory(project=CorpusProject(half=half, name="orders", sessions=[session]), items=items, sessions=[remembered])

@@ -1,7 +1,8 @@
 """The index as text: what an agent reads when its session starts.
 
-It is a chronicle, oldest first: a model reads causes before effects, and what happened last, with the newest summary, stands
-nearest to the prompt that follows.
+First comes what holds whatever the session is about: what the user laid down, and what is open, the newest first. The rest is a
+chronicle, oldest first: a model reads causes before effects, and what happened last, with the newest summary, stands nearest to the
+prompt that follows.
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ MAX_CHARS = 9_500
 TOOLS = "mcp"
 """The `reader` of an agent that has our MCP tools; else a reader is the path of a program."""
 
+INSTRUCTIONS = "Laid down by the user, the newest first"
+OPEN_ENDS = "Still open, the newest first"
+
 _NAME_CHARS = 100
-_TITLE_CHARS = 160
+_TITLE_CHARS = 80
+_MIN_INSTRUCTION_IMPORTANCE = 0.85
+"""What the user lays down for good is more important than that."""
 _FILE_CHARS = 120
 _FIELD_CHARS = 400
 _MIN_FIELD_CHARS = 60
@@ -51,9 +57,8 @@ def render_line(scored: ScoredRow) -> str:
     """An observation in one line."""
     row = scored.row
     shared = " (of the whole team)" if row.scope == "team" else ""
-    at = f"{row.created_at.astimezone(UTC):%H:%M}"
     shown = "open" if row.state == "open" else type_shown(row.kind, row.type)
-    return f"#{row.number} {at} {shown} {render_title(row)}{shared} ~{row.read_tokens}"
+    return f"#{row.number} {shown} {render_title(row)}{shared} ~{row.read_tokens}"
 
 
 def render_full_line(scored: ScoredRow, details: ObservationDetails | None) -> str:
@@ -92,7 +97,8 @@ def render_summary(row: IndexRow, text: SummaryText, max_chars: int) -> str:
 
 def frame_chars(frame: IndexFrame) -> int:
     """The maximum number of characters of the index without its lines and its summary."""
-    return len(_render(frame, _render_heading(frame, 999, _LARGEST, _LARGEST), [], ""))
+    headings = sum(len(f"\n{heading}\n") for heading in (INSTRUCTIONS, OPEN_ENDS))
+    return len(_render(frame, _render_heading(frame, 999, _LARGEST, _LARGEST), [], "")) + headings
 
 
 def render_index(frame: IndexFrame, lines: Sequence[IndexLine], summary: str, rows: Sequence[IndexRow]) -> str:
@@ -134,18 +140,30 @@ def _render_heading(frame: IndexFrame, count: int, read_tokens: int, discovery_t
     subject, verb = ("Together they", "take") if count > 1 else ("The one here", "takes")
     return (
         f"{heading}\n"
-        "A line is #number, time, type, title, and ~tokens that reading the whole of it takes. "
+        "A line is #number, type, title, and ~tokens that reading the whole of it takes. "
         f"{subject} {learned}{verb} {read_tokens:,} to read whole.\n"
     )
 
 
 def _render(frame: IndexFrame, heading: str, lines: Sequence[IndexLine], summary: str) -> str:
+    newest_first = sorted(lines, key=lambda line: (line.scored.row.created_at, line.scored.row.number), reverse=True)
     parts = [heading]
-    chronicle = sorted(lines, key=lambda line: (line.scored.row.created_at, line.scored.row.number))
+    for section in (INSTRUCTIONS, OPEN_ENDS):
+        if texts := [f"{line.text}\n" for line in newest_first if _section(line) == section]:
+            parts += [f"\n{section}\n", *texts]
+    chronicle = [line for line in reversed(newest_first) if _section(line) is None]
     for day, day_lines in groupby(chronicle, key=lambda line: day_of(line.scored.row)):
         parts.append(f"\n{render_day_heading(day, frame.now.astimezone(UTC).date())}\n")
         parts += [f"{text}\n" for text in _group_by_file(list(day_lines))]
     return fence([*parts, summary, "\n", fetch_instructions(frame.reader)])
+
+
+def _section(line: IndexLine) -> str | None:
+    """The heading that the line stands below; None for the chronicle."""
+    row = line.scored.row
+    if row.state == "open":
+        return OPEN_ENDS
+    return INSTRUCTIONS if row.type == "decision" and row.importance > _MIN_INSTRUCTION_IMPORTANCE else None
 
 
 def _group_by_file(lines: Sequence[IndexLine]) -> list[str]:

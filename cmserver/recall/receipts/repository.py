@@ -50,6 +50,7 @@ SHOWN_NUMBERS = Query(
                                     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
                                       AND created_at > '-infinity' AND reason IN ('startup', 'clear', 'compact', 'fork')),
                                   '-infinity')
+       AND (NOT %(inline)s OR reason IN ('prompt', 'file'))
     """,
 )
 
@@ -93,9 +94,12 @@ async def of_session(
     return await OF_SESSION.all(conn, team_id=team_id, session_id=session_id, before=before, before_id=before_id, limit=limit)
 
 
-async def shown_numbers(conn: Conn, team_id: UUID, session_id: UUID) -> set[int]:
-    """The numbers of all that the session can still see: since it last started anew or was compacted."""
-    return set(await SHOWN_NUMBERS.all(conn, team_id=team_id, session_id=session_id))
+async def shown_numbers(conn: Conn, team_id: UUID, session_id: UUID, *, inline: bool = False) -> set[int]:
+    """The numbers of all that the session can still see: since it last started anew or was compacted.
+
+    With `inline` only what was shown on a prompt or a file, not what an index listed.
+    """
+    return set(await SHOWN_NUMBERS.all(conn, team_id=team_id, session_id=session_id, inline=inline))
 
 
 async def last_index_at(conn: Conn, team_id: UUID, session_id: UUID) -> datetime | None:

@@ -29,7 +29,7 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     k1: float = 0.9
     b: float = 0.4
     meaning_weight: float = 0.45
-    min_score: float = 0.23
+    min_score: float = 0.0
     recency: float = 0.1
     neighbours: bool = True
 
@@ -60,9 +60,9 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_prompts(self) -> bool:
-        """Prompts are searched only on request, and never with a filter on a field that prompts do not have."""
+        """Not with a filter on a field that prompts do not have."""
         observation_filters = self.types or self.concepts or self.files or self.file_prefix or self.file_parts
-        return self.kinds is not None and "prompt" in self.kinds and not observation_filters
+        return (self.kinds is None or "prompt" in self.kinds) and not observation_filters
 
     @property
     def are_any(self) -> bool:
@@ -73,6 +73,8 @@ class QueryVector(msgspec.Struct, frozen=True, kw_only=True):
     """A query's embedding by the current model."""
 
     model_id: int
+    provider: str
+    """The name of its embedder, as in the settings."""
     dimensions: int
     vector: str
     """The vector in the text form of pgvector."""

@@ -67,7 +67,7 @@ class QueryEmbedder:
         if [len(vector) for vector in vectors] != [model.dimensions]:
             return None
         text = "[" + ",".join(map(repr, vectors[0])) + "]"
-        return QueryVector(model_id=model.id, dimensions=model.dimensions, vector=text)
+        return QueryVector(model_id=model.id, provider=model.provider, dimensions=model.dimensions, vector=text)
 
     async def _current(self) -> tuple[EmbeddingModel | None, Embedder | None]:
         """The model that search uses and its embedder, looked up again after REFRESH_SECONDS; None for what is missing."""

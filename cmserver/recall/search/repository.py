@@ -30,18 +30,38 @@ OWNS: set[str] = set()
 SAMPLE = 200
 """How many of the newest documents are sampled for word frequencies."""
 MAX_COUNTED = 60_001
+_KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portuguese", "dutch"]
+"""Languages of queries that are told from each other by their stop words."""
+_JUDGED_CHARS = 1_000
+"""So much of a query is looked at for its language."""
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
 """Weight of a word by field: D concepts and files, C narrative, B subtitle and facts (as 1), A title."""
 
-# In the order of the text, so that the limit keeps the first. Projects may differ in language.
+# In the order of the text, so that the limit keeps the first. Projects may differ in language, and a query from its projects: then
+# the stop words of the query's own language are left out, which would be rare words here. It is the language that has the most of
+# the query's words as stop words, two at least.
 LEXEMES = Query(
     str,
     """
+    WITH languages AS MATERIALIZED (
+        SELECT DISTINCT search_language AS language FROM projects
+         WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
+    ), words AS MATERIALIZED (
+        SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(judged_chars)s), '[^[:alpha:]]+') AS word
+    ), stop_words AS MATERIALIZED (
+        SELECT known.language, array_agg(w.word) AS words
+          FROM unnest(%(known_languages)s::text[]) AS known (language) JOIN words w
+            ON ts_lexize((known.language || '_stem')::regdictionary, w.word) = '{}'
+         GROUP BY known.language HAVING count(*) > 1
+         ORDER BY count(*) DESC, known.language IN (SELECT language FROM languages) DESC, known.language LIMIT 1
+    )
     SELECT u.lexeme
-      FROM (SELECT DISTINCT search_language FROM projects
-             WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))) l
-     CROSS JOIN LATERAL unnest(search_words(l.search_language, %(text)s)) u
+      FROM languages l
+     CROSS JOIN LATERAL unnest(search_words(l.language, %(text)s)) u
+     WHERE NOT EXISTS (SELECT FROM stop_words s, unnest(s.words) word
+                        WHERE s.language <> l.language
+                          AND u.lexeme = ANY(tsvector_to_array(to_tsvector(('pg_catalog.' || l.language)::regconfig, word))))
      GROUP BY u.lexeme ORDER BY min(u.positions[1]), u.lexeme LIMIT %(limit)s
     """,
 )
@@ -371,7 +391,15 @@ BRIEFS = Query(
 
 async def lexemes(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, text: str, limit: int) -> list[str]:
     """The first `limit` different lexemes of the text, as the search index has them: words stemmed, names whole and in parts."""
-    return await LEXEMES.all(conn, team_id=team_id, project_ids=_listed(project_ids), text=text, limit=limit)
+    return await LEXEMES.all(
+        conn,
+        known_languages=_KNOWN_LANGUAGES,
+        judged_chars=_JUDGED_CHARS,
+        team_id=team_id,
+        project_ids=_listed(project_ids),
+        text=text,
+        limit=limit,
+    )
 
 
 async def sampled(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str]) -> list[WordSample]:

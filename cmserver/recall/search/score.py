@@ -29,8 +29,10 @@ _MIN_PART_OF_BEST = 0.15
 """Hits that score less than this part of the best are dropped."""
 _FULL_QUERY_WORDS = 5
 """For a query of fewer words the minimum score is lower in proportion: one unknown word among two says little."""
-_SUMMARY_FACTOR = 0.7
+_SUMMARY_FACTOR = 0.4
 """Factor of a summary's score: it repeats vaguely what the observations of its session say."""
+_PROMPT_FACTOR = 0.4
+"""Factor of a prompt's score: it says what was wanted, not what came of it."""
 _BEFORE, _AFTER = 0.25, 0.1
 """The part of the score of the observation just before it, and just after it, that a document gains."""
 _HALF_DAYS = 90.0
@@ -104,11 +106,16 @@ def score_candidate(candidate: Candidate, scale: ScoreScale) -> None:
         parts["meaning"] = max(0.0, (candidate.cosine - background) / (1 - background)) if background < 1 else 0.0
         meaning = parts["meaning"] * (_MEANING_WITHOUT_WORDS + (1 - _MEANING_WITHOUT_WORDS) * scale.known_share)
         score = (1 - weight) * score + weight * meaning
+    if candidate.is_prompt:
+        parts["kind"] = _PROMPT_FACTOR
+        score *= _PROMPT_FACTOR
     candidate.score, candidate.parts = score, parts
 
 
 def is_good_enough(best: Candidate, words: int, ranking: Ranking) -> bool:
     """Whether the best hit fits a query of so many words well enough for anything to be found."""
+    if ranking.min_score <= 0:
+        return True
     if best.bm25 <= 0 and best.parts.get("meaning", 0) < _MIN_MEANING_WITHOUT_WORDS:
         return False
     return best.score >= ranking.min_score * min(words / _FULL_QUERY_WORDS, 1.0) or best.parts.get("meaning", 0) >= _CERTAIN_MEANING

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from tests.evaluation.usefulness.corpus import Fact
-from tests.evaluation.usefulness.playback import ProjectMemory, SessionMemory
+from tests.evaluation.usefulness.playback import ProjectMemory, PromptContext, SessionMemory
 from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, keeps, read_numbers
 
 MAX_LINES = 5
-"""So many lines of a prompt's context are looked at."""
+"""So many lines are looked at of a session's index, and of a prompt's context."""
 _CHARS_PER_TOKEN = 4
 
 
@@ -149,7 +149,7 @@ def _measure_session(of_session: SessionMemory, keepers: _Keepers) -> Usefulness
             of=len(of_session.hits),
         ),
         prompts_with_their_fact=Share(
-            count=sum(_is_answered(of_session, [it.prompt.fact], read_numbers(it.text)[:MAX_LINES], keepers) for it in related),
+            count=sum(_is_answered(of_session, [it.prompt.fact], _first_numbers(it), keepers) for it in related),
             of=len(related),
         ),
         unrelated_prompts_left_alone=Share(count=sum(not context.text for context in unrelated), of=len(unrelated)),
@@ -170,11 +170,16 @@ def _wrong_statements(of_session: SessionMemory) -> Iterator[str]:
 
 def _failed_prompts(of_session: SessionMemory, keepers: _Keepers) -> Iterator[str]:
     for context in of_session.contexts:
-        numbers, fact_id = read_numbers(context.text), context.prompt.fact
-        if fact_id and not _is_answered(of_session, [fact_id], numbers[:MAX_LINES], keepers):
+        numbers, fact_id = _first_numbers(context), context.prompt.fact
+        if fact_id and not _is_answered(of_session, [fact_id], numbers, keepers):
             yield f"{context.prompt.prompt} ({fact_id}; shown {_name_numbers(numbers)})"
         if not fact_id and context.text:
-            yield f"{context.prompt.prompt} (unrelated; shown {_name_numbers(numbers)})"
+            yield f"{context.prompt.prompt} (unrelated; shown {_name_numbers(read_numbers(context.text))})"
+
+
+def _first_numbers(context: PromptContext) -> list[int]:
+    """Of the first lines that the agent is shown at the start of the session and on the prompt."""
+    return [number for text in (context.index, context.text) for number in read_numbers(text)[:MAX_LINES]]
 
 
 def _describe_item(item: RememberedItem, useful: set[int]) -> str:

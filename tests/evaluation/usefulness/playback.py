@@ -47,9 +47,10 @@ class QuestionHits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt of a later session, and the context that it was answered with."""
+    """The first prompt of a later session, the index that it began with, and the context that the prompt was answered with."""
 
     prompt: LaterPrompt
+    index: str
     text: str
 
 
@@ -144,9 +145,12 @@ class _ProjectPlayer:
         return output.hook_specific_output.additional_context if output.hook_specific_output else ""
 
     def _prompt(self, session: LabelledSession, prompt: LaterPrompt, place: int) -> PromptContext:
-        """In a session of its own, so that nothing counts as seen."""
-        payload = build_prompt_payload(session.agent, f"{session.id}-later-{place}", session.cwd, prompt.prompt)
-        return PromptContext(prompt=prompt, text=self._send(session, HookCall(payload=payload, at_seconds=0), time.time()))
+        """In a session of its own."""
+        session_id = f"{session.id}-later-{place}"
+        start = build_start_payload(session.agent, session_id, session.cwd)
+        typed = build_prompt_payload(session.agent, session_id, session.cwd, prompt.prompt)
+        index, text = (self._send(session, HookCall(payload=payload, at_seconds=0), time.time()) for payload in (start, typed))
+        return PromptContext(prompt=prompt, index=index, text=text)
 
     def _search(self, question: Question) -> QuestionHits:
         body = {"query": question.ask, "projectId": self._name, "limit": TOP}

@@ -46,7 +46,10 @@ class Room:
         self.db = db
         self.cast = cast
         self.sought = QueryVector(
-            model_id=model_id, dimensions=DIMENSIONS, vector=str([1.0, *[0.1] * (DIMENSIONS - 1)]).replace(" ", "")
+            provider="local",
+            model_id=model_id,
+            dimensions=DIMENSIONS,
+            vector=str([1.0, *[0.1] * (DIMENSIONS - 1)]).replace(" ", ""),
         )
 
     @property

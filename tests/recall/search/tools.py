@@ -86,7 +86,7 @@ class Vectors:
         )
 
     def near(self, *vector: float) -> QueryVector:
-        return QueryVector(model_id=self.model_id, dimensions=2, vector=str(list(vector)))
+        return QueryVector(model_id=self.model_id, provider="local", dimensions=2, vector=str(list(vector)))
 
     def _run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self._database, autocommit=True) as conn:
