@@ -22,6 +22,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.operator import Operator, open_operator_client
+from cmserver.cli.output import as_called
 from cmserver.client import server_api
 from cmserver.client.server_api import Api, ApiAnswer, MissingKey, ServerUnreachable, UnreadableAnswer
 
@@ -65,7 +66,7 @@ class ApiClient(Api):
         if self.operator is None or self.operator.has_team:
             return
         if team is None:
-            raise click.UsageError(_NO_TEAM)
+            raise click.UsageError(as_called(_NO_TEAM))
         await self.operator.act_for(team)
 
 
@@ -113,7 +114,7 @@ def _command(action: Action, *, needs_team: bool) -> Callable[..., None]:
         if operator_team and not operator:
             raise click.UsageError("--team needs --operator; a key has its own team.")
         if operator and needs_team and not operator_team:
-            raise click.UsageError(_NO_TEAM)
+            raise click.UsageError(as_called(_NO_TEAM))
 
         async def call_server() -> None:
             try:
