@@ -21,6 +21,7 @@ from cmserver.cli.exit_codes import ExitCode, exit_code
 from cmserver.cli.jobs import jobs
 from cmserver.cli.keys import keys
 from cmserver.cli.mcp import mcp
+from cmserver.cli.observations import forget, remember, show
 from cmserver.cli.output import as_called, program_name
 from cmserver.cli.projects import projects
 from cmserver.cli.providers import providers
@@ -50,6 +51,9 @@ for command in (
     keys,
     sessions,
     search,
+    show,
+    remember,
+    forget,
     context,
     jobs,
     reindex,
