@@ -312,14 +312,16 @@ async def test_the_project_is_the_one_that_is_named_or_else_the_key_s_own(db: Db
 
 
 @pytest.mark.parametrize(
-    "named", ["github.com/acme/ordres", "https://gitlab.com/acme/orders.git", "Order", "git@github.com:acme/odrers.git"]
+    "named", ["github.com/acme/wombast", "https://gitlab.com/acme/wombats.git", "Wombat", "git@github.com:acme/wmobats.git"]
 )
-async def test_an_unknown_name_is_answered_with_the_nearest_known_ones(client: httpx.AsyncClient, cast: Cast, named: str):
+async def test_an_unknown_name_is_answered_with_the_nearest_known_ones(client: httpx.AsyncClient, cast: Cast, db: Db, named: str):
+    await bound_to(db, cast.alice, "github.com/acme/wombats")
+
     for key, knows in ((cast.alice.key, True), (cast.charlie.key, False)):
         response = await client.get("/v1/observations", params={"project": named}, headers={"X-Api-Key": key})
 
         assert (response.status_code, response.json()["error"]) == (404, "NotFound")
-        assert ("github.com/acme/orders" in response.json()["message"]) == knows
+        assert ("github.com/acme/wombats" in response.json()["message"]) == knows
 
 
 async def test_only_names_that_the_key_can_read_are_suggested(client: httpx.AsyncClient, cast: Cast, db: Db):
@@ -335,7 +337,7 @@ async def test_only_names_that_the_key_can_read_are_suggested(client: httpx.Asyn
 
 
 async def test_an_archived_project_and_a_name_like_no_other_are_not_suggested(client: httpx.AsyncClient, cast: Cast):
-    strange = await client.get("/v1/observations", params={"project": "wombat"}, headers=cast.alice.headers)
+    strange = await client.get("/v1/observations", params={"project": "kangaroo"}, headers=cast.alice.headers)
     path = f"/v1/projects/{cast.alice.project.id}"
     assert (await client.patch(path, json={"archived": True}, headers=cast.alice.headers)).status_code == 200
     archived = await client.get("/v1/observations", params={"project": "ordres"}, headers=cast.alice.headers)
