@@ -41,6 +41,10 @@ _NO_NAME = f"A project's name has 1 to {KEY_MOST} characters: an address (github
 _NO_PROJECT_NAMED = "Name a project, by its id or its canonical id (github.com/user/repo, a name, a path)."
 
 
+class ProjectNotFound(NotFound):
+    """No project has that name, or none that the key may see."""
+
+
 def canonical_id(text: str) -> str:
     """`host/path` for any URL form of a git remote, a path without worktree suffix, or the text itself; as people see it.
 
@@ -218,10 +222,10 @@ async def require_project(conn: Conn, principal: Principal, reference: str) -> P
     return project
 
 
-async def _not_found(conn: Conn, principal: Principal, reference: str) -> NotFound:
+async def _not_found(conn: Conn, principal: Principal, reference: str) -> ProjectNotFound:
     """The error for a name that no project has, with the nearest names of those that the key may list."""
     if named_id(reference) is not None or not principal.may("observations:read"):
-        return NotFound(NO_SUCH)
+        return ProjectNotFound(NO_SUCH)
     projects = await repository.projects(
         conn, principal.team_id, only=principal.project_id, archived=False, before=None, before_id=None, limit=_MAX_COMPARED
     )
@@ -232,7 +236,7 @@ async def _not_found(conn: Conn, principal: Principal, reference: str) -> NotFou
             canonical_ids.setdefault(name, []).append(project.canonical_id)
     near = difflib.get_close_matches(_comparable(reference), canonical_ids, cutoff=_MIN_LIKENESS)
     names = list(dict.fromkeys(canonical_id for name in near for canonical_id in canonical_ids[name]))[:_MAX_SUGGESTED]
-    return NotFound(f"{NO_SUCH} Did you mean {' or '.join(names)}?" if names else NO_SUCH)
+    return ProjectNotFound(f"{NO_SUCH} Did you mean {' or '.join(names)}?" if names else NO_SUCH)
 
 
 def _comparable(name: str) -> str:

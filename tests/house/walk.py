@@ -566,7 +566,7 @@ def _compared(what: str, hers: Answered, nobodys: Answered) -> Iterator[str]:
 
 
 def _without_suggestion(answered: Answered) -> Answered:
-    """The walk makes projects of his by names like those that it invents, and so an invented name is near to one. Hers are `shown`."""
+    """Without project names: the walk makes projects of his, and what it invents is near to those. `shown` looks for hers."""
     return Answered(answered.status, re.sub(r' Did you mean [^"?]*\?', "", answered.body))
 
 
