@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from collections.abc import Mapping
@@ -26,6 +27,11 @@ _HASH_CHARS = 16
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*):?(.*)", re.DOTALL)
 _HOST = re.compile(r"[\w.-]+")
+_MAX_SUGGESTED = 3
+_MIN_LIKENESS = 0.6
+_MAX_COMPARED = 200
+"""Projects, the newest ones, whose names are compared with one that was not found."""
+_MAX_COMPARED_CHARS = 60
 _WORKTREE = re.compile(r"/\.claude/worktrees/[^/]+/?$")
 _CASELESS_HOSTS = ("github.com/", "gitlab.com/", "bitbucket.org/")
 """Hosts that ignore the case of paths."""
@@ -33,6 +39,10 @@ _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 NO_SUCH = "Project not found."
 _NO_NAME = f"A project's name has 1 to {KEY_MOST} characters: an address (github.com/user/repo), a name, or a path."
 _NO_PROJECT_NAMED = "Name a project, by its id or its canonical id (github.com/user/repo, a name, a path)."
+
+
+class ProjectNotFound(NotFound):
+    """No project has that name, or none that the key may see."""
 
 
 def canonical_id(text: str) -> str:
@@ -169,8 +179,8 @@ class Projects:
                 project = await find(conn, principal, reference)
                 if project is None and make and named_id(reference) is None:
                     project, _ = await make_project(conn, principal, reference)
-            if project is None:
-                raise NotFound(NO_SUCH)
+                if project is None:
+                    raise await _not_found(conn, principal, reference)
             return project
 
         return self._cache.get(key) or await self._cache.load(key, look_up)
@@ -208,8 +218,29 @@ async def require_project(conn: Conn, principal: Principal, reference: str) -> P
     """The project, also an archived one by its id; or NotFound."""
     project = await find(conn, principal, reference, archived=True)
     if project is None:
-        raise NotFound(NO_SUCH)
+        raise await _not_found(conn, principal, reference)
     return project
+
+
+async def _not_found(conn: Conn, principal: Principal, reference: str) -> ProjectNotFound:
+    """The error for a name that no project has, with the nearest names of those that the key may list."""
+    if named_id(reference) is not None or not principal.may("observations:read"):
+        return ProjectNotFound(NO_SUCH)
+    projects = await repository.projects(
+        conn, principal.team_id, only=principal.project_id, archived=False, before=None, before_id=None, limit=_MAX_COMPARED
+    )
+    # Compared without hosts and folders, which most projects of a team share.
+    canonical_ids: dict[str, list[str]] = {}
+    for project in projects:
+        for name in {_comparable(name) for name in (project.canonical_id, project.name, *project.aliases)}:
+            canonical_ids.setdefault(name, []).append(project.canonical_id)
+    near = difflib.get_close_matches(_comparable(reference), canonical_ids, cutoff=_MIN_LIKENESS)
+    names = list(dict.fromkeys(canonical_id for name in near for canonical_id in canonical_ids[name]))[:_MAX_SUGGESTED]
+    return ProjectNotFound(f"{NO_SUCH} Did you mean {' or '.join(names)}?" if names else NO_SUCH)
+
+
+def _comparable(name: str) -> str:
+    return display_name(clean_name(name)).removesuffix(".git").casefold()[:_MAX_COMPARED_CHARS]
 
 
 async def make_project(

@@ -106,10 +106,16 @@ class AuditOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
+class ListedKeyOut(KeyOut, rename="camel", frozen=True, kw_only=True):
+    """A key in a list. `project` is the canonical id of the project that it is bound to."""
+
+    project: str | None = None
+
+
 class KeysOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Newest first; `nextCursor` is null on the last page."""
 
-    keys: list[KeyOut]
+    keys: list[ListedKeyOut]
     next_cursor: str | None
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import shlex
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -18,11 +19,15 @@ from msgspec import structs
 
 from cmserver.base import credentials, logs
 from cmserver.base.db import DatabaseUrls
+from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.operator import Operator, open_operator_client
+from cmserver.cli.output import as_called
 from cmserver.client import server_api
+from cmserver.client.client_folder import read_project
 from cmserver.client.server_api import Api, ApiAnswer, MissingKey, ServerUnreachable, UnreadableAnswer
 
 T = TypeVar("T")
@@ -30,6 +35,7 @@ Action = Callable[..., Coroutine[None, None, None]]
 
 _OPERATOR_HINT = "With access to the database you need neither server nor key: --operator --team NAME."
 _NO_TEAM = "Name the team: --operator --team NAME. `cmserver teams list --operator` lists all teams."
+_PROJECT_PATHS = {"$.project", "$.projectId"}
 _OTHER_VERSION = "The server is of another version than this command: here is its answer as JSON."
 
 
@@ -65,7 +71,7 @@ class ApiClient(Api):
         if self.operator is None or self.operator.has_team:
             return
         if team is None:
-            raise click.UsageError(_NO_TEAM)
+            raise click.UsageError(as_called(_NO_TEAM))
         await self.operator.act_for(team)
 
 
@@ -113,7 +119,7 @@ def _command(action: Action, *, needs_team: bool) -> Callable[..., None]:
         if operator_team and not operator:
             raise click.UsageError("--team needs --operator; a key has its own team.")
         if operator and needs_team and not operator_team:
-            raise click.UsageError(_NO_TEAM)
+            raise click.UsageError(as_called(_NO_TEAM))
 
         async def call_server() -> None:
             try:
@@ -159,6 +165,22 @@ def confirm(question: str, *, yes: bool) -> None:
 def is_interactive() -> bool:
     """Whether standard input is a terminal."""
     return sys.stdin.isatty()
+
+
+async def in_current_project(call: Callable[[str | None], Awaitable[ApiAnswer]]) -> ApiAnswer:
+    """The answer to a call without a project; where the server needs one, with the project of the current folder."""
+    try:
+        return await call(None)
+    except Invalid as error:
+        if not any(issue.path in _PROJECT_PATHS for issue in error.issues) or (here := read_project(Path.cwd())) is None:
+            raise
+    try:
+        return await call(here)
+    except NotFound:
+        name = sanitize_line(here)
+        raise NotFound(
+            f"Nothing is recorded of {name} yet. `cmserver projects create {shlex.quote(name)}` makes the project."
+        ) from None
 
 
 def path_segment(text: str) -> str:

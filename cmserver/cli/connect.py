@@ -15,7 +15,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.api_client import confirm, is_interactive, yes_option
 from cmserver.cli.config import loaded_option
-from cmserver.cli.output import render_table
+from cmserver.cli.output import as_called, render_table
 from cmserver.cli.provider_offer import offer_to_local_server
 from cmserver.cli.service import LOG_NAME
 from cmserver.client import claude_mem, connect, service_units
@@ -120,7 +120,7 @@ for _agent in AGENTS.values():
 
 def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> None:
     settings = loaded.settings
-    plan = connect.plan_connect(agent, request, settings, click.echo)
+    plan = connect.plan_connect(agent, request, settings, _report)
     url = plan.target.url
     if plan.is_done:
         click.echo(f"{agent.title} is connected to {url} (team {plan.server.team}). Nothing to change.")
@@ -131,7 +131,7 @@ def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> N
             click.echo(line)
         if not _dialog(yes=request.yes, dry_run=request.dry_run).confirm(f"Connect {agent.title}?"):
             return
-        connect.connect(plan, click.echo)
+        connect.connect(plan, _report)
         click.echo(f"{agent.title} is connected to {url}. Sessions that begin now are recorded.")
     for line in plan.advise():
         click.echo(line)
@@ -157,7 +157,7 @@ def _start_with_machine(settings: Settings, chosen: bool | None) -> None:
     elif chosen or click.confirm("Start the server with the machine?", default=False, err=True):
         log_file = settings.data_dir / LOG_NAME
         is_running = state.running(settings.data_dir) is not None
-        service_units.install_unit(settings.data_dir, log_file, os.environ, home, click.echo, is_running=is_running)
+        service_units.install_unit(settings.data_dir, log_file, os.environ, home, _report, is_running=is_running)
 
 
 def _dialog(*, yes: bool, dry_run: bool) -> Dialog:
@@ -168,7 +168,11 @@ def _dialog(*, yes: bool, dry_run: bool) -> Dialog:
             confirm(question, yes=yes)
         return not dry_run
 
-    return Dialog(report=click.echo, confirm=ask)
+    return Dialog(report=_report, confirm=ask)
+
+
+def _report(message: str, *, err: bool = False) -> None:
+    click.echo(as_called(message), err=err)
 
 
 @connect_group.command(CLAUDE_MEM)
@@ -236,7 +240,7 @@ def connections(*, as_json: bool) -> None:
         for agent in agents
     ]
     titles = ("agent", "url", "server", "key", "waiting", "dropped", "refused", "settings")
-    empty = "No agent is connected. `cmserver connect --help` shows how to connect one."
+    empty = as_called("No agent is connected. `cmserver connect --help` shows how to connect one.")
     click.echo(render_table(titles, rows, empty=empty, shrink=("settings",)))
     for line in [line for agent in agents for line in agent.advise()]:
-        click.echo(line, err=True)
+        _report(line, err=True)

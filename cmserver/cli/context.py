@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 from typing import get_args
 
 import click
 from msgspec import UNSET
 
-from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.cli.api_client import ApiClient, api_command
+from cmserver.cli.api_client import ApiClient, api_command, in_current_project
 from cmserver.cli.output import Cell, render_table
-from cmserver.client.client_folder import read_project
 from cmserver.recall.model import SessionStart
 from cmserver.recall.wire import IndexOut, ScoredLineOut
 
@@ -50,22 +47,16 @@ async def context(
     Without PROJECT: the project of the key, of the session, or of the current folder.
     """
     query = {
-        "project": project,
         "source": source,
         "session": session_id,
         "changedFiles": changed_files,
         "format": "json",
         "explain": True,
     }
-    try:
-        answer = await client.get("/v1/context", query)
-    except Invalid:
-        if project or session_id or (here := read_project(Path.cwd())) is None:
-            raise
-        try:
-            answer = await client.get("/v1/context", {**query, "project": here})
-        except NotFound:
-            raise NotFound(f"Nothing is recorded of {sanitize_line(here)} yet.") from None
+    if project or session_id:
+        answer = await client.get("/v1/context", {**query, "project": project})
+    else:
+        answer = await in_current_project(lambda here: client.get("/v1/context", {**query, "project": here}))
     color = sys.stdout.isatty() if has_color is None else has_color
     click.get_current_context().color = color  # click would strip colours where it sees no terminal
     client.show(answer, IndexOut, _explanation if explain else lambda index: _text(index, color=color))

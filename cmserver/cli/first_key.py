@@ -23,6 +23,7 @@ from cmserver.base.credentials import PENDING_NAME, BadCredentials, Credentials
 from cmserver.base.db import Db
 from cmserver.base.process import container_sign
 from cmserver.base.settings import Settings
+from cmserver.cli.output import as_called
 from cmserver.embedded.files import SetupError, make_data_dir
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -126,5 +127,7 @@ def first_key_lines(settings: Settings, first: FirstKey, *, shown: bool) -> str:
         lines.append(f"The key is in {first.file} (readable only by you); commands on this machine use it.")
     if first.earlier:
         lines.append(f"The previous file was moved to {first.earlier}.")
-    lines.append("Next: cmserver connect claude-code (or codex, gemini, claude-mem), here or with --server on another machine.")
+    lines.append(
+        as_called("Next: `cmserver connect claude-code` (or codex, gemini, claude-mem), here or with --server on another machine.")
+    )
     return "\n".join(lines)

@@ -79,21 +79,22 @@ async def _list(client: ApiClient, query: Mapping[str, str | None], limit: int) 
 
 def _table(page: JobsOut) -> str:
     return render_table(
-        ("id", "status", "of", "tries", "project", "created", "error"),
+        ("project", "session", "of", "status", "tries", "created", "id", "error"),
         [
             (
-                job.id,
-                job.status,
+                job.project or job.project_id,
+                job.session_title or job.server_session_id,
                 job.source_type,
+                job.status,
                 f"{job.attempts}/{job.max_attempts}",
-                job.project_id,
                 format_time(job.created_at_epoch),
+                job.id,
                 _error(job.last_error),
             )
             for job in page.jobs
         ],
         empty="There are no such jobs.",
-        shrink=("error",),
+        shrink=("project", "session", "error"),
         next_cursor=page.next_cursor,
     )
 

@@ -38,7 +38,7 @@ def _table(page: KeysOut) -> str:
                 key.name,
                 key.actor_id,
                 " ".join(key.scopes),
-                key.project_id,
+                key.project or key.project_id,
                 key_state(key),
                 format_time(key.last_used_at_epoch),
                 format_time(key.expires_at_epoch),
@@ -46,7 +46,7 @@ def _table(page: KeysOut) -> str:
             for key in page.keys
         ],
         empty="There are no keys.",
-        shrink=("name", "actor", "scopes"),
+        shrink=("name", "actor", "scopes", "project"),
         next_cursor=page.next_cursor,
     )
 

@@ -21,6 +21,8 @@ from cmserver.cli.exit_codes import ExitCode, exit_code
 from cmserver.cli.jobs import jobs
 from cmserver.cli.keys import keys
 from cmserver.cli.mcp import mcp
+from cmserver.cli.observations import forget, remember, show
+from cmserver.cli.output import as_called, program_name
 from cmserver.cli.projects import projects
 from cmserver.cli.providers import providers
 from cmserver.cli.reindex import reindex
@@ -49,6 +51,9 @@ for command in (
     keys,
     sessions,
     search,
+    show,
+    remember,
+    forget,
     context,
     jobs,
     reindex,
@@ -67,9 +72,9 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 def main() -> None:
     """Run the command; an error is one sentence on standard error and an exit code."""
     try:
-        cli(prog_name="cmserver")  # also as `python -m cmserver`
+        cli(prog_name=program_name())  # also as `python -m cmserver`
     except CmserverError as error:
-        click.echo(f"cmserver: {error}", err=True)
+        click.echo(f"cmserver: {as_called(str(error))}", err=True)
         sys.exit(exit_code(error))
     except OSError as error:
         if error.errno not in _DISK_FULL:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import sys
 import unicodedata
@@ -15,6 +17,7 @@ import msgspec
 from cmserver.base.lookalikes import sanitize_line
 
 _GAP = "  "
+_NAME = "cmserver"
 _MIN_WIDTH = 12
 _ELLIPSIS = "…"
 Cell = str | int | UUID | None
@@ -62,6 +65,17 @@ def format_time(epoch_ms: int | None) -> str | None:
     if epoch_ms is None:
         return None
     return datetime.fromtimestamp(epoch_ms // 1000).astimezone().isoformat(timespec="seconds")
+
+
+def program_name() -> str:
+    """What the user types for cmserver: `cmserver`, or the path of a checkout's bin/cmserver as it was called."""
+    called = os.environ.get("CMSERVER_COMMAND") or _NAME
+    return _NAME if called in {_NAME, shutil.which(_NAME)} else shlex.quote(sanitize_line(called))
+
+
+def as_called(text: str) -> str:
+    """The text, in which commands in backticks begin with what the user types for cmserver."""
+    return text.replace(f"`{_NAME} ", f"`{program_name()} ")
 
 
 def mask_key(text: str, key: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cmserver.cli.api_client import ApiClient, api_command, present
+from cmserver.cli.output import as_called
 from cmserver.generation.wire import SingleJobOut
 
 
@@ -23,4 +24,4 @@ async def reindex(client: ApiClient, project: str | None, session_id: str | None
 
 def _line(result: SingleJobOut) -> str:
     job = result.generation_job
-    return f"The job {job.id} is {job.status}. Follow it with `cmserver jobs show {job.id}`."
+    return as_called(f"The job {job.id} is {job.status}. Follow it with `cmserver jobs show {job.id}`.")

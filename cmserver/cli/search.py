@@ -1,18 +1,28 @@
-"""`cmserver search`: search observations."""
+"""`cmserver search`: search observations, summaries and prompts."""
 
 from __future__ import annotations
+
+from typing import get_args
 
 import click
 from msgspec import UNSET
 
 from cmserver.cli.api_client import ApiClient, api_command, present
-from cmserver.cli.output import format_time, render_table
-from cmserver.recall.search.wire import HitOut, SearchIndexOut
+from cmserver.cli.output import Cell, format_time, render_table
+from cmserver.recall.search.model import SearchedKind
+from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut
 
 
 @click.command()
 @click.argument("query")
 @click.option("--project", metavar="PROJECT", help="Only in this project. [default: all that the key may see]")
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(get_args(SearchedKind)),
+    multiple=True,
+    help="Only hits of this kind; may be repeated. [default: all but prompts]",
+)
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only observations of this type; may be repeated.")
 @click.option("--file", "file_prefix", metavar="PATH", help="Only observations that name a file whose path begins with this.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="The maximum number of hits.")
@@ -22,6 +32,7 @@ async def search(
     client: ApiClient,
     query: str,
     project: str | None,
+    kinds: tuple[SearchedKind, ...],
     types: tuple[str, ...],
     file_prefix: str | None,
     limit: int,
@@ -35,6 +46,7 @@ async def search(
     body = {
         "query": query,
         "projectId": project,
+        "kinds": list(kinds) or None,
         "types": list(types) or None,
         "filePrefix": file_prefix,
         "limit": limit,
@@ -45,21 +57,11 @@ async def search(
 
 
 def _table(page: SearchIndexOut) -> str:
-    hits = page.observations
+    hits = sorted([*page.observations, *page.prompts], key=lambda hit: -hit.score)
     has_parts = any(hit.parts is not UNSET for hit in hits)
     lines = render_table(
         ("number", "score", "at", "type", "title", *(["by"] if has_parts else [])),
-        [
-            (
-                hit.number,
-                f"{hit.score:.2f}",
-                format_time(hit.created_at_epoch),
-                hit.type,
-                hit.title,
-                *([_parts(hit)] if has_parts else []),
-            )
-            for hit in hits
-        ],
+        [(*_row(hit), *([_parts(hit)] if has_parts else [])) for hit in hits],
         empty="Nothing matches.",
         shrink=("title",),
         next_cursor=page.next_cursor,
@@ -70,5 +72,10 @@ def _table(page: SearchIndexOut) -> str:
     return f"{lines}\n\n{about}{page.total} found, {'by words and meaning' if page.by_meaning else 'by words only'}"
 
 
-def _parts(hit: HitOut) -> str:
+def _row(hit: HitOut | PromptHitOut) -> tuple[Cell, ...]:
+    number, type_, title = (None, "prompt", hit.text) if isinstance(hit, PromptHitOut) else (hit.number, hit.type, hit.title)
+    return number, f"{hit.score:.2f}", format_time(hit.created_at_epoch), type_, title
+
+
+def _parts(hit: HitOut | PromptHitOut) -> str:
     return "" if hit.parts is UNSET else ", ".join(f"{name} {part:.2f}" for name, part in hit.parts.items())

@@ -22,6 +22,7 @@ from cmserver.cli import state
 from cmserver.cli.config import config_file_option
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.first_key import FirstKey, echo_first_key
+from cmserver.cli.output import as_called
 from cmserver.cli.state import ServerState
 from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import render_unsent_calls
@@ -205,7 +206,7 @@ def _report_start(settings: Settings, server: ServerState, old_credentials: Cred
     stored = credentials.read(settings.data_dir)
     if stored is not None and (old_credentials is None or old_credentials.key != stored.key):
         echo_first_key(settings, FirstKey(text=stored.key, file=settings.data_dir / credentials.FILE_NAME))
-    click.echo("`cmserver status` shows its state, `cmserver stop` stops it.")
+    click.echo(as_called("`cmserver status` shows its state, `cmserver stop` stops it."))
 
 
 def _read_last_message(log_file: Path, offset: int, code: int) -> str:

@@ -22,28 +22,28 @@ def sessions() -> None:
 @limit_option
 @api_command
 async def list_sessions(client: ApiClient, project: str | None, platform: str | None, limit: int, *, active: bool) -> None:
-    """List the team's sessions, newest first."""
+    """List the team's sessions, newest first. One without a title is shown by its first prompt."""
     query = {"project": project, "active": active or None, "platform": platform}
     client.show(await client.pages("/v1/sessions", "sessions", query, limit=limit), SessionsOut, _table)
 
 
 def _table(page: SessionsOut) -> str:
     return render_table(
-        ("id", "title", "platform", "project", "started", "ended", "agent's id"),
+        ("project", "platform", "title", "started", "ended", "id", "agent's id"),
         [
             (
-                session.id,
-                session.title,
+                session.project or session.project_id,
                 session.platform_source,
-                session.project_id,
+                session.title or session.first_prompt,
                 format_time(session.started_at_epoch),
                 format_time(session.ended_at_epoch),
+                session.id,
                 session.external_session_id,
             )
             for session in page.sessions
         ],
         empty="There are no such sessions.",
-        shrink=("title", "agent's id"),
+        shrink=("project", "title", "agent's id"),
         next_cursor=page.next_cursor,
     )
 

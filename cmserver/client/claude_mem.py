@@ -67,7 +67,7 @@ def connect(
         address = _find_local_server(settings, url)
     values = _build_values(address, target, agent_key, project)
     if old is not None and old.written.keys() != values.keys():
-        raise Conflict("claude-mem is connected in the other mode. First run: cmserver disconnect claude-mem")
+        raise Conflict("claude-mem is connected in the other mode. First run `cmserver disconnect claude-mem`.")
     edit = set_values(file, before, values)
     if old is not None and edit.text == before and old.url == address:
         dialog.report(f"claude-mem is connected to {address}. Nothing to change.")

@@ -50,7 +50,7 @@ class AgentStatus(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     def advise(self) -> list[str]:
         """What the user should do."""
-        command = f"cmserver connect {self.agent}{'' if self.plugin is None else ' --plugin'}"
+        command = f"`cmserver connect {self.agent}{'' if self.plugin is None else ' --plugin'}`"
         missing = [sanitize_line(file) for file in self.settings if not Path(file).exists()]
         sentences = [
             "" if self.current else f"its hook client is from another version. {command} renews it.",

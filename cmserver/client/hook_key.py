@@ -178,7 +178,7 @@ async def revoke_key(url: str, key: str) -> str | None:
     except ServerUnreachable:
         return (
             f"The server at {url} does not answer, so the key {key_id} is still valid there. "
-            f"Later, run: cmserver keys revoke {key_id}"
+            f"Later, run `cmserver keys revoke {key_id}`."
         )
     except (Unauthenticated, Forbidden):
         return None  # it is revoked or expired already

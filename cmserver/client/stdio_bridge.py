@@ -214,7 +214,7 @@ def find_connected_server(agent: str) -> tuple[str, str]:
     folder = ClientFolder(clients_folder(os.environ), agent)
     connection, key = folder.connection(), folder.key()
     if connection is None or key is None:
-        raise BadSetting(f"{agent} is not connected. Run: cmserver connect {agent}")
+        raise BadSetting(f"{agent} is not connected. Run `cmserver connect {agent}`.")
     return connection.url, key
 
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import audit
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.access.teams import NO_SUCH as NO_SUCH_TEAM
@@ -39,10 +40,12 @@ from cmserver.generation.wire import (
     SingleJobOut,
     job_event_out,
     job_out_with_details,
-    job_row_out,
+    listed_job_out,
     run_out,
 )
 from cmserver.observations import read as observations
+from cmserver.sessions import repository as sessions
+from cmserver.sessions.model import SessionLabel
 from cmserver.sessions.read import find_session
 
 Include = Literal["payload"]
@@ -194,9 +197,18 @@ async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, 
         )
         page = await manage.list_jobs(conn, criteria, limit=params.limit, offset=params.offset, cursor=params.cursor)
         payloads = await _load_payloads(conn, principal, page.jobs, params.include)
+        projects, labels = await _load_names(conn, principal, page.jobs)
     return answer(
         JobsOut(
-            jobs=[job_row_out(job, payloads.get(job.id)) for job in page.jobs],
+            jobs=[
+                listed_job_out(
+                    job,
+                    payloads.get(job.id),
+                    projects.get(job.project_id),
+                    labels.get(job.server_session_id) if job.server_session_id else None,
+                )
+                for job in page.jobs
+            ],
             total=page.total,
             total_is_capped=page.total_is_capped,
             limit=params.limit,
@@ -205,6 +217,15 @@ async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, 
             request_id=audit.request_id(),
         )
     )
+
+
+async def _load_names(conn: Conn, principal: Principal, jobs: Sequence[Job]) -> tuple[dict[UUID, str], dict[UUID, SessionLabel]]:
+    """The jobs' projects and sessions by what a person knows them by; none for a key that may not read the memory."""
+    if not principal.may("observations:read"):
+        return {}, {}
+    projects = await access.names_of(conn, principal.team_id, {job.project_id for job in jobs})
+    session_ids = {job.server_session_id for job in jobs if job.server_session_id}
+    return projects, await sessions.labels(conn, principal.team_id, session_ids)
 
 
 async def _resolve_target(request: Request, principal: Principal, body: ReindexIn) -> reindex.ReindexTarget:

@@ -12,6 +12,7 @@ from cmserver.base.money import usd
 from cmserver.base.structs import reshape
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate.model import JobEvent, Payload, Run
+from cmserver.sessions.model import SessionLabel
 
 
 class GenerationJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -82,10 +83,21 @@ class JobOut(JobRowOut, rename="camel", frozen=True, kw_only=True):
     updated_at_epoch: int
 
 
+class ListedJobOut(JobRowOut, rename="camel", frozen=True, kw_only=True):
+    """A job in a list. `project` and `sessionTitle` are null for a key without the scope observations:read.
+
+    `project` is the canonical id; `sessionTitle` the title of its session, or else the beginning of its first prompt.
+    """
+
+    server_session_id: UUID | None = None
+    project: str | None = None
+    session_title: str | None = None
+
+
 class JobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Newest first; `nextCursor` is null on the last page. `total` is counted up to 10,000."""
 
-    jobs: list[JobRowOut]
+    jobs: list[ListedJobOut]
     total: int
     total_is_capped: bool
     limit: int
@@ -161,8 +173,15 @@ class JobEventsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-def job_row_out(job: Job, payload: Payload | None) -> JobRowOut:
-    return reshape(job, JobRowOut, last_error=_error_out(job.last_error), payload=_payload_out(payload))
+def listed_job_out(job: Job, payload: Payload | None, project: str | None, session: SessionLabel | None) -> ListedJobOut:
+    return reshape(
+        job,
+        ListedJobOut,
+        last_error=_error_out(job.last_error),
+        payload=_payload_out(payload),
+        project=project,
+        session_title=session and (session.title or session.first_prompt),
+    )
 
 
 def job_out_with_details(job: Job, payload: Payload | None = None) -> JobOut:

@@ -12,7 +12,7 @@ import mcp_types as types
 import msgspec
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from cmserver.access.projects import NO_SUCH, Projects, canonical_id, display_name
+from cmserver.access.projects import ProjectNotFound, Projects, canonical_id, display_name
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, NotFound
 from cmserver.mcp.call import Arguments, Call, Tool
@@ -36,9 +36,9 @@ async def run_tool(call: Call, tool: Tool, arguments: Arguments) -> str:
     """The tool's text for the project that is meant. A client's folder without a project yet is no error for a reading tool."""
     try:
         return await tool.handler.run(call, _add_project(call, tool, arguments))
-    except NotFound as error:
+    except ProjectNotFound:
         is_of_client = call.project is not None and _lacks_project(call, tool, arguments)
-        if tool.writes or not is_of_client or str(error) != NO_SUCH:
+        if tool.writes or not is_of_client:
             raise
         return NOTHING_YET
 

@@ -134,7 +134,8 @@ async def _hide_exceptions(ctx: Context, call_next: CallNext) -> HandlerResult:
     except (MCPError, ValidationError):
         raise
     except CmserverError as error:
-        raise MCPError(_CODES.get(type(error), types.INTERNAL_ERROR), error_text(error)) from error
+        code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), types.INTERNAL_ERROR)
+        raise MCPError(code, error_text(error)) from error
     except Exception as error:
         log.exception("mcp.failed", method=ctx.method)
         raise MCPError(types.INTERNAL_ERROR, "Internal error.") from error

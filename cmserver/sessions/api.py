@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base import paging
@@ -13,7 +14,7 @@ from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.structs import reshape
 from cmserver.sessions import repository
 from cmserver.sessions.read import find_session
-from cmserver.sessions.wire import OneSessionOut, RenameIn, SessionOut, SessionsOut, SessionsQuery
+from cmserver.sessions.wire import ListedSessionOut, OneSessionOut, RenameIn, SessionOut, SessionsOut, SessionsQuery
 from cmserver.sessions.write import rename_session
 
 
@@ -34,8 +35,15 @@ async def get_sessions(request: Request) -> Response:
             before_id=before_id,
             limit=filters.limit + 1,
         )
-    sessions, next_cursor = paging.page(rows, filters.limit, lambda session: (session.started_at, session.id))
-    return answer(SessionsOut(sessions=[reshape(session, SessionOut) for session in sessions], next_cursor=next_cursor))
+        page, next_cursor = paging.page(rows, filters.limit, lambda session: (session.started_at, session.id))
+        names = await access.names_of(conn, principal.team_id, {session.project_id for session in page})
+        labels = await repository.labels(conn, principal.team_id, [session.id for session in page])
+    first_prompts = {session_id: label.first_prompt for session_id, label in labels.items()}
+    sessions = [
+        reshape(session, ListedSessionOut, project=names.get(session.project_id), first_prompt=first_prompts.get(session.id))
+        for session in page
+    ]
+    return answer(SessionsOut(sessions=sessions, next_cursor=next_cursor))
 
 
 async def get_session(request: Request) -> Response:

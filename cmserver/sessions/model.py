@@ -32,6 +32,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MAX_TITLE_CHARS = 200
+MAX_LABEL_CHARS = 100
+"""Of a first prompt that stands for a title."""
 
 SESSION_COLUMNS: LiteralString = (
     "id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source, generation_status,"
@@ -72,6 +74,14 @@ class SessionPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     project_id: UUID
+
+
+class SessionLabel(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person knows a session by: its title, and the beginning of its first prompt."""
+
+    id: UUID
+    title: str | None
+    first_prompt: str | None
 
 
 class SessionBrief(msgspec.Struct, frozen=True, kw_only=True):

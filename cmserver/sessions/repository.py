@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.sessions.model import (
+    MAX_LABEL_CHARS,
     SESSION_COLUMNS,
     FoundPrompt,
     ListedPrompt,
@@ -19,6 +20,7 @@ from cmserver.sessions.model import (
     SessionAndLastPrompt,
     SessionBrief,
     SessionCounts,
+    SessionLabel,
     SessionOfTeam,
     SessionPlace,
     SessionPrompt,
@@ -287,6 +289,16 @@ PROMPTS_LISTED = Query(
     prepare=False,
 )
 
+LABELS = Query(
+    SessionLabel,
+    """
+    SELECT s.id, s.title, left(p.text, %(max_chars)s) AS first_prompt
+      FROM server_sessions s
+      LEFT JOIN session_prompts p ON p.server_session_id = s.id AND p.team_id = s.team_id AND p.prompt_number = 1
+     WHERE s.id = ANY(%(ids)s) AND s.team_id = %(team_id)s
+    """,
+)
+
 PROMPTS_BY_IDS = Query(
     FoundPrompt,
     """
@@ -480,6 +492,12 @@ async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, newest: int, m
 async def briefs(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[SessionBrief]:
     """The existing ones of these sessions."""
     return await BRIEFS.all(conn, team_id=team_id, ids=list(session_ids))
+
+
+async def labels(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> dict[UUID, SessionLabel]:
+    """Titles and first prompts of the existing ones of these sessions; a prompt is cut to MAX_LABEL_CHARS."""
+    rows = await LABELS.all(conn, team_id=team_id, ids=list(session_ids), max_chars=MAX_LABEL_CHARS)
+    return {row.id: row for row in rows}
 
 
 async def platforms(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> list[PlatformOfProject]:

@@ -50,10 +50,17 @@ class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     updated_at_epoch: int
 
 
+class ListedSessionOut(SessionOut, rename="camel", frozen=True, kw_only=True):
+    """A session in a list. `project` is the canonical id of its project, `firstPrompt` the beginning of its first prompt."""
+
+    project: str | None = None
+    first_prompt: str | None = None
+
+
 class SessionsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Newest first; `nextCursor` is null on the last page."""
 
-    sessions: list[SessionOut]
+    sessions: list[ListedSessionOut]
     next_cursor: str | None
 
 

@@ -13,7 +13,7 @@ from cmserver.access.projects import Projects, canonical_id, display_name
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, Invalid, NotFound
 from cmserver.base.notifications import NotificationListener
-from tests.conftest import Cast, mint
+from tests.conftest import Cast, bound_to, mint
 from tests.lookalikes import BLIND_NAMES, LEGIBLE, NAMES, is_unseen
 
 
@@ -309,3 +309,38 @@ async def test_the_project_is_the_one_that_is_named_or_else_the_key_s_own(db: Db
         with pytest.raises(Invalid) as refused:
             await projects.named_or_own(cast.alice.principal, wrong, at="$.projectId")
         assert [issue.path for issue in refused.value.issues] == ["$.projectId"]
+
+
+@pytest.mark.parametrize(
+    "named", ["github.com/acme/wombast", "https://gitlab.com/acme/wombats.git", "Wombat", "git@github.com:acme/wmobats.git"]
+)
+async def test_an_unknown_name_is_answered_with_the_nearest_known_ones(client: httpx.AsyncClient, cast: Cast, db: Db, named: str):
+    await bound_to(db, cast.alice, "github.com/acme/wombats")
+
+    for key, knows in ((cast.alice.key, True), (cast.charlie.key, False)):
+        response = await client.get("/v1/observations", params={"project": named}, headers={"X-Api-Key": key})
+
+        assert (response.status_code, response.json()["error"]) == (404, "NotFound")
+        assert ("github.com/acme/wombats" in response.json()["message"]) == knows
+
+
+async def test_only_names_that_the_key_can_read_are_suggested(client: httpx.AsyncClient, cast: Cast, db: Db):
+    bound = await bound_to(db, cast.alice, "github.com/acme/bills")
+    _, writer = await mint(db, cast.alice.team_id, "writer", scopes=["observations:write"])
+
+    for key in (bound.key, writer):
+        body = {"projectId": "ordres", "title": "x"}
+        response = await client.post("/v1/observations", json=body, headers={"X-Api-Key": key})
+
+        assert response.status_code == 404
+        assert "orders" not in response.json()["message"]
+
+
+async def test_an_archived_project_and_a_name_like_no_other_are_not_suggested(client: httpx.AsyncClient, cast: Cast):
+    strange = await client.get("/v1/observations", params={"project": "kangaroo"}, headers=cast.alice.headers)
+    path = f"/v1/projects/{cast.alice.project.id}"
+    assert (await client.patch(path, json={"archived": True}, headers=cast.alice.headers)).status_code == 200
+    archived = await client.get("/v1/observations", params={"project": "ordres"}, headers=cast.alice.headers)
+
+    assert (strange.status_code, "orders" in strange.json()["message"]) == (404, False)
+    assert (archived.status_code, "orders" in archived.json()["message"]) == (404, False)

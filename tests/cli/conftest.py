@@ -50,9 +50,9 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Cms(Protocol):
-    """Runs `cmserver <words>` with that key; without one as somebody who has none."""
+    """Runs `cmserver <words>` with that key and that standard input; without a key as somebody who has none."""
 
-    async def __call__(self, *words: str, key: str | None = None, **environ: str | None) -> Said: ...
+    async def __call__(self, *words: str, key: str | None = None, stdin: str | None = None, **environ: str | None) -> Said: ...
 
 
 @pytest.fixture
@@ -82,17 +82,17 @@ def cms(settings: Settings, database: str, tmp_path: Path, monkeypatch: pytest.M
         "TZ": "UTC",
     }
 
-    def run(words: tuple[str, ...], environ: dict[str, str | None]) -> Said:
+    def run(words: tuple[str, ...], stdin: str | None, environ: dict[str, str | None]) -> Said:
         with capture_logs():
-            result = CliRunner().invoke(cli, list(words), env=environ)
+            result = CliRunner().invoke(cli, list(words), input=stdin, env=environ)
         if isinstance(result.exception, CmserverError):
             return Said(exit_code(result.exception), result.stdout, f"{result.stderr}cmserver: {result.exception}\n")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Said(result.exit_code, result.stdout, result.stderr)
 
-    async def call(*words: str, key: str | None = None, **environ: str | None) -> Said:
-        return await asyncio.to_thread(run, words, {**basis, "CMSERVER_KEY": key, **environ})
+    async def call(*words: str, key: str | None = None, stdin: str | None = None, **environ: str | None) -> Said:
+        return await asyncio.to_thread(run, words, stdin, {**basis, "CMSERVER_KEY": key, **environ})
 
     return call
 

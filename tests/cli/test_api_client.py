@@ -319,9 +319,15 @@ async def test_what_cannot_be_undone_is_not_done_when_nobody_can_be_asked(cms: C
         said = await cms(*path.split(), *words, key=cast.alice.key)
 
         assert (path, said.code, "--yes" in said.err) == (path, 2, True)
-    assert {"teams archive", "teams delete", "teams members remove", "projects purge", "projects delete", "keys revoke"} == set(
-        final
-    )
+    assert {
+        "teams archive",
+        "teams delete",
+        "teams members remove",
+        "projects purge",
+        "projects delete",
+        "keys revoke",
+        "forget",
+    } == set(final)
 
 
 async def test_a_person_at_a_terminal_is_asked(cms: Cms, cast: Cast, monkeypatch: pytest.MonkeyPatch):

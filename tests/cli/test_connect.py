@@ -196,7 +196,7 @@ async def test_the_clients_may_be_elsewhere(run: Run, home: Path, tmp_path: Path
 async def test_an_older_hook_client_is_told_and_renewed(run: Run, home: Path):
     await run("connect", "claude-code", "--yes")
     folder(home).hook.write_text("#!/bin/sh\n")
-    assert "cmserver connect claude-code renews it" in (await run("connections")).err
+    assert "`cmserver connect claude-code` renews it" in (await run("connections")).err
 
     await run("connect", "claude-code", "--yes")
 

@@ -41,7 +41,7 @@ async def test_a_key_that_is_gone_is_told_and_made_anew(run: Run, home: Path):
     await run("connect", "claude-code", "--yes")
 
     assert "lacks its key" in gone.out
-    assert "cmserver connect claude-code makes a new one" in gone.err
+    assert "`cmserver connect claude-code` makes a new one" in gone.err
     assert folder(home).key() is not None
 
 

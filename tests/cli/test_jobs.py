@@ -12,6 +12,8 @@ from tests.cli.conftest import Cms
 from tests.conftest import Cast, Person, mint
 from tests.generation.tools import Outbox, Scripted, all_skipped, completion
 
+ORDERS = "github.com/acme/orders"
+
 
 class Stored(msgspec.Struct, rename="camel"):
     generation_job: Named
@@ -27,8 +29,9 @@ async def job(client: httpx.AsyncClient, cast: Cast) -> str:
     return await queued(client, cast.alice)
 
 
-async def queued(client: httpx.AsyncClient, who: Person, project: str = "github.com/acme/orders") -> str:
+async def queued(client: httpx.AsyncClient, who: Person, project: str = ORDERS, **fields: str) -> str:
     event = {
+        **fields,
         "projectId": project,
         "sourceType": "hook",
         "eventType": "tool_use",
@@ -57,6 +60,22 @@ async def test_jobs_are_listed_by_state_and_project(client: httpx.AsyncClient, c
     assert set(everything.column("id")) == {job, other}
     assert of_bills.column("id") == [other]
     assert failed.out == "There are no such jobs.\n"
+
+
+async def test_jobs_are_listed_by_the_names_of_project_and_session(client: httpx.AsyncClient, cms: Cms, cast: Cast, db: Db):
+    _, key = await mint(db, cast.alice.team_id, "jobs", scopes=["jobs:read"])
+    session = await client.post(
+        "/v1/sessions/start", headers=cast.alice.headers, json={"projectId": ORDERS, "contentSessionId": "s"}
+    )
+    session_id = session.json()["session"]["id"]
+    await client.patch(f"/v1/sessions/{session_id}", headers=cast.alice.headers, json={"title": "Retry the upload"})
+    await queued(client, cast.alice, contentSessionId="s")
+
+    named = await cms("jobs", "list", key=cast.alice.key)
+    blind = await cms("jobs", "list", key=key)
+
+    assert (named.column("project"), named.column("session")) == ([ORDERS], ["Retry the upload"])
+    assert (blind.column("project"), blind.column("session")) == ([str(cast.alice.project.id)], [session_id])
 
 
 async def test_a_list_that_goes_on_says_so_beside_it(client: httpx.AsyncClient, cms: Cms, cast: Cast, job: str):

@@ -52,6 +52,7 @@ async def test_a_key_is_made_as_it_was_asked_for(cms: Cms, cast: Cast):
     assert (key.requests_per_minute, key.events_per_month) == (90, 1000)
     assert key.expires_at_epoch is not None
     assert key.expires_at_epoch - key.created_at_epoch == 30 * 86_400_000
+    assert "github.com/acme/orders" in (await cms("keys", "list", key=cast.alice.key)).out
 
 
 async def test_a_key_cannot_make_one_that_may_more(cms: Cms, cast: Cast, db: Db):

@@ -79,3 +79,26 @@ def test_the_properties_of_one_thing_stand_under_each_other():
 
 def test_this_process_was_left_as_it_was():
     assert os.environ.get("COLUMNS") != "40"
+
+
+@pytest.mark.parametrize(
+    ("called", "typed"),
+    [
+        (None, "cmserver"),
+        ("bin/cmserver", "bin/cmserver"),
+        ("/opt/my tools/bin/cmserver", "'/opt/my tools/bin/cmserver'"),
+        ("/usr/local/bin/cmserver", "cmserver"),
+    ],
+)
+def test_a_hint_is_typed_as_cmserver_was_called(monkeypatch: pytest.MonkeyPatch, called: str | None, typed: str):
+    def which(_name: str) -> str:
+        return "/usr/local/bin/cmserver"
+
+    monkeypatch.setattr(output.shutil, "which", which)
+    if called is None:
+        monkeypatch.delenv("CMSERVER_COMMAND", raising=False)
+    else:
+        monkeypatch.setenv("CMSERVER_COMMAND", called)
+
+    assert output.program_name() == typed
+    assert output.as_called("Run `cmserver start` to start cmserver.") == f"Run `{typed} start` to start cmserver."

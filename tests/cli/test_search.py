@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import msgspec
 import pytest
 
@@ -37,6 +38,29 @@ async def test_filters_leave_out(cms: Cms, cast: Cast, filled: None):
     assert ("waits" in of_file.out, "drained" in of_file.out) == (False, True)
 
 
+async def test_only_hits_of_a_kind_are_shown_and_prompts_when_asked_for(
+    client: httpx.AsyncClient, cms: Cms, cast: Cast, make: Make, filled: None
+):
+    await make.observation(project=cast.alice.project, title="The pool by hand", kind="manual")
+    prompt = {
+        "projectId": ORDERS,
+        "contentSessionId": "s-1",
+        "sourceType": "hook",
+        "eventType": "user_prompt",
+        "occurredAtEpoch": 1_750_000_000_000,
+        "payload": {"prompt": "why does the pool wait?"},
+    }
+    assert (await client.post("/v1/events", headers=cast.alice.headers, json=prompt)).status_code == 201
+
+    by_hand = await cms("search", "pool", "--kind", "manual", key=cast.alice.key)
+    both = await cms("search", "pool", "--kind", "manual", "--kind", "prompt", key=cast.alice.key)
+    unknown = await cms("search", "pool", "--kind", "poem", key=cast.alice.key)
+
+    assert ("by hand" in by_hand.out, "waits" in by_hand.out) == (True, False)
+    assert ("by hand" in both.out, "why does the pool wait?" in both.out) == (True, True)
+    assert (unknown.code, "summary" in unknown.err) == (ExitCode.USAGE, True)
+
+
 async def test_a_longer_list_says_that_it_goes_on(cms: Cms, cast: Cast, filled: None):
     said = await cms("search", "pool", "--limit", "1", key=cast.alice.key)
 
@@ -70,5 +94,7 @@ async def test_nothing_is_said_to_fit(cms: Cms, cast: Cast, filled: None):
 
 async def test_a_project_that_is_not_there_is_not_found(cms: Cms, cast: Cast):
     said = await cms("search", "pool", "--project", "github.com/acme/none", key=cast.alice.key)
+    near = await cms("search", "pool", "--project", "gitlab.com/acme/ordres", key=cast.alice.key)
 
-    assert said.code == ExitCode.FAILURE
+    assert (said.code, ORDERS in said.err) == (ExitCode.FAILURE, False)
+    assert (near.code, ORDERS in near.err) == (ExitCode.FAILURE, True)

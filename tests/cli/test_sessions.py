@@ -52,6 +52,27 @@ async def test_a_session_is_renamed(cms: Cms, cast: Cast, session: str):
     assert untitled.read(OneSessionOut).session.title is None
 
 
+async def test_a_session_is_listed_by_its_project_and_its_first_prompt(
+    cms: Cms, client: httpx.AsyncClient, cast: Cast, session: str
+):
+    for text in ("retry the\nupload", "and now a test"):
+        event = {
+            "projectId": "github.com/acme/orders",
+            "contentSessionId": "s-1",
+            "platformSource": "claude",
+            "sourceType": "hook",
+            "eventType": "user_prompt",
+            "occurredAtEpoch": 1_750_000_000_000,
+            "payload": {"prompt": text},
+        }
+        assert (await client.post("/v1/events", headers=cast.alice.headers, json=event)).status_code == 201
+
+    said = await cms("sessions", "list", key=cast.alice.key)
+
+    assert said.column("project") == ["github.com/acme/orders"]
+    assert said.column("title") == ["retry the upload"]
+
+
 async def test_what_a_session_was_told_is_listed(cms: Cms, cast: Cast, client: httpx.AsyncClient, make: Make, session: str):
     nothing = await cms("sessions", "context", session, key=cast.alice.key)
     await make.observation(project=cast.alice.project, title="The pool waits", type="decision")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 NAMING = {"project", "team", "user", "key_id", "session_id", "job_id", "observation_id", "resource_id"}
 """Parameters that name something which is there."""
-GIVING = {"name", "alias", "canonical_id", "language", "query", "title"}
+GIVING = {"name", "alias", "canonical_id", "language", "query", "title", "text"}
 """Arguments that give something: a name, a word."""
 OF_THE_SERVER = {"provider"}
 """Parameters that name something which is nobody's, and which everybody may know."""

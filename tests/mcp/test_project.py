@@ -63,8 +63,12 @@ async def test_a_context_of_more_projects_than_it_tells_is_refused_and_not_cut(
     assert told == ("Name at most 5 projects. ($.projects)", True)
 
 
-async def test_what_is_said_of_a_project_without_anything_leads_on(client: httpx.AsyncClient, cast: Cast, fed: tuple[int, int]):
-    nothing = await rpc(client, cast.alice, "tools/call", CONTEXT, x_cmserver_project="github.com/acme/empty")
+@pytest.mark.parametrize("empty", ["github.com/acme/empty", "github.com/acme/stocks"])
+async def test_what_is_said_of_a_project_without_anything_leads_on(
+    client: httpx.AsyncClient, cast: Cast, fed: tuple[int, int], empty: str
+):
+    """Also when its name is near to that of another project."""
+    nothing = await rpc(client, cast.alice, "tools/call", CONTEXT, x_cmserver_project=empty)
     everywhere, _ = await call(client, cast.alice, "observation_search", query="wombat", projectId="*")
 
     assert 'A search with "*"' in nothing.json()["result"]["content"][0]["text"]

@@ -11,6 +11,7 @@ from httpx import AsyncClient, Response
 
 from cmserver.base.db import Db
 from cmserver.base.ids import epoch_ms, new_id
+from cmserver.observations.model import TYPES
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 
@@ -108,6 +109,19 @@ async def test_a_wrong_filter_is_refused_and_named(client: AsyncClient, cast: Ca
 
     assert response.status_code == 400
     assert response.json()["issues"][0]["path"] == path
+
+
+@pytest.mark.parametrize("in_body", [False, True])
+async def test_a_wrong_type_is_answered_with_all_types_there_are(client: AsyncClient, cast: Cast, in_body: bool):
+    wrong = {"type": "poem"}
+    if in_body:
+        response = await client.post("/v1/observations/batch", json=[{"title": "x"}, wrong], headers=cast.alice.headers)
+    else:
+        response = await client.get("/v1/observations", params=wrong, headers=cast.alice.headers)
+
+    (issue,) = response.json()["issues"]
+    assert (response.status_code, issue["path"]) == (400, "$[1].type" if in_body else "$.type")
+    assert [name for name in TYPES if name not in issue["message"]] == []
 
 
 async def test_an_unknown_filter_is_refused_rather_than_ignored(client: AsyncClient, cast: Cast):

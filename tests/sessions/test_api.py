@@ -33,7 +33,8 @@ async def test_sessions_are_listed_newest_first_with_what_a_start_tells(client: 
 
     response = await client.get("/v1/sessions", headers=cast.alice.headers)
 
-    assert response.json() == {"sessions": [second, first], "nextCursor": None}
+    listed = {"project": cast.alice.project.canonical_id, "firstPrompt": None}
+    assert response.json() == {"sessions": [second | listed, first | listed], "nextCursor": None}
 
 
 async def test_pages_follow_one_another_without_a_gap_also_among_sessions_of_the_same_instant(

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cmserver.access import repository as access
 from cmserver.access.api.inputs import Name, clean_name, forget
 from cmserver.access.api.teams import EventsPerMonth, RequestsPerMinute
 from cmserver.access.keys import manage, repository
@@ -19,7 +20,7 @@ from cmserver.access.keys.manage import NO_SUCH
 from cmserver.access.keys.model import KeyRequest, NewKey
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.access.wire import KeyOut, KeysOut, NewKeyOut, OneKeyOut, RevokedKeyOut
+from cmserver.access.wire import KeyOut, KeysOut, ListedKeyOut, NewKeyOut, OneKeyOut, RevokedKeyOut
 from cmserver.base import lookalikes
 from cmserver.base.errors import NotFound
 from cmserver.base.http.operation import Operation
@@ -81,8 +82,10 @@ async def get_keys(request: Request) -> Response:
             before_id=before_id,
             limit=params.limit + 1,
         )
-    keys_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.id))
-    return answer(KeysOut(keys=[reshape(key, KeyOut) for key in keys_of_page], next_cursor=next_cursor))
+        keys_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.id))
+        names = await access.names_of(conn, principal.team_id, {key.project_id for key in keys_of_page if key.project_id})
+    keys = [reshape(key, ListedKeyOut, project=names.get(key.project_id) if key.project_id else None) for key in keys_of_page]
+    return answer(KeysOut(keys=keys, next_cursor=next_cursor))
 
 
 async def post_key(request: Request) -> Response:

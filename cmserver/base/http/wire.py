@@ -15,6 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cmserver.base.allowed_values import list_allowed_values
 from cmserver.base.db import Db
 from cmserver.base.dependencies import Dependencies
 from cmserver.base.errors import (
@@ -75,6 +76,7 @@ STATUS: dict[type[CmserverError], tuple[int, str]] = {
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?P<how>contains unknown|missing required) field `(?P<name>[^`]*)`$")
+_NOT_ALLOWED = "Invalid enum value"
 _WITHOUT_NAME = {"contains unknown": "Unknown field", "missing required": "Missing field"}
 _ENCODER = msgspec.json.Encoder()
 _MAX_IGNORED = 20
@@ -137,7 +139,7 @@ def convert(value: object, type_: type[T], *, at: str = "$") -> T:
     try:
         converted = msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        raise invalid(error, at=at) from error
+        raise invalid(error, type_, at=at) from error
     except UnicodeEncodeError as error:  # msgspec encodes unknown names and ids before it checks them
         path = _path_of(error.object, value, at)
         raise Invalid(f"{WHY_UNSTORABLE} at {path}.", [Issue(path, WHY_UNSTORABLE)]) from error
@@ -164,7 +166,7 @@ def query(request: Request, type_: type[T]) -> T:
     try:
         converted = msgspec.convert(parameters, type_, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid(error) from error
+        raise invalid(error, type_) from error
     _note_ignored(parameters, type_, "$")
     return converted
 
@@ -205,11 +207,14 @@ def _field_names(type_: type[object]) -> frozenset[str] | None:
     return frozenset(field.encode_name for field in msgspec.structs.fields(cast("type[msgspec.Struct]", type_)))
 
 
-def invalid(error: msgspec.ValidationError, *, at: str = "$") -> Invalid:
-    """The error of msgspec as Invalid, with the field's path."""
+def invalid(error: msgspec.ValidationError, type_: object, *, at: str = "$") -> Invalid:
+    """The error of msgspec about a value of that type as Invalid, with the field's path."""
     match = cast("re.Match[str]", _WHERE.match(str(error)))
     path = at + (match["path"] or "$")[1:]
     problem = in_words(match["what"])
+    if problem.startswith(_NOT_ALLOWED) and (allowed := list_allowed_values(type_, match["path"] or "$")):
+        problem = f"must be one of {', '.join(allowed)}"
+        return Invalid(f"{path}: {problem}.", [Issue(path, problem)])
     if field := _FIELD.search(problem):
         path, problem = f"{path}.{field['name']}", _WITHOUT_NAME[field["how"]]
     return Invalid(f"{problem} at {path}.", [Issue(path, problem)])

@@ -1,0 +1,214 @@
+"""`cmserver show`, `remember` and `forget`: read single observations, and write or delete them by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import get_args
+from uuid import UUID
+
+import click
+
+from cmserver.access.wire import OneProjectOut
+from cmserver.base.errors import Forbidden, NotFound
+from cmserver.base.lookalikes import sanitize_line
+from cmserver.cli.api_client import (
+    ApiClient,
+    api_command,
+    confirm,
+    in_current_project,
+    is_interactive,
+    path_segment,
+    present,
+    yes_option,
+)
+from cmserver.cli.output import Cell, format_time, render_fields
+from cmserver.client.server_api import ApiAnswer
+from cmserver.observations.model import ObservationType, compose
+from cmserver.observations.plain import SUMMARY_LABELS, one_line
+from cmserver.observations.wire import BatchReadOut, DeletedObservationOut, ObservationOut, OneObservationOut, SourceOut, type_shown
+from cmserver.recall.search.wire import TITLE_CHARS
+
+_WRITING_SCOPE = "observations:write"
+_HOW_TO_WRITE = (
+    f"`cmserver keys create --scope {_WRITING_SCOPE}` makes a key with it; "
+    "`cmserver connect AGENT --allow-writing` gives one to an agent."
+)
+
+_numbers = click.argument("observation_id", metavar="NUMBER...", nargs=-1, required=True)
+
+
+@click.command()
+@_numbers
+@api_command
+async def show(client: ApiClient, observation_id: tuple[str, ...]) -> None:
+    """Show observations whole, by their numbers (12, "#12") or ids.
+
+    With --json each one is a JSON document of its own.
+    """
+    project_names: dict[UUID, str] = {}
+    missing: list[str] = []
+    for place, name in enumerate(dict.fromkeys(observation_id)):
+        try:
+            answer = await client.get(_path(name))
+        except NotFound:
+            missing.append(name)
+            continue
+        if client.as_json:
+            client.show(answer, OneObservationOut, _headline_of_answer)
+            continue
+        project_id = answer.read(OneObservationOut).observation.project_id
+        if project_id not in project_names:
+            project_names[project_id] = await _find_project_name(client, project_id)
+        if place > len(missing):
+            click.echo()
+        project = project_names[project_id]
+        client.show(answer, OneObservationOut, lambda result, project=project: _render(result.observation, project))
+    _raise_missing(missing)
+
+
+def _render(observation: ObservationOut, project: str) -> str:
+    fields: list[tuple[str, Cell]] = [
+        ("type", type_shown(observation.observation_kind, observation.type)),
+        ("state", _state(observation)),
+        ("project", f"{project} (shared with the team)" if observation.scope == "team" else project),
+        ("session", observation.server_session_id),
+        ("time", format_time(observation.created_at_epoch)),
+        ("origin", observation.origin),
+        ("sources", _sources(observation.sources or [])),
+        ("concepts", ", ".join(observation.concepts)),
+        ("modified", ", ".join(observation.files_modified)),
+        ("read", ", ".join(observation.files_read)),
+        ("anchors", ", ".join(observation.anchors)),
+    ]
+    known = render_fields(*((name, value) for name, value in fields if value))
+    paragraphs = ("\n".join(map(sanitize_line, text.splitlines())) for text in _list_texts(observation))
+    return "\n\n".join([f"{_headline(observation)}\n{known}", *paragraphs])
+
+
+def _list_texts(observation: ObservationOut) -> Iterator[str]:
+    """All texts but the title; the content only where it is not composed of the others."""
+    facts = observation.facts
+    if observation.subtitle:
+        yield observation.subtitle
+    summary = observation.summary
+    parts = [f"{label}: {text}" for name, label in SUMMARY_LABELS.items() if summary and (text := getattr(summary, name))]
+    yield from parts
+    if observation.narrative:
+        yield observation.narrative
+    elif not parts and observation.content != compose(observation.title, observation.subtitle, None, facts):
+        yield observation.content
+    if observation.quote:
+        yield f'"{observation.quote}"'
+    if facts:
+        yield "\n".join(f"- {sanitize_line(fact)}" for fact in facts)
+
+
+def _headline_of_answer(result: OneObservationOut) -> str:
+    return _headline(result.observation)
+
+
+def _headline(observation: ObservationOut) -> str:
+    """The number, and the title or the beginning of the text."""
+    title = one_line(observation.title or observation.narrative or observation.content, TITLE_CHARS)
+    return f"#{observation.number} {sanitize_line(title)}"
+
+
+def _state(observation: ObservationOut) -> str | None:
+    if observation.state is None:
+        return None
+    by = f" with #{observation.closed_by}" if observation.closed_by else ""
+    at = f", {format_time(observation.closed_at_epoch)}" if observation.closed_at_epoch else ""
+    return f"{observation.state}{by}{at}"
+
+
+def _sources(sources: Sequence[SourceOut]) -> str:
+    """How many there are of each kind; a single one by its id."""
+    if len(sources) == 1:
+        return f"{sources[0].source_type} {sources[0].source_id}"
+    counts = Counter(source.source_type for source in sources)
+    return ", ".join(f"{count} {source_type}" for source_type, count in counts.items())
+
+
+async def _find_project_name(client: ApiClient, project_id: UUID) -> str:
+    try:
+        return (await client.get(f"/v1/projects/{project_id}")).read(OneProjectOut).project.canonical_id
+    except NotFound:  # of another project, which shares it with the team
+        return str(project_id)
+
+
+@click.command()
+@click.argument("text")
+@click.option("--title", help="A line that stands for it in lists. [default: the beginning of the text]")
+@click.option(
+    "--type", "type_", type=click.Choice(get_args(ObservationType)), default="discovery", show_default=True, help="What it is."
+)
+@click.option("--project", metavar="PROJECT", help="Where it belongs. [default: the project of the key, or of the current folder]")
+@api_command
+async def remember(client: ApiClient, text: str, title: str | None, type_: ObservationType, project: str | None) -> None:
+    """Write an observation by hand and print its number. TEXT is what is to be remembered; - reads it from standard input.
+
+    Nothing is generated from it. The key needs the scope observations:write.
+    """
+    narrative = (sys.stdin.read() if text == "-" else text).strip()
+    if not narrative:
+        raise click.UsageError("Nothing to remember: the text is empty.")
+
+    async def write(project: str | None) -> ApiAnswer:
+        body = {"projectId": project, "type": type_, "title": title, "narrative": narrative}
+        return await client.post("/v1/observations", present(body))
+
+    try:
+        answer = await (write(project) if project else in_current_project(write))
+    except Forbidden as error:
+        raise _explain_scope(error) from error
+    client.show(answer, OneObservationOut, _headline_of_answer)
+
+
+@click.command()
+@_numbers
+@yes_option
+@api_command
+async def forget(client: ApiClient, observation_id: tuple[str, ...], *, yes: bool) -> None:
+    """Delete observations for ever, by their numbers (12, "#12") or ids; the events that they were made of stay.
+
+    The key needs the scope observations:write.
+    """
+    names = list(dict.fromkeys(observation_id))
+    if not yes and is_interactive():
+        batch = (await client.post("/v1/observations/batch", {"ids": names})).read(BatchReadOut)
+        _raise_missing([str(name) for name in batch.missing])
+        for observation in batch.observations:
+            click.echo(_headline(observation), err=True)
+    confirm(f"Delete {'this observation' if len(names) == 1 else f'these {len(names)} observations'}, for ever?", yes=yes)
+    missing: list[str] = []
+    for name in names:
+        try:
+            answer = await client.delete(_path(name))
+        except NotFound:
+            missing.append(name)
+        except Forbidden as error:
+            raise _explain_scope(error) from error
+        else:
+            client.show(answer, DeletedObservationOut, lambda _, name=name: f"Deleted {_shown_name(name)}.")
+    _raise_missing(missing)
+
+
+def _explain_scope(error: Forbidden) -> Forbidden:
+    """The error, with how to get a key that may write where that is what is missing."""
+    return Forbidden(f"{error} {_HOW_TO_WRITE}") if _WRITING_SCOPE in str(error) else error
+
+
+def _raise_missing(names: list[str]) -> None:
+    if names:
+        raise NotFound(f"There is no observation {', '.join(map(_shown_name, names))}.")
+
+
+def _shown_name(name: str) -> str:
+    """A number with its sign; anything else as it was typed."""
+    return f"#{name}" if name.isdigit() else sanitize_line(name)
+
+
+def _path(name: str) -> str:
+    return f"/v1/observations/{path_segment(name)}"
