@@ -72,7 +72,10 @@ class ContextBudget(msgspec.Struct, frozen=True, kw_only=True):
 
     def share(self, project_count: int) -> ContextBudget:
         """The budget of one of several projects that a session is shown at once."""
-        return self if project_count < 2 else msgspec.structs.replace(self, tokens=max(_MIN_TOKENS, self.tokens // project_count))
+        if project_count < 2:
+            return self
+        tokens, observations = self.tokens // project_count, self.observations // project_count
+        return msgspec.structs.replace(self, tokens=max(_MIN_TOKENS, tokens), observations=max(1, observations))
 
 
 class IndexRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,9 @@ MatchType = Literal["lexical", "semantic", "both"]
 SearchedKind = Literal["observation", "summary", "manual", "prompt"]
 
 
+OBSERVATION_KINDS: list[SearchedKind] = ["observation", "summary", "manual"]
+
+
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     """How hits are scored. The settings give the defaults; a search may override them.
 

@@ -49,6 +49,7 @@ LEXEMES = Query(
          WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
     ), words AS MATERIALIZED (
         SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(judged_chars)s), '[^[:alpha:]]+') AS word
+         WHERE word <> ''
     ), stop_words AS MATERIALIZED (
         SELECT known.language, array_agg(w.word) AS words
           FROM unnest(%(known_languages)s::text[]) AS known (language) JOIN words w

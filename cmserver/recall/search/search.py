@@ -16,7 +16,17 @@ from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
 from cmserver.recall.search.lexical import MAX_WORDS, QueryWords, WordMatches
-from cmserver.recall.search.model import Hit, NearObservation, PagePosition, QueryVector, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.model import (
+    OBSERVATION_KINDS,
+    Filters,
+    Hit,
+    NearObservation,
+    PagePosition,
+    QueryVector,
+    Ranking,
+    SearchPage,
+    SearchRequest,
+)
 from cmserver.recall.search.score import (
     Candidate,
     ScoreScale,
@@ -91,7 +101,8 @@ async def find_best(
     conn: Conn, principal: Principal, project_id: UUID | None, query: str, ranking: Ranking, vector: QueryVector | None
 ) -> Observation | None:
     """The observation that fits best, of the project or of all of the team."""
-    request = SearchRequest(query=query, project_ids=None if project_id is None else [project_id], limit=1)
+    project_ids = None if project_id is None else [project_id]
+    request = SearchRequest(query=query, project_ids=project_ids, filters=Filters(kinds=OBSERVATION_KINDS), limit=1)
     page = await find_page(conn, principal, request, ranking, vector)
     return page.hits[0].observation if page.hits else None
 
@@ -277,7 +288,7 @@ class _Search:
         scored = list(candidates)
         for candidate in scored:
             score_candidate(candidate, scale)
-        self.terms |= dict(zip(self._words.lexemes, matches.idfs, strict=True))
+        self.terms = dict(zip(self._words.lexemes, matches.idfs, strict=True)) | self.terms
         return scored
 
     async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | ListedPrompt]:

@@ -23,7 +23,7 @@ from cmserver.base.sql import Conn
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import index_line, observation_lines, one_line
 from cmserver.observations.read import audit_read
-from cmserver.recall.search.model import Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.wire import TITLE_CHARS, ContextIn, SearchIn
@@ -80,7 +80,9 @@ class Searcher:
     async def find_best(self, principal: Principal, query: ContextIn) -> SearchPage:
         """The best of one project, to be read whole."""
         project = await self._projects.named_or_own(principal, query.project_id, at="$.projectId")
-        request = SearchRequest(query=query.query, project_ids=[project.id], limit=query.limit)
+        request = SearchRequest(
+            query=query.query, project_ids=[project.id], filters=Filters(kinds=OBSERVATION_KINDS), limit=query.limit
+        )
         vector = await self.embedder.embed(query.query)
         async with self._db.tenant(principal.team_id) as conn:
             page = await find_page(conn, principal, request, self._ranking, vector)

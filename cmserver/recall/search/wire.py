@@ -29,15 +29,16 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
 
     `project` is the same as `projectId`, as in other paths.
 
-    Every project's search includes what is shared with the team. A "quoted phrase" in the query must occur, a -word must not.
-    A filter holds when one value of its list fits: `kinds` (prompts are searched only when listed here), `types` (or `type`),
-    `concepts`, `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path, `session` the
-    server's id of a session. `since` (inclusive) and `until` (exclusive) are milliseconds since 1970 or ISO 8601 times (UTC
-    without a zone).
+    Every project's search includes what is shared with the team. A "quoted phrase" in the query must occur, a -word must not. A
+    filter holds when one value of its list fits: `kinds` (without them all, prompts included), `types` (or `type`), `concepts`,
+    `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path, `session` the server's
+    id of a session. `since` (inclusive) and `until` (exclusive) are milliseconds since 1970 or ISO 8601 times (UTC without a
+    zone).
 
-    `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole texts.
-    `minScore` hides hits that score less; 0 shows all. `meaningWeight`, `recency` and `neighbours` override the ranking; `explain`
-    adds the parts of each score. Other keys of claude-mem's clients have no effect; the answer names them.
+    `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole
+    texts. `minScore` hides hits that score less; usually none are hidden. `meaningWeight`, `recency` and `neighbours` override
+    the ranking; `explain` adds the parts of each score. Other keys of claude-mem's clients have no effect; the answer names
+    them.
     """
 
     query: NonEmptyText

@@ -211,5 +211,5 @@ async def test_searching_leaves_the_numbers_in_the_audit_log_and_never_the_words
         {"via": "search", "numbers": [1]},
         {"via": "context.search", "numbers": [1]},
     ]
-    assert [details["count"] for action, details in noted if action == "prompts.served"] == [1]
+    assert [details["count"] for action, details in noted if action == "prompts.served"] == [1, 1]
     assert "confidential" not in str(noted)

@@ -166,7 +166,7 @@ async def test_a_session_has_its_own(
     assert await search_filtered(client, cast, word, {"session": str(uuid4())}) == set()
 
 
-async def test_prompts_are_found_when_they_are_asked_for_and_by_the_filters_that_they_have(
+async def test_prompts_are_found_by_default_and_by_the_filters_that_they_have(
     client: httpx.AsyncClient, cast: Cast, zoo: list[Observation], db: Db
 ):
     claude, codex = zoo[0].server_session_id, zoo[3].server_session_id
@@ -190,7 +190,9 @@ async def test_prompts_are_found_when_they_are_asked_for_and_by_the_filters_that
         assert answer["observations"] == [] or fields.get("kinds")
         return {events.index(hit["eventId"]) for hit in answer["prompts"]}
 
-    assert (await post_search(client, cast.alice, "wombat"))["prompts"] == []
+    assert len((await post_search(client, cast.alice, "wombat"))["prompts"]) == 2
+    assert (await post_search(client, cast.alice, "wombat", kinds=["observation"]))["prompts"] == []
+    assert (await post_search(client, cast.alice, "wombat", types=["change"]))["prompts"] == []
     assert await prompts() == {0, 1}
     assert await prompts(kinds=["prompt", "summary"]) == {0, 1}
     assert await prompts("wombat -please") == {1}

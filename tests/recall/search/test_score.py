@@ -124,22 +124,21 @@ async def test_what_is_not_embedded_yet_is_found_by_its_words(db: Db, cast: Cast
     assert page.hits[0].match_type == "lexical"
 
 
-async def test_a_query_about_nothing_known_finds_nothing_and_a_known_one_does(client: httpx.AsyncClient, cast: Cast, make: Make):
+STRICT = Ranking(min_score=0.23)
+
+
+async def test_a_query_about_nothing_known_finds_what_is_nearest_and_nothing_with_a_minimum_score(db: Db, cast: Cast, make: Make):
     for n in range(40):
         await make.observation(project=cast.alice.project, title=f"The wombat {n} is fed", narrative="The keeper checks the fence.")
 
-    async def seen(query: str, **fields: object) -> int:
-        response = await client.post(
-            "/v1/search", json={"projectId": cast.alice.project.canonical_id, "query": query, **fields}, headers=cast.alice.headers
-        )
-        return len(response.json()["observations"])
+    async def count(query: str, ranking: Ranking) -> int:
+        return len(numbers(await run_search(db, cast.alice, query, ranking=ranking)))
 
     nonsense = "how does the quantum flux capacitor of the keeper align tachyon harmonics before teleportation"
-    assert await seen(nonsense) == 0
-    assert await seen(nonsense, minScore=0) > 0
-    assert await seen("is the wombat fed by the keeper") > 0
-    assert await seen("wombat") > 0
-    assert await seen("wombat", minScore=1) < await seen("wombat", minScore=0)
+    assert await count(nonsense, Ranking()) > 0
+    assert await count(nonsense, STRICT) == 0
+    assert await count("is the wombat fed by the keeper", STRICT) > 0
+    assert await count("wombat", STRICT) > 0
 
 
 async def test_what_says_the_same_is_told_once_and_named_beside_it(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -232,18 +231,19 @@ def test_what_shares_no_word_has_to_be_a_good_deal_nearer_than_the_rest():
     assert is_good_enough(Candidate(id=uuid4(), bm25=1.0, score=0.1, parts={"meaning": 0.2}), 1, ranking)
 
 
-async def test_what_hardly_fits_is_not_told_behind_what_does(client: httpx.AsyncClient, cast: Cast, make: Make):
+async def test_with_a_minimum_score_what_hardly_fits_is_not_told_behind_what_does(db: Db, cast: Cast, make: Make):
     for n in range(250):
         await make.observation(project=cast.alice.project, title=f"The keeper was here {n}")
     best = await make.observation(project=cast.alice.project, title="wombat quokka numbat keeper")
-    body = {"query": "wombat quokka numbat keeper", "projectId": cast.alice.project.canonical_id, "format": "index", "limit": 100}
 
-    usual = (await client.post("/v1/search", json=body, headers=cast.alice.headers)).json()
-    everything = (await client.post("/v1/search", json=body | {"minScore": 0}, headers=cast.alice.headers)).json()
+    strict, everything = [
+        await run_search(db, cast.alice, "wombat quokka numbat keeper", ranking=ranking) for ranking in (STRICT, Ranking())
+    ]
 
-    assert [hit["number"] for hit in usual["observations"]] == [best.number]
-    assert usual["total"] == 1
-    assert everything["total"] > 60
+    assert numbers(strict) == [best.number]
+    assert strict.total == 1
+    assert numbers(everything)[0] == best.number
+    assert everything.total > 60
 
 
 def test_a_word_that_is_nowhere_tells_the_more_the_more_is_there():
