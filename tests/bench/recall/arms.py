@@ -63,8 +63,8 @@ _VECTORS: LiteralString = """
 # What differs from `unbound` by one thing is compared without a minimum, which was chosen for the whole.
 ARMS = {
     OURS: Arm(what="search as it is by default", asks={}, counts_tokens=True),
-    UNBOUND: Arm(what="the same without a minimum score", asks={"minScore": 0}),
-    "words": Arm(what="words alone, with the minimum score", asks={"meaningWeight": 0}),
+    UNBOUND: Arm(what="the same without a minimum score, whatever the server is set to", asks={"minScore": 0}),
+    "words": Arm(what="words alone, as the server is set", asks={"meaningWeight": 0}),
     "words-unbound": Arm(what="words alone, without a minimum score", asks={"meaningWeight": 0, "minScore": 0}),
     "meaning": Arm(
         what="nearness in meaning alone, without a minimum score", asks={"meaningWeight": 1, "minScore": 0}, needs_meaning=True
