@@ -8,12 +8,13 @@ docs/why/context-on-a-prompt.md, and tests/recall/history, where the thresholds 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from math import comb, exp, log
 from uuid import UUID
 
 import msgspec
+from psycopg import errors
 
 from cmserver.access.model import Principal, Project
 from cmserver.base.sql import Conn
@@ -21,7 +22,7 @@ from cmserver.recall import repository
 from cmserver.recall.inline_context import render_inline_context
 from cmserver.recall.model import Context, ContextRequest, PromptWordMatch
 from cmserver.recall.search import repository as search_repository
-from cmserver.recall.search.model import Filters, QueryVector, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.model import Filters, Hit, QueryVector, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page
 
 THRESHOLD = 0.5
@@ -104,11 +105,10 @@ async def build_prompt_context(
     }
     criteria: dict[str, object] = {"threshold": THRESHOLD, "promptWords": len(lexemes)}
     if vector is not None and vector.provider == _CALIBRATED_EMBEDDER and len(scores) < MAX_LINES:
-        page = await _search(conn, principal, project, prompt, vector)
-        likelihood = estimate_likelihood(page)
+        hits, likelihood = await _search(conn, principal, project, prompt, vector)
         criteria |= {"likelihood": round(likelihood, 2), "minLikelihood": MIN_LIKELIHOOD}
         if likelihood >= MIN_LIKELIHOOD:
-            for hit in page.hits:
+            for hit in hits:
                 is_own = hit.observation is None or hit.observation.server_session_id == request.session_id
                 if not is_own or request.session_id is None:
                     scores.setdefault(hit.id, {"score": round(hit.score, 2)})
@@ -124,15 +124,25 @@ async def build_prompt_context(
     )
 
 
-async def _search(conn: Conn, principal: Principal, project: Project, prompt: str, vector: QueryVector) -> SearchPage:
-    """What comes nearest to the prompt, of the project's observations. Nothing in a prompt is a search operator."""
+async def _search(
+    conn: Conn, principal: Principal, project: Project, prompt: str, vector: QueryVector
+) -> tuple[Sequence[Hit], float]:
+    """The project's observations that come nearest, and how likely the prompt is about the project.
+
+    Nothing in a prompt is a search operator. What takes longer than half a second a statement finds nothing: somebody waits.
+    """
     request = SearchRequest(
         query=_OPERATORS.sub(" ", prompt),
         project_ids=[project.id],
         filters=Filters(kinds=["observation", "manual"]),
         limit=_SEARCHED,
     )
-    return await find_page(conn, principal, request, Ranking(), vector)
+    try:
+        async with conn.transaction():
+            page = await find_page(conn, principal, request, Ranking(), vector)
+    except errors.QueryCanceled:
+        return [], 0.0
+    return page.hits, estimate_likelihood(page)
 
 
 def estimate_likelihood(page: SearchPage) -> float:

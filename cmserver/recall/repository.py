@@ -108,15 +108,6 @@ SUMMARY = Query(
     "SELECT summary, left(content, 2800) AS content FROM observations WHERE team_id = %(team_id)s AND number = %(number)s",
 )
 
-# In the order in which the text has them, so that a limit keeps the first.
-LEXEMES = Query(
-    str,
-    """
-    SELECT u.lexeme FROM unnest(to_tsvector(('pg_catalog.' || %(language)s)::regconfig, %(text)s)) u
-     ORDER BY u.positions[1], u.lexeme LIMIT %(limit)s
-    """,
-)
-
 # Until the transaction ends. The planner does not know the words of a list, and takes reading the whole table for the quickest way
 # to the first of a few: 33 ms a word in 100,000 rows, where the index takes a tenth of one.
 IN_TIME = Query(str, "SELECT set_config('statement_timeout', '500', true) || set_config('enable_seqscan', 'off', true)")
@@ -217,11 +208,6 @@ async def details(conn: Conn, team_id: UUID, numbers: Sequence[int]) -> dict[int
 
 async def summary(conn: Conn, team_id: UUID, number: int) -> SummaryText | None:
     return await SUMMARY.first(conn, team_id=team_id, number=number)
-
-
-async def lexemes(conn: Conn, language: str, text: str, limit: int) -> list[str]:
-    """The first `limit` different lexemes of the text in that language: stemmed, and without stop words."""
-    return await LEXEMES.all(conn, language=language, text=text, limit=limit)
 
 
 async def word_matches(

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.recall import repository as recall
 from cmserver.recall.file_context import find_file_matches
+from cmserver.recall.search import repository as search
 from cmserver.sessions import repository as sessions
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast, Person, mint
@@ -158,7 +158,27 @@ async def test_a_file_is_known_by_its_name_in_whatever_language(client: httpx.As
     assert [match.mention.id for match in about] == [made.id]
 
 
-async def test_a_prompt_is_taken_to_the_stems_of_its_project_s_language(db: Db, cast: Cast):
-    async with db.tenant(cast.alice.team_id) as conn:
-        assert await recall.lexemes(conn, "german", "Häuser gestrichen", 5) == ["haus", "gestrich"]
-        assert await recall.lexemes(conn, "simple", "Häuser gestrichen", 5) == ["häuser", "gestrichen"]
+async def test_a_query_is_taken_to_the_stems_of_its_project_s_language(client: httpx.AsyncClient, db: Db, cast: Cast):
+    for language, lexemes in (("german", ["haus", "gestrich"]), ("simple", ["häuser", "gestrichen"])):
+        await changed(client, cast.alice, language)
+        assert await read_lexemes(db, cast.alice, "Häuser gestrichen") == lexemes
+
+
+@pytest.mark.parametrize(
+    ("query", "lexemes"),
+    [
+        ("wie oft werden die Daten gesichert", ["oft", "daten", "gesichert"]),
+        ("pourquoi la livraison du matin est en retard", ["pourquoi", "livraison", "matin", "retard"]),
+        ("why does the server die in the night", ["server", "die", "night"]),
+        ("die Box", ["die", "box"]),
+        ("C++", ["c"]),
+    ],
+)
+async def test_the_stop_words_of_the_query_s_own_language_are_left_out(db: Db, cast: Cast, query: str, lexemes: list[str]):
+    """The project's language is English."""
+    assert await read_lexemes(db, cast.alice, query) == lexemes
+
+
+async def read_lexemes(db: Db, person: Person, query: str) -> list[str]:
+    async with db.tenant(person.team_id) as conn:
+        return await search.lexemes(conn, person.team_id, [person.project.id], query, 10)

@@ -32,6 +32,8 @@ def row(
     discovery_tokens: int = 0,
     session: UUID | None = None,
     scope: str = "project",
+    importance: float = 0.5,
+    state: str | None = None,
 ) -> IndexRow:
     return IndexRow(
         number=number,
@@ -40,6 +42,8 @@ def row(
         scope=scope,
         kind=kind,
         type=type,
+        importance=importance,
+        state=state,
         title=title,
         files=files or [],
         read_tokens=read_tokens,
@@ -173,6 +177,30 @@ def test_what_is_about_files_under_change_stands_together_below_their_names():
         "#12 change Added retry to the orders client ~45\n"
         "#15 change Measured the pool ~45\n"
     ) in index.text
+
+
+def test_what_the_user_laid_down_and_what_is_open_stand_first_and_newest_first():
+    rows = [
+        *SMALL,
+        row(21, "Never use floats for money", ago=timedelta(days=9), type="decision", importance=0.9),
+        row(22, "Deploy with `make deploy-eu`", ago=timedelta(days=1), type="decision", importance=0.9),
+        row(23, "Locks instead of queues", ago=timedelta(days=1), type="decision", importance=0.6),
+        row(24, "The refund path is not done", ago=timedelta(hours=1), type="discovery", state="open"),
+    ]
+
+    text = composed(rows).text
+
+    assert (
+        "\n\nLaid down by the user, the newest first\n"
+        "#22 decision Deploy with `make deploy-eu` ~45\n"
+        "#21 decision Never use floats for money ~45\n"
+        "\nStill open, the newest first\n"
+        "#24 open The refund path is not done ~45\n"
+        "\n2026-03-04\n"
+        "#11 discovery pytest needs REDIS_URL ~30\n"
+        "#23 decision Locks instead of queues ~45\n"
+    ) in text
+    assert "2026-02-24" not in text
 
 
 def test_the_order_in_which_rows_come_does_not_matter():
