@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import hashlib
 import re
@@ -234,7 +235,8 @@ async def _not_found(conn: Conn, principal: Principal, reference: str) -> Projec
     for project in projects:
         for name in {_comparable(name) for name in (project.canonical_id, project.name, *project.aliases)}:
             canonical_ids.setdefault(name, []).append(project.canonical_id)
-    near = difflib.get_close_matches(_comparable(reference), canonical_ids, cutoff=_MIN_LIKENESS)
+    compared = list(canonical_ids)[:_MAX_COMPARED]
+    near = await asyncio.to_thread(difflib.get_close_matches, _comparable(reference), compared, cutoff=_MIN_LIKENESS)
     names = list(dict.fromkeys(canonical_id for name in near for canonical_id in canonical_ids[name]))[:_MAX_SUGGESTED]
     return ProjectNotFound(f"{NO_SUCH} Did you mean {' or '.join(names)}?" if names else NO_SUCH)
 

@@ -175,7 +175,7 @@ async def forget(client: ApiClient, observation_id: tuple[str, ...], *, yes: boo
 
     The key needs the scope observations:write.
     """
-    names = list(dict.fromkeys(observation_id))
+    names = list(dict.fromkeys(name.removeprefix("#") for name in observation_id))
     if not yes and is_interactive():
         batch = (await client.post("/v1/observations/batch", {"ids": names})).read(BatchReadOut)
         _raise_missing([str(name) for name in batch.missing])

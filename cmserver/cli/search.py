@@ -21,7 +21,7 @@ from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut
     "kinds",
     type=click.Choice(get_args(SearchedKind)),
     multiple=True,
-    help="Only hits of this kind; may be repeated. [default: all but prompts]",
+    help="Only hits of this kind; may be repeated. [default: all]",
 )
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only observations of this type; may be repeated.")
 @click.option("--file", "file_prefix", metavar="PATH", help="Only observations that name a file whose path begins with this.")

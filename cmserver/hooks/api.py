@@ -37,7 +37,7 @@ from cmserver.ingest.wire import EventIn
 from cmserver.recall.context import build_context
 from cmserver.recall.file_context import build_file_context
 from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextRequest
-from cmserver.recall.prompt_context import build_prompt_context
+from cmserver.recall.prompt_context import CALIBRATED_EMBEDDER, build_prompt_context
 from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.redaction.clean import clean
 from cmserver.redaction.identifiers import Identifiers
@@ -194,7 +194,7 @@ async def _find_context(
     prompt, vector = "", None
     if call.moment == "prompt":
         prompt = cast("str", clean((call.prompt or "")[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value)
-        vector = await dependency(request, QueryEmbedder).embed(prompt)
+        vector = await dependency(request, QueryEmbedder).embed(prompt, provider=CALIBRATED_EMBEDDER)
     new_request = partial(ContextRequest, platform=adapter.platform, reader=_read_header(request, "hook") or None)
     async with db(request).tenant(principal.team_id) as conn:
         if call.moment == "start":

@@ -35,7 +35,7 @@ MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
 MIN_LIKELIHOOD = 0.21
 """What a search finds for a prompt is shown when the prompt is as likely as this to be about the project."""
-_CALIBRATED_EMBEDDER = "local"
+CALIBRATED_EMBEDDER = "local"
 """Cosines of other embedders lie elsewhere: what they find is not shown."""
 _INTERCEPT, _BY_WORDS, _BY_COSINE, _BY_LENGTH, _FULL_LENGTH = -6.25, 5.95, 6.58, 1.21, 12
 """Of a logistic regression: which questions of three corpora were asked of their own project, and which of another."""
@@ -58,7 +58,7 @@ _REQUEST_TEXT = """
 """
 _REQUEST_WORDS = frozenset(_REQUEST_TEXT.split())
 
-_OPERATORS = re.compile(r'"|(?<!\S)-')
+_OPERATORS = re.compile(r'"|(?<![^\s"-])-')
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]")
@@ -104,7 +104,7 @@ async def build_prompt_context(
         match.id: {"surprise": round(match.surprise, 2), "words": match.words} for match in matches
     }
     criteria: dict[str, object] = {"threshold": THRESHOLD, "promptWords": len(lexemes)}
-    if vector is not None and vector.provider == _CALIBRATED_EMBEDDER and len(scores) < MAX_LINES:
+    if vector is not None and vector.provider == CALIBRATED_EMBEDDER and len(scores) < MAX_LINES:
         hits, likelihood = await _search(conn, principal, project, prompt, vector)
         criteria |= {"likelihood": round(likelihood, 2), "minLikelihood": MIN_LIKELIHOOD}
         if likelihood >= MIN_LIKELIHOOD:
@@ -132,7 +132,7 @@ async def _search(
     Nothing in a prompt is a search operator. What takes longer than half a second a statement finds nothing: somebody waits.
     """
     request = SearchRequest(
-        query=_OPERATORS.sub(" ", prompt),
+        query=remove_operators(prompt),
         project_ids=[project.id],
         filters=Filters(kinds=["observation", "manual"]),
         limit=_SEARCHED,
@@ -143,6 +143,11 @@ async def _search(
     except errors.QueryCanceled:
         return [], 0.0
     return page.hits, estimate_likelihood(page)
+
+
+def remove_operators(prompt: str) -> str:
+    """The prompt without quotes, and without hyphens before words."""
+    return _OPERATORS.sub(" ", prompt)
 
 
 def estimate_likelihood(page: SearchPage) -> float:

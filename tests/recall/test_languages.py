@@ -171,6 +171,7 @@ async def test_a_query_is_taken_to_the_stems_of_its_project_s_language(client: h
         ("pourquoi la livraison du matin est en retard", ["pourquoi", "livraison", "matin", "retard"]),
         ("why does the server die in the night", ["server", "die", "night"]),
         ("die Box", ["die", "box"]),
+        ("os no man will die", ["os", "man", "die"]),
         ("C++", ["c"]),
     ],
 )

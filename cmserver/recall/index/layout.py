@@ -1,6 +1,6 @@
 """The index as text: what an agent reads when its session starts.
 
-First comes what holds whatever the session is about: what the user laid down, and what is open, the newest first. The rest is a
+First comes what holds whatever the session is about: what users laid down, and what is open, the newest first. The rest is a
 chronicle, oldest first: a model reads causes before effects, and what happened last, with the newest summary, stands nearest to the
 prompt that follows.
 """
@@ -24,7 +24,7 @@ MAX_CHARS = 9_500
 TOOLS = "mcp"
 """The `reader` of an agent that has our MCP tools; else a reader is the path of a program."""
 
-INSTRUCTIONS = "Laid down by the user, the newest first"
+INSTRUCTIONS = "Laid down by users, the newest first"
 OPEN_ENDS = "Still open, the newest first"
 
 _NAME_CHARS = 100
@@ -131,11 +131,13 @@ def _render_heading(frame: IndexFrame, count: int, read_tokens: int, discovery_t
     """What the index is of, how its lines read, and what its `count` observations cost to read and took to learn."""
     name, as_of = one_line(frame.project_name, _NAME_CHARS), f"as of {frame.now:%Y-%m-%d %H:%M %Z}"
     if frame.reason == "resume":
-        heading = f"New in the memory of {name} since this session was last told of it, {as_of}, oldest first."
+        heading = f"New in the memory of {name} since this session was last told of it, {as_of}; days oldest first."
     elif frame.reason == "compact":
-        heading = f"Memory of {name}, {as_of}: this session's work before it was compacted, and earlier sessions', oldest first."
+        heading = (
+            f"Memory of {name}, {as_of}: this session's work before it was compacted, and earlier sessions'; days oldest first."
+        )
     else:
-        heading = f"Memory of {name}, {as_of}: what earlier sessions did and learned, oldest first."
+        heading = f"Memory of {name}, {as_of}: what earlier sessions did and learned; days oldest first."
     learned = f"took {discovery_tokens:,} tokens to learn and " if discovery_tokens else ""
     subject, verb = ("Together they", "take") if count > 1 else ("The one here", "takes")
     return (
@@ -163,7 +165,8 @@ def _section(line: IndexLine) -> str | None:
     row = line.scored.row
     if row.state == "open":
         return OPEN_ENDS
-    return INSTRUCTIONS if row.type == "decision" and row.importance > _MIN_INSTRUCTION_IMPORTANCE else None
+    is_instruction = row.type == "decision" and row.importance > _MIN_INSTRUCTION_IMPORTANCE and row.scope == "project"
+    return INSTRUCTIONS if is_instruction else None
 
 
 def _group_by_file(lines: Sequence[IndexLine]) -> list[str]:

@@ -64,6 +64,8 @@ class WordMatches(msgspec.Struct, frozen=True, kw_only=True):
     """The BM25 of a document that has each word once, or of the best document if that is more."""
     known_share: float
     """How much of the query is known here, 0 to 1."""
+    matching: int
+    """At least so many documents match."""
 
 
 def parse_query(query: str) -> tuple[str, str]:
@@ -171,6 +173,7 @@ def _matches(rows: Sequence[RankedRow]) -> WordMatches:
         idfs=[0.0 if is_unseen else weight for weight, is_unseen in weights],
         max_bm25=max(best.score, sum(weight * strange if is_unseen else weight for weight, is_unseen in weights)),
         known_share=known_share(sum(is_unseen for _, is_unseen in weights), len(weights), best.documents),
+        matching=round(max(best.found_in, default=0)),
     )
 
 

@@ -47,10 +47,15 @@ class QueryEmbedder:
         self._model: EmbeddingModel | None = None
         self._embedder: Embedder | None = None
 
-    async def embed(self, query: str) -> QueryVector | None:
-        """The query's vector by the current model; None when there is no model, or its embedder does not answer in time."""
+    async def embed(self, query: str, *, provider: str | None = None) -> QueryVector | None:
+        """The query's vector by the current model; None when there is no model, or its embedder does not answer in time.
+
+        With `provider`, only an embedder of that name is called.
+        """
         model, embedder = await self._current()
         if model is None or embedder is None or model.dimensions is None or not query.strip():
+            return None
+        if provider is not None and model.provider != provider:
             return None
         if time.monotonic() < self._paused_until:
             return None

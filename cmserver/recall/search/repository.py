@@ -34,13 +34,17 @@ _KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portug
 """Languages of queries that are told from each other by their stop words."""
 _JUDGED_CHARS = 1_000
 """So much of a query is looked at for its language."""
+_MIN_STOP_WORDS, _MIN_LEAD = 3, 2
+"""A query is in another language than the projects when it has so many stop words of it, and so many more than of theirs."""
+_MAX_PROMPTS = 1_500
+"""So many of the newest prompts that have a word of the query are scored."""
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
 """Weight of a word by field: D concepts and files, C narrative, B subtitle and facts (as 1), A title."""
 
 # In the order of the text, so that the limit keeps the first. Projects may differ in language, and a query from its projects: then
 # the stop words of the query's own language are left out, which would be rare words here. It is the language that has the most of
-# the query's words as stop words, two at least.
+# the query's words as stop words, and clearly more than the projects' own.
 LEXEMES = Query(
     str,
     """
@@ -51,18 +55,22 @@ LEXEMES = Query(
         SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(judged_chars)s), '[^[:alpha:]]+') AS word
          WHERE word <> ''
     ), stop_words AS MATERIALIZED (
-        SELECT known.language, array_agg(w.word) AS words
+        SELECT known.language, array_agg(w.word) AS words, count(*) AS found
           FROM unnest(%(known_languages)s::text[]) AS known (language) JOIN words w
             ON ts_lexize((known.language || '_stem')::regdictionary, w.word) = '{}'
-         GROUP BY known.language HAVING count(*) > 1
-         ORDER BY count(*) DESC, known.language IN (SELECT language FROM languages) DESC, known.language LIMIT 1
+         GROUP BY known.language
+    ), left_out AS MATERIALIZED (
+        SELECT l.language, unnest(tsvector_to_array(to_tsvector(('pg_catalog.' || l.language)::regconfig,
+                                                                array_to_string(s.words, ' ')))) AS lexeme
+          FROM languages l
+         CROSS JOIN (SELECT * FROM stop_words ORDER BY found DESC, language LIMIT 1) s
+         WHERE s.found >= %(min_stop_words)s
+           AND s.found >= %(min_lead)s + coalesce((SELECT max(found) FROM stop_words JOIN languages USING (language)), 0)
     )
     SELECT u.lexeme
       FROM languages l
      CROSS JOIN LATERAL unnest(search_words(l.language, %(text)s)) u
-     WHERE NOT EXISTS (SELECT FROM stop_words s, unnest(s.words) word
-                        WHERE s.language <> l.language
-                          AND u.lexeme = ANY(tsvector_to_array(to_tsvector(('pg_catalog.' || l.language)::regconfig, word))))
+     WHERE NOT EXISTS (SELECT FROM left_out o WHERE o.language = l.language AND o.lexeme = u.lexeme)
      GROUP BY u.lexeme ORDER BY min(u.positions[1]), u.lexeme LIMIT %(limit)s
     """,
 )
@@ -234,24 +242,28 @@ RANK_THESE = Query(
     """,
 )
 
-# Prompts are few and short: all that contain any of the words are read.
+# The newest prompts that contain any of the words; their texts are not counted by word.
 PROMPTS = Query(
     RankedRow,
     f"""
     WITH scope AS MATERIALIZED (
-        SELECT count(*)::float8 AS documents, greatest(avg(length(n.text_search)), 1)::float8 AS words
-          FROM (SELECT text_search FROM session_prompts_in_team
-                 WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
-                 LIMIT %(sample)s) n
+        SELECT (SELECT count(*) FROM (SELECT FROM session_prompts_in_team
+                                       WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
+                                       LIMIT %(max_count)s) c)::float8 AS documents,
+               (SELECT coalesce(greatest(avg(length(n.text_search)), 1), 1)
+                  FROM (SELECT text_search FROM session_prompts_in_team
+                         WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
+                         LIMIT %(sample)s) n)::float8 AS words
     ), terms AS MATERIALIZED (
         SELECT place, quoted::tsquery AS word FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS t (quoted, place)
     ), parts AS MATERIALIZED (
         SELECT o.id, o.created_at, o.wanted, t.place, {TIMES} AS tf,
                %(k1)s * (1 - %(b)s + %(b)s * length(o.content_search) / s.words) AS damping
           FROM (SELECT o.id, o.created_at, o.content_search, {_WANTED_OF_ALL} AS wanted
-                  FROM (SELECT p.*, p.text_search AS content_search FROM session_prompts_in_team p) o
-                 WHERE o.content_search @@ %(any)s::tsquery
-                   AND (%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]))
+                  FROM (SELECT p.*, p.text_search AS content_search FROM session_prompts_in_team p
+                         WHERE p.text_search @@ %(any)s::tsquery
+                           AND (%(project_ids)s::uuid[] IS NULL OR p.project_id = ANY(%(project_ids)s::uuid[]))
+                         ORDER BY p.created_at DESC LIMIT %(max_prompts)s) o
                 OFFSET 0) o
           JOIN terms t ON o.content_search @@ t.word
          CROSS JOIN LATERAL (SELECT ts_rank('{{1,1,1,1}}', o.content_search, t.word)::float8 AS flat OFFSET 0) r
@@ -396,6 +408,8 @@ async def lexemes(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None,
         conn,
         known_languages=_KNOWN_LANGUAGES,
         judged_chars=_JUDGED_CHARS,
+        min_stop_words=_MIN_STOP_WORDS,
+        min_lead=_MIN_LEAD,
         team_id=team_id,
         project_ids=_listed(project_ids),
         text=text,
@@ -478,7 +492,9 @@ async def prompts(
         quoted=words,
         k1=ranking.k1,
         b=ranking.b,
-        sample=MAX_COUNTED,
+        sample=SAMPLE,
+        max_count=MAX_COUNTED,
+        max_prompts=_MAX_PROMPTS,
         limit=limit,
         **msgspec.structs.asdict(filters),
     )

@@ -91,7 +91,7 @@ async def find_page(
     return SearchPage(
         hits=hits,
         next=PagePosition(score=ordered[last - 1].score, id=ordered[last - 1].id, seen=last) if has_more else None,
-        total=max(search.total, round(words.hits)) if is_cut else search.total,
+        total=max(search.total, round(words.hits) + search.matching_prompts) if is_cut else search.total,
         is_estimate=is_cut,
         terms=search.terms,
     )
@@ -154,6 +154,8 @@ class _Search:
         self.is_cut = False
         self.adjusted_all = True
         self.total = 0
+        self.matching_prompts = 0
+        """At least so many prompts have a word of the query."""
         self.terms: dict[str, float] = {}
 
     async def order(self) -> list[Candidate]:
@@ -265,6 +267,7 @@ class _Search:
     async def _find_prompts(self, depth: int) -> list[Candidate]:
         matches = await lexical.rank_prompts(self._conn, self._request, self._words, self._ranking, depth)
         self.is_cut = self.is_cut or len(matches.ranked) >= depth
+        self.matching_prompts = matches.matching
         return self._score(self._matched(matches, is_prompt=True).values(), matches, 0.0, has_meaning=False)
 
     def _matched(self, matches: WordMatches, *, is_prompt: bool = False) -> dict[UUID, Candidate]:

@@ -115,7 +115,7 @@ def test_the_index_of_a_small_project_reads_like_a_chronicle():
 
     assert index.text == (
         "<cmserver-context>\n"
-        "Memory of orders, as of 2026-03-05 16:20 UTC: what earlier sessions did and learned, oldest first.\n"
+        "Memory of orders, as of 2026-03-05 16:20 UTC: what earlier sessions did and learned; days oldest first.\n"
         "A line is #number, type, title, and ~tokens that reading the whole of it takes. "
         "Together they took 2,100 tokens to learn and take 141 to read whole.\n"
         "\n"
@@ -179,7 +179,7 @@ def test_what_is_about_files_under_change_stands_together_below_their_names():
     ) in index.text
 
 
-def test_what_the_user_laid_down_and_what_is_open_stand_first_and_newest_first():
+def test_what_users_laid_down_and_what_is_open_stand_first_and_newest_first():
     rows = [
         *SMALL,
         row(21, "Never use floats for money", ago=timedelta(days=9), type="decision", importance=0.9),
@@ -191,7 +191,7 @@ def test_what_the_user_laid_down_and_what_is_open_stand_first_and_newest_first()
     text = composed(rows).text
 
     assert (
-        "\n\nLaid down by the user, the newest first\n"
+        "\n\nLaid down by users, the newest first\n"
         "#22 decision Deploy with `make deploy-eu` ~45\n"
         "#21 decision Never use floats for money ~45\n"
         "\nStill open, the newest first\n"

@@ -72,7 +72,7 @@ class FakeEmbedder(QueryEmbedder):
     def __init__(self, sought: QueryVector) -> None:
         self._sought = sought
 
-    async def embed(self, query: str) -> QueryVector:
+    async def embed(self, query: str, *, provider: str | None = None) -> QueryVector:
         return self._sought
 
 

@@ -11,8 +11,10 @@ from psycopg import errors
 from cmserver.base.db import Db
 from cmserver.observations.model import Observation
 from cmserver.recall import prompt_context
-from cmserver.recall.model import Context, ContextRequest
-from cmserver.recall.prompt_context import MIN_LIKELIHOOD, build_prompt_context, estimate_likelihood
+from cmserver.recall.model import Context, ContextRequest, NewReceipt
+from cmserver.recall.prompt_context import MIN_LIKELIHOOD, build_prompt_context, estimate_likelihood, remove_operators
+from cmserver.recall.receipts import repository as receipts
+from cmserver.recall.search.lexical import parse_query
 from cmserver.recall.search.model import Hit, QueryVector, SearchPage
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.write import find_or_make
@@ -74,6 +76,25 @@ async def test_what_the_session_observed_itself_is_not_shown_to_it(db: Db, cast:
 
     assert await show(db, cast.alice, vectors.near(1, 0), session_id=session.id) is None
     assert first_number(await show(db, cast.alice, vectors.near(1, 0))) == own.number
+
+
+@pytest.mark.parametrize(
+    "prompt", ["what does --force do", "run pytest --maxfail=1 and --no-cov", 'use the "-verbose" flag', '"- a" --b -c']
+)
+def test_nothing_in_a_prompt_is_an_operator(prompt: str):
+    assert parse_query(remove_operators(prompt))[1] == ""
+
+
+async def test_an_index_does_not_keep_a_line_from_a_prompt_and_a_prompt_does(
+    db: Db, cast: Cast, bounce: Observation, vectors: Vectors
+):
+    async with db.tenant(cast.alice.team_id) as conn:
+        session, _ = await find_or_make(conn, cast.alice.team_id, cast.alice.project.id, NewSession(external_session_id="s-1"))
+        receipt = NewReceipt(reason="startup", server_session_id=session.id, numbers=[bounce.number])
+        await receipts.insert(conn, cast.alice.team_id, cast.alice.project.id, receipt)
+
+    assert first_number(await show(db, cast.alice, vectors.near(1, 0), session_id=session.id)) == bounce.number
+    assert first_number(await show(db, cast.alice, vectors.near(1, 0), session_id=session.id)) != bounce.number
 
 
 @pytest.mark.usefixtures("bounce")
