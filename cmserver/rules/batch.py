@@ -138,9 +138,34 @@ class _Batch:
         self.files_read = []
         return self.change_sets[-1]
 
+    def _undo(self, paths: list[str]) -> bool:
+        """Forget the changes of these files and folders since the last commit; whether there were any.
+
+        Changes that ended a failure stay: without them it would still be open.
+        """
+        has_undone = False
+        for change_set in [change_set for change_set in self.change_sets if not change_set.met_failure]:
+            kept: list[ChangeStep] = []
+            for step in change_set.steps:
+                changes = [change for change in step.changes if not _is_below(change.path, paths)]
+                has_undone = has_undone or len(changes) < len(step.changes)
+                if changes or not step.changes:
+                    kept.append(msgspec.structs.replace(step, changes=changes))
+                else:
+                    self._skip(step.tag, "undone later")
+            change_set.steps = kept
+            if not kept:
+                self.change_sets.remove(change_set)
+                for tag in change_set.pass_tags:
+                    self._skip(tag, "passes, and what changed was undone")
+        return has_undone
+
     def _add_pass(self, tag: str, place: int, run: CommandRun) -> None:
         """Take a command that passed: a commit, the proof of a change, the end of a failure, or an ordinary run."""
         command = run.command
+        if command.undone_paths and self._undo(command.undone_paths):
+            self._skip(tag, "undoes changes")
+            return
         failures = self.failures.pop(command.key, [])
         earlier = self.earlier.pop(command.key, None)
         last = self.change_sets[-1] if self.change_sets else None
@@ -264,6 +289,11 @@ class _Batch:
             for tag in draft.events:
                 self._skip(tag, f"too little for verbosity minimal: {draft.type}")
         self.drafts = essential
+
+
+def _is_below(path: str, folders: list[str]) -> bool:
+    """Whether the path is one of these, or lies in one; `.` is all."""
+    return any(folder in {".", path} or path.startswith(f"{folder}/") for folder in folders)
 
 
 def _is_in(draft: DraftObservation, drafts: Iterable[DraftObservation]) -> bool:

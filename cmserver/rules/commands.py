@@ -27,6 +27,9 @@ class Purpose(IntEnum):
     COMMIT = 8
 
 
+_KEEPS_CHANGES = {"-b", "-B", "--orphan", "--staged", "-S"}
+
+
 class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     """One simple command of a line. `label` names its program and purpose (`pytest`, `git push`, `npm test`)."""
 
@@ -51,6 +54,17 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     def is_check(self) -> bool:
         """True for test runs and other checks of the code."""
         return self.main.purpose in {Purpose.TEST, Purpose.CHECK}
+
+    @property
+    def undone_paths(self) -> list[str]:
+        """The arguments of `git checkout` and `git restore` that may be files or folders whose changes they undo."""
+        return [
+            word.removeprefix("./").rstrip("/") or "."
+            for command in self.commands
+            if command.label in {"git checkout", "git restore"} and not _KEEPS_CHANGES.intersection(command.words)
+            for word in command.words[2:]
+            if not word.startswith("-")
+        ]
 
     @property
     def key(self) -> str:

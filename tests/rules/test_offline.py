@@ -576,3 +576,37 @@ async def test_whatever_comes_every_event_is_named_or_skipped(
     skipped = {skip.event for skip in answer.skipped}
     assert kind == "summary" or (named | skipped == {event.tag for event in events} and not named & skipped)
     assert all(draft.title and len(draft.title) <= 100 and len(draft.facts) <= 8 for draft in answer.observations)
+
+
+@pytest.mark.parametrize("command", ["git checkout -q -- src/writer.rs", "git restore ./src/writer.rs", "git checkout src/io/"])
+async def test_what_was_undone_before_the_commit_is_not_told(command: str):
+    path = "src/io/writer.rs" if command.endswith("/") else "src/writer.rs"
+
+    answer = await observe(
+        edit("e1", path, "let mut segment = lock();", "let shard = self.shards[0];"),
+        edit("e2", "src/buffer.rs", "const SIZE: usize = 1;", "const SIZE: usize = 2;"),
+        run("e3", command, "Updated 1 path from the index\n"),
+    )
+
+    (draft,) = answer.observations
+    assert draft.events == ["e2"]
+    assert draft.files_modified == ["src/buffer.rs"]
+    assert "shard" not in str(draft)
+    assert {skip.event for skip in answer.skipped} == {"e1", "e3"}
+
+
+async def test_where_all_was_undone_nothing_is_told():
+    answer = await observe(
+        edit("e1", "src/writer.rs"), run("e2", "cargo test", "test result: ok. 3 passed; 0 failed"), run("e3", "git checkout .")
+    )
+
+    assert answer.observations == []
+    assert {skip.event for skip in answer.skipped} == {"e1", "e2", "e3"}
+
+
+@pytest.mark.parametrize("command", ["git checkout main", "git checkout -b src/writer.rs", "git restore --staged src/writer.rs"])
+async def test_another_branch_or_an_emptied_index_undoes_nothing(command: str):
+    answer = await observe(edit("e1", "src/writer.rs"), run("e2", command))
+
+    (draft,) = answer.observations
+    assert draft.files_modified == ["src/writer.rs"]
