@@ -12,7 +12,7 @@ from cmserver.providers.model import DraftObservation, PriorObservation
 from cmserver.rules import symbols
 from cmserver.rules.acts import CommandRun
 from cmserver.rules.commands import arguments_of, packages
-from cmserver.rules.conclusions import conclude
+from cmserver.rules.conclusions import conclude, phrases
 from cmserver.rules.file_changes import FileChange, merge_by_path, short_path
 from cmserver.rules.text import MAX_TITLE, capitalize, count_noun, join_names, shorten
 from cmserver.tooluse.text import relative
@@ -201,9 +201,10 @@ def draft_recovery(tag: str, run: CommandRun, earlier: PriorObservation, recorde
 def draft_instruction(tag: str, text: str) -> DraftObservation:
     """What the user laid down for good, in their own words."""
     conclusion = conclude("decision", text)
+    point = phrases()["lead_in"].phrase.sub("", text, count=1)
     return DraftObservation(
         type="decision",
-        title=shorten(capitalize(text), MAX_TITLE),
+        title=shorten(capitalize(point if len(point.split()) > 2 else text), MAX_TITLE),
         narrative=f'The user: "{text}"',
         concepts=["pattern"],
         events=[tag],

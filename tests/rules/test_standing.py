@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cmserver.rules.drafts import draft_instruction
 from cmserver.rules.standing import read_standing_instructions
 
 
@@ -73,3 +74,21 @@ def test_remember_that_means_the_sentence_before_it():
 @pytest.mark.parametrize("part", ["never ", "we ", "always a ", '"', ", ", "we don't "])
 def test_a_hostile_prompt_is_read_in_time_that_grows_with_its_length(part: str):
     assert isinstance(read_standing_instructions(part * 10_000), list)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("And from now on: never connect to the staging database.", "Never connect to the staging database."),
+        ("Yes: remember that the platform team deploys our migrations.", "The platform team deploys our migrations."),
+        ("Und ab jetzt gilt: kein Utc::now() direkt in der Library.", "Kein Utc::now() direkt in der Library."),
+        ("Et à partir de maintenant : jamais de LocalDateTime.now() dans core.", "Jamais de LocalDateTime.now() dans core."),
+        ("Never use floats for money.", "Never use floats for money."),
+        ("Remember that always.", "Remember that always."),
+    ],
+)
+def test_the_title_of_an_instruction_begins_with_its_point(text: str, title: str):
+    draft = draft_instruction("e1", text)
+
+    assert draft.title == title
+    assert draft.quote == text
