@@ -412,7 +412,7 @@ async def test_what_a_session_was_shown_is_read_from_its_receipts_alone(db: Db, 
         await conn.execute("VACUUM ANALYZE context_injections")
 
     for query in (SHOWN_NUMBERS, LAST_INDEX_AT):
-        told = await plan(db, cast.alice.team_id, query.text, whose)
+        told = await plan(db, cast.alice.team_id, query.text, {**whose, "inline": True})
 
         assert "context_injections_session" in told, told
         assert "Seq Scan" not in told, told

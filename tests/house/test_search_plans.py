@@ -83,7 +83,8 @@ async def test_prompts_are_found_by_their_index(db: Db, cast: Cast):
         await conn.execute("UPDATE session_prompts SET text = 'a quokka' WHERE id IN (SELECT id FROM session_prompts LIMIT 5)")
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE session_prompts")
-    asked = searching(cast) | {"any": "'quokka'", "quoted": ["'quokka'"], "sample": search.MAX_COUNTED}
+    limits = {"sample": search.SAMPLE, "max_count": search.MAX_COUNTED, "max_prompts": search.MAX_PROMPTS}
+    asked = searching(cast) | {"any": "'quokka'", "quoted": ["'quokka'"]} | limits
 
     told = await plan(db, cast.alice.team_id, search.PROMPTS.text, asked)
 

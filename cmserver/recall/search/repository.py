@@ -36,7 +36,7 @@ _JUDGED_CHARS = 1_000
 """So much of a query is looked at for its language."""
 _MIN_STOP_WORDS, _MIN_LEAD = 3, 2
 """A query is in another language than the projects when it has so many stop words of it, and so many more than of theirs."""
-_MAX_PROMPTS = 1_500
+MAX_PROMPTS = 1_500
 """So many of the newest prompts that have a word of the query are scored."""
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
@@ -494,7 +494,7 @@ async def prompts(
         b=ranking.b,
         sample=SAMPLE,
         max_count=MAX_COUNTED,
-        max_prompts=_MAX_PROMPTS,
+        max_prompts=MAX_PROMPTS,
         limit=limit,
         **msgspec.structs.asdict(filters),
     )
