@@ -26,7 +26,9 @@ from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, ha
 
 MIN_FACTS_KEPT = 0.85
 MIN_OBSERVATIONS_WITH_A_FACT = 0.7
-MIN_QUESTIONS_ANSWERED = 0.3
+MIN_QUESTIONS_ANSWERED = 0.5
+MIN_PROMPTS_WITH_THEIR_FACT = 0.35
+MAX_WRONG = 4
 
 COUNTS = ((20, 60), (4, 9), (1, 4), (10, 10), (2, 3))
 """Of events, facts, false statements, questions and later prompts, at least and at most."""
@@ -279,4 +281,7 @@ def test_what_matters_is_remembered_and_found():
     assert figures.facts_kept.ratio >= MIN_FACTS_KEPT
     assert figures.observations_with_a_fact.ratio >= MIN_OBSERVATIONS_WITH_A_FACT
     assert figures.questions_answered.ratio >= MIN_QUESTIONS_ANSWERED
+    assert figures.prompts_with_their_fact.ratio >= MIN_PROMPTS_WITH_THEIR_FACT
+    assert figures.unrelated_prompts_left_alone.ratio == 1
+    assert figures.wrong <= MAX_WRONG
     assert figures.questions_answered.of > 0
