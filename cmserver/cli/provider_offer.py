@@ -70,7 +70,8 @@ def offer_provider(loaded: LoadedSettings) -> str | None:
     click.echo("\n".join(render_offer(available)))
     key = _ask(len(available))
     if key is None:
-        click.echo(_NO_ANSWER)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            click.echo(f"\n{_NO_ANSWER}")
         return None
     chosen = None if key == _ENTER else available[int(key) - 1]
     values = _build_values(chosen, loaded)
@@ -162,7 +163,6 @@ def _ask(count: int) -> str | None:
         if key in {*numbers, _ENTER}:
             click.echo("none" if key == _ENTER else key)
             return key
-    click.echo()
     return None
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pty
 import sys
 import tomllib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from threading import Timer
 
+import click
 import pytest
 
 from cmserver.base.configuration import LoadedSettings, load
@@ -45,6 +47,9 @@ class Terminal:
         self.clock = 0.0
         self.timeouts: list[float] = []
 
+    def find_container_sign(self, _: Mapping[str, str]) -> str | None:
+        return self.container_sign
+
     def read(self, timeout_seconds: float) -> str | None:
         """Each key takes ten seconds."""
         self.asked += 1
@@ -61,7 +66,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Terminal:
     terminal = Terminal()
     monkeypatch.setattr(provider_offer, "read_key", terminal.read)
     monkeypatch.setattr(provider_offer, "is_terminal", lambda: terminal.is_there)
-    monkeypatch.setattr(provider_offer, "container_sign", lambda _: terminal.container_sign)
+    monkeypatch.setattr(provider_offer, "container_sign", terminal.find_container_sign)
     monkeypatch.setattr(provider_offer.time, "monotonic", lambda: terminal.clock)
     for name in [f"{provider.upper()}_API_KEY" for provider in ("anthropic", "openai", "gemini", "openrouter")]:
         monkeypatch.delenv(name, raising=False)
@@ -130,6 +135,18 @@ def test_no_answer_keeps_nothing(terminal: Terminal, tmp_path: Path, capsys: pyt
     assert terminal.asked == 1
     assert kept(tmp_path) == {}
     assert "asks again" in capsys.readouterr().out
+
+
+def test_a_terminal_that_goes_away_keeps_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def echo(*_: object, **__: object) -> None:
+        if terminal.asked:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(click, "echo", echo)
+
+    assert offer() is None
+
+    assert kept(tmp_path) == {}
 
 
 def test_ignored_keys_do_not_prolong_the_question(terminal: Terminal, tmp_path: Path):

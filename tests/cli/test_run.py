@@ -73,7 +73,7 @@ def test_a_provider_from_elsewhere_needs_its_key_and_the_error_says_where_it_is_
 
     with pytest.raises(BadSetting, match=f"^provider in {named}: .* ANTHROPIC_API_KEY"):
         load_providers(load(environ, config_file=named), "all")
-    with pytest.raises(BadSetting, match="^CMSERVER_PROVIDER: .* ANTHROPIC_API_KEY"):
+    with pytest.raises(BadSetting, match=r"^CMSERVER_PROVIDER: .* ANTHROPIC_API_KEY"):
         load_providers(load({**environ, "CMSERVER_PROVIDER": "anthropic"}), "all")
 
 
