@@ -1,4 +1,4 @@
-"""Adds settings to a TOML file, and leaves everything else in it as it is."""
+"""Adds settings to a TOML file, and leaves everything else in it as it is, except for a byte order mark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_settings(file: Path, values: Mapping[str, str | int]) -> None:
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items()]
     target = file.resolve()
     try:
-        before = target.read_text(encoding="utf-8") if target.exists() else ""
+        before = target.read_text(encoding="utf-8-sig") if target.exists() else ""
         names = "|".join(map(re.escape, values))
         rest = re.sub(rf"(?m)^[ \t]*(?:{names})[ \t]*=[ \t]*(?:\"\"|'')[ \t]*(?:#.*)?(?:\n|\Z)", "", before)
         after = "".join([*lines, rest])
@@ -30,6 +30,8 @@ def add_settings(file: Path, values: Mapping[str, str | int]) -> None:
         write_file(target, after, mode=stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600)
     except tomllib.TOMLDecodeError as error:
         raise _cannot_write(file, lines, f"it sets {', '.join(values)} already, or is no valid TOML") from error
+    except UnicodeDecodeError as error:
+        raise _cannot_write(file, lines, "it is no UTF-8 text") from error
     except OSError as error:
         raise _cannot_write(file, lines, error.strerror or str(error)) from error
 

@@ -28,6 +28,7 @@ CONFIG_NAME = "config.toml"
 OLDER_NAMES = {"CLAUDE_MEM_SERVER_DATABASE_URL": "database_url"}
 """Other names, used when the setting's own name is not set."""
 _DEBOUNCE_WITH_A_MODEL_SECONDS = 30.0
+_BYTE_ORDER_MARK = "\ufeff"
 _DATABASE_URLS = {"database_url", "database_tenant_url", "database_direct_url"}
 
 
@@ -124,7 +125,7 @@ def _from_toml(environ: Mapping[str, str], config_file: Path | None, warnings: l
     if config_file is None and not environ.get(CONFIG_FILE):
         return _from_data_dir(environ, warnings)
     source_name, path = ("--config", config_file) if config_file else (CONFIG_FILE, Path(environ[CONFIG_FILE]))
-    return _read_toml(path, source_name, warnings)
+    return _read_toml(path, f"{source_name} names {path}, which", warnings)
 
 
 def _from_data_dir(environ: Mapping[str, str], warnings: list[str]) -> dict[str, _RawValue]:
@@ -137,18 +138,30 @@ def _from_data_dir(environ: Mapping[str, str], warnings: list[str]) -> dict[str,
             return {}
     except PermissionError:
         return {}  # another user's data folder
-    raw_values = _read_toml(path, "The data folder", warnings)
+    if not os.access(path, os.R_OK):
+        warnings.append(f"{path} is skipped: this user may not read it.")
+        return {}
+    raw_values = _read_toml(path, str(path), warnings)
     elsewhere = raw_values.pop("data_dir", None)
-    if elsewhere is not None and elsewhere.value != str(data_dir):
+    if elsewhere is not None and not _is_folder(elsewhere.value, data_dir, environ):
         warnings.append(f"data_dir in {path} is ignored: set CMSERVER_DATA_DIR instead.")
     return raw_values
 
 
-def _read_toml(path: Path, source_name: str, warnings: list[str]) -> dict[str, _RawValue]:
+def _is_folder(value: object, folder: Path, environ: Mapping[str, str]) -> bool:
+    """Whether the value of a TOML file is a path of the folder."""
     try:
-        table = tomllib.loads(_text_of(path, source_name))
+        return isinstance(value, str) and _path(value, environ).resolve() == folder.resolve()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, or no path at all
+        return False
+
+
+def _read_toml(path: Path, subject: str, warnings: list[str]) -> dict[str, _RawValue]:
+    """The values in the file; names that are no settings go into `warnings`. `subject` begins the sentence about a broken file."""
+    try:
+        table = tomllib.loads(_text_of(path, subject).removeprefix(_BYTE_ORDER_MARK))
     except tomllib.TOMLDecodeError as error:
-        raise BadSetting(f"{source_name} names {path}, which is not valid TOML: {error}.") from error
+        raise BadSetting(f"{subject} is not valid TOML: {error}.") from error
     names = {field.name: field.name for field in fields()}
     raw_values: dict[str, _RawValue] = {}
     for key, value in table.items():
@@ -168,7 +181,7 @@ def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[s
         if environ.get(name) and path:
             raise BadSetting(f"{name} and {file_name} are both set: keep one of them.")
         if path:
-            value = _text_of(Path(path), file_name).removesuffix("\n").removesuffix("\r")
+            value = _text_of(Path(path), f"{file_name} names {path}, which").removesuffix("\n").removesuffix("\r")
             if not value:
                 raise BadSetting(f"{file_name} names {path}, which is empty: write the value into it.")
             raw_values[field.name] = _RawValue(value=value, description=f"{file_name} ({path})", source=f"{file_name}={path}")
@@ -275,13 +288,13 @@ def _bad(field: Field, raw: _RawValue, expected: str) -> BadSetting:
     return BadSetting(f"{raw.description} is {_short(repr(value))}: {expected} is expected.")
 
 
-def _text_of(path: Path, source_name: str) -> str:
+def _text_of(path: Path, subject: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise BadSetting(f"{source_name} names {path}, which cannot be read: {error.strerror or error}.") from error
+        raise BadSetting(f"{subject} cannot be read: {error.strerror or error}.") from error
     except ValueError:
-        raise BadSetting(f"{source_name} names {path}, which cannot be read: it is no UTF-8 text.") from None
+        raise BadSetting(f"{subject} cannot be read: it is no UTF-8 text.") from None
 
 
 def _path(text: str, environ: Mapping[str, str]) -> Path:

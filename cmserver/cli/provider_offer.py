@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
 import termios
+import time
 import tty
 from decimal import Decimal
+from pathlib import Path
 
 import click
 
 from cmserver.base.config_file import add_settings
 from cmserver.base.configuration import BadSetting, LoadedSettings
 from cmserver.base.lookalikes import sanitize_line
+from cmserver.base.process import container_sign
 from cmserver.cli import state
 from cmserver.cli.api_client import is_interactive
 from cmserver.cli.service import read_info
@@ -33,8 +37,8 @@ SESSION_OUTPUT_TOKENS = 14_000
 
 _OLLAMA_EVENT_TOKENS = 12_000
 """What fits into the context of 32,768 tokens that docs/howto/use-ollama.md recommends."""
-_ANSWER_SECONDS = 120.0
-"""How long a start waits for a key: a terminal may have nobody before it."""
+_ANSWER_SECONDS = 60.0
+"""How long a start waits for an answer: a terminal may have nobody before it."""
 _ENTER = "\n"
 _NO_ANSWER = "No answer: rules word the memory for now. The next start asks again."
 _PROVIDER_SETTINGS = ("provider", "model", "base_url")
@@ -54,9 +58,11 @@ _NOT_BILLED = {
 def offer_provider(loaded: LoadedSettings) -> str | None:
     """Ask which provider at hand is to word the memory, and keep the answer. Returns the kept provider's name, or None.
 
-    Asks only on a terminal, while neither the file nor the environment says anything about a provider.
+    Asks only on a terminal outside of a container, while neither the file nor the environment says anything about a provider.
     """
-    if not is_terminal() or any(loaded.sources[name] != "default" for name in _PROVIDER_SETTINGS):
+    if not is_terminal() or container_sign(os.environ) is not None:
+        return None
+    if any(loaded.sources[name] != "default" for name in _PROVIDER_SETTINGS) or _is_unreadable(loaded.config_file):
         return None
     available = find_available(loaded.settings, os.environ)
     if not available:
@@ -64,7 +70,8 @@ def offer_provider(loaded: LoadedSettings) -> str | None:
     click.echo("\n".join(render_offer(available)))
     key = _ask(len(available))
     if key is None:
-        click.echo(_NO_ANSWER)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            click.echo(f"\n{_NO_ANSWER}")
         return None
     chosen = None if key == _ENTER else available[int(key) - 1]
     values = _build_values(chosen, loaded)
@@ -147,30 +154,32 @@ def _describe_transfer(provider: AvailableProvider) -> str:
 
 
 def _ask(count: int) -> str | None:
-    """The pressed key: a number up to `count`, or Enter; others are ignored. None when nobody answers."""
+    """The pressed key: a number up to `count`, or Enter; others are ignored. None when nobody answers within a minute."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
     numbers = [str(number) for number in range(1, count + 1)]
     click.echo(f"Press {', '.join(numbers)} or Enter: ", nl=False)
-    while (key := read_key()) is not None:
+    while (key := read_key(max(0.0, deadline - time.monotonic()))) is not None:
         key = _ENTER if key == "\r" else key
         if key in {*numbers, _ENTER}:
             click.echo("none" if key == _ENTER else key)
             return key
-    click.echo()
     return None
 
 
-def read_key() -> str | None:
-    """One keypress on standard input; None after two minutes without one, or at its end. Ctrl-C interrupts as usual."""
+def read_key(timeout_seconds: float) -> str | None:
+    """One keypress on standard input; None when there is none in time, or at its end. Ctrl-C interrupts as usual."""
     fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
     try:
-        tty.setcbreak(fd)  # drops what was typed before the question
-        is_pressed, _, _ = select.select([fd], [], [], _ANSWER_SECONDS)
-        return os.read(fd, 32).decode(errors="replace") or None if is_pressed else None
-    except OSError:
+        before = termios.tcgetattr(fd)
+        try:
+            tty.setcbreak(fd)  # drops what was typed before the question
+            is_pressed, _, _ = select.select([fd], [], [], timeout_seconds)
+            return os.read(fd, 32).decode(errors="replace") or None if is_pressed else None
+        finally:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(fd, termios.TCSADRAIN, before)
+    except (OSError, termios.error):
         return None  # the terminal is gone
-    finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 def is_terminal() -> bool:
@@ -181,6 +190,11 @@ def is_terminal() -> bool:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except OSError:
         return False
+
+
+def _is_unreadable(file: Path) -> bool:
+    """Whether the file is there, but another user's."""
+    return os.access(file, os.F_OK) and not os.access(file, os.R_OK)
 
 
 def _build_values(chosen: AvailableProvider | None, loaded: LoadedSettings) -> dict[str, str | int]:

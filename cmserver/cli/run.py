@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import msgspec
 import structlog
 import uvicorn
 import uvloop
@@ -24,7 +25,7 @@ from cmserver import __version__
 from cmserver.access import announce
 from cmserver.access.limits.meter import Meter
 from cmserver.base import logs
-from cmserver.base.configuration import BadSetting, load
+from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings, load
 from cmserver.base.credentials import BadCredentials
 from cmserver.base.db import DatabaseUrls, Db, PoolTimeouts, check_pooling, prepare_tenant
 from cmserver.base.errors import Invalid, Unavailable
@@ -47,6 +48,7 @@ from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.observations.embedding.repository import ensure_vectors
 from cmserver.ops.stream.feed import Feed
 from cmserver.providers import registry
+from cmserver.providers.http_client import MissingKey
 from cmserver.providers.model import Provider
 from cmserver.worker import run_worker
 
@@ -81,10 +83,10 @@ def _run(role: Role, config_file: Path | None, host: str | None, port: str | Non
     if role == "worker" and settings.database_url is None:
         raise BadSetting("--role worker needs CMSERVER_DATABASE_URL: a separate worker shares its database with an API process.")
     refuse_trusted_loopback_in_container(settings, os.environ)
-    if role == "all" and offer_provider(loaded):
-        settings = load(environ, config_file=config_file).settings
-    providers = _load_providers(settings, role)
     listener = _bind_listener(settings) if role != "worker" else None
+    if role == "all" and offer_provider(loaded):
+        loaded = load(environ, config_file=config_file)
+    settings, providers = load_providers(loaded, role)
     embedded = _start_embedded(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
@@ -95,15 +97,42 @@ def _run(role: Role, config_file: Path | None, host: str | None, port: str | Non
                 embedded.stop()
 
 
-def _load_providers(settings: Settings, role: Role) -> list[Provider]:
-    """Return the chain of providers; empty for an API process, which only checks their names."""
+def load_providers(loaded: LoadedSettings, role: Role) -> tuple[Settings, list[Provider]]:
+    """Return the settings in force and the chain of providers; empty for an API process, which only checks their names.
+
+    A provider that the data folder's own file names, and whose key is missing, is replaced by `offline`: the file is read by each
+    start, the key may be in one shell only. Raises BadSetting for any other provider that cannot be used.
+    """
+    settings = loaded.settings
+    source = loaded.sources["provider"]
     try:
         if role == "api":
             registry.provider_settings(settings)
-            return []
-        return registry.chain(settings)
+            return settings, []
+        return settings, registry.chain(settings)
     except Invalid as error:
-        raise BadSetting(f"CMSERVER_PROVIDER: {error}") from error
+        if not isinstance(error, MissingKey) or source != str(settings.data_dir / CONFIG_NAME):
+            name = "CMSERVER_PROVIDER" if source == "default" or source.startswith("environment") else f"provider in {source}"
+            raise BadSetting(f"{name}: {error}") from error
+        log.warning(
+            "provider.key_missing",
+            provider=settings.provider,
+            file=source,
+            setting=error.setting,
+            hint=f"{source} names the provider {settings.provider}, but {error.setting} is not set: rules word the memory. "
+            f"Set {error.setting} or {error.setting}_FILE where the server starts, or change the file.",
+        )
+    settings = _without_model(loaded)
+    return settings, registry.chain(settings)
+
+
+def _without_model(loaded: LoadedSettings) -> Settings:
+    """The settings with the provider `offline`, and what goes with it."""
+    settings = msgspec.structs.replace(loaded.settings, provider="offline", model=None, base_url=None)
+    if loaded.sources["generation_debounce_seconds"] == "default":
+        default = Settings(data_dir=settings.data_dir).generation_debounce_seconds
+        settings = msgspec.structs.replace(settings, generation_debounce_seconds=default)
+    return settings
 
 
 def refuse_trusted_loopback_in_container(settings: Settings, environ: Mapping[str, str], root: Path = Path("/")) -> None:

@@ -30,6 +30,15 @@ _CONNECT_SECONDS = 5.0
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
+class MissingKey(Invalid):
+    """A provider or an embedder has no key."""
+
+    def __init__(self, owner: str, setting: str) -> None:
+        super().__init__(f"The {owner} needs a key: set {setting}, or {setting}_FILE to a file with it.")
+        self.setting = setting
+        """The variable that may hold the key."""
+
+
 def check_key(key: str | None, setting: str) -> str | None:
     """The key without surrounding space, or None. Raises Invalid, without quoting it, for characters no key has."""
     key = (key or "").strip()
@@ -39,10 +48,10 @@ def check_key(key: str | None, setting: str) -> str | None:
 
 
 def require_key(owner: str, key: str | None, setting: str) -> str:
-    """The key of a provider or an embedder. Raises Invalid if it is missing or malformed."""
+    """The key of a provider or an embedder. Raises MissingKey, or Invalid if it is malformed."""
     checked = check_key(key, setting)
     if not checked:
-        raise Invalid(f"The {owner} needs a key: set {setting}, or {setting}_FILE to a file with it.")
+        raise MissingKey(owner, setting)
     return checked
 
 

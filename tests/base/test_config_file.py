@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cmserver.base.config_file import add_settings
 from cmserver.base.configuration import BadSetting, load
+from tests.process.conftest import passable_folder
 
 
 def test_a_missing_file_is_made_for_its_user_alone(tmp_path: Path):
@@ -43,6 +47,27 @@ def test_a_file_that_would_lose_something_is_left_alone(tmp_path: Path, text: st
         add_settings(file, {"provider": "offline"})
 
     assert file.read_text() == text
+
+
+def test_a_file_that_is_no_utf_8_is_a_sentence(tmp_path: Path):
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"# caf\xe9\n")
+
+    with pytest.raises(BadSetting, match="no UTF-8 text"):
+        add_settings(file, {"provider": "offline"})
+
+    assert file.read_bytes() == b"# caf\xe9\n"
+
+
+def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path):
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"\xef\xbb\xbfport = 4000\n")
+    environ = {"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)}
+    assert load(environ).settings.port == 4000
+
+    add_settings(file, {"provider": "offline"})
+
+    assert file.read_bytes() == b'provider = "offline"\nport = 4000\n'
 
 
 def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path):
@@ -84,3 +109,64 @@ def test_it_cannot_move_the_data_folder(tmp_path: Path):
 
     assert loaded.settings.data_dir == tmp_path
     assert loaded.warnings == [f"data_dir in {tmp_path}/config.toml is ignored: set CMSERVER_DATA_DIR instead."]
+
+
+@pytest.mark.parametrize("text", ["~/data", "{home}/data/", "{home}/other/../data", "{home}/link"])
+def test_it_may_name_its_own_folder_in_another_way(tmp_path: Path, text: str):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    (tmp_path / "data" / "config.toml").write_text(f'data_dir = "{text.format(home=tmp_path)}"')
+
+    loaded = load({"HOME": str(tmp_path), "CMSERVER_DATA_DIR": str(tmp_path / "data")})
+
+    assert loaded.warnings == []
+
+
+@pytest.mark.parametrize("text", ["loop", "\\u0000"])
+def test_a_folder_that_is_none_is_ignored(tmp_path: Path, text: str):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "config.toml").write_text(f'data_dir = "{tmp_path}/{text}"')
+
+    loaded = load({"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)})
+
+    assert loaded.warnings == [f"data_dir in {tmp_path}/config.toml is ignored: set CMSERVER_DATA_DIR instead."]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(b"port = ", "{file} is not valid TOML: "), (b"# caf\xe9", "{file} cannot be read: it is no UTF-8 text.")],
+)
+def test_a_broken_one_is_named_first(tmp_path: Path, content: bytes, sentence: str):
+    file = tmp_path / "config.toml"
+    file.write_bytes(content)
+
+    with pytest.raises(BadSetting) as raised:
+        load({"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)})
+
+    assert str(raised.value).startswith(sentence.format(file=file))
+
+
+def test_one_that_this_user_may_not_read_is_skipped():
+    with passable_folder() as folder:
+        file = folder / "config.toml"
+        file.write_text("port = 1000")
+        file.chmod(0)
+
+        with _ordinary_user():
+            loaded = load({"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(folder)})
+
+    assert loaded.settings.port != 1000
+    assert loaded.warnings == [f"{file} is skipped: this user may not read it."]
+
+
+@contextmanager
+def _ordinary_user() -> Generator[None]:
+    """Without the rights of root, if the tests have them."""
+    if os.getuid() != 0:
+        yield
+        return
+    os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pty
+import sys
 import tomllib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
+from threading import Timer
 
+import click
 import pytest
 
 from cmserver.base.configuration import LoadedSettings, load
@@ -38,9 +43,20 @@ class Terminal:
         self.keys: list[str] = []
         self.is_there = True
         self.asked = 0
+        self.container_sign: str | None = None
+        self.clock = 0.0
+        self.timeouts: list[float] = []
 
-    def read(self) -> str | None:
+    def find_container_sign(self, _: Mapping[str, str]) -> str | None:
+        return self.container_sign
+
+    def read(self, timeout_seconds: float) -> str | None:
+        """Each key takes ten seconds."""
         self.asked += 1
+        self.timeouts.append(timeout_seconds)
+        self.clock += 10
+        if timeout_seconds <= 0:
+            return None
         return self.keys.pop(0) if self.keys else None
 
 
@@ -50,6 +66,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Terminal:
     terminal = Terminal()
     monkeypatch.setattr(provider_offer, "read_key", terminal.read)
     monkeypatch.setattr(provider_offer, "is_terminal", lambda: terminal.is_there)
+    monkeypatch.setattr(provider_offer, "container_sign", terminal.find_container_sign)
+    monkeypatch.setattr(provider_offer.time, "monotonic", lambda: terminal.clock)
     for name in [f"{provider.upper()}_API_KEY" for provider in ("anthropic", "openai", "gemini", "openrouter")]:
         monkeypatch.delenv(name, raising=False)
     for name in ("CMSERVER_CONFIG", "CMSERVER_PROVIDER", "CMSERVER_MODEL", "CMSERVER_BASE_URL"):
@@ -119,6 +137,27 @@ def test_no_answer_keeps_nothing(terminal: Terminal, tmp_path: Path, capsys: pyt
     assert "asks again" in capsys.readouterr().out
 
 
+def test_a_terminal_that_goes_away_keeps_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def echo(*_: object, **__: object) -> None:
+        if terminal.asked:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(click, "echo", echo)
+
+    assert offer() is None
+
+    assert kept(tmp_path) == {}
+
+
+def test_ignored_keys_do_not_prolong_the_question(terminal: Terminal, tmp_path: Path):
+    terminal.keys = ["x"] * 20
+
+    assert offer() is None
+
+    assert terminal.timeouts == [60, 50, 40, 30, 20, 10, 0]
+    assert kept(tmp_path) == {}
+
+
 def test_an_ollama_is_kept_with_its_model_its_address_and_events_that_fit(terminal: Terminal, tmp_path: Path, ollama: str):
     terminal.keys = ["2"]
 
@@ -175,6 +214,28 @@ def test_without_a_terminal_nothing_is_asked(terminal: Terminal, tmp_path: Path)
     assert (terminal.asked, kept(tmp_path)) == (0, {})
 
 
+def test_in_a_container_nothing_is_asked(terminal: Terminal, tmp_path: Path):
+    terminal.container_sign = "/.dockerenv"
+
+    assert offer() is None
+
+    assert (terminal.asked, kept(tmp_path)) == (0, {})
+
+
+def test_a_file_of_another_user_is_not_asked_about(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "config.toml").write_text("port = 4000\n")
+    monkeypatch.setattr(os, "access", refuse_reading)
+
+    assert offer() is None
+
+    assert terminal.asked == 0
+
+
+def refuse_reading(_: Path, mode: int) -> bool:
+    return mode != os.R_OK
+
+
 @pytest.mark.parametrize("name", ["CMSERVER_PROVIDER", "CMSERVER_MODEL", "CMSERVER_BASE_URL"])
 def test_whoever_has_set_a_provider_is_not_asked(terminal: Terminal, name: str):
     value = {"CMSERVER_PROVIDER": "offline", "CMSERVER_MODEL": "haiku", "CMSERVER_BASE_URL": "http://127.0.0.1:8000"}[name]
@@ -190,6 +251,33 @@ def test_where_nothing_is_found_nothing_is_asked(terminal: Terminal, tmp_path: P
     assert offer() is None
 
     assert terminal.asked == 0
+
+
+# -- the key that is pressed
+
+
+@pytest.fixture
+def pseudo_terminal(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
+    """The other side of a terminal that is standard input; the test closes it."""
+    outside, inside = pty.openpty()
+    with os.fdopen(inside) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        yield outside
+
+
+def test_a_terminal_that_is_closed_is_no_answer(pseudo_terminal: int):
+    os.close(pseudo_terminal)
+
+    assert provider_offer.read_key(5) is None
+
+
+def test_a_terminal_that_is_closed_at_the_question_is_no_answer(pseudo_terminal: int):
+    timer = Timer(0.2, os.close, [pseudo_terminal])
+    timer.start()
+
+    assert provider_offer.read_key(30) is None
+
+    timer.join()
 
 
 # -- the text

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from cmserver.base.configuration import BadSetting
+from cmserver.base.configuration import BadSetting, load
 from cmserver.base.settings import Settings
-from cmserver.cli.run import refuse_trusted_loopback_in_container
+from cmserver.cli.run import load_providers, refuse_trusted_loopback_in_container
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,50 @@ def test_there_are_no_guests_in_a_container(tmp_path: Path, file: str | None, en
 
 def test_elsewhere_there_may_be_guests(tmp_path: Path):
     refuse_trusted_loopback_in_container(Settings(data_dir=tmp_path, trust_loopback="default"), {"container": ""}, tmp_path)
+
+
+# -- a provider whose key is missing
+
+
+@pytest.mark.parametrize("others", ["", 'model = "a,b"\nbase_url = ",https://example.com"\n'])
+def test_a_provider_of_the_data_folder_s_file_without_its_key_gives_way_to_rules(tmp_path: Path, others: str):
+    file = tmp_path / "config.toml"
+    file.write_text(f'provider = "anthropic,openai"\n{others}')
+    environ = {"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)}
+
+    with capture_logs() as logged:
+        settings, providers = load_providers(load(environ), "all")
+
+    assert [provider.name for provider in providers] == ["offline"]
+    assert settings == load({**environ, "CMSERVER_CONFIG": "/dev/null"}).settings
+    assert [(entry["event"], entry["log_level"]) for entry in logged] == [("provider.key_missing", "warning")]
+    assert (logged[0]["file"], logged[0]["setting"]) == (str(file), "ANTHROPIC_API_KEY")
+
+
+def test_with_its_key_it_is_used(tmp_path: Path):
+    (tmp_path / "config.toml").write_text('provider = "anthropic"')
+    loaded = load({"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path), "ANTHROPIC_API_KEY": "sk-ant-0123456789"})
+
+    settings, providers = load_providers(loaded, "all")
+
+    assert settings == loaded.settings
+    assert [provider.name for provider in providers] == ["anthropic"]
+
+
+def test_a_provider_from_elsewhere_needs_its_key_and_the_error_says_where_it_is_set(tmp_path: Path):
+    named = tmp_path / "named.toml"
+    named.write_text('provider = "anthropic"')
+    (tmp_path / "config.toml").write_text('provider = "anthropic"\n')
+    environ = {"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)}
+
+    with pytest.raises(BadSetting, match=f"^provider in {named}: .* ANTHROPIC_API_KEY"):
+        load_providers(load(environ, config_file=named), "all")
+    with pytest.raises(BadSetting, match=r"^CMSERVER_PROVIDER: .* ANTHROPIC_API_KEY"):
+        load_providers(load({**environ, "CMSERVER_PROVIDER": "anthropic"}), "all")
+
+
+def test_a_name_that_is_no_provider_stops_the_start_from_everywhere(tmp_path: Path):
+    (tmp_path / "config.toml").write_text('provider = "antropic"')
+
+    with pytest.raises(BadSetting, match="Did you mean 'anthropic'"):
+        load_providers(load({"HOME": "/home/alice", "CMSERVER_DATA_DIR": str(tmp_path)}), "all")

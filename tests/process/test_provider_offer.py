@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tomllib
 from collections.abc import Generator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Protocol
 import pytest
 
 from tests.process.conftest import Run
-from tests.process.program import command
+from tests.process.program import ROOT, command
 from tests.process.terminal import TerminalProgram
 
 pytestmark = pytest.mark.slow
@@ -18,15 +19,24 @@ pytestmark = pytest.mark.slow
 _QUESTION = "Which provider words the memory?"
 _UNSET = dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"), "")
 
+_NO_CONTAINER = "from cmserver.base import process\nprocess.container_sign = lambda environ, root=None: None\n"
+"""In a container nothing is asked, and the tests may run in one."""
+
 
 @pytest.fixture
 def settings(folder: Path) -> dict[str, str]:
-    """A machine with a claude program that notes when it is started, and no Ollama."""
+    """A machine, no container, with a claude program that notes when it is started, and no Ollama."""
     program = folder / "bin" / "claude"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\ntouch {folder}/started\nexit 1\n")
     program.chmod(0o755)
-    home = {"XDG_CONFIG_HOME": str(folder / ".config"), "CLAUDE_CONFIG_DIR": str(folder / ".claude")}
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(_NO_CONTAINER)
+    home = {
+        "PYTHONPATH": f"{folder / 'site'}:{ROOT}",
+        "XDG_CONFIG_HOME": str(folder / ".config"),
+        "CLAUDE_CONFIG_DIR": str(folder / ".claude"),
+    }
     return {"PATH": f"{program.parent}:/usr/local/bin:/usr/bin:/bin", "OLLAMA_HOST": "127.0.0.1:1", **home, **_UNSET}
 
 
@@ -79,6 +89,17 @@ def test_ctrl_c_at_the_question_starts_nothing_and_keeps_nothing(terminal: Open,
 
     assert program.wait() == 0
     assert not (folder / "data").exists()
+
+
+def test_where_the_port_is_in_use_nothing_is_asked(terminal: Open, folder: Path, settings: dict[str, str]):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        program = terminal("run", "--port", str(other.getsockname()[1]))
+
+        assert program.wait() != 0
+
+    assert "is the port in use?" in program.shown
+    assert _QUESTION not in program.shown
+    assert kept(folder) == {}
 
 
 def test_connect_asks_for_the_server_of_this_installation(terminal: Open, run: Run, folder: Path, settings: dict[str, str]):
