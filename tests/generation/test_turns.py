@@ -67,6 +67,12 @@ class Agent:
         await self.send("Stop", last_assistant_message=message)
         await (await self.outbox.hand(cast("Scripted", Offline()))).work(max_events=500)
 
+    async def search(self, query: str) -> int:
+        """The number of the best hit."""
+        body = {"query": query, "projectId": self.headers["X-Cmserver-Project"], "kinds": ["observation"]}
+        answer = await self.client.post("/v1/search", json=body, headers=self.headers)
+        return answer.json()["observations"][0]["number"]
+
     async def observations(self) -> list[dict[str, object]]:
         return await self.outbox.rows(
             "SELECT number, type, origin, title, narrative, quote, anchors, state, closed_by, importance FROM observations"
@@ -90,6 +96,18 @@ async def test_a_turn_is_one_observation_with_its_cause_and_one_for_what_is_open
     assert ROOT_CAUSE in str(work["narrative"])
     assert (work["origin"], work["state"], work["quote"]) == ("rules", None, ROOT_CAUSE)
     assert (open_end["quote"], open_end["state"], open_end["anchors"]) == (NOT_DONE, "open", ["order.attempt"])
+
+
+async def test_causes_rules_and_open_ends_are_found_by_a_plain_search(agent: Agent):
+    await agent.prompt(DEPLOY)
+    await agent.edit("pay.py", "retry(order)\n", "if order.status != 'paid':\n    retry(order)\n")
+    await agent.stop(REPLY)
+    rule, work, open_end = await agent.observations()
+
+    assert (rule["quote"], work["quote"], open_end["quote"]) == (DEPLOY, ROOT_CAUSE, NOT_DONE)
+    assert await agent.search("does anything check the status of an order?") == work["number"]
+    assert await agent.search("what is left to do for refunds?") == open_end["number"]
+    assert await agent.search("how do we deploy to the EU?") == rule["number"]
 
 
 async def test_what_is_done_later_is_closed_by_its_number_also_from_another_session(agent: Agent):
