@@ -78,7 +78,7 @@ async def change(conn: Conn, principal: Principal, reference: str, changes: Team
             raise Forbidden(f"{field} of a team is set by the operator of this server, with a key that has the scope *.")
     team = await repository.lock_team(conn, principal.team_id)
     if changes.name not in (UNSET, team.name) and not principal.may("*"):
-        raise Forbidden("A team is renamed by the operator of this server, with a key that has the scope *.")
+        raise Forbidden("Only the operator of this server can rename a team, with a key that has the scope *.")
     values = {field: value for field in TeamChange.__struct_fields__ if (value := getattr(changes, field)) is not UNSET}
     archived = bool(values.pop("archived", team.archived_at is not None))
     changed = await repository.update_team(conn, msgspec.structs.replace(team, **values), archived=archived)

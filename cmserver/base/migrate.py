@@ -120,7 +120,7 @@ def _check_applied(applied: dict[int, tuple[str, str]], available: dict[int, Mig
         migration = available.get(number)
         if migration is None:
             raise MigrationError(
-                f"The database was made by a newer cmserver (it has migration {name}, this program knows up to "
+                f"The database was migrated by a newer cmserver (it has migration {name}, this program knows up to "
                 f"{max(available):04}). Upgrade this program; the database was not changed."
             )
         if migration.checksum != checksum:

@@ -57,8 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_direct_url: Annotated[
         str | None,
         described(
-            "URL of the same database past the pooler, with the login that owns the tables: for migrations, locks and LISTEN. "
-            "Required with transaction pooling; without it, the database URL is used.",
+            "URL of the same database, not through the pooler, with the login that owns the tables: for migrations, locks and "
+            "LISTEN. Required with transaction pooling; without it, the database URL is used.",
             _URL,
         ),
     ] = None
@@ -67,7 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         described("Mode of the pooler that the database URLs lead to (PgBouncer's `pool_mode`)."),
     ] = "none"
     database_wait_seconds: Annotated[
-        float, within(0, 3600, "How long the start waits for a database that does not answer, in seconds.")
+        float,
+        within(0, 3600, "How long the start waits for a database that does not answer, in seconds; then it fails. 0: one try."),
     ] = 30.0
     database_pool_size: Annotated[
         int, within(1, 1000, "Maximum connections in each of a process's two pools: for requests, and for work and upkeep.")
@@ -186,7 +187,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     context_observations: Annotated[
         int, within(0, 500, "Maximum observations in a session's context index; the most relevant are taken.")
     ] = 50
-    context_summaries: Annotated[int, within(0, 50, "Maximum summaries of earlier sessions in a session's context index.")] = 10
+    context_summaries: Annotated[
+        int, within(0, 50, "Maximum summaries in a session's context index; twice as many after a compaction.")
+    ] = 10
     context_on_prompt: Annotated[
         Literal["on", "off"],
         described("Whether up to three observations that clearly belong to a prompt are added to it, one line each."),
@@ -206,7 +209,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     embedder_model: Annotated[
         str | None,
-        described("Model of the embedder, if not the one that its page recommends. A new one is used once everything is embedded."),
+        described(
+            "Model of the embedder, if not the one that its page recommends. A new one is used once everything is embedded; "
+            "until then search uses the old one."
+        ),
     ] = None
     embedder_base_url: Annotated[str | None, described("Address of the embedder, if not its usual one.", _URL)] = None
     embedder_dimensions: Annotated[
@@ -220,7 +226,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float, within(0, 1, "Weight of nearness in meaning in a hit's score (0 to 1); the rest is shared words.")
     ] = 0.45
     search_min_score: Annotated[
-        float, within(0, 1, "A search whose best hit scores lower finds nothing (0 to 1). 0: the nearest is shown.")
+        float,
+        within(
+            0,
+            1,
+            "Minimum score of a search's best hit. Below it nothing is found, and behind it far weaker hits are left out. "
+            "0: all are shown.",
+        ),
     ] = 0.0
     allowed_hosts: Annotated[
         str,
@@ -268,13 +280,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch_max_events: Annotated[int, within(1, 500, "Maximum events in one call of a model. `offline` takes a whole turn.")] = 20
     batch_max_chars: Annotated[int, within(1000, 10_000_000, "Maximum characters of events in one call of a model.")] = 60_000
     queue_warning_seconds: Annotated[
-        float, within(0, 604_800, "Warn in logs and health when a due job has waited for this many seconds. 0: never.")
+        float,
+        within(0, 604_800, "Warn in the log and in `cmserver status` when a due job has waited for this many seconds. 0: never."),
     ] = 300.0
     queue_warning_jobs: Annotated[
-        int, within(0, 10_000_000, "Warn in logs and health when a team has this many queued jobs. 0: never.")
+        int, within(0, 10_000_000, "Warn in the log and in `cmserver status` when a team has this many queued jobs. 0: never.")
     ] = 2_000
     queue_warning_growth: Annotated[
-        int, within(0, 10_000_000, "Warn in logs and health when a team's queue grows by this many jobs in ten minutes. 0: never.")
+        int,
+        within(
+            0,
+            10_000_000,
+            "Warn in the log and in `cmserver status` when a team's queue grows by this many jobs in ten minutes. 0: never.",
+        ),
     ] = 1_000
     job_max_attempts: Annotated[int, within(1, 100, "How often a job is tried before it has failed.")] = 3
     body_max_bytes: Annotated[

@@ -256,7 +256,9 @@ def _parse_time(text: str | None) -> datetime | None:
 
 def _check_include(principal: Principal, include: Include | None) -> None:
     if include and not principal.may("admin"):
-        raise Forbidden("This key may not see payloads. Ask an owner of the team for a key with the scope admin.")
+        raise Forbidden(
+            "This key may not see payloads. Leave out `include`, or ask an owner of the team for a key with the scope admin."
+        )
 
 
 async def _load_payloads(conn: Conn, principal: Principal, jobs: Sequence[Job], include: Include | None) -> dict[UUID, Payload]:

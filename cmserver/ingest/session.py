@@ -255,7 +255,7 @@ async def _end(
 
 
 async def _ask_for_summary(conn: Conn, origin: JobOrigin, session: Session, last: Job | None, source_adapter: str) -> Job:
-    """Insert the next summary job of the session."""
+    """Insert the next summary job of the session and return it. The caller holds the session's lock, so the run is new."""
     run = last.source_run + 1 if last else 1
     key = make_job_key(
         team_id=origin.team_id,

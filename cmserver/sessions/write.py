@@ -48,5 +48,5 @@ async def rename_session(conn: Conn, principal: Principal, name: str, title: str
 def _clean_title(title: str) -> str:
     cleaned = " ".join(str(clean(title, field_max_chars=MAX_TITLE_CHARS).value).split())[:MAX_TITLE_CHARS]
     if not cleaned:
-        raise Invalid.at("$.title", "The title is empty. Send null to remove it.")
+        raise Invalid.at("$.title", "The title is empty. Send a title, or null to remove it.")
     return cleaned

@@ -51,5 +51,5 @@ async def remove(conn: Conn, principal: Principal, project: str | None, period: 
 async def _find_project_id(conn: Conn, principal: Principal, project: str | None) -> UUID | None:
     """The project's id, None for the team. An archived project is found by its id."""
     if principal.project_id is not None:
-        raise Forbidden("This key is bound to a project. Use a key of the whole team to set budgets.")
+        raise Forbidden("This key is bound to a project. Use a key of the whole team to set or remove budgets.")
     return None if project is None else (await projects.require_project(conn, principal, project)).id

@@ -215,7 +215,9 @@ def check_reach(principal: Principal, limit: KeyGrant, grant: KeyGrant) -> None:
             "Ask an owner of the team for a key that has them."
         )
     if limit.project_id is not None and grant.project_id != limit.project_id:
-        raise Forbidden("This key is bound to a project; the other key is not bound to it.")
+        raise Forbidden(
+            "This key is bound to a project and can make or revoke keys of that project only. Use a key of the whole team."
+        )
     if grant.actor_id != principal.actor_id and not principal.may("admin"):
         raise Forbidden("Only a key with the scope admin may make, rotate or revoke the keys of another actor.")
 
