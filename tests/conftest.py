@@ -16,6 +16,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import httpx
+import hypothesis
 import msgspec
 import psycopg
 import pytest
@@ -40,6 +41,11 @@ from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.generation.job_notifier import JobNotifier
 from tests.generation.tools import Outbox
 from tests.make import Make
+
+# The same examples in each run, so that a failure is about the change that it comes with.
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.register_profile("exploring", derandomize=False)
+hypothesis.settings.load_profile("exploring" if os.environ.get("CMSERVER_TEST_EXPLORE") else "repeatable")
 
 
 class Server:

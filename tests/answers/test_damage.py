@@ -39,7 +39,8 @@ words = st.sampled_from(
         "path/to.py:12", "</p>", "<!", "]]",
     ]
 )  # fmt: skip
-text = st.lists(words, min_size=1, max_size=8).map(lambda parts: "It " + " ".join(parts))
+# An answer that ends with `<!` looks like one that was cut within a tag.
+text = st.lists(words, min_size=1, max_size=8).filter(lambda parts: parts[-1] != "<!").map(lambda parts: "It " + " ".join(parts))
 slug = st.from_regex(r"[a-z]{3,8}-[a-z]{3,8}", fullmatch=True)
 path = st.from_regex(r"[a-z]{1,6}/[a-z]{1,6}\.(?:py|ts|md)", fullmatch=True)
 events = st.lists(st.integers(1, len(JOBS)), min_size=1, max_size=3, unique=True).map(
