@@ -14,8 +14,11 @@ from threading import Thread
 from tests.process.program import PATIENCE_SECONDS, environment, wait_for
 from tests.timeouts import scaled
 
-_TAKE_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
-"""Makes the terminal that of the new session, as a shell does, and becomes the program."""
+_TAKE_TERMINAL = (
+    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+)
+"""Makes the terminal that of the new session and heeds Ctrl-C, as a shell does, and becomes the program."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
