@@ -8,6 +8,7 @@ from cmserver.access.api import routes as access_routes
 from cmserver.access.authenticate import Authenticator
 from cmserver.access.limits.meter import Meter
 from cmserver.access.loopback import LoopbackAccess
+from cmserver.access.people.accounts import Accounts
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.dependencies import Dependencies
@@ -19,6 +20,8 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.token_cipher import InstallationSecret
 from cmserver.compat.api import routes as compat_routes
+from cmserver.consolidation.api import routes as consolidation_routes
+from cmserver.consolidation.wording import MergeWriter
 from cmserver.events.api import routes as event_routes
 from cmserver.generation.api import routes as generation_routes
 from cmserver.generation.job_notifier import JobNotifier
@@ -30,10 +33,16 @@ from cmserver.ingest.policy import gather_seconds
 from cmserver.ingest.record import EventRecorder
 from cmserver.mcp.allowed_hosts import AllowedHosts
 from cmserver.mcp.api import routes as mcp_routes
+from cmserver.memories.memories import Memories
 from cmserver.observations.api import routes as observation_routes
 from cmserver.observations.embedding.api import routes as embedding_routes
+from cmserver.ops.activity.api import routes as activity_routes
+from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes
+from cmserver.ops.doctor.api import routes as doctor_routes
 from cmserver.ops.erasure.api import routes as erasure_routes
+from cmserver.ops.joining.api import routes as joining_routes
+from cmserver.ops.metrics.api import routes as metrics_routes
 from cmserver.ops.openapi.api import Reference
 from cmserver.ops.openapi.api import routes as openapi_routes
 from cmserver.ops.readiness import Readiness
@@ -41,6 +50,7 @@ from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.ops.stream.api import routes as stream_routes
 from cmserver.ops.stream.feed import Feed
 from cmserver.recall.api import routes as recall_routes
+from cmserver.recall.calibration.api import routes as calibration_routes
 from cmserver.recall.model import ContextBudget
 from cmserver.recall.search.model import Ranking
 from cmserver.recall.search.query_embedder import QueryEmbedder
@@ -49,23 +59,31 @@ from cmserver.recall.timeline.timeline import Timelines
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.redaction.redact import redact
 from cmserver.sessions.api import routes as session_routes
+from cmserver.web.routes import routes as web_routes
 
 ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
     *ingest_routes,
     *hook_routes,
     *ops_routes,
+    *analytics_routes,
+    *doctor_routes,
     *recall_routes,
     *mcp_routes,
+    *consolidation_routes,
     *observation_routes,
     *event_routes,
     *session_routes,
     *generation_routes,
     *compat_routes,
+    *joining_routes,  # before those of a project alone, whose name may end in the same way
+    *activity_routes,  # as these
     *erasure_routes,
     *spending_routes,
     *embedding_routes,
+    *calibration_routes,
     *access_routes,
     *openapi_routes,
+    *metrics_routes,
     *stream_routes,
 ]
 
@@ -84,7 +102,7 @@ def create_app(
 
     `monitor` is the one that the caller runs; without it the numbers of the queue in `/health` stay unknown.
     """
-    app = Starlette(routes=ROUTES)
+    app = Starlette(routes=[*ROUTES, *web_routes])
     app.router.redirect_slashes = False  # a path with a slash too many does not exist
     meter = Meter(db)
     projects = Projects(db, notifications)
@@ -95,6 +113,7 @@ def create_app(
         meaning_weight=settings.search_meaning_weight,
         min_score=settings.search_min_score,
     )
+    merge_writer = MergeWriter(db, settings)
     recorder = EventRecorder(
         db,
         notifier,
@@ -114,6 +133,7 @@ def create_app(
         meter,
         meter.denials,
         Authentication(authenticate or Authenticator(db, notifications, meter), parse_networks(settings.trusted_proxies)),
+        Accounts(db, settings, meter, secret),
         LoopbackAccess(db, notifications, meter, settings.trust_loopback),
         Readiness(db, notifications),
         monitor or QueueMonitor(db, settings),
@@ -126,6 +146,8 @@ def create_app(
         embedder,
         ranking,
         Searcher(db, projects, embedder, ranking),
+        Memories(db, projects, embedder, ranking, merge_writer, field_max_chars=settings.field_max_chars),
+        merge_writer,
         Timelines(db, projects, embedder, ranking),
         ContextBudget(
             tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 from procrastinate import App, PsycopgConnector
+from procrastinate.exceptions import ConnectorException
 from procrastinate.worker import Worker
 from structlog.typing import FilteringBoundLogger
 
@@ -21,6 +22,7 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_periodically, wait_any
 from cmserver.calls import repository as calls
+from cmserver.consolidation import jobs as consolidation_jobs
 from cmserver.generation import jobs, repository
 from cmserver.generation.job_notifier import DONE, JobNotifier
 from cmserver.generation.leases import repository as leases
@@ -30,10 +32,17 @@ from cmserver.ingest import jobs as ingest_jobs
 from cmserver.ingest.policy import gather_seconds
 from cmserver.observations.accesses import jobs as access_jobs
 from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, keep_indexed
+from cmserver.ops.backup import jobs as backup_jobs
+from cmserver.ops.joining import jobs as joining_jobs
 from cmserver.providers.model import Provider
+from cmserver.recall.calibration import jobs as calibration_jobs
+from cmserver.retention import jobs as retention_jobs
 
 _MAX_TURN_EVENTS, _MAX_TURN_CHARS = 500, 8_000_000
 """A turn that is gathered is one batch; rules cost nothing."""
+
+_MAINTENANCE_TASKS = 2
+"""A backup may take minutes, and the others go on meanwhile."""
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -74,7 +83,9 @@ async def run_worker(
         return worker
 
     def make_maintenance_worker() -> Worker:
-        return _make_worker(settings, build_maintenance_app(PsycopgConnector(), db, notifier, settings), "maintenance", 1)
+        return _make_worker(
+            settings, build_maintenance_app(PsycopgConnector(), db, notifier, settings), "maintenance", _MAINTENANCE_TASKS
+        )
 
     with contextlib.suppress(Unavailable):  # the settings may name other providers now: jobs that wait for one are tried again
         await db.in_system(repository.unhold_lanes)
@@ -93,6 +104,11 @@ def build_maintenance_app(connector: PsycopgConnector, db: Db, notifier: JobNoti
     jobs.add_periodic(app, db)
     ingest_jobs.add_periodic(app, db, notifier, settings)
     access_jobs.add_periodic(app, db)
+    consolidation_jobs.add_periodic(app, db)
+    retention_jobs.add_periodic(app, db, settings)
+    joining_jobs.add_periodic(app, db)
+    calibration_jobs.add_periodic(app, db, settings)
+    backup_jobs.add_periodic(app, db, settings)
     return app
 
 
@@ -124,6 +140,8 @@ async def _supervise(name: str, make_worker: Callable[[], Worker], db: Db, stop:
             worker.stop()
             try:
                 await running
+            except ConnectorException as error:  # the database is away or full, which the log says elsewhere
+                log.warning("worker.failed", worker=name, error=str(error.__cause__ or error).strip())
             except Exception as error:
                 log.warning("worker.failed", worker=name, exc_info=error)
         if stop.is_set():
@@ -138,7 +156,10 @@ async def _reap(settings: Settings, db: Db, notifier: JobNotifier, stop: asyncio
     """Recover the lanes of dead workers. Not a job, which would need a free slot."""
 
     async def reap() -> None:
-        recovered = await db.in_system(lambda conn: leases.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds))
+        recovered = await db.in_system(
+            lambda conn: leases.reap(conn, hard_limit_seconds=settings.job_hard_limit_seconds),
+            answer_seconds=settings.lease_seconds,
+        )
         if recovered:
             await db.in_system(calls.lose_runs)
             log.warning("lanes.recovered", count=len(recovered), jobs=[str(job) for job in recovered[:_MAX_LOGGED_JOBS]])

@@ -26,6 +26,20 @@ END $$;
 
 COMMENT ON FUNCTION public.cancel_job(job uuid) IS 'Ends a queued job at once; a running one is marked, and writes nothing.';
 
+-- Name: follow_language(uuid, uuid); Type: FUNCTION
+
+CREATE FUNCTION public.follow_language(project uuid, team uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    language text := (SELECT search_language FROM projects WHERE id = project AND team_id = team);
+BEGIN
+    UPDATE observations SET search_language = language
+     WHERE project_id = project AND team_id = team AND search_language <> language;
+    UPDATE session_prompts SET search_language = language
+     WHERE project_id = project AND team_id = team AND search_language <> language;
+END $$;
+
 -- Name: generation_job_law(); Type: FUNCTION
 
 CREATE FUNCTION public.generation_job_law() RETURNS trigger
@@ -127,10 +141,10 @@ BEGIN
                cache_read_tokens = s.cache_read_tokens + excluded.cache_read_tokens,
                cache_write_tokens = s.cache_write_tokens + excluded.cache_write_tokens, cost_usd = s.cost_usd + excluded.cost_usd;
     ELSIF EXISTS (SELECT FROM new_rows n JOIN old_rows o ON o.id = n.id
-                   WHERE (n.model, n.status IN ('failed', 'unusable', 'lost'), n.cost_usd, n.input_tokens, n.output_tokens,
-                          n.cache_read_tokens, n.cache_write_tokens)
-                         IS DISTINCT FROM (o.model, o.status IN ('failed', 'unusable', 'lost'), o.cost_usd, o.input_tokens,
-                          o.output_tokens, o.cache_read_tokens, o.cache_write_tokens)) THEN
+                   WHERE (n.project_id, n.model, n.status IN ('failed', 'unusable', 'lost'), n.cost_usd, n.input_tokens,
+                          n.output_tokens, n.cache_read_tokens, n.cache_write_tokens)
+                         IS DISTINCT FROM (o.project_id, o.model, o.status IN ('failed', 'unusable', 'lost'), o.cost_usd,
+                          o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens)) THEN
         INSERT INTO generation_spending AS s
         SELECT team_id, (created_at AT TIME ZONE 'UTC')::date, project_id, provider, model, sum(sign),
                coalesce(sum(sign) FILTER (WHERE status IN ('failed', 'unusable', 'lost')), 0),
@@ -173,6 +187,69 @@ CREATE FUNCTION public.is_generation_policy(policy jsonb) RETURNS boolean
          END AS "case";
 END;
 
+-- Name: is_retention_policy(jsonb); Type: FUNCTION
+
+CREATE FUNCTION public.is_retention_policy(policy jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT
+         CASE
+             WHEN (jsonb_typeof(policy) = 'object'::text) THEN (((policy - ARRAY['observationsDays'::text, 'minImportance'::text, 'promoteAccesses'::text, 'eventsDays'::text, 'jobLogDays'::text, 'receiptsDays'::text, 'auditDays'::text]) = '{}'::jsonb) AND ( SELECT bool_and(
+                     CASE jsonb_typeof(COALESCE((is_retention_policy.policy -> field.name), 'null'::jsonb))
+                         WHEN 'null'::text THEN true
+                         WHEN 'number'::text THEN (((((is_retention_policy.policy ->> field.name))::numeric >= (field."least")::numeric) AND (((is_retention_policy.policy ->> field.name))::numeric <= (field.most)::numeric)) AND ((field.name = 'minImportance'::text) OR (scale(((is_retention_policy.policy ->> field.name))::numeric) = 0)))
+                         ELSE false
+                     END) AS bool_and
+                FROM ( VALUES ('observationsDays'::text,0,36500), ('minImportance'::text,0,1), ('promoteAccesses'::text,1,1000000), ('eventsDays'::text,0,36500), ('jobLogDays'::text,0,36500), ('receiptsDays'::text,0,36500), ('auditDays'::text,0,36500)) field(name, "least", most)))
+             ELSE false
+         END AS "case";
+END;
+
+-- Name: unsegmented_characters(); Type: FUNCTION
+
+CREATE FUNCTION public.unsegmented_characters() RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (((((('\u0E01-\u0E3A\u0E40-\u0E4E'::text || '\u0E81-\u0EBD\u0EC0-\u0ECE\u0EDC-\u0EDF'::text) || '\u1000-\u103F\u1050-\u108F'::text) || '\u1780-\u17D3\u17D7\u17DC\u17DD'::text) || '\u3041-\u3096\u309D-\u309F\u30A1-\u30FA\u30FC-\u30FF\u31F0-\u31FF'::text) || '\u3005-\u3007\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\U00020000-\U0003FFFF'::text) || '\uAC00-\uD7A3'::text);
+
+-- Name: is_unsegmented(text); Type: FUNCTION
+
+CREATE FUNCTION public.is_unsegmented(said text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ((octet_length(said) > length(said)) AND (said ~ (('[\u1100-\u11FF\uFF00-\uFFEF'::text || public.unsegmented_characters()) || ']'::text)));
+
+-- Name: join_project(uuid, uuid, uuid); Type: FUNCTION
+
+CREATE FUNCTION public.join_project(joining uuid, target uuid, team uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    name text;
+BEGIN
+    SET CONSTRAINTS ALL DEFERRED;
+    INSERT INTO project_joined_rows (project_id, row_id, team_id)
+    SELECT joining, id, team FROM agent_events WHERE project_id = joining AND team_id = team
+     UNION ALL
+    SELECT joining, id, team FROM observation_generation_jobs WHERE project_id = joining AND team_id = team
+     UNION ALL
+    SELECT joining, id, team FROM observations WHERE project_id = joining AND team_id = team
+     UNION ALL
+    SELECT joining, id, team FROM context_injections WHERE project_id = joining AND team_id = team
+    ON CONFLICT DO NOTHING;
+    UPDATE server_sessions SET project_id = target, origin_project_id = joining WHERE project_id = joining AND team_id = team;
+    FOREACH name IN ARRAY '{agent_events,session_prompts,observation_generation_jobs,observation_generation_job_events,
+                            generation_lanes,generation_runs,observations,observation_versions,observation_embeddings,
+                            observation_sources,consolidation_suggestions,context_injections}'::text[]
+    LOOP
+        EXECUTE format('UPDATE %I SET project_id = $2 WHERE project_id = $1 AND team_id = $3', name) USING joining, target, team;
+    END LOOP;
+    UPDATE observation_relationships SET from_project_id = target WHERE from_project_id = joining AND team_id = team;
+    UPDATE observation_relationships SET to_project_id = target WHERE to_project_id = joining AND team_id = team;
+    PERFORM follow_language(target, team);
+    UPDATE projects SET joined_to = target, stays_apart = false, archived_at = coalesce(archived_at, now()), updated_at = now()
+     WHERE id = joining AND team_id = team;
+    SET CONSTRAINTS ALL IMMEDIATE;
+END $_$;
+
 -- Name: live_workers(); Type: FUNCTION
 
 CREATE FUNCTION public.live_workers() RETURNS SETOF bigint
@@ -186,6 +263,37 @@ $$;
 
 COMMENT ON FUNCTION public.live_workers() IS 'The workers on the outbox whose lease holds.';
 
+-- Name: observation_hash(text, text, text, text[], text); Type: FUNCTION
+
+CREATE FUNCTION public.observation_hash(title text, subtitle text, narrative text, facts text[], content text) RETURNS bytea
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+BEGIN
+    -- Letters and spaces do not matter. array_to_string is only STABLE for arrays of any type; for text it depends on nothing else.
+    RETURN sha256(convert_to(lower(btrim(regexp_replace(
+        concat_ws(E'\n', title, subtitle, narrative, array_to_string(facts, E'\n'),
+                  CASE WHEN num_nonnulls(title, subtitle, narrative, facts) = 0 THEN content END),
+        '\s+', ' ', 'g'))), 'UTF8'));
+END $$;
+
+-- Name: observation_vectors_follow(); Type: FUNCTION
+
+CREATE FUNCTION public.observation_vectors_follow() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.superseded_at IS NOT NULL THEN
+        DELETE FROM observation_embeddings WHERE observation_id = NEW.id AND team_id = NEW.team_id;
+    ELSIF OLD.superseded_at IS NOT NULL THEN
+        INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id, expires_at)
+        SELECT NEW.id, m.id, NEW.team_id, NEW.project_id, NEW.expires_at FROM embedding_models m WHERE m.state <> 'retired'
+        ON CONFLICT DO NOTHING;
+    ELSE
+        UPDATE observation_embeddings SET expires_at = NEW.expires_at WHERE observation_id = NEW.id AND team_id = NEW.team_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- Name: observation_waits_again(); Type: FUNCTION
 
 CREATE FUNCTION public.observation_waits_again() RETURNS trigger
@@ -193,7 +301,7 @@ CREATE FUNCTION public.observation_waits_again() RETURNS trigger
     AS $$
 BEGIN
     UPDATE observation_embeddings
-       SET embedding = NULL, embedded_at = NULL, attempts = 0, next_at = now(), last_error = NULL
+       SET is_outdated = embedding IS NOT NULL, attempts = 0, next_at = now(), last_error = NULL
      WHERE observation_id = NEW.id AND team_id = NEW.team_id;
     RETURN NULL;
 END $$;
@@ -236,8 +344,9 @@ CREATE FUNCTION public.observations_wait_for_embedding() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id)
-    SELECT n.id, m.id, n.team_id, n.project_id FROM new_ones n CROSS JOIN embedding_models m WHERE m.state <> 'retired'
+    INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id, expires_at)
+    SELECT n.id, m.id, n.team_id, n.project_id, n.expires_at
+      FROM new_ones n CROSS JOIN embedding_models m WHERE m.state <> 'retired' AND n.superseded_at IS NULL
     ON CONFLICT DO NOTHING;
     RETURN NULL;
 END $$;
@@ -275,8 +384,10 @@ CREATE FUNCTION public.requeue_stale(hard_limit_seconds double precision DEFAULT
 BEGIN
     RETURN QUERY
     WITH stale AS (
-        SELECT j.id FROM observation_generation_jobs j
-         WHERE j.status = 'processing'
+        SELECT j.id FROM generation_lanes l
+          JOIN observation_generation_jobs j ON j.lane = l.lane AND j.phase = 'open' AND j.status = 'processing'
+         WHERE l.worker_id IS NOT NULL
+           AND (l.locked_at < now() - make_interval(secs => hard_limit_seconds) OR l.worker_id NOT IN (SELECT live_workers()))
            AND (j.locked_at < now() - make_interval(secs => hard_limit_seconds) OR j.worker_id NOT IN (SELECT live_workers()))
          ORDER BY j.id FOR UPDATE OF j SKIP LOCKED)
     UPDATE observation_generation_jobs j
@@ -291,7 +402,7 @@ BEGIN
          WHERE l.worker_id IS NOT NULL
            AND (l.locked_at < now() - make_interval(secs => hard_limit_seconds) OR l.worker_id NOT IN (SELECT live_workers()))
            AND NOT EXISTS (SELECT FROM observation_generation_jobs j
-                            WHERE j.worker_id = l.worker_id AND j.lane = l.lane AND j.status = 'processing')
+                            WHERE j.worker_id = l.worker_id AND j.lane = l.lane AND j.phase = 'open' AND j.status = 'processing')
          ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED)
     UPDATE generation_lanes l
        SET worker_id = NULL, claim = NULL, due_at = greatest(l.held_until, now())
@@ -339,11 +450,69 @@ END $$;
 
 COMMENT ON FUNCTION public.retry_job(job uuid) IS 'Sends a failed or cancelled job back to the queue, with three more attempts.';
 
+-- Name: search_mixed(text, text, boolean); Type: FUNCTION
+
+CREATE FUNCTION public.search_mixed(language text, said text, is_phrase boolean) RETURNS tsquery
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+    AS $$
+DECLARE
+    config   regconfig := 'pg_catalog.' || language;
+    usual    text      := normalize(said, NFKC);
+    words    text      := regexp_replace(usual, '[' || unsegmented_characters() || ']+', ' ', 'g');
+    wanted   tsquery   := CASE WHEN is_phrase THEN phraseto_tsquery(config, words) ELSE plainto_tsquery(config, words) END;
+    run      text;
+BEGIN
+    FOR run IN SELECT matches[1] FROM regexp_matches(usual, '[' || unsegmented_characters() || ']+', 'g') AS matches LOOP
+        wanted := wanted && (SELECT string_agg('''' || letter || coalesce(following, '') || '''', ' <-> ' ORDER BY nth)::tsquery
+                               FROM (SELECT letter, nth, lead(letter) OVER (ORDER BY nth) AS following
+                                       FROM string_to_table(run, NULL) WITH ORDINALITY AS letters (letter, nth)) AS pairs
+                              WHERE following IS NOT NULL OR nth = 1);
+    END LOOP;
+    RETURN wanted;
+END $$;
+
+-- Name: search_all(text, text); Type: FUNCTION
+
+CREATE FUNCTION public.search_all(language text, said text) RETURNS tsquery
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN public.is_unsegmented(said) THEN public.search_mixed(language, said, false) ELSE plainto_tsquery((('pg_catalog.'::text || language))::regconfig, said) END;
+
+-- Name: search_marked_mixed(text, text); Type: FUNCTION
+
+CREATE FUNCTION public.search_marked_mixed(language text, said text) RETURNS tsquery
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+    AS $$
+DECLARE
+    wanted tsquery := '';
+    phrase tsquery;
+    mark   text[];
+BEGIN
+    FOR mark IN SELECT matches FROM regexp_matches(said, '(-?)"([^"]+)"', 'g') AS matches LOOP
+        phrase := search_mixed(language, mark[2], true);
+        IF numnode(phrase) > 0 THEN
+            wanted := wanted && CASE WHEN mark[1] = '-' THEN !!phrase ELSE phrase END;
+        END IF;
+    END LOOP;
+    RETURN wanted;
+END $$;
+
+-- Name: search_marked(text, text); Type: FUNCTION
+
+CREATE FUNCTION public.search_marked(language text, said text) RETURNS tsquery
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN public.is_unsegmented(said) THEN public.search_marked_mixed(language, said) ELSE websearch_to_tsquery((('pg_catalog.'::text || language))::regconfig, said) END;
+
 -- Name: search_names(text); Type: FUNCTION
 
 CREATE FUNCTION public.search_names(said text) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (SELECT array_agg(found.found[1]) AS array_agg FROM regexp_matches(search_names.said, '[A-Za-z0-9_$]+(?:[./:_#@\\][A-Za-z0-9_$-]+)+|[A-Za-z0-9$]*[a-z0-9][A-Z][A-Za-z0-9$]*|[A-Za-z0-9]*[_$][A-Za-z0-9_$]*|[A-Za-z]+-[0-9]+'::text, 'g'::text) found(found) WHERE (length(found.found[1]) <= 400));
+
+-- Name: search_pairs(text); Type: FUNCTION
+
+CREATE FUNCTION public.search_pairs(said text) RETURNS tsvector
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (SELECT (string_agg((CASE WHEN (letters.following IS NOT NULL) THEN ((((''''::text || letters.letter) || letters.following) || ''':'::text) || letters.place) WHEN (letters.nth = 1) THEN (((''''::text || letters.letter) || ''':'::text) || letters.place) ELSE ''::text END || CASE WHEN ((letters.letter ~ '[\u3400-\u9FFF\uAC00-\uD7A3\uF900-\uFAFF\U00020000-\U0003FFFF]'::text) AND ((letters.nth > 1) OR (letters.following IS NOT NULL))) THEN ((' '''::text || letters.letter) || ''''::text) ELSE ''::text END), ' '::text))::tsvector AS string_agg FROM (SELECT letters_1.letter, letters_1.nth, lead(letters_1.letter) OVER (PARTITION BY runs.run ORDER BY letters_1.nth) AS following, row_number() OVER (ORDER BY runs.run, letters_1.nth) AS place FROM (regexp_matches(search_pairs.said, (('['::text || public.unsegmented_characters()) || ']+'::text), 'g'::text) WITH ORDINALITY runs(found, run) CROSS JOIN LATERAL string_to_table(runs.found[1], NULL::text) WITH ORDINALITY letters_1(letter, nth))) letters WHERE (letters.place <= 16000));
 
 -- Name: search_words(text, text, boolean); Type: FUNCTION
 
@@ -352,11 +521,20 @@ CREATE FUNCTION public.search_words(language text, said text, with_names boolean
     AS $_$
 DECLARE
     config regconfig := 'pg_catalog.' || language;
-    names  text[]    := CASE WHEN with_names THEN search_names(said) END;
+    names  text[];
     wholes tsvector;
+    pairs  tsvector  := '';
 BEGIN
+    IF with_names AND is_unsegmented(said) THEN
+        said := normalize(said, NFKC);
+        pairs := coalesce(search_pairs(said), '');
+        said := regexp_replace(said, '[' || unsegmented_characters() || ']+', ' ', 'g');
+    END IF;
+    IF with_names THEN
+        names := search_names(said);
+    END IF;
     IF names IS NULL THEN
-        RETURN to_tsvector(config, said);
+        RETURN to_tsvector(config, said) || pairs;
     END IF;
     SELECT string_agg('''' || replace(replace(whole, '\', '\\'), '''', '''''') || ''':' || place, ' ')::tsvector
       INTO wholes
@@ -374,8 +552,81 @@ BEGIN
      WHERE whole <> '' AND place <= 16000;
     RETURN to_tsvector(config, said) || wholes
         || to_tsvector(config, regexp_replace(translate(array_to_string(names, ' '), './:_#@\$-', '         '),
-                                              '([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])', '\1\3 \2\4', 'g'));
+                                              '([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])', '\1\3 \2\4', 'g'))
+        || pairs;
 END $_$;
+
+-- Name: separate_project(uuid, uuid); Type: FUNCTION
+
+CREATE FUNCTION public.separate_project(joined uuid, team uuid) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    target  uuid := (SELECT joined_to FROM projects WHERE id = joined AND team_id = team);
+    merged  bigint[];
+BEGIN
+    CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
+    INSERT INTO moving
+    SELECT id FROM server_sessions WHERE origin_project_id = joined AND project_id = target AND team_id = team;
+    INSERT INTO moving
+    SELECT e.id FROM agent_events e
+     WHERE e.project_id = target AND e.team_id = team
+       AND (e.server_session_id IN (SELECT id FROM moving)
+            OR e.id IN (SELECT row_id FROM project_joined_rows WHERE project_id = joined AND team_id = team));
+    INSERT INTO moving
+    SELECT j.id FROM observation_generation_jobs j
+     WHERE j.project_id = target AND j.team_id = team
+       AND (j.server_session_id IN (SELECT id FROM moving) OR j.agent_event_id IN (SELECT id FROM moving)
+            OR j.id IN (SELECT row_id FROM project_joined_rows WHERE project_id = joined AND team_id = team));
+    INSERT INTO moving
+    SELECT o.id FROM observations o
+     WHERE o.project_id = target AND o.team_id = team
+       AND (o.server_session_id IN (SELECT id FROM moving) OR o.created_by_job_id IN (SELECT id FROM moving)
+            OR o.quote_event_id IN (SELECT id FROM moving)
+            OR o.id IN (SELECT row_id FROM project_joined_rows WHERE project_id = joined AND team_id = team)
+            OR o.id IN (SELECT s.observation_id FROM observation_sources s
+                         WHERE s.project_id = target AND s.team_id = team
+                           AND (s.agent_event_id IN (SELECT id FROM moving) OR s.generation_job_id IN (SELECT id FROM moving))));
+    merged := (SELECT array_agg(t.number ORDER BY t.number)
+                 FROM observations o JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
+                WHERE o.project_id = target AND o.team_id = team
+                  AND (o.id IN (SELECT id FROM moving)) <> (t.id IN (SELECT id FROM moving)));
+    IF merged IS NOT NULL THEN
+        DROP TABLE moving;
+        RETURN merged;
+    END IF;
+    SET CONSTRAINTS ALL DEFERRED;
+    DELETE FROM consolidation_suggestions
+     WHERE project_id = target AND team_id = team
+       AND (left_id IN (SELECT id FROM moving)) <> (right_id IN (SELECT id FROM moving));
+    UPDATE server_sessions SET project_id = joined, origin_project_id = NULL WHERE id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE agent_events SET project_id = joined WHERE id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE session_prompts SET project_id = joined WHERE server_session_id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE observation_generation_jobs SET project_id = joined WHERE id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE observation_generation_job_events SET project_id = joined
+     WHERE generation_job_id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE generation_lanes SET project_id = joined WHERE lane IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE generation_runs SET project_id = joined
+     WHERE project_id = target AND lane IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE observations SET project_id = joined WHERE id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE observation_versions SET project_id = joined WHERE observation_id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE observation_embeddings SET project_id = joined WHERE observation_id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE observation_sources SET project_id = joined WHERE observation_id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE consolidation_suggestions SET project_id = joined WHERE left_id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE observation_relationships SET from_project_id = joined WHERE from_id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE observation_relationships SET to_project_id = joined WHERE to_id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE context_injections SET project_id = joined
+     WHERE project_id = target AND team_id = team
+       AND (server_session_id IN (SELECT id FROM moving)
+            OR id IN (SELECT row_id FROM project_joined_rows WHERE project_id = joined AND team_id = team));
+    DELETE FROM project_joined_rows WHERE project_id = joined AND team_id = team;
+    DROP TABLE moving;
+    UPDATE projects SET joined_to = NULL, archived_at = NULL, stays_apart = true, updated_at = now()
+     WHERE id = joined AND team_id = team;
+    PERFORM follow_language(joined, team);
+    SET CONSTRAINTS ALL IMMEDIATE;
+    RETURN '{}';
+END $$;
 
 -- Name: time_of_event(timestamp with time zone, timestamp with time zone); Type: FUNCTION
 
@@ -402,19 +653,34 @@ END;
 -- Name: wake_sleeping_lanes(); Type: FUNCTION
 
 CREATE FUNCTION public.wake_sleeping_lanes() RETURNS bigint
-    LANGUAGE sql
+    LANGUAGE plpgsql
     AS $$
+DECLARE
+    woken_count bigint;
+BEGIN
+    WITH lost AS (
+        SELECT j.id FROM observation_generation_jobs j
+         WHERE j.phase = 'open' AND j.status = 'processing' AND j.worker_id NOT IN (SELECT live_workers())
+           AND NOT EXISTS (SELECT FROM generation_lanes l WHERE l.lane = j.lane AND l.claim = j.claim)
+         ORDER BY j.id FOR UPDATE OF j SKIP LOCKED)
+    UPDATE observation_generation_jobs j
+       SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                         WHEN j.attempts < j.max_attempts THEN 'queued' ELSE 'failed' END,
+           last_error = jsonb_build_object('reason', 'worker lost', 'worker', j.locked_by, 'claim', j.claim)
+      FROM lost WHERE j.id = lost.id;
+
     WITH sleeping AS (
         SELECT j.lane, min(j.team_id::text)::uuid AS team_id, min(j.project_id::text)::uuid AS project_id
           FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
-         WHERE j.status = 'queued' AND (l.lane IS NULL OR (l.worker_id IS NULL AND l.due_at IS NULL))
+         WHERE j.phase = 'open' AND j.status = 'queued' AND (l.lane IS NULL OR (l.worker_id IS NULL AND l.due_at IS NULL))
          GROUP BY j.lane ORDER BY j.lane
     ), woken AS (
         INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
         SELECT lane, team_id, project_id, now() FROM sleeping ORDER BY lane
         ON CONFLICT (lane) DO UPDATE SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at)) RETURNING 1
-    ) SELECT count(*) FROM woken
-$$;
+    ) SELECT count(*) INTO woken_count FROM woken;
+    RETURN woken_count;
+END $$;
 
 -- Name: FUNCTION wake_sleeping_lanes(); Type: COMMENT
 
@@ -458,13 +724,14 @@ CREATE TABLE public.agent_events (
     occurred_at timestamp with time zone NOT NULL,
     received_at timestamp with time zone DEFAULT now() NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    payload_purged_at timestamp with time zone,
     CONSTRAINT agent_events_origin_check CHECK ((origin = ANY (ARRAY['hook'::text, 'api'::text, 'mcp'::text, 'import'::text, 'model'::text]))),
     CONSTRAINT agent_events_size_chars_check CHECK ((size_chars >= 0))
 );
 
 -- Name: TABLE agent_events; Type: COMMENT
 
-COMMENT ON TABLE public.agent_events IS 'What agents reported, once each, redacted; never changed.';
+COMMENT ON TABLE public.agent_events IS 'What agents reported, once each, redacted. Never changed, but for the payload, which retention may empty.';
 
 -- Name: COLUMN agent_events.origin; Type: COMMENT
 
@@ -473,6 +740,10 @@ COMMENT ON COLUMN public.agent_events.origin IS 'The door it came through, stamp
 -- Name: COLUMN agent_events.generate; Type: COMMENT
 
 COMMENT ON COLUMN public.agent_events.generate IS 'Whether the sender asked for observations: such an event has exactly one job.';
+
+-- Name: COLUMN agent_events.payload_purged_at; Type: COMMENT
+
+COMMENT ON COLUMN public.agent_events.payload_purged_at IS 'When the payload was emptied; NULL while it is there.';
 
 -- Name: api_keys; Type: TABLE
 
@@ -493,6 +764,7 @@ CREATE TABLE public.api_keys (
     counts_as uuid,
     requests_per_minute integer,
     events_per_month bigint,
+    user_id uuid,
     CONSTRAINT api_keys_actor_id_check CHECK ((actor_id <> ''::text)),
     CONSTRAINT api_keys_events_per_month_check CHECK ((events_per_month >= 0)),
     CONSTRAINT api_keys_requests_per_minute_check CHECK ((requests_per_minute > 0)),
@@ -519,6 +791,10 @@ COMMENT ON COLUMN public.api_keys.replaced_by IS 'The key that a rotation has pu
 
 COMMENT ON COLUMN public.api_keys.counts_as IS 'The key whose limits and usage this one goes on with: the first that was rotated into it; NULL for its own. Or any key could escape its limits by rotating itself.';
 
+-- Name: COLUMN api_keys.user_id; Type: COMMENT
+
+COMMENT ON COLUMN public.api_keys.user_id IS 'The person who made the key for themselves; it ends with their membership.';
+
 -- Name: audit_log; Type: TABLE
 
 CREATE TABLE public.audit_log (
@@ -532,12 +808,17 @@ CREATE TABLE public.audit_log (
     resource_id text,
     request_id text,
     details jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    user_id uuid
 );
 
 -- Name: TABLE audit_log; Type: COMMENT
 
 COMMENT ON TABLE public.audit_log IS 'Who did what, in ids and names, never in texts. Only appended to.';
+
+-- Name: COLUMN audit_log.user_id; Type: COMMENT
+
+COMMENT ON COLUMN public.audit_log.user_id IS 'The person who acted, by their account or a key of theirs.';
 
 -- Name: audit_log_id_seq; Type: SEQUENCE
 
@@ -584,6 +865,296 @@ COMMENT ON COLUMN public.budgets.warned_at IS 'When it was last said that 80 % a
 -- Name: COLUMN budgets.exhausted_at; Type: COMMENT
 
 COMMENT ON COLUMN public.budgets.exhausted_at IS 'When it was last said that all is spent: once a period. NULL again when the budget is changed.';
+
+-- Name: observation_versions; Type: TABLE
+
+CREATE TABLE public.observation_versions (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    observation_id uuid NOT NULL,
+    version integer NOT NULL,
+    action text NOT NULL,
+    before jsonb,
+    source_ids uuid[] DEFAULT '{}'::uuid[] NOT NULL,
+    strategy text,
+    similarity real,
+    measured_by text,
+    performed_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    undone_at timestamp with time zone,
+    sources_purged_at timestamp with time zone,
+    CONSTRAINT observation_versions_action_check CHECK ((action = ANY (ARRAY['corrected'::text, 'merged'::text, 'promoted'::text]))),
+    CONSTRAINT observation_versions_check CHECK (((before IS NULL) = (undone_at IS NOT NULL))),
+    CONSTRAINT observation_versions_measured_by_check CHECK ((measured_by = ANY (ARRAY['text'::text, 'vector'::text, 'words'::text]))),
+    CONSTRAINT observation_versions_strategy_check CHECK ((strategy = ANY (ARRAY['latest_wins'::text, 'append'::text, 'smart_merge'::text])))
+);
+
+-- Name: TABLE observation_versions; Type: COMMENT
+
+COMMENT ON TABLE public.observation_versions IS 'The changes of observations: how each was before, and what it was merged from.';
+
+-- Name: COLUMN observation_versions.version; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_versions.version IS 'The version that the observation got with the change.';
+
+-- Name: COLUMN observation_versions.performed_by; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_versions.performed_by IS 'The name of the key, or `system`.';
+
+-- Name: COLUMN observation_versions.sources_purged_at; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_versions.sources_purged_at IS 'When the texts of merged sources went; from then on the merge cannot be undone.';
+
+-- Name: observations; Type: TABLE
+
+CREATE TABLE public.observations (
+    id uuid NOT NULL,
+    number bigint NOT NULL,
+    project_id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    server_session_id uuid,
+    scope text DEFAULT 'project'::text NOT NULL,
+    kind text DEFAULT 'observation'::text NOT NULL,
+    type text DEFAULT 'change'::text NOT NULL,
+    origin text NOT NULL,
+    title text,
+    subtitle text,
+    narrative text,
+    facts text[],
+    concepts text[],
+    files_read text[],
+    files_modified text[],
+    summary jsonb,
+    prompt_number integer,
+    content text NOT NULL,
+    content_search tsvector NOT NULL,
+    content_words integer NOT NULL,
+    read_tokens integer,
+    discovery_tokens integer,
+    access_count integer DEFAULT 0 NOT NULL,
+    last_accessed_at timestamp with time zone,
+    generation_key text,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_by_job_id uuid,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    search_language text DEFAULT 'english'::text NOT NULL,
+    importance real DEFAULT 0.5 NOT NULL,
+    quote text,
+    quote_event_id uuid,
+    anchors text[],
+    state text,
+    closed_by bigint,
+    closed_at timestamp with time zone,
+    ttl_seconds bigint,
+    expires_at timestamp with time zone,
+    version integer DEFAULT 1 NOT NULL,
+    superseded_by uuid,
+    superseded_at timestamp with time zone,
+    merged_from uuid[] DEFAULT '{}'::uuid[] NOT NULL,
+    agent text,
+    caller_type text,
+    CONSTRAINT closed_when_not_open CHECK (((closed_at IS NOT NULL) = COALESCE((state = ANY (ARRAY['done'::text, 'dropped'::text])), false))),
+    CONSTRAINT expires_with_a_lifetime CHECK (((expires_at IS NULL) OR (ttl_seconds IS NOT NULL))),
+    CONSTRAINT observations_importance_check CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
+    CONSTRAINT observations_kind_check CHECK ((kind = ANY (ARRAY['observation'::text, 'summary'::text, 'manual'::text]))),
+    CONSTRAINT observations_number_check CHECK ((number >= 1)),
+    CONSTRAINT observations_origin_check CHECK ((origin = ANY (ARRAY['hook'::text, 'api'::text, 'mcp'::text, 'import'::text, 'model'::text, 'rules'::text]))),
+    CONSTRAINT observations_quote_check CHECK ((length(quote) <= 400)),
+    CONSTRAINT observations_scope_check CHECK ((scope = ANY (ARRAY['project'::text, 'team'::text]))),
+    CONSTRAINT observations_state_check CHECK ((state = ANY (ARRAY['open'::text, 'done'::text, 'dropped'::text]))),
+    CONSTRAINT observations_ttl_seconds_check CHECK ((ttl_seconds > 0)),
+    CONSTRAINT observations_type_check CHECK ((type = ANY (ARRAY['bugfix'::text, 'feature'::text, 'refactor'::text, 'change'::text, 'discovery'::text, 'decision'::text, 'security_alert'::text, 'security_note'::text, 'sensitive'::text]))),
+    CONSTRAINT observations_version_check CHECK ((version >= 1)),
+    CONSTRAINT superseded_at_a_time CHECK (((superseded_by IS NULL) = (superseded_at IS NULL))),
+    CONSTRAINT superseded_by_another CHECK ((superseded_by <> id))
+)
+WITH (fillfactor='90', toast_tuple_target='8160');
+
+-- Name: TABLE observations; Type: COMMENT
+
+COMMENT ON TABLE public.observations IS 'What is remembered: one thing each, titled and typed, with facts and files.';
+
+-- Name: COLUMN observations.number; Type: COMMENT
+
+COMMENT ON COLUMN public.observations.number IS 'The short id that people and models use (#1234), counted per team.';
+
+-- Name: COLUMN observations.ttl_seconds; Type: COMMENT
+
+COMMENT ON COLUMN public.observations.ttl_seconds IS 'How long it lives after it was written; NULL is for good.';
+
+-- Name: COLUMN observations.expires_at; Type: COMMENT
+
+COMMENT ON COLUMN public.observations.expires_at IS 'From then on it is not shown. NULL is never.';
+
+-- Name: COLUMN observations.superseded_by; Type: COMMENT
+
+COMMENT ON COLUMN public.observations.superseded_by IS 'The observation that it was merged into. Its text goes when that one is deleted.';
+
+-- Name: COLUMN observations.agent; Type: COMMENT
+
+COMMENT ON COLUMN public.observations.agent IS 'Who wrote it by hand, in his own words.';
+
+-- Name: COLUMN observations.caller_type; Type: COMMENT
+
+COMMENT ON COLUMN public.observations.caller_type IS 'The type that the caller gave, where it is none of ours.';
+
+-- Name: projects; Type: TABLE
+
+CREATE TABLE public.projects (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    canonical_id text NOT NULL,
+    name text NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    archived_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    generation_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
+    search_language text DEFAULT 'english'::text NOT NULL,
+    consolidation text DEFAULT 'suggest'::text NOT NULL,
+    retention jsonb DEFAULT '{}'::jsonb NOT NULL,
+    joined_to uuid,
+    stays_apart boolean DEFAULT false NOT NULL,
+    merge_with_model boolean DEFAULT false NOT NULL,
+    CONSTRAINT projects_canonical_id_check CHECK (((canonical_id <> ''::text) AND (length(canonical_id) <= 500))),
+    CONSTRAINT projects_consolidation_check CHECK ((consolidation = ANY (ARRAY['off'::text, 'suggest'::text, 'merge'::text]))),
+    CONSTRAINT projects_generation_policy_check CHECK (public.is_generation_policy(generation_policy)),
+    CONSTRAINT projects_joined_is_archived CHECK (((joined_to IS NULL) OR (archived_at IS NOT NULL))),
+    CONSTRAINT projects_joined_to_another CHECK ((joined_to <> id)),
+    CONSTRAINT projects_name_check CHECK ((name <> ''::text)),
+    CONSTRAINT projects_retention_check CHECK (public.is_retention_policy(retention)),
+    CONSTRAINT projects_search_language_check CHECK ((search_language = ANY (ARRAY['simple'::text, 'arabic'::text, 'armenian'::text, 'basque'::text, 'catalan'::text, 'danish'::text, 'dutch'::text, 'english'::text, 'finnish'::text, 'french'::text, 'german'::text, 'greek'::text, 'hindi'::text, 'hungarian'::text, 'indonesian'::text, 'irish'::text, 'italian'::text, 'lithuanian'::text, 'nepali'::text, 'norwegian'::text, 'portuguese'::text, 'romanian'::text, 'russian'::text, 'serbian'::text, 'spanish'::text, 'swedish'::text, 'tamil'::text, 'turkish'::text, 'yiddish'::text])))
+);
+
+-- Name: TABLE projects; Type: COMMENT
+
+COMMENT ON TABLE public.projects IS 'A code base of a team, by its canonical id (github.com/user/repo, a name, or a path).';
+
+-- Name: COLUMN projects.search_language; Type: COMMENT
+
+COMMENT ON COLUMN public.projects.search_language IS 'The text search configuration by which its texts and queries are stemmed; simple is none.';
+
+-- Name: COLUMN projects.consolidation; Type: COMMENT
+
+COMMENT ON COLUMN public.projects.consolidation IS 'What becomes of generated observations that say what is there already.';
+
+-- Name: COLUMN projects.joined_to; Type: COMMENT
+
+COMMENT ON COLUMN public.projects.joined_to IS 'The project that has its rows, and is meant by its names.';
+
+-- Name: COLUMN projects.stays_apart; Type: COMMENT
+
+COMMENT ON COLUMN public.projects.stays_apart IS 'It was separated again: it is joined by nobody but people.';
+
+-- Name: COLUMN projects.merge_with_model; Type: COMMENT
+
+COMMENT ON COLUMN public.projects.merge_with_model IS 'Whether a model words what people merge; what is merged by itself is merged by rules.';
+
+-- Name: teams; Type: TABLE
+
+CREATE TABLE public.teams (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    archived_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    generation_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
+    requests_per_minute integer,
+    events_per_month bigint,
+    retention jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT teams_events_per_month_check CHECK ((events_per_month >= 0)),
+    CONSTRAINT teams_generation_policy_check CHECK (public.is_generation_policy(generation_policy)),
+    CONSTRAINT teams_name_check CHECK ((name <> ''::text)),
+    CONSTRAINT teams_requests_per_minute_check CHECK ((requests_per_minute > 0)),
+    CONSTRAINT teams_retention_check CHECK (public.is_retention_policy(retention))
+);
+
+-- Name: TABLE teams; Type: COMMENT
+
+COMMENT ON TABLE public.teams IS 'People who share what their agents remember; teams never see each other.';
+
+-- Name: COLUMN teams.generation_policy; Type: COMMENT
+
+COMMENT ON COLUMN public.teams.generation_policy IS 'When observations are made of the team''s events, and of which never; a project may say it for itself.';
+
+-- Name: COLUMN teams.requests_per_minute; Type: COMMENT
+
+COMMENT ON COLUMN public.teams.requests_per_minute IS 'For all keys of the team together; NULL for no limit. Set by the operator only.';
+
+-- Name: COLUMN teams.events_per_month; Type: COMMENT
+
+COMMENT ON COLUMN public.teams.events_per_month IS 'For all keys of the team together; NULL for no limit. Set by the operator only.';
+
+-- Name: COLUMN teams.retention; Type: COMMENT
+
+COMMENT ON COLUMN public.teams.retention IS 'How long what is kept; a project may say it for itself. 0 days is for good.';
+
+-- Name: consolidation_log; Type: VIEW
+
+CREATE VIEW public.consolidation_log AS
+ SELECT v.created_at,
+    t.name AS team,
+    p.canonical_id AS project,
+    o.number AS target,
+    v.version,
+    v.strategy,
+    v.similarity,
+    v.measured_by,
+    v.performed_by,
+    v.undone_at,
+    ARRAY( SELECT s.number
+           FROM public.observations s
+          WHERE (s.id = ANY (v.source_ids))
+          ORDER BY s.number) AS sources
+   FROM (((public.observation_versions v
+     JOIN public.observations o ON ((o.id = v.observation_id)))
+     JOIN public.projects p ON ((p.id = v.project_id)))
+     JOIN public.teams t ON ((t.id = v.team_id)))
+  WHERE (v.action = 'merged'::text);
+
+-- Name: VIEW consolidation_log; Type: COMMENT
+
+COMMENT ON VIEW public.consolidation_log IS 'Merges of all teams, for operators: which observations became which, how alike they were, and who did it.';
+
+-- Name: consolidation_progress; Type: TABLE
+
+CREATE TABLE public.consolidation_progress (
+    team_id uuid NOT NULL,
+    compared_to bigint DEFAULT 0 NOT NULL
+);
+
+-- Name: TABLE consolidation_progress; Type: COMMENT
+
+COMMENT ON TABLE public.consolidation_progress IS 'Up to which number the observations of a team are compared with the others of their projects.';
+
+-- Name: consolidation_suggestions; Type: TABLE
+
+CREATE TABLE public.consolidation_suggestions (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    left_id uuid NOT NULL,
+    right_id uuid NOT NULL,
+    similarity real NOT NULL,
+    measured_by text NOT NULL,
+    reason text NOT NULL,
+    status text DEFAULT 'open'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    resolved_at timestamp with time zone,
+    resolved_by text,
+    CONSTRAINT consolidation_suggestions_check CHECK ((left_id < right_id)),
+    CONSTRAINT consolidation_suggestions_check1 CHECK (((status = 'open'::text) = (resolved_at IS NULL))),
+    CONSTRAINT consolidation_suggestions_measured_by_check CHECK ((measured_by = ANY (ARRAY['vector'::text, 'words'::text]))),
+    CONSTRAINT consolidation_suggestions_reason_check CHECK ((reason = ANY (ARRAY['same'::text, 'related'::text, 'contradicts'::text]))),
+    CONSTRAINT consolidation_suggestions_status_check CHECK ((status = ANY (ARRAY['open'::text, 'accepted'::text, 'dismissed'::text])))
+);
+
+-- Name: TABLE consolidation_suggestions; Type: COMMENT
+
+COMMENT ON TABLE public.consolidation_suggestions IS 'Pairs of observations that seem to say the same, or to contradict each other. What was dismissed is not suggested again.';
 
 -- Name: context_injections; Type: TABLE
 
@@ -634,6 +1205,35 @@ COMMENT ON COLUMN public.context_injections.left_out IS 'The most useful of thos
 
 COMMENT ON COLUMN public.context_injections.details IS 'How useful each line was judged and by what, for cmserver context --explain. Numbers and words of ours, never a text of an observation.';
 
+-- Name: embedding_calibrations; Type: TABLE
+
+CREATE TABLE public.embedding_calibrations (
+    team_id uuid NOT NULL,
+    model_id smallint NOT NULL,
+    intercept double precision NOT NULL,
+    slope double precision NOT NULL,
+    titles integer NOT NULL,
+    calibrated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT embedding_calibrations_slope_check CHECK ((slope > (0)::double precision)),
+    CONSTRAINT embedding_calibrations_titles_check CHECK ((titles >= 1))
+);
+
+-- Name: TABLE embedding_calibrations; Type: COMMENT
+
+COMMENT ON TABLE public.embedding_calibrations IS 'What the cosine of a query and its nearest document says about the query, by team and embedding model.';
+
+-- Name: COLUMN embedding_calibrations.intercept; Type: COMMENT
+
+COMMENT ON COLUMN public.embedding_calibrations.intercept IS 'The log-odds that a title is one of the project, at a cosine of 0.';
+
+-- Name: COLUMN embedding_calibrations.slope; Type: COMMENT
+
+COMMENT ON COLUMN public.embedding_calibrations.slope IS 'How much they grow with the cosine.';
+
+-- Name: COLUMN embedding_calibrations.titles; Type: COMMENT
+
+COMMENT ON COLUMN public.embedding_calibrations.titles IS 'How many titles of the team it was measured with.';
+
 -- Name: embedding_models; Type: TABLE
 
 CREATE TABLE public.embedding_models (
@@ -648,7 +1248,10 @@ CREATE TABLE public.embedding_models (
     is_backfilled boolean DEFAULT false NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     switched_at timestamp with time zone,
+    pulled_percent smallint,
+    document_prefix text DEFAULT ''::text NOT NULL,
     CONSTRAINT embedding_models_dimensions_check CHECK (((dimensions >= 1) AND (dimensions <= 4000))),
+    CONSTRAINT embedding_models_pulled_percent_check CHECK (((pulled_percent >= 0) AND (pulled_percent <= 100))),
     CONSTRAINT embedding_models_state_check CHECK ((state = ANY (ARRAY['building'::text, 'current'::text, 'retired'::text])))
 );
 
@@ -667,6 +1270,14 @@ COMMENT ON COLUMN public.embedding_models.dimensions IS 'How long they are; NULL
 -- Name: COLUMN embedding_models.backfilled_to; Type: COMMENT
 
 COMMENT ON COLUMN public.embedding_models.backfilled_to IS 'Down to which observation, by id, earlier ones have their rows in observation_embeddings; of a retired model: have none any more.';
+
+-- Name: COLUMN embedding_models.pulled_percent; Type: COMMENT
+
+COMMENT ON COLUMN public.embedding_models.pulled_percent IS 'How much of the model its server has downloaded; NULL while it downloads nothing.';
+
+-- Name: COLUMN embedding_models.document_prefix; Type: COMMENT
+
+COMMENT ON COLUMN public.embedding_models.document_prefix IS 'What is put before each text that is embedded with it.';
 
 -- Name: embedding_models_id_seq; Type: SEQUENCE
 
@@ -694,7 +1305,7 @@ CREATE TABLE public.observation_generation_jobs (
     server_session_id uuid,
     job_type text NOT NULL,
     status text DEFAULT 'queued'::text NOT NULL,
-    idempotency_key text NOT NULL,
+    idempotency_key text,
     attempts integer DEFAULT 0 NOT NULL,
     max_attempts integer DEFAULT 3 NOT NULL,
     next_attempt_at timestamp with time zone,
@@ -719,6 +1330,11 @@ CREATE TABLE public.observation_generation_jobs (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     waits_for_end boolean DEFAULT false NOT NULL,
+    phase text GENERATED ALWAYS AS (
+CASE
+    WHEN (status = ANY (ARRAY['queued'::text, 'processing'::text])) THEN 'open'::text
+    ELSE status
+END) STORED NOT NULL,
     CONSTRAINT attempts_within_bounds CHECK (((attempts <= max_attempts) AND ((status <> 'queued'::text) OR (attempts < max_attempts)))),
     CONSTRAINT locked_while_processing CHECK (((status = 'processing'::text) = ((locked_at IS NOT NULL) AND (locked_by IS NOT NULL) AND (worker_id IS NOT NULL) AND (claim IS NOT NULL)))),
     CONSTRAINT observation_generation_jobs_attempts_check CHECK ((attempts >= 0)),
@@ -732,7 +1348,7 @@ CREATE TABLE public.observation_generation_jobs (
     CONSTRAINT one_terminal_timestamp CHECK ((((completed_at IS NOT NULL) = (status = 'completed'::text)) AND ((failed_at IS NOT NULL) = (status = 'failed'::text)) AND ((cancelled_at IS NOT NULL) = (status = 'cancelled'::text)))),
     CONSTRAINT outcome_when_completed CHECK (((outcome IS NOT NULL) = (status = 'completed'::text)))
 )
-WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', fillfactor='50');
 
 -- Name: TABLE observation_generation_jobs; Type: COMMENT
 
@@ -742,6 +1358,10 @@ COMMENT ON TABLE public.observation_generation_jobs IS 'The outbox, which is its
 
 COMMENT ON COLUMN public.observation_generation_jobs.lane IS 'The session of the job, or the job itself when it has none. One batch of a lane is in progress at any time.';
 
+-- Name: COLUMN observation_generation_jobs.idempotency_key; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_generation_jobs.idempotency_key IS 'Of summaries and reindex jobs. The job of an event is unique by its event.';
+
 -- Name: COLUMN observation_generation_jobs.claim; Type: COMMENT
 
 COMMENT ON COLUMN public.observation_generation_jobs.claim IS 'The fencing token: only the claim that took the job may write its end.';
@@ -750,66 +1370,9 @@ COMMENT ON COLUMN public.observation_generation_jobs.claim IS 'The fencing token
 
 COMMENT ON COLUMN public.observation_generation_jobs.waits_for_end IS 'By the policy at_end: the job alone does not make its lane due. Cleared when it is claimed.';
 
--- Name: projects; Type: TABLE
+-- Name: COLUMN observation_generation_jobs.phase; Type: COMMENT
 
-CREATE TABLE public.projects (
-    id uuid NOT NULL,
-    team_id uuid NOT NULL,
-    canonical_id text NOT NULL,
-    name text NOT NULL,
-    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    archived_at timestamp with time zone,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    generation_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
-    search_language text DEFAULT 'english'::text NOT NULL,
-    CONSTRAINT projects_canonical_id_check CHECK (((canonical_id <> ''::text) AND (length(canonical_id) <= 500))),
-    CONSTRAINT projects_generation_policy_check CHECK (public.is_generation_policy(generation_policy)),
-    CONSTRAINT projects_name_check CHECK ((name <> ''::text)),
-    CONSTRAINT projects_search_language_check CHECK ((search_language = ANY (ARRAY['simple'::text, 'arabic'::text, 'armenian'::text, 'basque'::text, 'catalan'::text, 'danish'::text, 'dutch'::text, 'english'::text, 'finnish'::text, 'french'::text, 'german'::text, 'greek'::text, 'hindi'::text, 'hungarian'::text, 'indonesian'::text, 'irish'::text, 'italian'::text, 'lithuanian'::text, 'nepali'::text, 'norwegian'::text, 'portuguese'::text, 'romanian'::text, 'russian'::text, 'serbian'::text, 'spanish'::text, 'swedish'::text, 'tamil'::text, 'turkish'::text, 'yiddish'::text])))
-);
-
--- Name: TABLE projects; Type: COMMENT
-
-COMMENT ON TABLE public.projects IS 'A code base of a team, by its canonical id (github.com/user/repo, a name, or a path).';
-
--- Name: COLUMN projects.search_language; Type: COMMENT
-
-COMMENT ON COLUMN public.projects.search_language IS 'The text search configuration by which its texts and queries are stemmed; simple is none.';
-
--- Name: teams; Type: TABLE
-
-CREATE TABLE public.teams (
-    id uuid NOT NULL,
-    name text NOT NULL,
-    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    archived_at timestamp with time zone,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    generation_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
-    requests_per_minute integer,
-    events_per_month bigint,
-    CONSTRAINT teams_events_per_month_check CHECK ((events_per_month >= 0)),
-    CONSTRAINT teams_generation_policy_check CHECK (public.is_generation_policy(generation_policy)),
-    CONSTRAINT teams_name_check CHECK ((name <> ''::text)),
-    CONSTRAINT teams_requests_per_minute_check CHECK ((requests_per_minute > 0))
-);
-
--- Name: TABLE teams; Type: COMMENT
-
-COMMENT ON TABLE public.teams IS 'People who share what their agents remember; teams never see each other.';
-
--- Name: COLUMN teams.generation_policy; Type: COMMENT
-
-COMMENT ON COLUMN public.teams.generation_policy IS 'When observations are made of the team''s events, and of which never; a project may say it for itself.';
-
--- Name: COLUMN teams.requests_per_minute; Type: COMMENT
-
-COMMENT ON COLUMN public.teams.requests_per_minute IS 'For all keys of the team together; NULL for no limit. Set by the operator only.';
-
--- Name: COLUMN teams.events_per_month; Type: COMMENT
-
-COMMENT ON COLUMN public.teams.events_per_month IS 'For all keys of the team together; NULL for no limit. Set by the operator only.';
+COMMENT ON COLUMN public.observation_generation_jobs.phase IS '`open` while queued or processing, else the status: what indexes hold, so that a claim changes none.';
 
 -- Name: failed_jobs; Type: VIEW
 
@@ -899,13 +1462,17 @@ CREATE TABLE public.generation_runs (
     latency_ms integer DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     applied_at timestamp with time zone,
-    CONSTRAINT generation_runs_kind_check CHECK ((kind = ANY (ARRAY['observations'::text, 'summary'::text]))),
+    CONSTRAINT generation_runs_kind_check CHECK ((kind = ANY (ARRAY['observations'::text, 'summary'::text, 'merge'::text]))),
     CONSTRAINT generation_runs_status_check CHECK ((status = ANY (ARRAY['asked'::text, 'answered'::text, 'applied'::text, 'unusable'::text, 'failed'::text, 'lost'::text])))
 );
 
 -- Name: TABLE generation_runs; Type: COMMENT
 
 COMMENT ON TABLE public.generation_runs IS 'Provider calls: what they served, what they cost, and an answer until it is applied.';
+
+-- Name: COLUMN generation_runs.lane; Type: COMMENT
+
+COMMENT ON COLUMN public.generation_runs.lane IS 'Of its jobs; a call of the kind merge has none, and its own id here.';
 
 -- Name: COLUMN generation_runs.status; Type: COMMENT
 
@@ -978,6 +1545,27 @@ CREATE TABLE public.installation (
 
 COMMENT ON TABLE public.installation IS 'One row: who this server is, and the secret of its keyed hashes (an idempotency key must not let anybody guess what it was made from).';
 
+-- Name: invitations; Type: TABLE
+
+CREATE TABLE public.invitations (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    role text NOT NULL,
+    makes_operator boolean DEFAULT false NOT NULL,
+    token_hash text NOT NULL,
+    note text DEFAULT ''::text NOT NULL,
+    invited_by text NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone,
+    used_by uuid,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT invitations_role_check CHECK ((role = ANY (ARRAY['owner'::text, 'member'::text, 'viewer'::text])))
+);
+
+-- Name: TABLE invitations; Type: COMMENT
+
+COMMENT ON TABLE public.invitations IS 'Links that make somebody a member of a team, once.';
+
 -- Name: lane_overview; Type: VIEW
 
 CREATE VIEW public.lane_overview AS
@@ -998,7 +1586,7 @@ CREATE VIEW public.lane_overview AS
     l.locked_at,
     ( SELECT count(*) AS count
            FROM public.observation_generation_jobs j
-          WHERE ((j.lane = l.lane) AND (j.status = 'queued'::text))) AS queued
+          WHERE ((j.lane = l.lane) AND (j.phase = 'open'::text) AND (j.status = 'queued'::text))) AS queued
    FROM ((public.generation_lanes l
      LEFT JOIN public.projects p ON ((p.id = l.project_id)))
      LEFT JOIN public.teams t ON ((t.id = l.team_id)));
@@ -1006,6 +1594,71 @@ CREATE VIEW public.lane_overview AS
 -- Name: VIEW lane_overview; Type: COMMENT
 
 COMMENT ON VIEW public.lane_overview IS 'Each lane: working, held, due, waiting or idle, and how many jobs wait in it.';
+
+-- Name: memberships; Type: TABLE
+
+CREATE TABLE public.memberships (
+    team_id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    role text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT memberships_role_check CHECK ((role = ANY (ARRAY['owner'::text, 'member'::text, 'viewer'::text])))
+);
+
+-- Name: TABLE memberships; Type: COMMENT
+
+COMMENT ON TABLE public.memberships IS 'Which people belong to which team, and as what.';
+
+-- Name: memory_telemetry; Type: TABLE
+
+CREATE TABLE public.memory_telemetry (
+    id bigint NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid,
+    observation_id uuid,
+    event_type text NOT NULL,
+    session_id text,
+    request_id text,
+    agent text,
+    action text,
+    hit_count integer,
+    latency_ms integer,
+    query_text text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT memory_telemetry_action_check CHECK ((action = ANY (ARRAY['created'::text, 'created_with_suggestions'::text, 'updated'::text]))),
+    CONSTRAINT memory_telemetry_check CHECK (((query_text IS NULL) OR (project_id IS NOT NULL))),
+    CONSTRAINT memory_telemetry_event_type_check CHECK ((event_type = ANY (ARRAY['recall_attempt'::text, 'recall_hit'::text, 'store_opportunity'::text, 'store_action'::text]))),
+    CONSTRAINT memory_telemetry_hit_count_check CHECK ((hit_count >= 0)),
+    CONSTRAINT memory_telemetry_latency_ms_check CHECK ((latency_ms >= 0))
+);
+
+-- Name: TABLE memory_telemetry; Type: COMMENT
+
+COMMENT ON TABLE public.memory_telemetry IS 'What clients of Contextify looked for and stored, and what came of it; for its funnel.';
+
+-- Name: COLUMN memory_telemetry.observation_id; Type: COMMENT
+
+COMMENT ON COLUMN public.memory_telemetry.observation_id IS 'The observation that was stored or merged into; it may be gone.';
+
+-- Name: COLUMN memory_telemetry.session_id; Type: COMMENT
+
+COMMENT ON COLUMN public.memory_telemetry.session_id IS 'The session in the words of the client (X-Session-ID); no row is looked up by it.';
+
+-- Name: COLUMN memory_telemetry.query_text; Type: COMMENT
+
+COMMENT ON COLUMN public.memory_telemetry.query_text IS 'The words that were looked for, redacted.';
+
+-- Name: memory_telemetry_id_seq; Type: SEQUENCE
+
+ALTER TABLE public.memory_telemetry ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.memory_telemetry_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 -- Name: observation_counters; Type: TABLE
 
@@ -1030,7 +1683,9 @@ CREATE TABLE public.observation_embeddings (
     last_error text,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     embedded_at timestamp with time zone,
-    embedding public.halfvec
+    embedding public.halfvec,
+    expires_at timestamp with time zone,
+    is_outdated boolean DEFAULT false NOT NULL
 )
 WITH (toast_tuple_target='8160');
 
@@ -1045,6 +1700,14 @@ COMMENT ON COLUMN public.observation_embeddings.next_at IS 'Not to be tried befo
 -- Name: COLUMN observation_embeddings.last_error; Type: COMMENT
 
 COMMENT ON COLUMN public.observation_embeddings.last_error IS 'The kind of the last failure. One that was given up has a next_at of infinity.';
+
+-- Name: COLUMN observation_embeddings.expires_at; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_embeddings.expires_at IS 'That of the observation; a trigger keeps it.';
+
+-- Name: COLUMN observation_embeddings.is_outdated; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_embeddings.is_outdated IS 'The text has changed since: the embedding is used until there is another.';
 
 -- Name: observation_generation_job_events; Type: TABLE
 
@@ -1088,6 +1751,28 @@ ALTER TABLE public.observation_generation_jobs ALTER COLUMN seq ADD GENERATED AL
     CACHE 1
 );
 
+-- Name: observation_relationships; Type: TABLE
+
+CREATE TABLE public.observation_relationships (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    from_id uuid NOT NULL,
+    from_project_id uuid NOT NULL,
+    to_id uuid NOT NULL,
+    to_project_id uuid NOT NULL,
+    relationship text NOT NULL,
+    strength real DEFAULT 0.5 NOT NULL,
+    context text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT observation_relationships_check CHECK ((from_id <> to_id)),
+    CONSTRAINT observation_relationships_relationship_check CHECK ((relationship ~ '^[A-Z][A-Z0-9_]{0,63}$'::text)),
+    CONSTRAINT observation_relationships_strength_check CHECK (((strength >= (0)::double precision) AND (strength <= (1)::double precision)))
+);
+
+-- Name: TABLE observation_relationships; Type: COMMENT
+
+COMMENT ON TABLE public.observation_relationships IS 'How observations of a team have to do with each other: SUPERSEDES and DERIVED_FROM by the system, all others by callers.';
+
 -- Name: observation_sources; Type: TABLE
 
 CREATE TABLE public.observation_sources (
@@ -1108,67 +1793,6 @@ CREATE TABLE public.observation_sources (
 -- Name: TABLE observation_sources; Type: COMMENT
 
 COMMENT ON TABLE public.observation_sources IS 'What each observation was drawn from.';
-
--- Name: observations; Type: TABLE
-
-CREATE TABLE public.observations (
-    id uuid NOT NULL,
-    number bigint NOT NULL,
-    project_id uuid NOT NULL,
-    team_id uuid NOT NULL,
-    server_session_id uuid,
-    scope text DEFAULT 'project'::text NOT NULL,
-    kind text DEFAULT 'observation'::text NOT NULL,
-    type text DEFAULT 'change'::text NOT NULL,
-    origin text NOT NULL,
-    title text,
-    subtitle text,
-    narrative text,
-    facts text[],
-    concepts text[],
-    files_read text[],
-    files_modified text[],
-    summary jsonb,
-    prompt_number integer,
-    content text NOT NULL,
-    content_search tsvector NOT NULL,
-    content_words integer NOT NULL,
-    read_tokens integer,
-    discovery_tokens integer,
-    access_count integer DEFAULT 0 NOT NULL,
-    last_accessed_at timestamp with time zone,
-    generation_key text,
-    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_by_job_id uuid,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    search_language text DEFAULT 'english'::text NOT NULL,
-    importance real DEFAULT 0.5 NOT NULL,
-    quote text,
-    quote_event_id uuid,
-    anchors text[],
-    state text,
-    closed_by bigint,
-    closed_at timestamp with time zone,
-    CONSTRAINT closed_when_not_open CHECK (((closed_at IS NOT NULL) = COALESCE((state = ANY (ARRAY['done'::text, 'dropped'::text])), false))),
-    CONSTRAINT observations_importance_check CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
-    CONSTRAINT observations_kind_check CHECK ((kind = ANY (ARRAY['observation'::text, 'summary'::text, 'manual'::text]))),
-    CONSTRAINT observations_number_check CHECK ((number >= 1)),
-    CONSTRAINT observations_origin_check CHECK ((origin = ANY (ARRAY['hook'::text, 'api'::text, 'mcp'::text, 'import'::text, 'model'::text, 'rules'::text]))),
-    CONSTRAINT observations_quote_check CHECK ((length(quote) <= 400)),
-    CONSTRAINT observations_scope_check CHECK ((scope = ANY (ARRAY['project'::text, 'team'::text]))),
-    CONSTRAINT observations_state_check CHECK ((state = ANY (ARRAY['open'::text, 'done'::text, 'dropped'::text]))),
-    CONSTRAINT observations_type_check CHECK ((type = ANY (ARRAY['bugfix'::text, 'feature'::text, 'refactor'::text, 'change'::text, 'discovery'::text, 'decision'::text, 'security_alert'::text, 'security_note'::text, 'sensitive'::text])))
-)
-WITH (fillfactor='90', toast_tuple_target='8160');
-
--- Name: TABLE observations; Type: COMMENT
-
-COMMENT ON TABLE public.observations IS 'What is remembered: one thing each, titled and typed, with facts and files.';
-
--- Name: COLUMN observations.number; Type: COMMENT
-
-COMMENT ON COLUMN public.observations.number IS 'The short id that people and models use (#1234), counted per team.';
 
 -- Name: observations_in_team; Type: VIEW
 
@@ -1210,9 +1834,17 @@ CREATE VIEW public.observations_in_team AS
     anchors,
     state,
     closed_by,
-    closed_at
+    closed_at,
+    ttl_seconds,
+    expires_at,
+    version,
+    superseded_by,
+    superseded_at,
+    merged_from,
+    agent,
+    caller_type
    FROM public.observations
-  WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
+  WHERE ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid) AND (superseded_at IS NULL) AND ((expires_at IS NULL) OR (expires_at > now())));
 
 -- Name: VIEW observations_in_team; Type: COMMENT
 
@@ -1231,6 +1863,18 @@ CREATE TABLE public.project_aliases (
 -- Name: TABLE project_aliases; Type: COMMENT
 
 COMMENT ON TABLE public.project_aliases IS 'Older and other names of projects.';
+
+-- Name: project_joined_rows; Type: TABLE
+
+CREATE TABLE public.project_joined_rows (
+    project_id uuid NOT NULL,
+    row_id uuid NOT NULL,
+    team_id uuid NOT NULL
+);
+
+-- Name: TABLE project_joined_rows; Type: COMMENT
+
+COMMENT ON TABLE public.project_joined_rows IS 'The events, jobs, observations and receipts that a joined project had; they may be gone.';
 
 -- Name: provider_pauses; Type: TABLE
 
@@ -1271,7 +1915,7 @@ COMMENT ON VIEW public.queue_overview IS 'Jobs by team, project, source and stat
 CREATE VIEW public.queue_totals AS
  SELECT t.name AS team,
     q.waiting,
-    e.active,
+    q.active,
     q.delayed,
     q.held,
     e.completed,
@@ -1280,19 +1924,26 @@ CREATE VIEW public.queue_totals AS
     r.recovered,
     q.oldest_waiting
    FROM (((public.teams t
-     CROSS JOIN LATERAL ( SELECT count(*) FILTER (WHERE (((l.held_until > now()) IS NOT TRUE) AND ((l.due_at > now()) IS NOT TRUE))) AS waiting,
-            count(*) FILTER (WHERE ((l.due_at > now()) AND ((l.held_until > now()) IS NOT TRUE))) AS delayed,
-            count(*) FILTER (WHERE (l.held_until > now())) AS held,
-            (now() - min(j.updated_at) FILTER (WHERE (((l.held_until > now()) IS NOT TRUE) AND ((l.due_at > now()) IS NOT TRUE)))) AS oldest_waiting
-           FROM (public.observation_generation_jobs j
-             LEFT JOIN public.generation_lanes l ON ((l.lane = j.lane)))
-          WHERE ((j.team_id = t.id) AND (j.status = 'queued'::text) AND (j.created_at > '-infinity'::timestamp with time zone))) q)
-     CROSS JOIN LATERAL ( SELECT count(*) FILTER (WHERE (j.status = 'processing'::text)) AS active,
-            count(*) FILTER (WHERE (j.status = 'completed'::text)) AS completed,
-            count(*) FILTER (WHERE (j.status = 'failed'::text)) AS failed,
-            count(*) FILTER (WHERE (j.status = 'cancelled'::text)) AS cancelled
+     CROSS JOIN LATERAL ( SELECT count(*) FILTER (WHERE (o.state = 'waiting'::text)) AS waiting,
+            count(*) FILTER (WHERE (o.state = 'delayed'::text)) AS delayed,
+            count(*) FILTER (WHERE (o.state = 'held'::text)) AS held,
+            count(*) FILTER (WHERE (o.state = 'active'::text)) AS active,
+            (now() - min(o.updated_at) FILTER (WHERE (o.state = 'waiting'::text))) AS oldest_waiting
+           FROM ( SELECT j.updated_at,
+                        CASE
+                            WHEN (j.status = 'processing'::text) THEN 'active'::text
+                            WHEN (l.held_until > now()) THEN 'held'::text
+                            WHEN (l.due_at > now()) THEN 'delayed'::text
+                            ELSE 'waiting'::text
+                        END AS state
+                   FROM (public.observation_generation_jobs j
+                     LEFT JOIN public.generation_lanes l ON ((l.lane = j.lane)))
+                  WHERE ((j.team_id = t.id) AND (j.phase = 'open'::text) AND (j.created_at > '-infinity'::timestamp with time zone))) o) q)
+     CROSS JOIN LATERAL ( SELECT count(*) FILTER (WHERE (j.phase = 'completed'::text)) AS completed,
+            count(*) FILTER (WHERE (j.phase = 'failed'::text)) AS failed,
+            count(*) FILTER (WHERE (j.phase = 'cancelled'::text)) AS cancelled
            FROM public.observation_generation_jobs j
-          WHERE ((j.team_id = t.id) AND (j.status = ANY (ARRAY['processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])) AND (j.created_at > '-infinity'::timestamp with time zone))) e)
+          WHERE ((j.team_id = t.id) AND (j.phase = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text])) AND (j.created_at > '-infinity'::timestamp with time zone))) e)
      CROSS JOIN LATERAL ( SELECT count(*) AS recovered
            FROM public.observation_generation_job_events j
           WHERE ((j.team_id = t.id) AND ((j.details ->> 'reason'::text) = 'worker lost'::text))) r);
@@ -1316,6 +1967,31 @@ CREATE TABLE public.rate_limits (
 -- Name: TABLE rate_limits; Type: COMMENT
 
 COMMENT ON TABLE public.rate_limits IS 'Token buckets of keys and teams with a limit of requests per minute; the id is the key''s or the team''s.';
+
+-- Name: retention_counts; Type: TABLE
+
+CREATE TABLE public.retention_counts (
+    team_id uuid NOT NULL,
+    kind text NOT NULL,
+    row_count bigint NOT NULL,
+    last_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT retention_counts_row_count_check CHECK ((row_count >= 0))
+);
+
+-- Name: TABLE retention_counts; Type: COMMENT
+
+COMMENT ON TABLE public.retention_counts IS 'How many rows retention took of each team, by kind, since it exists.';
+
+-- Name: retention_marks; Type: TABLE
+
+CREATE TABLE public.retention_marks (
+    kind text NOT NULL,
+    read_to bigint NOT NULL
+);
+
+-- Name: TABLE retention_marks; Type: COMMENT
+
+COMMENT ON TABLE public.retention_marks IS 'Up to which row of a log the current pass of retention has looked.';
 
 -- Name: schema_migrations; Type: TABLE
 
@@ -1346,6 +2022,7 @@ CREATE TABLE public.server_sessions (
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     idle_from timestamp with time zone DEFAULT now(),
     title text,
+    origin_project_id uuid,
     CONSTRAINT server_sessions_generation_status_check CHECK ((generation_status = ANY (ARRAY['idle'::text, 'processing'::text, 'completed'::text, 'failed'::text]))),
     CONSTRAINT server_sessions_title_check CHECK (((length(title) >= 1) AND (length(title) <= 200)))
 );
@@ -1361,6 +2038,10 @@ COMMENT ON COLUMN public.server_sessions.idle_from IS 'The last sign of life tha
 -- Name: COLUMN server_sessions.title; Type: COMMENT
 
 COMMENT ON COLUMN public.server_sessions.title IS 'What people call the session. NULL until somebody gives it a title.';
+
+-- Name: COLUMN server_sessions.origin_project_id; Type: COMMENT
+
+COMMENT ON COLUMN public.server_sessions.origin_project_id IS 'The joined project by whose name it was made; NULL for its own project.';
 
 -- Name: session_prompts; Type: TABLE
 
@@ -1462,6 +2143,52 @@ CREATE TABLE public.usage_counters (
 
 COMMENT ON TABLE public.usage_counters IS 'Requests and newly stored events of each key, by calendar month (UTC).';
 
+-- Name: users; Type: TABLE
+
+CREATE TABLE public.users (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    password_hash text,
+    is_operator boolean DEFAULT false NOT NULL,
+    reset_hash text,
+    reset_expires_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT users_check CHECK (((reset_hash IS NULL) = (reset_expires_at IS NULL))),
+    CONSTRAINT users_name_check CHECK (((name <> ''::text) AND (length(name) <= 100)))
+);
+
+-- Name: TABLE users; Type: COMMENT
+
+COMMENT ON TABLE public.users IS 'Accounts of people. Names are unique without regard to case.';
+
+-- Name: COLUMN users.is_operator; Type: COMMENT
+
+COMMENT ON COLUMN public.users.is_operator IS 'Whether the person may run the server as a whole; no role in a team.';
+
+-- Name: COLUMN users.reset_hash; Type: COMMENT
+
+COMMENT ON COLUMN public.users.reset_hash IS 'SHA-256 of the token of a link that signs the person in once, to set a new password.';
+
+-- Name: web_sessions; Type: TABLE
+
+CREATE TABLE public.web_sessions (
+    id uuid NOT NULL,
+    token_hash text NOT NULL,
+    user_id uuid,
+    api_key_id uuid,
+    current_team_id uuid,
+    address text DEFAULT ''::text NOT NULL,
+    browser text DEFAULT ''::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT web_sessions_check CHECK ((num_nonnulls(user_id, api_key_id) = 1))
+);
+
+-- Name: TABLE web_sessions; Type: COMMENT
+
+COMMENT ON TABLE public.web_sessions IS 'Who is signed in to the web interface: a person, or whoever sent a key. They end after 14 days without a request.';
+
 -- Name: worker_overview; Type: VIEW
 
 CREATE VIEW public.worker_overview AS
@@ -1496,11 +2223,6 @@ ALTER TABLE ONLY public.agent_events
 ALTER TABLE ONLY public.agent_events
     ADD CONSTRAINT agent_events_of_project UNIQUE (id, project_id, team_id);
 
--- Name: agent_events agent_events_pkey; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.agent_events
-    ADD CONSTRAINT agent_events_pkey PRIMARY KEY (id);
-
 -- Name: api_keys api_keys_key_hash_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.api_keys
@@ -1526,10 +2248,30 @@ ALTER TABLE ONLY public.budgets
 ALTER TABLE ONLY public.budgets
     ADD CONSTRAINT budgets_team_id_project_id_period_key UNIQUE NULLS NOT DISTINCT (team_id, project_id, period);
 
+-- Name: consolidation_progress consolidation_progress_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.consolidation_progress
+    ADD CONSTRAINT consolidation_progress_pkey PRIMARY KEY (team_id);
+
+-- Name: consolidation_suggestions consolidation_suggestions_left_id_right_id_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.consolidation_suggestions
+    ADD CONSTRAINT consolidation_suggestions_left_id_right_id_key UNIQUE (left_id, right_id);
+
+-- Name: consolidation_suggestions consolidation_suggestions_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.consolidation_suggestions
+    ADD CONSTRAINT consolidation_suggestions_pkey PRIMARY KEY (id);
+
 -- Name: context_injections context_injections_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.context_injections
     ADD CONSTRAINT context_injections_pkey PRIMARY KEY (id);
+
+-- Name: embedding_calibrations embedding_calibrations_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.embedding_calibrations
+    ADD CONSTRAINT embedding_calibrations_pkey PRIMARY KEY (team_id, model_id);
 
 -- Name: embedding_models embedding_models_pkey; Type: CONSTRAINT
 
@@ -1561,6 +2303,26 @@ ALTER TABLE ONLY public.generation_workers
 ALTER TABLE ONLY public.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_one);
 
+-- Name: invitations invitations_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.invitations
+    ADD CONSTRAINT invitations_pkey PRIMARY KEY (id);
+
+-- Name: invitations invitations_token_hash_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.invitations
+    ADD CONSTRAINT invitations_token_hash_key UNIQUE (token_hash);
+
+-- Name: memberships memberships_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.memberships
+    ADD CONSTRAINT memberships_pkey PRIMARY KEY (team_id, user_id);
+
+-- Name: memory_telemetry memory_telemetry_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.memory_telemetry
+    ADD CONSTRAINT memory_telemetry_pkey PRIMARY KEY (id);
+
 -- Name: observation_counters observation_counters_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_counters
@@ -1576,25 +2338,20 @@ ALTER TABLE ONLY public.observation_embeddings
 ALTER TABLE ONLY public.observation_generation_job_events
     ADD CONSTRAINT observation_generation_job_events_pkey PRIMARY KEY (id);
 
--- Name: observation_generation_jobs observation_generation_jobs_idempotency_key_key; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.observation_generation_jobs
-    ADD CONSTRAINT observation_generation_jobs_idempotency_key_key UNIQUE (idempotency_key);
-
--- Name: observation_generation_jobs observation_generation_jobs_pkey; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.observation_generation_jobs
-    ADD CONSTRAINT observation_generation_jobs_pkey PRIMARY KEY (id);
-
--- Name: observation_generation_jobs observation_generation_jobs_source_id_source_type_job_type__key; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.observation_generation_jobs
-    ADD CONSTRAINT observation_generation_jobs_source_id_source_type_job_type__key UNIQUE (source_id, source_type, job_type, source_run, project_id, team_id);
-
 -- Name: observation_generation_jobs observation_jobs_of_project; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
     ADD CONSTRAINT observation_jobs_of_project UNIQUE (id, project_id, team_id);
+
+-- Name: observation_relationships observation_relationships_from_id_to_id_relationship_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.observation_relationships
+    ADD CONSTRAINT observation_relationships_from_id_to_id_relationship_key UNIQUE (from_id, to_id, relationship);
+
+-- Name: observation_relationships observation_relationships_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.observation_relationships
+    ADD CONSTRAINT observation_relationships_pkey PRIMARY KEY (id);
 
 -- Name: observation_sources observation_sources_observation_id_source_type_source_id_key; Type: CONSTRAINT
 
@@ -1606,10 +2363,15 @@ ALTER TABLE ONLY public.observation_sources
 ALTER TABLE ONLY public.observation_sources
     ADD CONSTRAINT observation_sources_pkey PRIMARY KEY (id);
 
--- Name: observation_sources observation_sources_source_type_source_id_generation_job_id_key; Type: CONSTRAINT
+-- Name: observation_versions observation_versions_observation_id_version_key; Type: CONSTRAINT
 
-ALTER TABLE ONLY public.observation_sources
-    ADD CONSTRAINT observation_sources_source_type_source_id_generation_job_id_key UNIQUE (source_type, source_id, generation_job_id, observation_id);
+ALTER TABLE ONLY public.observation_versions
+    ADD CONSTRAINT observation_versions_observation_id_version_key UNIQUE (observation_id, version);
+
+-- Name: observation_versions observation_versions_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.observation_versions
+    ADD CONSTRAINT observation_versions_pkey PRIMARY KEY (id);
 
 -- Name: observations observations_generation_key_project_id_team_id_key; Type: CONSTRAINT
 
@@ -1621,11 +2383,6 @@ ALTER TABLE ONLY public.observations
 ALTER TABLE ONLY public.observations
     ADD CONSTRAINT observations_of_project UNIQUE (id, project_id, team_id);
 
--- Name: observations observations_pkey; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.observations
-    ADD CONSTRAINT observations_pkey PRIMARY KEY (id);
-
 -- Name: observations observations_team_id_number_key; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observations
@@ -1635,6 +2392,11 @@ ALTER TABLE ONLY public.observations
 
 ALTER TABLE ONLY public.project_aliases
     ADD CONSTRAINT project_aliases_pkey PRIMARY KEY (team_id, alias);
+
+-- Name: project_joined_rows project_joined_rows_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.project_joined_rows
+    ADD CONSTRAINT project_joined_rows_pkey PRIMARY KEY (project_id, row_id);
 
 -- Name: projects projects_id_team_id_key; Type: CONSTRAINT
 
@@ -1660,6 +2422,16 @@ ALTER TABLE ONLY public.provider_pauses
 
 ALTER TABLE ONLY public.rate_limits
     ADD CONSTRAINT rate_limits_pkey PRIMARY KEY (id);
+
+-- Name: retention_counts retention_counts_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.retention_counts
+    ADD CONSTRAINT retention_counts_pkey PRIMARY KEY (team_id, kind);
+
+-- Name: retention_marks retention_marks_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.retention_marks
+    ADD CONSTRAINT retention_marks_pkey PRIMARY KEY (kind);
 
 -- Name: schema_migrations schema_migrations_pkey; Type: CONSTRAINT
 
@@ -1701,6 +2473,25 @@ ALTER TABLE ONLY public.teams
 ALTER TABLE ONLY public.usage_counters
     ADD CONSTRAINT usage_counters_pkey PRIMARY KEY (team_id, month, kind, api_key_id);
 
+-- Name: users users_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.users
+    ADD CONSTRAINT users_pkey PRIMARY KEY (id);
+
+-- Name: web_sessions web_sessions_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.web_sessions
+    ADD CONSTRAINT web_sessions_pkey PRIMARY KEY (id);
+
+-- Name: web_sessions web_sessions_token_hash_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.web_sessions
+    ADD CONSTRAINT web_sessions_token_hash_key UNIQUE (token_hash);
+
+-- Name: agent_events_payload; Type: INDEX
+
+CREATE INDEX agent_events_payload ON public.agent_events USING btree (project_id, received_at) WHERE (payload_purged_at IS NULL);
+
 -- Name: agent_events_project; Type: INDEX
 
 CREATE INDEX agent_events_project ON public.agent_events USING btree (project_id, occurred_at);
@@ -1709,6 +2500,10 @@ CREATE INDEX agent_events_project ON public.agent_events USING btree (project_id
 
 CREATE INDEX agent_events_project_session ON public.agent_events USING btree (project_id, server_session_id, occurred_at);
 
+-- Name: agent_events_purged; Type: INDEX
+
+CREATE INDEX agent_events_purged ON public.agent_events USING btree (payload_purged_at) WHERE (payload_purged_at IS NOT NULL);
+
 -- Name: api_keys_project; Type: INDEX
 
 CREATE INDEX api_keys_project ON public.api_keys USING btree (project_id, team_id) WHERE (project_id IS NOT NULL);
@@ -1716,6 +2511,10 @@ CREATE INDEX api_keys_project ON public.api_keys USING btree (project_id, team_i
 -- Name: api_keys_team; Type: INDEX
 
 CREATE INDEX api_keys_team ON public.api_keys USING btree (team_id, created_at);
+
+-- Name: api_keys_user; Type: INDEX
+
+CREATE INDEX api_keys_user ON public.api_keys USING btree (user_id) WHERE (user_id IS NOT NULL);
 
 -- Name: audit_log_project; Type: INDEX
 
@@ -1729,6 +2528,18 @@ CREATE INDEX audit_log_seldom ON public.audit_log USING btree (team_id, action, 
 
 CREATE INDEX audit_log_team ON public.audit_log USING btree (team_id, id);
 
+-- Name: consolidation_suggestions_open; Type: INDEX
+
+CREATE INDEX consolidation_suggestions_open ON public.consolidation_suggestions USING btree (team_id, project_id, similarity) WHERE (status = 'open'::text);
+
+-- Name: consolidation_suggestions_right; Type: INDEX
+
+CREATE INDEX consolidation_suggestions_right ON public.consolidation_suggestions USING btree (right_id);
+
+-- Name: consolidation_suggestions_team; Type: INDEX
+
+CREATE INDEX consolidation_suggestions_team ON public.consolidation_suggestions USING btree (team_id, created_at, id);
+
 -- Name: context_injections_project; Type: INDEX
 
 CREATE INDEX context_injections_project ON public.context_injections USING btree (project_id, created_at, id) WHERE (created_at > '-infinity'::timestamp with time zone);
@@ -1736,6 +2547,10 @@ CREATE INDEX context_injections_project ON public.context_injections USING btree
 -- Name: context_injections_session; Type: INDEX
 
 CREATE INDEX context_injections_session ON public.context_injections USING btree (server_session_id, created_at, id) WHERE ((server_session_id IS NOT NULL) AND (created_at > '-infinity'::timestamp with time zone));
+
+-- Name: embedding_calibrations_model; Type: INDEX
+
+CREATE INDEX embedding_calibrations_model ON public.embedding_calibrations USING btree (model_id);
 
 -- Name: embedding_models_building; Type: INDEX
 
@@ -1765,13 +2580,33 @@ CREATE INDEX generation_runs_project ON public.generation_runs USING btree (proj
 
 CREATE INDEX generation_runs_team ON public.generation_runs USING btree (team_id, created_at);
 
+-- Name: invitations_team; Type: INDEX
+
+CREATE INDEX invitations_team ON public.invitations USING btree (team_id, created_at);
+
+-- Name: invitations_used_by; Type: INDEX
+
+CREATE INDEX invitations_used_by ON public.invitations USING btree (used_by) WHERE (used_by IS NOT NULL);
+
+-- Name: memberships_user; Type: INDEX
+
+CREATE INDEX memberships_user ON public.memberships USING btree (user_id);
+
+-- Name: memory_telemetry_project; Type: INDEX
+
+CREATE INDEX memory_telemetry_project ON public.memory_telemetry USING btree (project_id) WHERE (project_id IS NOT NULL);
+
+-- Name: memory_telemetry_team; Type: INDEX
+
+CREATE INDEX memory_telemetry_team ON public.memory_telemetry USING btree (team_id, created_at);
+
 -- Name: observation_embeddings_scope; Type: INDEX
 
 CREATE INDEX observation_embeddings_scope ON public.observation_embeddings USING btree (team_id, model_id, project_id) WHERE (embedding IS NOT NULL);
 
 -- Name: observation_embeddings_waiting; Type: INDEX
 
-CREATE INDEX observation_embeddings_waiting ON public.observation_embeddings USING btree (model_id, next_at) WHERE (embedding IS NULL);
+CREATE INDEX observation_embeddings_waiting ON public.observation_embeddings USING btree (model_id, next_at) WHERE ((embedding IS NULL) OR is_outdated);
 
 -- Name: observation_job_events_job; Type: INDEX
 
@@ -1783,31 +2618,35 @@ CREATE INDEX observation_job_events_recovered ON public.observation_generation_j
 
 -- Name: observation_jobs_event; Type: INDEX
 
-CREATE INDEX observation_jobs_event ON public.observation_generation_jobs USING btree (agent_event_id) WHERE (agent_event_id IS NOT NULL);
-
--- Name: observation_jobs_held; Type: INDEX
-
-CREATE INDEX observation_jobs_held ON public.observation_generation_jobs USING btree (worker_id) WHERE (status = 'processing'::text);
+CREATE UNIQUE INDEX observation_jobs_event ON public.observation_generation_jobs USING btree (agent_event_id) WHERE (agent_event_id IS NOT NULL);
 
 -- Name: observation_jobs_lane; Type: INDEX
 
-CREATE INDEX observation_jobs_lane ON public.observation_generation_jobs USING btree (lane, seq) WHERE (status = 'queued'::text);
+CREATE INDEX observation_jobs_lane ON public.observation_generation_jobs USING btree (lane, seq) WHERE (phase = 'open'::text);
 
 -- Name: observation_jobs_others; Type: INDEX
 
-CREATE INDEX observation_jobs_others ON public.observation_generation_jobs USING btree (team_id, created_at, id, project_id, source_type, status) WHERE (source_type <> 'agent_event'::text);
+CREATE INDEX observation_jobs_others ON public.observation_generation_jobs USING btree (team_id, created_at, id, project_id, source_type, phase) WHERE (source_type <> 'agent_event'::text);
 
 -- Name: observation_jobs_project; Type: INDEX
 
-CREATE INDEX observation_jobs_project ON public.observation_generation_jobs USING btree (project_id, status, created_at, id) INCLUDE (team_id) WHERE (created_at > '-infinity'::timestamp with time zone);
+CREATE INDEX observation_jobs_project ON public.observation_generation_jobs USING btree (project_id, phase, created_at, id) INCLUDE (team_id) WHERE (created_at > '-infinity'::timestamp with time zone);
 
 -- Name: observation_jobs_session; Type: INDEX
 
 CREATE INDEX observation_jobs_session ON public.observation_generation_jobs USING btree (server_session_id, seq) WHERE (server_session_id IS NOT NULL);
 
+-- Name: observation_jobs_source; Type: INDEX
+
+CREATE UNIQUE INDEX observation_jobs_source ON public.observation_generation_jobs USING btree (source_id, source_type, job_type, source_run) WHERE (source_type <> 'agent_event'::text);
+
 -- Name: observation_jobs_team; Type: INDEX
 
-CREATE INDEX observation_jobs_team ON public.observation_generation_jobs USING btree (team_id, status, created_at, id) WHERE (created_at > '-infinity'::timestamp with time zone);
+CREATE INDEX observation_jobs_team ON public.observation_generation_jobs USING btree (team_id, phase, created_at, id) WHERE (created_at > '-infinity'::timestamp with time zone);
+
+-- Name: observation_relationships_to; Type: INDEX
+
+CREATE INDEX observation_relationships_to ON public.observation_relationships USING btree (to_id);
 
 -- Name: observation_sources_event; Type: INDEX
 
@@ -1817,9 +2656,25 @@ CREATE INDEX observation_sources_event ON public.observation_sources USING btree
 
 CREATE INDEX observation_sources_job ON public.observation_sources USING btree (generation_job_id) WHERE (generation_job_id IS NOT NULL);
 
+-- Name: observation_versions_sources; Type: INDEX
+
+CREATE INDEX observation_versions_sources ON public.observation_versions USING gin (source_ids) WHERE (source_ids <> '{}'::uuid[]);
+
+-- Name: observation_versions_team; Type: INDEX
+
+CREATE INDEX observation_versions_team ON public.observation_versions USING btree (team_id, created_at, id);
+
 -- Name: observations_content_search; Type: INDEX
 
 CREATE INDEX observations_content_search ON public.observations USING gin (content_search);
+
+-- Name: observations_expiring; Type: INDEX
+
+CREATE INDEX observations_expiring ON public.observations USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+-- Name: observations_hash; Type: INDEX
+
+CREATE INDEX observations_hash ON public.observations USING btree (project_id, public.observation_hash(title, subtitle, narrative, facts, content)) WHERE ((superseded_at IS NULL) AND (kind = 'manual'::text));
 
 -- Name: observations_job; Type: INDEX
 
@@ -1835,7 +2690,7 @@ CREATE INDEX observations_open ON public.observations USING btree (team_id, proj
 
 -- Name: observations_project; Type: INDEX
 
-CREATE INDEX observations_project ON public.observations USING btree (project_id, created_at, id) INCLUDE (team_id, content_words);
+CREATE INDEX observations_project ON public.observations USING btree (project_id, created_at, id) INCLUDE (team_id, content_words, expires_at) WHERE (superseded_at IS NULL);
 
 -- Name: observations_project_session; Type: INDEX
 
@@ -1849,13 +2704,17 @@ CREATE INDEX observations_quote_event ON public.observations USING btree (quote_
 
 CREATE INDEX observations_summaries ON public.observations USING btree (project_id, created_at, id) WHERE (kind = 'summary'::text);
 
+-- Name: observations_superseded; Type: INDEX
+
+CREATE INDEX observations_superseded ON public.observations USING btree (superseded_by) WHERE (superseded_by IS NOT NULL);
+
 -- Name: observations_team; Type: INDEX
 
 CREATE INDEX observations_team ON public.observations USING btree (team_id, created_at, id);
 
 -- Name: observations_team_scope; Type: INDEX
 
-CREATE INDEX observations_team_scope ON public.observations USING btree (team_id, created_at, id) INCLUDE (project_id, content_words) WHERE (scope = 'team'::text);
+CREATE INDEX observations_team_scope ON public.observations USING btree (team_id, created_at, id) INCLUDE (project_id, content_words, expires_at) WHERE ((scope = 'team'::text) AND (superseded_at IS NULL));
 
 -- Name: observations_type; Type: INDEX
 
@@ -1865,17 +2724,25 @@ CREATE INDEX observations_type ON public.observations USING btree (team_id, type
 
 CREATE INDEX project_aliases_project ON public.project_aliases USING btree (project_id, team_id);
 
+-- Name: project_joined_rows_team; Type: INDEX
+
+CREATE INDEX project_joined_rows_team ON public.project_joined_rows USING btree (team_id);
+
+-- Name: projects_joined; Type: INDEX
+
+CREATE INDEX projects_joined ON public.projects USING btree (joined_to, team_id) WHERE (joined_to IS NOT NULL);
+
 -- Name: rate_limits_team; Type: INDEX
 
 CREATE INDEX rate_limits_team ON public.rate_limits USING btree (team_id);
 
 -- Name: server_sessions_content; Type: INDEX
 
-CREATE INDEX server_sessions_content ON public.server_sessions USING btree (project_id, content_session_id) WHERE (content_session_id IS NOT NULL);
+CREATE INDEX server_sessions_content ON public.server_sessions USING btree (COALESCE(origin_project_id, project_id), content_session_id) WHERE (content_session_id IS NOT NULL);
 
 -- Name: server_sessions_external; Type: INDEX
 
-CREATE UNIQUE INDEX server_sessions_external ON public.server_sessions USING btree (project_id, COALESCE(platform_source, ''::text), external_session_id) WHERE (external_session_id IS NOT NULL);
+CREATE UNIQUE INDEX server_sessions_external ON public.server_sessions USING btree (COALESCE(origin_project_id, project_id), COALESCE(platform_source, ''::text), external_session_id) WHERE (external_session_id IS NOT NULL);
 
 -- Name: server_sessions_idle; Type: INDEX
 
@@ -1884,6 +2751,10 @@ CREATE INDEX server_sessions_idle ON public.server_sessions USING btree (idle_fr
 -- Name: server_sessions_open; Type: INDEX
 
 CREATE INDEX server_sessions_open ON public.server_sessions USING btree (team_id, started_at, id) WHERE (ended_at IS NULL);
+
+-- Name: server_sessions_origin; Type: INDEX
+
+CREATE INDEX server_sessions_origin ON public.server_sessions USING btree (origin_project_id, team_id) WHERE (origin_project_id IS NOT NULL);
 
 -- Name: server_sessions_project; Type: INDEX
 
@@ -1917,6 +2788,26 @@ CREATE INDEX session_prompts_team ON public.session_prompts USING btree (team_id
 
 CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archived_at IS NULL);
 
+-- Name: users_name; Type: INDEX
+
+CREATE UNIQUE INDEX users_name ON public.users USING btree (lower(name));
+
+-- Name: users_reset; Type: INDEX
+
+CREATE UNIQUE INDEX users_reset ON public.users USING btree (reset_hash) WHERE (reset_hash IS NOT NULL);
+
+-- Name: web_sessions_key; Type: INDEX
+
+CREATE INDEX web_sessions_key ON public.web_sessions USING btree (api_key_id) WHERE (api_key_id IS NOT NULL);
+
+-- Name: web_sessions_team; Type: INDEX
+
+CREATE INDEX web_sessions_team ON public.web_sessions USING btree (current_team_id) WHERE (current_team_id IS NOT NULL);
+
+-- Name: web_sessions_user; Type: INDEX
+
+CREATE INDEX web_sessions_user ON public.web_sessions USING btree (user_id) WHERE (user_id IS NOT NULL);
+
 -- Name: observation_generation_jobs generation_job_law; Type: TRIGGER
 
 CREATE TRIGGER generation_job_law BEFORE UPDATE OF status ON public.observation_generation_jobs FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION public.generation_job_law();
@@ -1945,6 +2836,10 @@ CREATE TRIGGER observations_to_embed AFTER INSERT ON public.observations REFEREN
 
 CREATE TRIGGER observations_to_embed_again AFTER UPDATE OF title, subtitle, narrative, facts, concepts, summary, content ON public.observations FOR EACH ROW WHEN ((((((((old.title IS DISTINCT FROM new.title) OR (old.subtitle IS DISTINCT FROM new.subtitle)) OR (old.narrative IS DISTINCT FROM new.narrative)) OR (old.facts IS DISTINCT FROM new.facts)) OR (old.concepts IS DISTINCT FROM new.concepts)) OR (old.summary IS DISTINCT FROM new.summary)) OR (old.content IS DISTINCT FROM new.content))) EXECUTE FUNCTION public.observation_waits_again();
 
+-- Name: observations observations_vectors_follow; Type: TRIGGER
+
+CREATE TRIGGER observations_vectors_follow AFTER UPDATE OF superseded_at, expires_at ON public.observations FOR EACH ROW WHEN (((old.superseded_at IS DISTINCT FROM new.superseded_at) OR (old.expires_at IS DISTINCT FROM new.expires_at))) EXECUTE FUNCTION public.observation_vectors_follow();
+
 -- Name: observations observations_words; Type: TRIGGER
 
 CREATE TRIGGER observations_words BEFORE INSERT OR UPDATE OF title, subtitle, narrative, facts, concepts, files_read, files_modified, summary, content, search_language ON public.observations FOR EACH ROW EXECUTE FUNCTION public.observation_words();
@@ -1965,7 +2860,7 @@ ALTER TABLE ONLY public.agent_events
 -- Name: agent_events agent_events_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.agent_events
-    ADD CONSTRAINT agent_events_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id);
+    ADD CONSTRAINT agent_events_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id) DEFERRABLE;
 
 -- Name: api_keys api_keys_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -1977,6 +2872,11 @@ ALTER TABLE ONLY public.api_keys
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
+-- Name: api_keys api_keys_user_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_user_id_fkey FOREIGN KEY (user_id) REFERENCES public.users(id) ON DELETE SET NULL;
+
 -- Name: budgets budgets_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.budgets
@@ -1987,6 +2887,21 @@ ALTER TABLE ONLY public.budgets
 ALTER TABLE ONLY public.budgets
     ADD CONSTRAINT budgets_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
+-- Name: consolidation_progress consolidation_progress_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.consolidation_progress
+    ADD CONSTRAINT consolidation_progress_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: consolidation_suggestions consolidation_suggestions_left_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.consolidation_suggestions
+    ADD CONSTRAINT consolidation_suggestions_left_id_project_id_team_id_fkey FOREIGN KEY (left_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: consolidation_suggestions consolidation_suggestions_right_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.consolidation_suggestions
+    ADD CONSTRAINT consolidation_suggestions_right_id_project_id_team_id_fkey FOREIGN KEY (right_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
 -- Name: context_injections context_injections_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.context_injections
@@ -1995,12 +2910,22 @@ ALTER TABLE ONLY public.context_injections
 -- Name: context_injections context_injections_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.context_injections
-    ADD CONSTRAINT context_injections_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE;
+    ADD CONSTRAINT context_injections_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: context_injections context_injections_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.context_injections
     ADD CONSTRAINT context_injections_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: embedding_calibrations embedding_calibrations_model_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.embedding_calibrations
+    ADD CONSTRAINT embedding_calibrations_model_id_fkey FOREIGN KEY (model_id) REFERENCES public.embedding_models(id) ON DELETE CASCADE;
+
+-- Name: embedding_calibrations embedding_calibrations_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.embedding_calibrations
+    ADD CONSTRAINT embedding_calibrations_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
 -- Name: generation_runs generation_runs_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -2011,6 +2936,36 @@ ALTER TABLE ONLY public.generation_runs
 
 ALTER TABLE ONLY public.generation_spending
     ADD CONSTRAINT generation_spending_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: invitations invitations_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.invitations
+    ADD CONSTRAINT invitations_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: invitations invitations_used_by_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.invitations
+    ADD CONSTRAINT invitations_used_by_fkey FOREIGN KEY (used_by) REFERENCES public.users(id) ON DELETE SET NULL;
+
+-- Name: memberships memberships_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.memberships
+    ADD CONSTRAINT memberships_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: memberships memberships_user_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.memberships
+    ADD CONSTRAINT memberships_user_id_fkey FOREIGN KEY (user_id) REFERENCES public.users(id) ON DELETE CASCADE;
+
+-- Name: memory_telemetry memory_telemetry_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.memory_telemetry
+    ADD CONSTRAINT memory_telemetry_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: memory_telemetry memory_telemetry_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.memory_telemetry
+    ADD CONSTRAINT memory_telemetry_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
 -- Name: observation_counters observation_counters_team_id_fkey; Type: FK CONSTRAINT
 
@@ -2025,17 +2980,17 @@ ALTER TABLE ONLY public.observation_embeddings
 -- Name: observation_embeddings observation_embeddings_observation_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_embeddings
-    ADD CONSTRAINT observation_embeddings_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE;
+    ADD CONSTRAINT observation_embeddings_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: observation_generation_job_events observation_generation_job_ev_generation_job_id_project_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_job_events
-    ADD CONSTRAINT observation_generation_job_ev_generation_job_id_project_id_fkey FOREIGN KEY (generation_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE CASCADE;
+    ADD CONSTRAINT observation_generation_job_ev_generation_job_id_project_id_fkey FOREIGN KEY (generation_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: observation_generation_jobs observation_generation_jobs_agent_event_id_project_id_team_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
-    ADD CONSTRAINT observation_generation_jobs_agent_event_id_project_id_team_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE;
+    ADD CONSTRAINT observation_generation_jobs_agent_event_id_project_id_team_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: observation_generation_jobs observation_generation_jobs_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -2045,27 +3000,42 @@ ALTER TABLE ONLY public.observation_generation_jobs
 -- Name: observation_generation_jobs observation_generation_jobs_server_session_id_project_id_t_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_generation_jobs
-    ADD CONSTRAINT observation_generation_jobs_server_session_id_project_id_t_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id);
+    ADD CONSTRAINT observation_generation_jobs_server_session_id_project_id_t_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id) DEFERRABLE;
+
+-- Name: observation_relationships observation_relationships_from_id_from_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_relationships
+    ADD CONSTRAINT observation_relationships_from_id_from_project_id_team_id_fkey FOREIGN KEY (from_id, from_project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: observation_relationships observation_relationships_to_id_to_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_relationships
+    ADD CONSTRAINT observation_relationships_to_id_to_project_id_team_id_fkey FOREIGN KEY (to_id, to_project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: observation_sources observation_sources_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_sources
-    ADD CONSTRAINT observation_sources_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE;
+    ADD CONSTRAINT observation_sources_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: observation_sources observation_sources_generation_job_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_sources
-    ADD CONSTRAINT observation_sources_generation_job_id_project_id_team_id_fkey FOREIGN KEY (generation_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE SET NULL (generation_job_id);
+    ADD CONSTRAINT observation_sources_generation_job_id_project_id_team_id_fkey FOREIGN KEY (generation_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE SET NULL (generation_job_id) DEFERRABLE;
 
 -- Name: observation_sources observation_sources_observation_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_sources
-    ADD CONSTRAINT observation_sources_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE;
+    ADD CONSTRAINT observation_sources_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: observation_versions observation_versions_observation_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_versions
+    ADD CONSTRAINT observation_versions_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: observations observations_created_by_job_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observations
-    ADD CONSTRAINT observations_created_by_job_id_project_id_team_id_fkey FOREIGN KEY (created_by_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE SET NULL (created_by_job_id);
+    ADD CONSTRAINT observations_created_by_job_id_project_id_team_id_fkey FOREIGN KEY (created_by_job_id, project_id, team_id) REFERENCES public.observation_generation_jobs(id, project_id, team_id) ON DELETE SET NULL (created_by_job_id) DEFERRABLE;
 
 -- Name: observations observations_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -2075,17 +3045,37 @@ ALTER TABLE ONLY public.observations
 -- Name: observations observations_quote_event_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observations
-    ADD CONSTRAINT observations_quote_event_fkey FOREIGN KEY (quote_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE SET NULL (quote_event_id);
+    ADD CONSTRAINT observations_quote_event_fkey FOREIGN KEY (quote_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE SET NULL (quote_event_id) DEFERRABLE;
 
 -- Name: observations observations_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observations
-    ADD CONSTRAINT observations_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id);
+    ADD CONSTRAINT observations_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE SET NULL (server_session_id) DEFERRABLE;
+
+-- Name: observations observations_superseded_by_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observations
+    ADD CONSTRAINT observations_superseded_by_fkey FOREIGN KEY (superseded_by, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: project_aliases project_aliases_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.project_aliases
     ADD CONSTRAINT project_aliases_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: project_joined_rows project_joined_rows_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.project_joined_rows
+    ADD CONSTRAINT project_joined_rows_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: project_joined_rows project_joined_rows_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.project_joined_rows
+    ADD CONSTRAINT project_joined_rows_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: projects projects_joined_to_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.projects
+    ADD CONSTRAINT projects_joined_to_fkey FOREIGN KEY (joined_to, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
 -- Name: projects projects_team_id_fkey; Type: FK CONSTRAINT
 
@@ -2097,6 +3087,16 @@ ALTER TABLE ONLY public.projects
 ALTER TABLE ONLY public.rate_limits
     ADD CONSTRAINT rate_limits_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
+-- Name: retention_counts retention_counts_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.retention_counts
+    ADD CONSTRAINT retention_counts_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: server_sessions server_sessions_origin_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.server_sessions
+    ADD CONSTRAINT server_sessions_origin_fkey FOREIGN KEY (origin_project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
 -- Name: server_sessions server_sessions_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.server_sessions
@@ -2105,12 +3105,12 @@ ALTER TABLE ONLY public.server_sessions
 -- Name: session_prompts session_prompts_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.session_prompts
-    ADD CONSTRAINT session_prompts_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE;
+    ADD CONSTRAINT session_prompts_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: session_prompts session_prompts_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.session_prompts
-    ADD CONSTRAINT session_prompts_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE;
+    ADD CONSTRAINT session_prompts_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: team_members team_members_team_id_fkey; Type: FK CONSTRAINT
 
@@ -2121,6 +3121,21 @@ ALTER TABLE ONLY public.team_members
 
 ALTER TABLE ONLY public.usage_counters
     ADD CONSTRAINT usage_counters_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: web_sessions web_sessions_api_key_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.web_sessions
+    ADD CONSTRAINT web_sessions_api_key_id_fkey FOREIGN KEY (api_key_id) REFERENCES public.api_keys(id) ON DELETE CASCADE;
+
+-- Name: web_sessions web_sessions_current_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.web_sessions
+    ADD CONSTRAINT web_sessions_current_team_id_fkey FOREIGN KEY (current_team_id) REFERENCES public.teams(id) ON DELETE SET NULL;
+
+-- Name: web_sessions web_sessions_user_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.web_sessions
+    ADD CONSTRAINT web_sessions_user_id_fkey FOREIGN KEY (user_id) REFERENCES public.users(id) ON DELETE CASCADE;
 
 -- Name: agent_events; Type: ROW SECURITY
 
@@ -2138,9 +3153,21 @@ ALTER TABLE public.audit_log ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.budgets ENABLE ROW LEVEL SECURITY;
 
+-- Name: consolidation_progress; Type: ROW SECURITY
+
+ALTER TABLE public.consolidation_progress ENABLE ROW LEVEL SECURITY;
+
+-- Name: consolidation_suggestions; Type: ROW SECURITY
+
+ALTER TABLE public.consolidation_suggestions ENABLE ROW LEVEL SECURITY;
+
 -- Name: context_injections; Type: ROW SECURITY
 
 ALTER TABLE public.context_injections ENABLE ROW LEVEL SECURITY;
+
+-- Name: embedding_calibrations; Type: ROW SECURITY
+
+ALTER TABLE public.embedding_calibrations ENABLE ROW LEVEL SECURITY;
 
 -- Name: generation_lanes; Type: ROW SECURITY
 
@@ -2153,6 +3180,18 @@ ALTER TABLE public.generation_runs ENABLE ROW LEVEL SECURITY;
 -- Name: generation_spending; Type: ROW SECURITY
 
 ALTER TABLE public.generation_spending ENABLE ROW LEVEL SECURITY;
+
+-- Name: invitations; Type: ROW SECURITY
+
+ALTER TABLE public.invitations ENABLE ROW LEVEL SECURITY;
+
+-- Name: memberships; Type: ROW SECURITY
+
+ALTER TABLE public.memberships ENABLE ROW LEVEL SECURITY;
+
+-- Name: memory_telemetry; Type: ROW SECURITY
+
+ALTER TABLE public.memory_telemetry ENABLE ROW LEVEL SECURITY;
 
 -- Name: observation_counters; Type: ROW SECURITY
 
@@ -2170,9 +3209,17 @@ ALTER TABLE public.observation_generation_job_events ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.observation_generation_jobs ENABLE ROW LEVEL SECURITY;
 
+-- Name: observation_relationships; Type: ROW SECURITY
+
+ALTER TABLE public.observation_relationships ENABLE ROW LEVEL SECURITY;
+
 -- Name: observation_sources; Type: ROW SECURITY
 
 ALTER TABLE public.observation_sources ENABLE ROW LEVEL SECURITY;
+
+-- Name: observation_versions; Type: ROW SECURITY
+
+ALTER TABLE public.observation_versions ENABLE ROW LEVEL SECURITY;
 
 -- Name: observations; Type: ROW SECURITY
 
@@ -2182,6 +3229,10 @@ ALTER TABLE public.observations ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.project_aliases ENABLE ROW LEVEL SECURITY;
 
+-- Name: project_joined_rows; Type: ROW SECURITY
+
+ALTER TABLE public.project_joined_rows ENABLE ROW LEVEL SECURITY;
+
 -- Name: projects; Type: ROW SECURITY
 
 ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
@@ -2189,6 +3240,10 @@ ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
 -- Name: rate_limits; Type: ROW SECURITY
 
 ALTER TABLE public.rate_limits ENABLE ROW LEVEL SECURITY;
+
+-- Name: retention_counts; Type: ROW SECURITY
+
+ALTER TABLE public.retention_counts ENABLE ROW LEVEL SECURITY;
 
 -- Name: server_sessions; Type: ROW SECURITY
 
@@ -2214,9 +3269,21 @@ CREATE POLICY team ON public.audit_log USING ((team_id = (NULLIF(current_setting
 
 CREATE POLICY team ON public.budgets USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: consolidation_progress team; Type: POLICY
+
+CREATE POLICY team ON public.consolidation_progress USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: consolidation_suggestions team; Type: POLICY
+
+CREATE POLICY team ON public.consolidation_suggestions USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: context_injections team; Type: POLICY
 
 CREATE POLICY team ON public.context_injections USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: embedding_calibrations team; Type: POLICY
+
+CREATE POLICY team ON public.embedding_calibrations USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: generation_lanes team; Type: POLICY
 
@@ -2229,6 +3296,18 @@ CREATE POLICY team ON public.generation_runs USING ((team_id = (NULLIF(current_s
 -- Name: generation_spending team; Type: POLICY
 
 CREATE POLICY team ON public.generation_spending USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: invitations team; Type: POLICY
+
+CREATE POLICY team ON public.invitations USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: memberships team; Type: POLICY
+
+CREATE POLICY team ON public.memberships USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: memory_telemetry team; Type: POLICY
+
+CREATE POLICY team ON public.memory_telemetry USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: observation_counters team; Type: POLICY
 
@@ -2246,9 +3325,17 @@ CREATE POLICY team ON public.observation_generation_job_events USING ((team_id =
 
 CREATE POLICY team ON public.observation_generation_jobs USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: observation_relationships team; Type: POLICY
+
+CREATE POLICY team ON public.observation_relationships USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: observation_sources team; Type: POLICY
 
 CREATE POLICY team ON public.observation_sources USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: observation_versions team; Type: POLICY
+
+CREATE POLICY team ON public.observation_versions USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: observations team; Type: POLICY
 
@@ -2258,6 +3345,10 @@ CREATE POLICY team ON public.observations USING ((team_id = (NULLIF(current_sett
 
 CREATE POLICY team ON public.project_aliases USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: project_joined_rows team; Type: POLICY
+
+CREATE POLICY team ON public.project_joined_rows USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: projects team; Type: POLICY
 
 CREATE POLICY team ON public.projects USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
@@ -2265,6 +3356,10 @@ CREATE POLICY team ON public.projects USING ((team_id = (NULLIF(current_setting(
 -- Name: rate_limits team; Type: POLICY
 
 CREATE POLICY team ON public.rate_limits USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: retention_counts team; Type: POLICY
+
+CREATE POLICY team ON public.retention_counts USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: server_sessions team; Type: POLICY
 
@@ -2298,6 +3393,18 @@ ALTER TABLE public.teams ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.usage_counters ENABLE ROW LEVEL SECURITY;
 
+-- Name: FUNCTION follow_language(project uuid, team uuid); Type: ACL
+
+REVOKE ALL ON FUNCTION public.follow_language(project uuid, team uuid) FROM PUBLIC;
+
+-- Name: FUNCTION join_project(joining uuid, target uuid, team uuid); Type: ACL
+
+REVOKE ALL ON FUNCTION public.join_project(joining uuid, target uuid, team uuid) FROM PUBLIC;
+
+-- Name: FUNCTION separate_project(joined uuid, team uuid); Type: ACL
+
+REVOKE ALL ON FUNCTION public.separate_project(joined uuid, team uuid) FROM PUBLIC;
+
 -- Name: TABLE agent_events; Type: ACL
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.agent_events TO cmserver_tenant;
@@ -2314,17 +3421,13 @@ GRANT SELECT,INSERT ON TABLE public.audit_log TO cmserver_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.budgets TO cmserver_tenant;
 
--- Name: TABLE context_injections; Type: ACL
+-- Name: TABLE observation_versions; Type: ACL
 
-GRANT SELECT,INSERT,DELETE ON TABLE public.context_injections TO cmserver_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_versions TO cmserver_tenant;
 
--- Name: TABLE embedding_models; Type: ACL
+-- Name: TABLE observations; Type: ACL
 
-GRANT SELECT ON TABLE public.embedding_models TO cmserver_tenant;
-
--- Name: TABLE observation_generation_jobs; Type: ACL
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_generation_jobs TO cmserver_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observations TO cmserver_tenant;
 
 -- Name: TABLE projects; Type: ACL
 
@@ -2333,6 +3436,30 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.projects TO cmserver_tenant;
 -- Name: TABLE teams; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.teams TO cmserver_tenant;
+
+-- Name: TABLE consolidation_progress; Type: ACL
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.consolidation_progress TO cmserver_tenant;
+
+-- Name: TABLE consolidation_suggestions; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.consolidation_suggestions TO cmserver_tenant;
+
+-- Name: TABLE context_injections; Type: ACL
+
+GRANT SELECT,INSERT,DELETE ON TABLE public.context_injections TO cmserver_tenant;
+
+-- Name: TABLE embedding_calibrations; Type: ACL
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.embedding_calibrations TO cmserver_tenant;
+
+-- Name: TABLE embedding_models; Type: ACL
+
+GRANT SELECT ON TABLE public.embedding_models TO cmserver_tenant;
+
+-- Name: TABLE observation_generation_jobs; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_generation_jobs TO cmserver_tenant;
 
 -- Name: TABLE generation_lanes; Type: ACL
 
@@ -2346,6 +3473,10 @@ GRANT SELECT,DELETE ON TABLE public.generation_runs TO cmserver_tenant;
 
 GRANT SELECT ON TABLE public.generation_spending TO cmserver_tenant;
 
+-- Name: TABLE memory_telemetry; Type: ACL
+
+GRANT SELECT,INSERT,DELETE ON TABLE public.memory_telemetry TO cmserver_tenant;
+
 -- Name: TABLE observation_counters; Type: ACL
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.observation_counters TO cmserver_tenant;
@@ -2358,13 +3489,13 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_embeddings TO cmse
 
 GRANT SELECT,INSERT ON TABLE public.observation_generation_job_events TO cmserver_tenant;
 
+-- Name: TABLE observation_relationships; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_relationships TO cmserver_tenant;
+
 -- Name: TABLE observation_sources; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_sources TO cmserver_tenant;
-
--- Name: TABLE observations; Type: ACL
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observations TO cmserver_tenant;
 
 -- Name: TABLE observations_in_team; Type: ACL
 

@@ -204,7 +204,7 @@ async def mint(db: Db, team_id: UUID, name: str, *, scopes: list[str], project_i
     async with db.system() as conn:
         key = await keys.mint(conn, team_id, scopes=scopes, actor_id=name, project_id=project_id)
     principal = Principal(
-        team_id=team_id, project_id=project_id, key_id=key.id, actor_id=name, scopes=frozenset(scopes), team_name=name
+        kind="key", team_id=team_id, project_id=project_id, key_id=key.id, actor_id=name, scopes=frozenset(scopes), team_name=name
     )
     return principal, key.text
 

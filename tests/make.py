@@ -86,6 +86,20 @@ class Make:
         assert made is not None
         return made
 
+    async def suggestion(self, *, project: Project, left: UUID | str, right: UUID | str) -> UUID:
+        """Stored and open: the two observations seem to say the same."""
+        suggestion_id = new_id()
+        async with self._db.tenant(project.team_id) as conn:
+            await conn.execute(
+                """
+                INSERT INTO consolidation_suggestions (id, team_id, project_id, left_id, right_id, similarity, measured_by, reason)
+                VALUES (%(id)s, %(team)s, %(project)s, least(%(left)s::uuid, %(right)s), greatest(%(left)s::uuid, %(right)s),
+                        0.9, 'words', 'same')
+                """,
+                {"id": suggestion_id, "team": project.team_id, "project": project.id, "left": left, "right": right},
+            )
+        return suggestion_id
+
     async def run(
         self,
         *,

@@ -10,7 +10,16 @@ from cmserver.worker import build_maintenance_app
 
 async def test_a_restarted_worker_knows_its_periodic_tasks_by_the_same_names(db: Db, notifier: JobNotifier, settings: Settings):
     """What an earlier life has put into the queue must be found by the next one."""
-    expected = {"generation.keep_ready_list", "ingest.end_idle_sessions", "observations.count_accesses"}
+    expected = {
+        "generation.keep_ready_list",
+        "ingest.end_idle_sessions",
+        "observations.count_accesses",
+        "recall.calibrate_teams",
+        "retention.sweep",
+        "consolidation.compare",
+        "projects.normalise",
+        "backups.make",
+    }
 
     for _ in range(3):
         app = build_maintenance_app(PsycopgConnector(), db, notifier, settings)

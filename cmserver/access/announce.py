@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from cmserver.access import repository
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
 
 CHANNEL = "cmserver_access"
@@ -16,6 +17,11 @@ NEWS = "cmserver_news"
 async def drop_cached(conn: Conn, team_id: UUID) -> None:
     """Make every process drop its cached entries of the team when the transaction commits."""
     await repository.notify(conn, CHANNEL, str(team_id))
+
+
+def drop_cached_here(notifications: NotificationListener, team_id: UUID) -> None:
+    """Drop this process's cached entries of the team at once; other processes drop theirs when they are notified."""
+    notifications.deliver(CHANNEL, str(team_id))
 
 
 async def wake_stream(conn: Conn) -> None:

@@ -82,15 +82,20 @@ class Authenticator:
         if key is None:
             self._wrong_keys.count(address)
             raise Forbidden(_WRONG)
-        principal = reshape(key, Principal, key_id=key.id, scopes=expand_scopes(key.scopes), limits=reshape(key, Limits))
-        return _CheckedKey(principal, key.expires_at, _find_refusal(key))
+        return _CheckedKey(key_principal(key), key.expires_at, find_refusal(key))
 
     async def _find_keys(self, texts: Sequence[str]) -> Mapping[str, StoredKey]:
         async with self._db.system_statement() as conn:
             return await _find_keys(conn, texts)
 
 
-def _find_refusal(key: StoredKey) -> str | None:
+def key_principal(key: StoredKey) -> Principal:
+    """The principal that the key stands for."""
+    return reshape(key, Principal, kind="key", key_id=key.id, scopes=expand_scopes(key.scopes), limits=reshape(key, Limits))
+
+
+def find_refusal(key: StoredKey) -> str | None:
+    """The reason to refuse the key, if any."""
     if key.revoked_at is not None:
         return "revoked"
     if key.team_archived_at is not None:

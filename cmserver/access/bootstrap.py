@@ -38,7 +38,9 @@ async def bootstrap(db: Db, team_name: str, key_text: str | None, keep: KeepKey 
         team = await repository.insert_team(conn, new_id(), team_name)
         key = await keys.mint(conn, team.id, scopes=["*"], actor_id="owner", name="first key", text=key_text)
         await repository.put_member(conn, team.id, "owner", "owner", {})
-        principal = Principal(team_id=team.id, project_id=None, key_id=key.id, actor_id="bootstrap", scopes=frozenset({"*"}))
+        principal = Principal(
+            kind="key", team_id=team.id, project_id=None, key_id=key.id, actor_id="bootstrap", scopes=frozenset({"*"})
+        )
         await record(conn, principal, "team.created", "team", team.id, name=team.name)
         await record(conn, principal, "member.set", "team_member", "owner", role="owner")
         await record(conn, principal, "key.created", "api_key", key.id, scopes=["*"])
@@ -69,7 +71,7 @@ async def replace_unused_first_key(db: Db, keep: KeepKey) -> NewKey | None:
         if unused_key is None:
             return None
         operator = Principal(
-            team_id=unused_key.team_id, project_id=None, key_id=None, actor_id="bootstrap", scopes=frozenset({"*"})
+            kind="operator", team_id=unused_key.team_id, project_id=None, key_id=None, actor_id="bootstrap", scopes=frozenset({"*"})
         )
         new_key = await manage.rotate(conn, operator, unused_key.id, overlap_seconds=0)
         await keep(new_key.text)

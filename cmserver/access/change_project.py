@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cmserver.access import announce, audit, repository
-from cmserver.access.model import GenerationPolicy, Principal, Project
+from cmserver.access.model import Consolidation, GenerationPolicy, Principal, Project, RetentionPolicy
 from cmserver.access.projects import NO_SUCH, canonical_id, find, require_project
 from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.ids import named_id
@@ -24,7 +24,10 @@ class ProjectChange(msgspec.Struct, frozen=True, kw_only=True):
     aliases: list[str] | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET
     policy: GenerationPolicy | UnsetType = UNSET
+    retention: RetentionPolicy | UnsetType = UNSET
     search_language: str | UnsetType = UNSET
+    consolidation: Consolidation | UnsetType = UNSET
+    merge_with_model: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
 
 
@@ -40,11 +43,13 @@ async def change(conn: Conn, principal: Principal, reference: str, changes: Proj
     project = await require_project(conn, principal, reference)
     if not await repository.lock_project(conn, principal.team_id, project.id):
         raise NotFound(NO_SUCH)
+    if project.joined_to is not None:
+        raise Conflict(f"The project is joined to another one ({project.joined_to}). Separate it first.")
     canonical, aliases = _merge_names(project, changes)
     await _refuse_taken(conn, project, [canonical, *aliases])
     values = {
         field: value
-        for field in ("name", "metadata", "policy", "search_language")
+        for field in ("name", "metadata", "policy", "retention", "search_language", "consolidation", "merge_with_model")
         if (value := getattr(changes, field)) is not UNSET
     }
     changed = msgspec.structs.replace(project, canonical_id=canonical, aliases=aliases, **values)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+
 from cmserver.access import repository
 from cmserver.access.announce import CHANNEL
 from cmserver.access.limits.meter import Meter
@@ -35,10 +37,15 @@ class LoopbackAccess:
         """Whether a team was named."""
         return self._team_name is not None
 
-    async def admit(self, scope: str) -> Principal:
-        """The guest, if it has the scope ("" requires none). Unauthenticated when the team does not exist or is archived."""
+    async def admit(self, scope: str, *, more_scopes: frozenset[str] = frozenset()) -> Principal:
+        """The guest, if it has the scope ("" requires none), with more scopes than usual where the path gives them.
+
+        Unauthenticated when the team does not exist or is archived.
+        """
         name = self._team_name or ""
         principal = self._cache.get(name) or await self._cache.load(name, lambda: self._look_up(name))
+        if more_scopes:
+            principal = msgspec.structs.replace(principal, scopes=principal.scopes | more_scopes)
         await self._meter.admit(principal, scope)
         if scope:
             principal.require(scope)
@@ -52,6 +59,7 @@ class LoopbackAccess:
                 f"CMSERVER_TRUST_LOOPBACK names the team {name!r}, which does not exist or is archived. Send an API key."
             )
         return Principal(
+            kind="guest",
             team_id=team.id,
             team_name=team.name,
             project_id=None,

@@ -41,6 +41,21 @@ def expand_scopes(scopes: Iterable[str]) -> frozenset[str]:
 
 Role = Literal["owner", "member"]
 
+PersonRole = Literal["owner", "member", "viewer"]
+"""What a person is in a team."""
+
+SCOPES_BY_ROLE: dict[PersonRole, frozenset[str]] = {
+    "viewer": frozenset({"observations:read", "jobs:read"}),
+    "member": frozenset(SCOPES) - {"admin", "*"},
+    "owner": frozenset({"admin"}),
+}
+"""What people may do in a team. A person who is also an operator of the server has the scope `*` in their teams."""
+
+PrincipalKind = Literal["key", "person", "guest", "steward", "operator"]
+"""Who calls: a program with a key; somebody who is signed in; a caller on this machine without a key
+(CMSERVER_TRUST_LOOPBACK); the steward; or whoever has the database, by a command or the server's own maintenance. Only the operator
+has no limits."""
+
 SEARCH_LANGUAGES = (
     *("simple", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german", "greek"),
     *("hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian", "portuguese", "romanian"),
@@ -52,6 +67,9 @@ SearchLanguage = Annotated[
     matching(f"^({'|'.join(SEARCH_LANGUAGES)})$", f"Not one of the languages of search ({', '.join(SEARCH_LANGUAGES)})"),
 ]
 
+
+Consolidation = Literal["off", "suggest", "merge"]
+"""What becomes of a generated observation that says what is there already; `off` compares nothing."""
 
 SkipRule = Annotated[Text, Meta(min_length=3, max_length=200)]
 """What is not worth an observation: `path:GLOB`, `command:BEGINNING`, or a sentence for the model."""
@@ -99,6 +117,31 @@ class GenerationPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True
     """`path:GLOB` and `command:BEGINNING` are law: such an event is never shown to a model. Any other is a sentence for it."""
 
 
+Days = Annotated[int, Meta(ge=0, le=36_500)]
+"""How long something is kept; 0 is for good."""
+
+
+class RetentionPolicy(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How long what is kept, in days; 0 is for good. Set for a team or a project. Stored as it is sent.
+
+    What a project does not say, its team says; what neither says, the settings.
+    """
+
+    observations_days: Days | None = None
+    """Observations expire at this age, unless they expire by themselves, were promoted, or are too important."""
+    min_importance: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Observations of at least this importance do not expire by their age."""
+    promote_accesses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    """An observation that expires becomes permanent when its text is read for this many times."""
+    events_days: Days | None = None
+    """Payloads of events are emptied at this age."""
+    job_log_days: Days | None = None
+    """The log of a job goes this long after its end."""
+    receipts_days: Days | None = None
+    audit_days: Days | None = None
+    """Never less than CMSERVER_RETENTION_AUDIT_MIN_DAYS."""
+
+
 class Team(msgspec.Struct, frozen=True, kw_only=True):
     """People who share what their agents remember. Teams never see each other. Made by bootstrap or an operator.
 
@@ -109,6 +152,7 @@ class Team(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     metadata: dict[str, object]
     policy: GenerationPolicy
+    retention: RetentionPolicy
     requests_per_minute: int | None
     """This and the next are for all keys of the team together; None is no limit."""
     events_per_month: int | None
@@ -131,10 +175,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 class Project(msgspec.Struct, frozen=True, kw_only=True):
     """One code base of a team, named by a canonical id (`github.com/user/repo`, a name, or a path). Made when first named.
 
-    An archived one is found by its id only, and keeps its names.
+    An archived one is found by its id only, and keeps its names. One that was joined to another is archived, and its names mean
+    the other.
     """
 
     id: UUID
+    key_id: UUID
+    """Of the project by whose name it was found: sessions and events keep their identity by it, whatever is joined or separated."""
     team_id: UUID
     canonical_id: str
     name: str
@@ -142,7 +189,14 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, object]
     policy: GenerationPolicy
     team_policy: GenerationPolicy
+    retention: RetentionPolicy
     search_language: str
+    consolidation: Consolidation
+    merge_with_model: bool
+    """Whether a model words what people merge."""
+    joined_to: UUID | None
+    stays_apart: bool
+    """It was separated again, so it is not joined by itself."""
     archived_at: datetime | None
     created_at: datetime
     updated_at: datetime
@@ -165,6 +219,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     team_name: str
     project_id: UUID | None
     actor_id: str
+    user_id: UUID | None
     scopes: list[str]
     revoked_at: datetime | None
     expires_at: datetime | None
@@ -192,18 +247,31 @@ NO_LIMITS = Limits()
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller: a key's team, its project when it is bound to one, and its scopes."""
+    """The caller: what kind, in which team, in which project when bound to one, and with which scopes."""
 
+    kind: PrincipalKind
     team_id: UUID
     project_id: UUID | None
     key_id: UUID | None
-    """None for an operator without a key (`--operator`)."""
+    """Of a key; None for all other kinds."""
+    user_id: UUID | None = None
+    """The person who is signed in, or whose key it is."""
     actor_id: str
     scopes: frozenset[str]
     team_name: str = ""
     limits: Limits = NO_LIMITS
     counts_as: UUID | None = None
-    """The key whose usage it continues, if it is another one (see StoredKey)."""
+    """What its usage is counted for, if not the key itself: the first of rotated keys, a person in this team, or all guests."""
+
+    @property
+    def usage_id(self) -> UUID | None:
+        """What requests and events are counted for: a key, a person, or all guests. None for the operator only."""
+        if self.kind == "operator":
+            return None
+        usage_id = self.counts_as or self.key_id
+        if usage_id is None:
+            raise ValueError(f"A principal of kind {self.kind} must be counted: set key_id or counts_as")
+        return usage_id
 
     def sees(self, project_id: UUID | None) -> bool:
         """Whether the key may see the project; None stands for what belongs to the whole team."""
@@ -217,4 +285,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def require(self, scope: str) -> None:
         """Raise Forbidden when the key lacks the scope."""
         if not self.may(scope):
-            raise Forbidden(f"This key does not have the scope {scope}. Ask an owner of the team for a key that has it.")
+            raise Forbidden(
+                f"You may not do this: it needs the scope {scope}. Ask an owner of the team for another role."
+                if self.kind == "person"
+                else f"This key does not have the scope {scope}. Ask an owner of the team for a key that has it."
+            )

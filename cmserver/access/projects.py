@@ -194,9 +194,8 @@ async def find(conn: Conn, principal: Principal, reference: str, *, archived: bo
     """
     project_id = named_id(reference)
     if project_id is not None:
-        if not principal.sees(project_id):
-            return None
-        return await repository.project(conn, principal.team_id, project_id, archived=archived)
+        project = await repository.project(conn, principal.team_id, project_id, archived=archived)
+        return project if project is not None and principal.sees(project.id) else None
     for name in _list_spellings(reference):
         project = await repository.project_named(conn, principal.team_id, name, only=principal.project_id)
         if project is not None:

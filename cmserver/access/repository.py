@@ -16,13 +16,14 @@ from cmserver.base.sql import Conn, Jsonb, Query
 OWNS = {"teams", "team_members", "projects", "project_aliases"}
 
 _TEAM: LiteralString = """
-    id, name, metadata, generation_policy AS policy, requests_per_minute, events_per_month, archived_at, created_at, updated_at
+    id, name, metadata, generation_policy AS policy, retention, requests_per_minute, events_per_month, archived_at, created_at,
+    updated_at
 """
 _PROJECT: LiteralString = """
-    p.id, p.team_id, p.canonical_id, p.name,
+    p.id, f.id AS key_id, p.team_id, p.canonical_id, p.name,
     ARRAY(SELECT a.alias FROM project_aliases a WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
-    p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.search_language, p.archived_at, p.created_at,
-    p.updated_at
+    p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.retention, p.search_language,
+    p.consolidation, p.merge_with_model, p.joined_to, p.stays_apart, p.archived_at, p.created_at, p.updated_at
 """
 
 ANY_TEAM = Query(bool, "SELECT EXISTS (SELECT FROM teams)")
@@ -56,8 +57,8 @@ UPDATE_TEAM = Query(
     Team,
     f"""
     UPDATE teams
-       SET name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s, requests_per_minute = %(requests_per_minute)s,
-           events_per_month = %(events_per_month)s,
+       SET name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s, retention = %(retention)s,
+           requests_per_minute = %(requests_per_minute)s, events_per_month = %(events_per_month)s,
            archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
      WHERE id = %(id)s
     RETURNING {_TEAM}
@@ -100,12 +101,14 @@ REMOVE_MEMBER = Query(int, "DELETE FROM team_members WHERE team_id = %(team_id)s
 FIND_KEYS = Query(
     StoredKey,
     """
-    SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, k.project_id, k.actor_id, k.scopes, k.revoked_at, k.expires_at,
+    SELECT k.id, k.key_hash, k.team_id, t.name AS team_name, coalesce(p.joined_to, k.project_id) AS project_id,
+           k.actor_id, k.user_id, k.scopes, k.revoked_at, k.expires_at,
            coalesce(k.expires_at <= now(), false) AS expired, t.archived_at AS team_archived_at,
            coalesce(k.counts_as, k.id) AS counts_as,
            k.requests_per_minute, k.events_per_month, t.requests_per_minute AS team_requests_per_minute,
            t.events_per_month AS team_events_per_month
       FROM api_keys k JOIN teams t ON t.id = k.team_id
+      LEFT JOIN projects p ON p.id = k.project_id AND p.team_id = k.team_id
      WHERE k.id = ANY (%(ids)s) OR k.key_hash = ANY (%(hashes)s)
     """,
 )
@@ -114,8 +117,10 @@ PROJECT = Query(
     Project,
     f"""
     SELECT {_PROJECT}
-      FROM projects p JOIN teams t ON t.id = p.team_id
-     WHERE p.id = %(id)s AND p.team_id = %(team_id)s AND (%(archived)s OR p.archived_at IS NULL)
+      FROM projects f
+      JOIN projects p ON p.id = CASE WHEN %(archived)s THEN f.id ELSE coalesce(f.joined_to, f.id) END AND p.team_id = f.team_id
+      JOIN teams t ON t.id = p.team_id
+     WHERE f.id = %(id)s AND f.team_id = %(team_id)s AND (%(archived)s OR p.archived_at IS NULL)
     """,
 )
 
@@ -126,15 +131,16 @@ PROJECT_NAMED = Query(
     Project,
     f"""
     SELECT {_PROJECT}
-      FROM projects p JOIN teams t ON t.id = p.team_id
-      LEFT JOIN project_aliases n ON n.project_id = p.id AND n.team_id = p.team_id AND n.alias = %(named)s
-     WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
-       AND (p.canonical_id = %(named)s OR n.alias IS NOT NULL
-            OR (p.name = %(named)s AND strpos(p.name, '/') = 0 AND NOT EXISTS (
+      FROM projects f JOIN projects p ON p.id = coalesce(f.joined_to, f.id) AND p.team_id = f.team_id
+      JOIN teams t ON t.id = p.team_id
+      LEFT JOIN project_aliases n ON n.project_id = f.id AND n.team_id = f.team_id AND n.alias = %(named)s
+     WHERE f.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
+       AND (f.canonical_id = %(named)s OR n.alias IS NOT NULL
+            OR (f.name = %(named)s AND strpos(f.name, '/') = 0 AND f.archived_at IS NULL AND NOT EXISTS (
                     SELECT FROM projects q
-                     WHERE q.team_id = p.team_id AND q.name = p.name AND q.id <> p.id AND q.archived_at IS NULL
+                     WHERE q.team_id = f.team_id AND q.name = f.name AND q.id <> f.id AND q.archived_at IS NULL
                        AND %(only)s::uuid IS NULL)))
-     ORDER BY p.canonical_id = %(named)s DESC, n.alias IS NOT NULL DESC
+     ORDER BY f.canonical_id = %(named)s DESC, n.alias IS NOT NULL DESC
      LIMIT 1
     """,
 )
@@ -144,12 +150,13 @@ PROJECT_IN_ANY_CASE = Query(
     Project,
     f"""
     SELECT {_PROJECT}
-      FROM projects p JOIN teams t ON t.id = p.team_id
-     WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
-       AND (lower(p.canonical_id COLLATE "C") = %(named)s
+      FROM projects f JOIN projects p ON p.id = coalesce(f.joined_to, f.id) AND p.team_id = f.team_id
+      JOIN teams t ON t.id = p.team_id
+     WHERE f.team_id = %(team_id)s AND p.archived_at IS NULL AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
+       AND (lower(f.canonical_id COLLATE "C") = %(named)s
             OR EXISTS (SELECT FROM project_aliases n
-                        WHERE n.project_id = p.id AND n.team_id = p.team_id AND lower(n.alias COLLATE "C") = %(named)s))
-     ORDER BY lower(p.canonical_id COLLATE "C") = %(named)s DESC, p.created_at, p.id
+                        WHERE n.project_id = f.id AND n.team_id = f.team_id AND lower(n.alias COLLATE "C") = %(named)s))
+     ORDER BY lower(f.canonical_id COLLATE "C") = %(named)s DESC, f.created_at, f.id
      LIMIT 1
     """,
 )
@@ -158,7 +165,7 @@ PROJECTS = Query(
     Project,
     f"""
     SELECT {_PROJECT}
-      FROM projects p JOIN teams t ON t.id = p.team_id
+      FROM projects p JOIN teams t ON t.id = p.team_id CROSS JOIN LATERAL (SELECT p.id) f
      WHERE p.team_id = %(team_id)s AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
        AND %(archived)s = (p.archived_at IS NOT NULL)
        AND (%(before)s::timestamptz IS NULL OR (p.created_at, p.id) < (%(before)s, %(before_id)s::uuid))
@@ -222,7 +229,8 @@ UPDATE_PROJECT = Query(
     """
     UPDATE projects
        SET canonical_id = %(canonical_id)s, name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s,
-           search_language = %(search_language)s,
+           retention = %(retention)s, search_language = %(search_language)s, consolidation = %(consolidation)s,
+           merge_with_model = %(merge_with_model)s,
            archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
     """,
@@ -315,6 +323,7 @@ async def update_team(conn: Conn, changed: Team, *, archived: bool) -> Team:
             name=changed.name,
             metadata=Jsonb(changed.metadata),
             policy=Jsonb(changed.policy),
+            retention=Jsonb(changed.retention),
             requests_per_minute=changed.requests_per_minute,
             events_per_month=changed.events_per_month,
             archived=archived,
@@ -446,7 +455,10 @@ async def update_project(conn: Conn, changed: Project, *, archived: bool) -> Non
         name=changed.name,
         metadata=Jsonb(changed.metadata),
         policy=Jsonb(changed.policy),
+        retention=Jsonb(changed.retention),
         search_language=changed.search_language,
+        consolidation=changed.consolidation,
+        merge_with_model=changed.merge_with_model,
         archived=archived,
     )
     await FORGET_ALIASES.run(conn, id=changed.id, team_id=changed.team_id, aliases=changed.aliases)

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from cmserver.access import announce, audit, keys, repository
 from cmserver.access.keys import manage
 from cmserver.access.keys.model import KeyGrant, NewKey
-from cmserver.access.model import GenerationPolicy, Member, Principal, Role, Team
+from cmserver.access.model import GenerationPolicy, Member, Principal, RetentionPolicy, Role, Team
 from cmserver.base.errors import Conflict, Forbidden, NotFound
 from cmserver.base.sql import Conn
 
@@ -23,6 +23,7 @@ class TeamChange(msgspec.Struct, frozen=True, kw_only=True):
     name: str | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET
     policy: GenerationPolicy | UnsetType = UNSET
+    retention: RetentionPolicy | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     requests_per_minute: int | UnsetType | None = UNSET
     events_per_month: int | UnsetType | None = UNSET

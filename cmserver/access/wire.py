@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.audit.model import AuditEntry
-from cmserver.access.model import GenerationPolicy, Project, Role, Team
+from cmserver.access.model import Consolidation, GenerationPolicy, Project, RetentionPolicy, Role, Team
 from cmserver.base.structs import reshape
 
 
@@ -21,7 +21,12 @@ class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     aliases: list[str]
     metadata: dict[str, object]
     generation_policy: GenerationPolicy
+    retention: RetentionPolicy
     search_language: str
+    consolidation: Consolidation
+    merge_with_model: bool
+    joined_to: UUID | None
+    """The project that has its memory, and is meant by its names."""
     archived_at_epoch: int | None
     created_at_epoch: int
     updated_at_epoch: int
@@ -38,6 +43,7 @@ class TeamOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     name: str
     metadata: dict[str, object]
     generation_policy: GenerationPolicy
+    retention: RetentionPolicy
     requests_per_minute: int | None
     events_per_month: int | None
     archived_at_epoch: int | None
@@ -89,6 +95,8 @@ class AuditEntryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     project_id: UUID | None
     actor_id: str | None
     api_key_id: UUID | None
+    user_id: UUID | None = None
+    """The person who acted, by their account or a key of theirs."""
     request_id: str | None
     details: dict[str, object]
     created_at_epoch: int

@@ -14,8 +14,7 @@ from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_
 from cmserver.providers.model import DraftObservation, DraftSummary
 from cmserver.redaction.redact import may_change, redact
 from cmserver.rules.conclusions import MAX_QUOTE, conclude
-from cmserver.rules.text import shorten
-from cmserver.tooluse.text import relative
+from cmserver.tooluse.text import relative, shorten
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _PLACEHOLDERS = {"null", "none", "n/a", "undefined", "-", "\u2013", "\u2014", "..."}

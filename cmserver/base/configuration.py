@@ -14,6 +14,7 @@ import msgspec
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+from cmserver.base.contextify import CONTEXTIFY_NAMES, find_contextify_variables
 from cmserver.base.errors import CmserverError
 from cmserver.base.http.address import parse_networks
 from cmserver.base.settings import PREFIX, Field, Settings, fields
@@ -44,6 +45,8 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Field name -> "default", "environment NAME", "NAME=path" for a `_FILE`, or the path of the TOML file."""
     warnings: list[str]
     """Sentences."""
+    translated: dict[str, str]
+    """Variable of Contextify that is used -> the variable of cmserver that it stands for."""
     config_file: Path
     """The TOML file with settings; it exists when it was named."""
 
@@ -76,6 +79,7 @@ def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> Load
     """
     warnings: list[str] = []
     raw_values = _from_toml(environ, config_file, warnings) | _from_environment(environ, warnings)
+    translated = _add_contextify(environ, raw_values, warnings)
     values: dict[str, object] = {}
     for field in fields():
         if field.name in raw_values:
@@ -89,7 +93,11 @@ def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> Load
     sources = {f.name: raw_values[f.name].source if f.name in raw_values else "default" for f in fields()}
     named = config_file or (Path(environ[CONFIG_FILE]) if environ.get(CONFIG_FILE) else None)
     return LoadedSettings(
-        settings=settings, sources=sources, warnings=warnings, config_file=named or settings.data_dir / CONFIG_NAME
+        settings=settings,
+        sources=sources,
+        warnings=warnings,
+        translated=translated,
+        config_file=named or settings.data_dir / CONFIG_NAME,
     )
 
 
@@ -196,6 +204,32 @@ def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[s
     return raw_values
 
 
+def _add_contextify(environ: Mapping[str, str], raw_values: dict[str, _RawValue], warnings: list[str]) -> dict[str, str]:
+    """Add to `raw_values` what is set by variables of Contextify alone; returns which, and the variables that they stand for."""
+    variables = find_contextify_variables(environ)
+    translated: dict[str, str] = {}
+    environment_names = {field.name: field.environment for field in fields()}
+    embedder = raw_values.get("embedder")
+    for name in variables:
+        field_name = CONTEXTIFY_NAMES.get(name)
+        if field_name is None:
+            continue
+        winner = raw_values.get(field_name)
+        if winner is None and field_name.startswith("embedder_") and embedder and str(embedder.value).lower() != "ollama":
+            winner = embedder
+        if winner is not None:
+            warnings.append(f"{name} is ignored, because {winner.description} is set.")
+            continue
+        source = f"environment {name}"
+        raw_values[field_name] = _RawValue(value=environ[name], description=name, source=source)
+        translated[name] = environment_names[field_name]
+        if field_name.startswith("embedder_"):
+            raw_values.setdefault("embedder", _RawValue(value="ollama", description=name, source=source))
+    if unused := [name for name in variables if name not in CONTEXTIFY_NAMES]:
+        warnings.append(f"Variables of Contextify that are not used: {', '.join(unused)}.")
+    return translated
+
+
 def _unknown(environ: Mapping[str, str]) -> list[str]:
     """A warning for each CMSERVER_ variable that is no setting, with the setting that it may mean."""
     names = {CONFIG_FILE, *(f.environment for f in fields()), *(f"{f.environment}_FILE" for f in fields() if f.mask)}
@@ -213,7 +247,7 @@ def _checked(field: Field, raw: _RawValue, environ: Mapping[str, str]) -> object
     value = raw.value
     if isinstance(value, str) and field.choices:
         value = value.lower()
-    if isinstance(value, str) and field.type is Path:
+    if isinstance(value, str) and field.is_path:
         value = _path(value, environ)
     try:
         converted: object = msgspec.convert(value, field.annotated, strict=raw.typed)

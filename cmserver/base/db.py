@@ -6,12 +6,13 @@ Also recognizes a database that runs out of disk, memory or connections, and che
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -23,6 +24,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from structlog.typing import FilteringBoundLogger
 
+from cmserver.base.erasure_journal import ErasureJournal, locate, take_noted
 from cmserver.base.errors import DatabaseExhausted, StatementTimeout, Unavailable
 from cmserver.base.sql import Conn, Query
 from cmserver.base.tenant_role import (
@@ -33,11 +35,13 @@ from cmserver.base.tenant_role import (
     keep_role_settings,
     missing_request_role,
 )
+from cmserver.base.timed_connection import TimedConnection, with_connect_limit
 from cmserver.base.waiting import retry
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+_Pool: TypeAlias = AsyncConnectionPool[TimedConnection]
 Pooling = Literal["none", "session", "transaction"]
 
 # Also checks that row-level security binds this transaction, since a pooler may use a connection of another role, and sets the
@@ -66,6 +70,8 @@ _TIMED_OUT = (
 _RETRY_AFTER_SECONDS = 10.0
 _DEADLOCK_PAUSES_SECONDS = (0.01, 0.04)
 _STOPPING_WAIT_SECONDS = 0.5
+_SILENCE_SECONDS = 5.0
+"""How long after a statement's time limit the database must have said that it ended it."""
 _SESSIONS = 4
 """Connections past a transaction pooler: for procrastinate's two workers, and for making indexes."""
 _LOG_INTERVAL_SECONDS = 60.0
@@ -85,6 +91,13 @@ _AWAY_AND_FULL = (
 )
 _WAL_SEGMENT_BYTES = 16 << 20
 """With less free space PostgreSQL may stop, and cannot start again."""
+_ANSWERS_OF_STATEMENTS = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.ProgramLimitExceeded,
+    errors.LockNotAvailable,
+)
+"""Operational errors of a database that is there: callers deal with them."""
 _BACKEND_PID = Query(int, "SELECT pg_backend_pid()")
 _SHARING_ROUNDS = 3
 _SHARING_TIMEOUT_SECONDS = 5.0
@@ -158,7 +171,10 @@ class Exhaustion:
 class Db:
     """Connection pools for the owner and for tenants, and for sessions past a transaction pooler. Open it with `async with`.
 
-    `disk` is a folder on the database's disk, if that is a local one.
+    `disk` is a folder on the database's disk, if that is a local one. A connection breaks when the database falls silent on it:
+    when a request's statement is not answered 5 seconds after its time limit, or a statement of the owner's transactions within
+    `answer_seconds` (None: no limit).
+    Erasures are written to the `journal` before they commit.
     """
 
     def __init__(
@@ -169,15 +185,22 @@ class Db:
         timeouts: PoolTimeouts | None = None,
         statement_timeout_seconds: float = 0,
         idle_in_transaction_seconds: float = 10,
+        answer_seconds: float | None = None,
         disk: Path | None = None,
+        journal: ErasureJournal | None = None,
     ) -> None:
         timeouts = timeouts or PoolTimeouts()
         urls = DatabaseUrls(owner=urls) if isinstance(urls, str) else urls
         self.url = urls.owner
+        self.session_url = urls.session
         self._exhaustion = Exhaustion(disk)
+        self._journal = journal
         self._refusal: str | None = None
         self._idle_milliseconds = str(int(idle_in_transaction_seconds * 1000))
         self._statement_milliseconds = str(max(1, round(statement_timeout_seconds * 1000))) if statement_timeout_seconds else None
+        self._statement_answer_seconds = statement_timeout_seconds + _SILENCE_SECONDS if statement_timeout_seconds else None
+        self._answer_seconds = answer_seconds
+        self._draining: set[asyncio.Task[None]] = set()
         self._is_shared = urls.pooling == "transaction"
         owner = _Login(urls.owner, urls.pooling, {"idle_in_transaction_session_timeout": self._idle_milliseconds})
         tenant = _tenant_login(urls, self._statement_milliseconds)
@@ -199,13 +222,29 @@ class Db:
             await pool.close()
 
     @property
-    def _pools(self) -> list[AsyncConnectionPool[AsyncConnection[TupleRow]]]:
+    def _pools(self) -> list[_Pool]:
         return list(dict.fromkeys([self._owner, self._session, self._tenant]))
 
     @property
-    def session_pool(self) -> AsyncConnectionPool[AsyncConnection[TupleRow]]:
+    def session_pool(self) -> _Pool:
         """The owner's pool of connections that are sessions, which procrastinate uses as well."""
         return self._session
+
+    def pool_stats(self) -> dict[str, dict[str, int]]:
+        """Numbers of each pool by its name, as psycopg_pool counts them: `pool_size`, `requests_waiting`, `requests_wait_ms` ..."""
+        return {pool.name: pool.get_stats() for pool in self._pools}
+
+    def _replace_connections(self) -> None:
+        """Where one connection was silent the others are likely to be: none of them is to be waited for in its turn."""
+        log.warning("database.silent")
+
+        async def drain() -> None:
+            for pool in self._pools:
+                await pool.drain()
+
+        task = asyncio.create_task(drain())
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
 
     def hurry(self) -> None:
         """Shorten the wait for connections, so that a database that is away does not delay the stop of the process."""
@@ -219,14 +258,15 @@ class Db:
         StatementTimeout when a statement exceeds the time limit, if there is one.
         """
         timeout = self._statement_milliseconds if has_time_limit else "0"
-        async with self._tenant_connection() as conn, conn.transaction():
+        answer_seconds = self._statement_answer_seconds if has_time_limit else None
+        async with self._tenant_connection(answer_seconds) as conn, conn.transaction(), self._journalled(conn):
             if not await _SET_TEAM.one(conn, team=str(team_id), timeout=timeout):
                 raise Unavailable(_ROLE_NOT_BOUND)
             yield conn
 
     async def check_tenant(self) -> None:
         """Raise Unavailable when row-level security does not bind requests."""
-        async with self._tenant_connection() as conn:
+        async with self._tenant_connection(self._statement_answer_seconds) as conn:
             try:
                 await check_tenant_role(conn)
             except UnsafeConnection as error:
@@ -234,26 +274,30 @@ class Db:
 
     async def statement_in_tenant(self, act: Callable[[Conn], Awaitable[T]]) -> T:
         """Run `act`, one statement that names its team, on a tenant connection in autocommit; repeated like `in_tenant`."""
-        return await _repeat_on_conflict(self._tenant_connection, act)
+        return await _repeat_on_conflict(lambda: self._tenant_connection(self._statement_answer_seconds), act)
 
     @asynccontextmanager
-    async def system(self) -> AsyncGenerator[Conn]:
-        """A transaction of the owner: for jobs, keys, readiness, and operators' commands."""
-        async with _connection(self._owner, self._exhaustion) as conn, conn.transaction():
+    async def system(self, *, answer_seconds: float | None = None) -> AsyncGenerator[Conn]:
+        """A transaction of the owner: for jobs, keys, readiness, and operators' commands.
+
+        Each statement is answered within `answer_seconds`, or the connection breaks; math.inf for one that may take hours.
+        """
+        seconds = answer_seconds or self._answer_seconds
+        async with self._connection(self._owner, seconds) as conn, conn.transaction(), self._journalled(conn):
             if self._is_shared:  # a setting of the connection would be lost in the next transaction
                 await _SET_IDLE_TIMEOUT.run(conn, milliseconds=self._idle_milliseconds)
             yield conn
 
     @asynccontextmanager
-    async def system_statement(self) -> AsyncGenerator[Conn]:
-        """A connection of the owner in autocommit, for single statements."""
-        async with _connection(self._owner, self._exhaustion) as conn:
+    async def system_statement(self, *, answer_seconds: float | None = None) -> AsyncGenerator[Conn]:
+        """A connection of the owner in autocommit, for single quick statements: by default they have the time of a request's."""
+        async with self._connection(self._owner, answer_seconds or self._statement_answer_seconds) as conn:
             yield conn
 
     @asynccontextmanager
     async def owner_session(self) -> AsyncGenerator[Conn]:
         """A connection of the owner in autocommit that stays one session, for locks that span statements."""
-        async with _connection(self._session, self._exhaustion) as conn:
+        async with self._connection(self._session, None) as conn:
             yield conn
 
     async def require_room(self) -> None:
@@ -267,19 +311,41 @@ class Db:
         """Run `act` in a tenant transaction; repeated after deadlocks and serialization failures."""
         return await _repeat_on_conflict(lambda: self.tenant(team_id, has_time_limit=has_time_limit), act)
 
-    async def in_system(self, act: Callable[[Conn], Awaitable[T]]) -> T:
-        """Run `act` in a transaction of the owner; repeated like `in_tenant`."""
-        return await _repeat_on_conflict(self.system, act)
+    async def in_system(self, act: Callable[[Conn], Awaitable[T]], *, answer_seconds: float | None = None) -> T:
+        """Run `act` in a transaction of the owner; repeated like `in_tenant`. `answer_seconds` as for `system`."""
+        return await _repeat_on_conflict(lambda: self.system(answer_seconds=answer_seconds), act)
 
     @asynccontextmanager
-    async def _tenant_connection(self) -> AsyncGenerator[Conn]:
+    async def _connection(self, pool: _Pool, answer_seconds: float | None) -> AsyncGenerator[Conn]:
+        async with _connection(pool, self._exhaustion) as conn:
+            conn.on_silence = self._replace_connections
+            conn.answer_seconds = None if answer_seconds == math.inf else answer_seconds
+            try:
+                yield conn
+            finally:
+                conn.answer_seconds = self._answer_seconds  # procrastinate takes connections from the pool itself
+
+    @asynccontextmanager
+    async def _tenant_connection(self, answer_seconds: float | None) -> AsyncGenerator[Conn]:
         try:
-            async with _connection(self._tenant, self._exhaustion) as conn:
+            async with self._connection(self._tenant, answer_seconds) as conn:
                 yield conn
         except Unavailable as error:
             if isinstance(error.__cause__, PoolTimeout) and self._refusal is not None:
                 raise Unavailable(self._refusal) from error
             raise
+
+    @asynccontextmanager
+    async def _journalled(self, conn: Conn) -> AsyncGenerator[None]:
+        """Write the erasures that the block has noted to the journal, before the transaction around it commits."""
+        try:
+            yield
+        except BaseException:
+            take_noted(conn)
+            raise
+        erasures = take_noted(conn)
+        if erasures and self._journal is not None:
+            await asyncio.to_thread(self._journal.append, await locate(conn, erasures))
 
     async def _check_tenant(self, conn: Conn) -> None:
         """Check a new connection. The pool drops one that fails, and logs the error."""
@@ -363,7 +429,7 @@ async def _repeat_on_conflict(connect: Callable[[], AbstractAsyncContextManager[
 
 
 @asynccontextmanager
-async def _connection(pool: AsyncConnectionPool[AsyncConnection[TupleRow]], exhaustion: Exhaustion) -> AsyncGenerator[Conn]:
+async def _connection(pool: _Pool, exhaustion: Exhaustion) -> AsyncGenerator[TimedConnection]:
     try:
         async with pool.connection() as conn:
             yield conn
@@ -376,7 +442,7 @@ async def _connection(pool: AsyncConnectionPool[AsyncConnection[TupleRow]], exha
             raise StatementTimeout(_TIMED_OUT, _RETRY_AFTER_SECONDS) from error
         if not isinstance(error, (errors.OperationalError, errors.IdleInTransactionSessionTimeout, psycopg.InterfaceError)):
             raise
-        if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure, errors.ProgramLimitExceeded)):
+        if isinstance(error, _ANSWERS_OF_STATEMENTS):
             raise
         raise exhaustion.why_away() or Unavailable(_AWAY) from error
 
@@ -420,7 +486,7 @@ class _Login(msgspec.Struct, frozen=True):
         *,
         min_size: int = 2,
         check: Callable[[Conn], Awaitable[None]] | None = None,
-    ) -> AsyncConnectionPool[AsyncConnection[TupleRow]]:
+    ) -> _Pool:
         """`check` raises for a new connection that must not be used."""
 
         async def configure(conn: Conn) -> None:
@@ -430,6 +496,7 @@ class _Login(msgspec.Struct, frozen=True):
 
         return AsyncConnectionPool(
             self.conninfo,
+            connection_class=TimedConnection,
             kwargs=self.arguments,
             min_size=min(min_size, size),
             max_size=size,
@@ -454,4 +521,4 @@ def _tenant_login(urls: DatabaseUrls, statement_milliseconds: str | None = None)
 def with_options(url: str, options: str) -> str:
     """The connection string with server options added to those it has."""
     both = " ".join(filter(None, [str(conninfo_to_dict(url).get("options") or ""), options]))
-    return make_conninfo(url, options=both or None, application_name="cmserver")
+    return make_conninfo(with_connect_limit(url), options=both or None, application_name="cmserver")

@@ -52,6 +52,14 @@ class NotFound(CmserverError):
         self.issues = list(issues)
 
 
+class Gone(NotFound):
+    """It was there and is not shown any more; `superseded_by` is the number of what is shown in its place."""
+
+    def __init__(self, message: str, superseded_by: int | None = None) -> None:
+        super().__init__(message)
+        self.superseded_by = superseded_by
+
+
 class Conflict(CmserverError):
     """The request contradicts the present state."""
 

@@ -67,8 +67,8 @@ def newest() -> int:
 async def migrate(url: str) -> list[str]:
     """Migrate the database; returns the names of the applied migrations. The URL must lead to a session, for a lock.
 
-    Raises MigrationError when the database is newer than the program, an applied file was changed, the server is too old,
-    or its user may not make the tenant role.
+    Raises MigrationError when the database is newer than the program or another program's, an applied file was changed, the
+    server is too old, or its user may not make the tenant role.
     """
     async with await AsyncConnection.connect(url, autocommit=True) as conn:
         await _check_version(conn)
@@ -92,7 +92,13 @@ async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
         "CREATE TABLE IF NOT EXISTS schema_migrations (number integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, "
         "applied_at timestamptz NOT NULL DEFAULT now())"
     )
-    cursor = await conn.execute("SELECT number, name, checksum FROM schema_migrations ORDER BY number")
+    try:
+        cursor = await conn.execute("SELECT number, name, checksum FROM schema_migrations ORDER BY number")
+    except errors.UndefinedColumn as error:
+        raise MigrationError(
+            "The database belongs to another program: its table schema_migrations is not cmserver's. "
+            "Make an empty database and set CMSERVER_DATABASE_URL to it. No table was changed."
+        ) from error
     applied: dict[int, tuple[str, str]] = {row[0]: (row[1], row[2]) for row in await cursor.fetchall()}
     available = migrations()
     _check_applied(applied, {migration.number: migration for migration in available})

@@ -11,12 +11,14 @@ from uuid import UUID
 
 import psycopg
 import structlog
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.ids import new_id
+from cmserver.base.metrics import metrics
 from cmserver.base.sql import Query
+from cmserver.base.timed_connection import TimedConnection, with_connect_limit
 from cmserver.base.waiting import backoff
 
 log = structlog.get_logger()
@@ -29,7 +31,8 @@ Callback = Callable[[str], None]
 PROBE = "cmserver_probe"
 
 _NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
-_QUIET_CHECK_SECONDS = 30.0
+_QUIET_CHECK_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 5.0
 _PROBE_SECONDS = 2.0
 
@@ -72,7 +75,8 @@ class NotificationListener:
         pauses = backoff(0.1, _LONGEST_PAUSE_SECONDS)
         while True:
             try:
-                async with await AsyncConnection.connect(self._url, autocommit=True) as conn:
+                async with await TimedConnection.connect(with_connect_limit(self._url), autocommit=True) as conn:
+                    conn.answer_seconds = _ANSWER_SECONDS
                     for channel in channels:
                         await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     log.debug("listener.back")
@@ -81,8 +85,11 @@ class NotificationListener:
                     for channel in channels:
                         self.deliver(channel, "")
                     while True:
+                        conn.answer_seconds = None
                         async for notify in conn.notifies(timeout=_QUIET_CHECK_SECONDS):
+                            metrics().notifications.labels(notify.channel).inc()
                             self.deliver(notify.channel, notify.payload)
+                        conn.answer_seconds = _ANSWER_SECONDS
                         await conn.execute("SELECT 1")
             except psycopg.Error as error:
                 self.listening.clear()

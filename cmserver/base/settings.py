@@ -71,7 +71,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         within(0, 3600, "How long the start waits for a database that does not answer, in seconds; then it fails. 0: one try."),
     ] = 30.0
     database_pool_size: Annotated[
-        int, within(1, 1000, "Maximum connections in each of a process's two pools: for requests, and for work and upkeep.")
+        int,
+        within(
+            1,
+            1000,
+            "Maximum connections in each of the two pools, for requests, and for work and upkeep, of the API (its processes share "
+            "them out) and of the worker.",
+        ),
     ] = 10
     database_pool_timeout_seconds: Annotated[
         float,
@@ -96,6 +102,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     host: Annotated[str, described("Address to listen on; 0.0.0.0 is every address of this machine.")] = "127.0.0.1"
     port: Annotated[int, within(0, 65535, "Port to listen on; 0 takes any free one.")] = 37877
+    api_processes: Annotated[
+        int, within(1, 64, "Processes that answer requests, on one port. The worker has a process of its own besides.")
+    ] = 1
     bootstrap_team: Annotated[str, described("Name of the team that is made in an empty database.")] = "default"
     bootstrap_key: Annotated[
         str | None,
@@ -202,7 +211,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "off"
     embedder: Annotated[
-        Literal["auto", "local", "ollama", "openai", "voyage", "none"],
+        Literal["auto", "local", "minilm", "ollama", "openai", "voyage", "none"],
         described(
             "Embedder that makes vectors for search by meaning (needs pgvector); auto is local where that is installed, else none."
         ),
@@ -221,17 +230,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     embedder_key: Annotated[str | None, described("API key of the embedder at CMSERVER_EMBEDDER_BASE_URL.", _KEY)] = None
     voyage_api_key: Annotated[str | None, described("API key of the embedder voyage.", _KEY)] = None
     search_k1: Annotated[float, within(0, 10, "Term-frequency saturation of BM25 (k1).")] = 0.9
-    search_b: Annotated[float, within(0, 1, "Document-length normalization of BM25 (b).")] = 0.4
+    search_b: Annotated[float, within(0, 1, "Document-length normalization of BM25 (b).")] = 0.75
     search_meaning_weight: Annotated[
-        float, within(0, 1, "Weight of nearness in meaning in a hit's score (0 to 1); the rest is shared words.")
-    ] = 0.45
+        float,
+        within(0, 1, "Weight of nearness in meaning in a hit's score (0 to 1); the rest is shared words. Both count alike at 0.5."),
+    ] = 0.5
     search_min_score: Annotated[
         float,
         within(
             0,
             1,
-            "Minimum score of a search's best hit. Below it nothing is found, and behind it far weaker hits are left out. "
-            "0: all are shown.",
+            "Minimum score of a hit (0 to 1), for searches that say none. An average document has 0.1. 0: all hits are shown.",
         ),
     ] = 0.0
     allowed_hosts: Annotated[
@@ -248,6 +257,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Their `X-Forwarded-For` or `Forwarded` names the client."
         ),
     ] = ""
+    metrics_token: Annotated[
+        str | None,
+        described("Bearer token of `GET /metrics` for Prometheus. Without it, that page does not exist.", _KEY),
+    ] = None
     allowed_origins: Annotated[
         str,
         described(
@@ -256,17 +269,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     mcp_aliases: Annotated[
-        Literal["none", "claude-mem", "memory", "all"],
+        Literal["none", "claude-mem", "memory", "contextify", "all"],
         described(
-            "Further names for the MCP tools: those of claude-mem (search, timeline, ...), memory_* for each, or "
-            "both. Each costs a model tokens."
+            "Further names for the MCP tools: those of claude-mem (search, timeline, ...), memory_* for each, those of "
+            "Contextify (store_memory, ...), or all. Each costs a model tokens."
         ),
     ] = "none"
     trust_loopback: Annotated[
         str | None,
         described(
-            "Team that callers on this machine may use without a key, as the hooks of claude-mem do. Only where the "
-            "server listens on loopback, and in no container."
+            "Team that callers on this machine may use without a key, as the hooks of claude-mem and the clients of Contextify do. "
+            "Only where the server listens on loopback, and in no container but Docker's."
         ),
     ] = None
     heartbeat_seconds: Annotated[float, within(0.05, 600, "Interval of a worker's heartbeats, in seconds.")] = 5.0
@@ -295,6 +308,116 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 1_000
     job_max_attempts: Annotated[int, within(1, 100, "How often a job is tried before it has failed.")] = 3
+    retention_observations_days: Annotated[
+        int,
+        within(
+            0,
+            36_500,
+            "Age at which observations expire, in days, unless the project or its team sets another. 0: never, because nobody "
+            "asked them to.",
+        ),
+    ] = 0
+    retention_min_importance: Annotated[
+        float,
+        within(
+            0,
+            1,
+            "Importance from which observations do not expire by their age; 0.8 is also what makes an expiring one permanent.",
+        ),
+    ] = 0.8
+    retention_events_days: Annotated[
+        int,
+        within(
+            0,
+            36_500,
+            "Age at which the payloads of events are emptied, in days, unless the project or its team sets another. 0: never, "
+            "because observations can only be made anew from them.",
+        ),
+    ] = 0
+    retention_event_rows_days: Annotated[
+        int,
+        within(
+            30,
+            36_500,
+            "How long an event without payload is kept when nothing refers to it, in days. A year, because a client that sends it "
+            "again must not store it twice; hook clients keep events for a week.",
+        ),
+    ] = 365
+    retention_telemetry_days: Annotated[
+        int,
+        within(
+            1,
+            36_500,
+            "How long the counts of Contextify's funnel are kept, in days. A year, because the funnel looks back no further.",
+        ),
+    ] = 365
+    retention_job_log_days: Annotated[
+        int,
+        within(
+            0,
+            36_500,
+            "How long the log of a job is kept after its end, in days, unless the project or its team sets another. 90, because "
+            "it serves to find faults. 0: for good.",
+        ),
+    ] = 90
+    retention_receipts_days: Annotated[
+        int,
+        within(
+            0,
+            36_500,
+            "How long receipts of what sessions were shown are kept, in days, unless the project or its team sets another. 90, "
+            "because they explain what an agent did lately. 0: for good.",
+        ),
+    ] = 90
+    retention_audit_days: Annotated[
+        int,
+        within(
+            0,
+            36_500,
+            "How long rows of the audit log are kept, in days, unless the project or its team sets another. 0: for good, because "
+            "who read what must not depend on a default.",
+        ),
+    ] = 0
+    retention_audit_min_days: Annotated[
+        int,
+        within(
+            1,
+            36_500,
+            "Shortest time that a team or a project can keep its audit log for, in days. A year is what auditors mostly ask for.",
+        ),
+    ] = 365
+    expired_retention_days: Annotated[
+        int,
+        within(
+            0, 36_500, "How long an expired observation can be brought back before it is deleted, in days. A week to notice it."
+        ),
+    ] = 7
+    superseded_retention_days: Annotated[
+        int,
+        within(
+            0, 36_500, "How long a merge can be undone before the merged observations are deleted, in days. A week to notice it."
+        ),
+    ] = 7
+    backup_dir: Annotated[
+        Path | None,
+        described(
+            "Folder of the backups and of the journal of erasures, which a restore repeats. Best on another disk. All processes of "
+            "an installation must share it.",
+            {"default": "`backups` in the data folder"},
+        ),
+    ] = None
+    backup_every_hours: Annotated[
+        float, within(0, 8760, "Make a backup when the newest one is older than this many hours. 0: never by itself.")
+    ] = 0.0
+    backup_keep: Annotated[int, within(1, 10_000, "How many backups are kept of those that are made every so many hours.")] = 7
+    retention_rows_per_run: Annotated[
+        int,
+        within(
+            1,
+            10_000_000,
+            "Maximum rows that one sweep of retention takes, every five minutes. 50,000 are some ten seconds of work.",
+        ),
+    ] = 50_000
     body_max_bytes: Annotated[
         int, within(1024, 268_435_456, "Maximum size of a request body, in bytes; a larger one is answered with 413.")
     ] = 8_388_608
@@ -328,6 +451,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         described("Logs for people (console), or one JSON object per line.", {"default": "`console` on a terminal, else `json`"}),
     ] = msgspec.field(default_factory=_log_format_here)
     log_level: Annotated[Literal["debug", "info", "warning", "error"], described("Lowest level that is logged.")] = "info"
+
+    @property
+    def backup_folder(self) -> Path:
+        """The folder of the backups and the journal of erasures."""
+        return self.backup_dir or self.data_dir / "backups"
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -364,7 +492,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         if self.at_least is not None:
             kind = "a whole number" if self.type is int else "a number"
             return f"{kind} from {_plain(self.at_least)} to {_plain(self.at_most)}"
-        return "an absolute path" if self.type is Path else "a text"
+        return "an absolute path" if self.is_path else "a text"
+
+    @property
+    def is_path(self) -> bool:
+        return Path in {self.type, *get_args(self.type)}
 
     def masked(self, value: object) -> object:
         """The value as it may be shown: secrets hidden, all else as it is."""

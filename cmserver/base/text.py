@@ -11,6 +11,17 @@ KEY_MOST = 500
 """The most characters of a text in an index: 2,000 bytes, so that other columns fit into the 2,704 bytes of its row."""
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+UNSEGMENTED = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e"  # Thai
+    "\u0e81-\u0ebd\u0ec0-\u0ece\u0edc-\u0edf"  # Lao
+    "\u1000-\u103f\u1050-\u108f"  # Burmese
+    "\u1780-\u17d3\u17d7\u17dc\u17dd"  # Khmer
+    "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"  # Hiragana, Katakana
+    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese characters
+    "\uac00-\ud7a3"  # Korean syllables
+)
+"""Characters of scripts without spaces between words, as ranges of a regular expression; as unsegmented_characters() in SQL."""
+
 STORABLE_PATTERN = r"^[^\x00\ud800-\udfff]*$"
 WHY_UNSTORABLE = "A character that cannot be stored (NUL, or half of a surrogate pair) is in the text"
 

@@ -46,18 +46,11 @@ _CONNECT_OPTIONS = (
         "[default: from the credentials file]",
     ),
     click.option(
-        "--exclude",
-        multiple=True,
-        metavar="PATTERN",
-        help="Send nothing from these folders or repositories, for example ~/private/*; may be repeated.",
-    ),
-    click.option(
         "--allow-writing/--no-allow-writing",
         default=None,
         help="Let the agent's key also write observations (observations:write), for the MCP tool `observation_add`. "
         "[default: as before, at first no]",
     ),
-    _settings_option,
     click.option(
         "--start-with-machine/--no-start-with-machine",
         default=None,
@@ -66,6 +59,12 @@ _CONNECT_OPTIONS = (
     _dry_run_option,
     yes_option,
     loaded_option,
+)
+_EXCLUDE_OPTION = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Send nothing from these folders or repositories, for example ~/private/*; may be repeated.",
 )
 _READ_HOOK_OPTION = click.option(
     "--on-file/--no-on-file",
@@ -83,26 +82,33 @@ _PLUGIN_OPTION = click.option(
 
 @click.group("connect")
 def connect_group() -> None:
-    """Connect a coding agent: install its hooks, and make a key for them. Shows the changes, and asks."""
+    """Connect a coding agent: write its hooks and tools, and make a key for them. Shows the changes, and asks."""
 
 
 @click.group("disconnect")
 def disconnect_group() -> None:
-    """Disconnect a coding agent: remove its hooks, and revoke the key that was made for them."""
+    """Disconnect a coding agent: remove its hooks and tools, and revoke the key that was made for them."""
 
 
 def _add_agent(agent: Agent) -> None:
     def run_connect(loaded: LoadedSettings, **options: object) -> None:
         _connect(agent, loaded, msgspec.convert(options, ConnectRequest))
 
-    def run_disconnect(settings_file: Path | None, *, purge: bool, dry_run: bool, yes: bool) -> None:
+    def run_disconnect(settings_file: Path | None = None, *, purge: bool, dry_run: bool, yes: bool) -> None:
         connect.disconnect(agent, settings_file, _dialog(yes=yes, dry_run=dry_run), purge=purge)
 
-    options = [*([_READ_HOOK_OPTION] if agent.read_hook else []), *([_PLUGIN_OPTION] if agent.has_plugins else [])]
+    # An agent with several files has no option that names one of them.
+    settings_options = [_settings_option] if agent.build_files is None else []
+    options = [
+        *([_READ_HOOK_OPTION] if agent.read_hook else []),
+        *([_PLUGIN_OPTION] if agent.has_plugins else []),
+        *([_EXCLUDE_OPTION] if agent.records else []),
+        *settings_options,
+    ]
     connect_group.command(agent.name, help=f"Connect {agent.title}.")(_with_options(run_connect, *options, *_CONNECT_OPTIONS))
     purge_option = click.option("--purge", is_flag=True, help="Delete the calls that could not be sent yet.")
     disconnect_group.command(agent.name, help=f"Disconnect {agent.title}.")(
-        _with_options(run_disconnect, _settings_option, purge_option, _dry_run_option, yes_option)
+        _with_options(run_disconnect, *settings_options, purge_option, _dry_run_option, yes_option)
     )
 
 
@@ -132,7 +138,8 @@ def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> N
         if not _dialog(yes=request.yes, dry_run=request.dry_run).confirm(f"Connect {agent.title}?"):
             return
         connect.connect(plan, _report)
-        click.echo(f"{agent.title} is connected to {url}. Sessions that begin now are recorded.")
+        said = "Sessions that begin now are recorded." if agent.records else "It can look things up; what it does is not recorded."
+        click.echo(f"{agent.title} is connected to {url}. {said}")
     for line in plan.advise():
         click.echo(line)
     if not (request.yes or request.dry_run):

@@ -1,24 +1,38 @@
-"""`cmserver doctor`: tries out the configured provider and embedder."""
+"""`cmserver doctor`: looks for what is wrong, and tries out the configured provider and embedder."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from decimal import Decimal
 
 import click
 import msgspec
+import psycopg
 
 from cmserver.answers.parse import parse
-from cmserver.base.configuration import BadSetting
-from cmserver.base.errors import Invalid
+from cmserver.base import logs
+from cmserver.base.configuration import BadSetting, LoadedSettings
+from cmserver.base.db import DatabaseUrls, Db
+from cmserver.base.errors import Invalid, Unavailable
 from cmserver.base.ids import new_id
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import Settings
-from cmserver.cli.config import settings_option
+from cmserver.base.tenant_role import UnsafeConnection
+from cmserver.cli.config import loaded_option, settings_option
+from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.output import mask_key
+from cmserver.cli.output import as_called, mask_key
+from cmserver.client.client_folder import clients_folder
+from cmserver.client.connections import check_connections
+from cmserver.embedded.files import SetupError, list_clusters
+from cmserver.ops.doctor.database import check_database
+from cmserver.ops.doctor.machine import check_agents, check_port
+from cmserver.ops.doctor.model import DoctorFinding, find
+from cmserver.ops.doctor.server import check_server
+from cmserver.ops.doctor.wire import DiagnosisOut, diagnosis_out
 from cmserver.providers import registry
 from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder
@@ -26,6 +40,7 @@ from cmserver.providers.failures import FAILURE_HELP, find_error_in_prose
 from cmserver.providers.model import Completion, FailureKind, Prompt, PromptEvent, Provider, ProviderError, ProviderSettings
 from cmserver.providers.prices import compute_cost
 
+_DATABASE_SECONDS = 8.0
 _KEYS = {name.removesuffix("_api_key") for name in Settings.__struct_fields__ if name.endswith("_api_key")}
 _EMBEDDER_REMEDIES = {
     FailureKind.TRANSIENT: "time; if it persists, check that it runs and that CMSERVER_EMBEDDER_BASE_URL is right",
@@ -69,9 +84,57 @@ PROMPT = Prompt(
 """Two made-up events, so that nobody's data is sent."""
 
 
-@click.group()
-def doctor() -> None:
-    """Check that the configured provider and embedder work."""
+@click.group(invoke_without_command=True)
+@loaded_option
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.pass_context
+def doctor(context: click.Context, loaded: LoadedSettings, *, as_json: bool) -> None:
+    """Look for what is wrong with the server, its database and the agents on this machine, and say what mends it.
+
+    Needs no server and no key, only access to the database. Calls no provider: `doctor provider` and `doctor embedder` do. Exits 0
+    without a finding, 6 when all are warnings, 1 with an error.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    logs.configure(loaded.settings.log_format, "error")
+    diagnosis = examine(loaded)
+    click.echo(msgspec.json.format(msgspec.json.encode(diagnosis)).decode() if as_json else as_called(_render(diagnosis)))
+    severities = {finding.severity for finding in diagnosis.findings}
+    sys.exit(ExitCode.FAILURE if "error" in severities else ExitCode.WARNING if severities else ExitCode.OK)
+
+
+def examine(loaded: LoadedSettings) -> DiagnosisOut:
+    """All checks; none waits for longer than a few seconds."""
+    settings = loaded.settings
+    findings = [*check_server(settings, loaded.warnings), *check_port(settings.host, settings.port)]
+    findings += check_agents(check_connections(clients_folder(os.environ)))
+    if settings.database_url is None and not list_clusters(settings.data_dir):
+        return diagnosis_out(findings, {"server", "machine"})  # no server was ever started here
+    try:
+        with database_urls(settings) as urls:
+            findings += asyncio.run(_examine_database(settings, urls))
+    except (SetupError, Unavailable, UnsafeConnection, psycopg.Error) as error:
+        findings.append(find("database.unreachable", f"The database does not answer: {error}"))
+    return diagnosis_out(findings, {"database", "server", "machine"})
+
+
+async def _examine_database(settings: Settings, urls: DatabaseUrls) -> list[DoctorFinding]:
+    try:
+        async with asyncio.timeout(_DATABASE_SECONDS), Db(urls, size=2) as db:
+            return await check_database(db, settings, urls)
+    except TimeoutError:
+        return [find("database.unreachable", f"The database did not answer within {_DATABASE_SECONDS:g} s.")]
+
+
+def _render(diagnosis: DiagnosisOut) -> str:
+    """Each finding with its mending command below it."""
+    if not diagnosis.findings:
+        return f"Looked for {diagnosis.checks} faults and found none."
+    lines = [
+        f"{finding.severity}: {sanitize_line(finding.message)}  [{finding.code}]\n    {sanitize_line(finding.command)}"
+        for finding in diagnosis.findings
+    ]
+    return "\n".join(lines)
 
 
 @doctor.command()

@@ -7,8 +7,9 @@ import click
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command
 from cmserver.cli.output import render_fields, render_table
-from cmserver.observations.embedding.wire import EmbeddingStateOut, RetriedEmbeddingsOut
+from cmserver.observations.embedding.wire import EmbeddingStateOut, NextModelOut, RetriedEmbeddingsOut
 from cmserver.providers.failures import FAILURE_HELP
+from cmserver.recall.calibration.wire import CalibrationOut
 
 
 @click.group()
@@ -33,7 +34,8 @@ def _lines(state: EmbeddingStateOut) -> str:
         ("dimensions", current.dimensions),
         ("waiting", current.waiting),
         ("failing", current.failing),
-        *((("building", f"{building.embedder} ({building.model}): {building.waiting} waiting"),) if building else ()),
+        *((("downloaded", f"{current.pulled_percent} %"),) if current.pulled_percent is not None else ()),
+        *((("building", _building_text(building)),) if building else ()),
         *((("hint", current.hint),) if current.hint else ()),
     )
     if not state.reasons:
@@ -51,9 +53,35 @@ def _lines(state: EmbeddingStateOut) -> str:
     return f"{lines}\n\n{reasons}"
 
 
+def _building_text(building: NextModelOut) -> str:
+    downloaded = "" if building.pulled_percent is None else f", {building.pulled_percent} % downloaded"
+    return f"{building.embedder} ({building.model}): {building.waiting} waiting{downloaded}"
+
+
 @embeddings.command()
 @api_command
 async def retry(client: ApiClient) -> None:
     """Retry failed embeddings at once, including those given up."""
     answer = await client.post("/v1/embeddings/retry")
     client.show(answer, RetriedEmbeddingsOut, lambda result: f"Failed embeddings that are tried again now: {result.retried}.")
+
+
+@embeddings.command()
+@api_command
+async def calibrate(client: ApiClient) -> None:
+    """Measure what the embedder's cosines mean in your team's documents, so that searches say their confidence.
+
+    A worker does it by itself once a project has 50 embedded observations; do it again when the project has changed a lot. The
+    default embedder needs no calibration.
+    """
+    client.show(await client.post("/v1/embeddings/calibrate"), CalibrationOut, _calibration_lines)
+
+
+def _calibration_lines(calibration: CalibrationOut) -> str:
+    return render_fields(
+        ("embedder", calibration.embedder),
+        ("model", calibration.model),
+        ("titles", calibration.titles),
+        ("even cosine", f"{calibration.even_cosine:.3f}"),
+        ("slope", f"{calibration.slope:.1f}"),
+    )

@@ -21,6 +21,7 @@ class ExitCode(IntEnum):
     DATABASE = 3
     SCHEMA = 4
     IN_USE = 5
+    WARNING = 6
 
 
 MEANINGS: dict[ExitCode, str] = {
@@ -31,6 +32,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.DATABASE: "The database, or the server that a command calls, cannot be reached; or the database cannot be set up.",
     ExitCode.SCHEMA: "The database cannot be migrated to this program's schema (too old, from a newer cmserver, rights missing).",
     ExitCode.IN_USE: "The data folder or the port belongs to another process.",
+    ExitCode.WARNING: "`cmserver doctor` found something that should be looked at, and nothing worse.",
 }
 
 

@@ -17,7 +17,12 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from cmserver.access import repository as access
 from cmserver.access.bootstrap import bootstrap, is_key, replace_unused_first_key
+from cmserver.access.model import Principal
+from cmserver.access.people import repository as people
+from cmserver.access.people.manage import invite
+from cmserver.access.people.model import INVITATION_DAYS
 from cmserver.base import credentials
 from cmserver.base.credentials import PENDING_NAME, BadCredentials, Credentials
 from cmserver.base.db import Db
@@ -39,6 +44,8 @@ class FirstKey(msgspec.Struct, frozen=True, kw_only=True):
     """Found: pending from a start or restore that was killed. Replaced: a new key for one that was never used."""
     earlier: Path | None = None
     """Where the previous credentials file was moved to."""
+    owner_link: str | None = None
+    """The link that makes the first owner's account for the web interface; shown where the key is."""
 
 
 async def ensure_first_key(db: Db, settings: Settings, url: str, *, embedded: bool) -> FirstKey | None:
@@ -99,6 +106,19 @@ async def update_address(db: Db, settings: Settings, url: str) -> None:
         credentials.write(settings.data_dir, Credentials(url=url, key=stored.key, team=stored.team))
 
 
+async def make_owner_link(db: Db, settings: Settings, url: str) -> str | None:
+    """A link that makes the first owner and operator; None when somebody has an account, or the first team is gone."""
+    async with db.system() as conn:
+        team = await access.team_named(conn, settings.bootstrap_team, None)
+        if team is None or await people.any_user(conn):
+            return None
+        operator = Principal(
+            kind="operator", team_id=team.id, project_id=None, key_id=None, actor_id="first start", scopes=frozenset({"*"})
+        )
+        new = await invite(conn, operator, "owner", makes_operator=True)
+    return f"{url}/ui/join/{new.token}"
+
+
 def shows_key() -> bool:
     """Whether the key may be printed: on a terminal, but not in a container, which logs its terminal."""
     return sys.stdout.isatty() and container_sign(os.environ) is None
@@ -127,6 +147,12 @@ def first_key_lines(settings: Settings, first: FirstKey, *, shown: bool) -> str:
         lines.append(f"The key is in {first.file} (readable only by you); commands on this machine use it.")
     if first.earlier:
         lines.append(f"The previous file was moved to {first.earlier}.")
+    if shown and first.owner_link:
+        lines.append(f"Web interface: open {first.owner_link} within {INVITATION_DAYS} days to make your account.")
+    elif first.origin == "made":
+        lines.append(
+            as_called("Web interface: `cmserver users invite --role owner --server-operator` prints a link for your account.")
+        )
     lines.append(
         as_called("Next: `cmserver connect claude-code` (or codex, gemini, claude-mem), here or with --server on another machine.")
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import get_args
 
 import click
@@ -11,10 +11,22 @@ from msgspec import UNSET
 
 from cmserver.base.errors import Forbidden
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.cli.api_client import ApiClient, api_command, limit_option, path_segment
+from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
 from cmserver.cli.output import Cell, format_time, render_fields, render_table
 from cmserver.generation.model import Status
-from cmserver.generation.wire import CancelledJobOut, JobDetailOut, JobEventsOut, JobsOut, RetriedJobOut, RunOut
+from cmserver.generation.operate.model import LaneState
+from cmserver.generation.wire import (
+    CancelledJobOut,
+    JobCallsOut,
+    JobDetailOut,
+    JobEventsOut,
+    JobsOut,
+    LanesOut,
+    RetriedJobOut,
+    RunOut,
+    SelectedJobsOut,
+    WorkersOut,
+)
 from cmserver.ops.wire import InfoOut
 
 _MAX_STEPS = 1000
@@ -175,10 +187,119 @@ def _answer(run: RunOut | None) -> str:
 
 @jobs.command()
 @click.argument("job_id")
+@click.option("--answer", "with_answer", is_flag=True, help="Also the answers, where they are stored; needs the scope admin.")
 @api_command
-async def retry(client: ApiClient, job_id: str) -> None:
-    """Put a failed or cancelled job back into the queue."""
-    client.show(await client.post(f"{_path(job_id)}/retry"), RetriedJobOut, _retry_line)
+async def calls(client: ApiClient, job_id: str, *, with_answer: bool) -> None:
+    """List the provider calls of a job, newest first."""
+    answer = await client.get(f"{_path(job_id)}/calls", {"include": "payload"} if with_answer else None)
+    client.show(answer, JobCallsOut, lambda page: _render_calls(page, with_answer=with_answer))
+
+
+def _render_calls(page: JobCallsOut, *, with_answer: bool) -> str:
+    if not page.calls:
+        return "No provider was called for the job."
+    return "\n\n".join(
+        f"{render_fields(('when', format_time(call.created_at_epoch)), *_run_fields(call))}{_answer(call) if with_answer else ''}"
+        for call in page.calls
+    )
+
+
+@jobs.command()
+@click.option("--project", help="Only lanes of this project.")
+@click.option("--state", type=click.Choice(get_args(LaneState)), help="Only lanes in this state.")
+@click.option("--limit", type=click.IntRange(1, 200), default=100, show_default=True, help="The maximum number of rows.")
+@api_command
+async def lanes(client: ApiClient, project: str | None, state: str | None, limit: int) -> None:
+    """List the lanes that have work, and what they wait for. A lane is the queue of one session."""
+    answer = await client.get("/v1/lanes", {"project": project, "state": state, "limit": limit})
+    client.show(answer, LanesOut, _lanes_table)
+
+
+def _lanes_table(page: LanesOut) -> str:
+    return render_table(
+        ("project", "session", "state", "queued", "due", "held until", "because", "lane"),
+        [
+            (
+                lane.project or lane.project_id,
+                lane.session_title or lane.session_id,
+                lane.state,
+                lane.queued,
+                format_time(lane.due_at_epoch),
+                format_time(lane.held_until_epoch),
+                ": ".join(filter(None, [lane.held_for, lane.held_reason])),
+                lane.id,
+            )
+            for lane in page.lanes
+        ],
+        empty="No lane has work.",
+        shrink=("project", "session", "because"),
+    )
+
+
+@jobs.command()
+@api_command
+async def workers(client: ApiClient) -> None:
+    """List the workers of the server and their leases; needs the scope `*`."""
+    client.show(await client.get("/v1/workers"), WorkersOut, _workers_table)
+
+
+def _workers_table(page: WorkersOut) -> str:
+    return render_table(
+        ("worker", "label", "state", "lanes", "heartbeat", "lease", "started"),
+        [
+            (
+                worker.worker_id,
+                worker.label,
+                "alive" if worker.alive else "lost",
+                worker.lanes,
+                format_time(worker.last_heartbeat_epoch),
+                f"{worker.lease_seconds:g} s",
+                format_time(worker.started_at_epoch),
+            )
+            for worker in page.workers
+        ],
+        empty="No worker runs: events are stored and wait.",
+        shrink=("label",),
+    )
+
+
+_selection_options = (
+    click.argument("job_id", required=False),
+    click.option("--all", "all_jobs", is_flag=True, help="All jobs that match the options, up to 1,000, instead of one."),
+    click.option("--status", type=click.Choice(get_args(Status)), help="With --all: only jobs with this status."),
+    click.option("--project", help="With --all: only jobs of this project."),
+    click.option("--session", metavar="ID", help="With --all: only jobs of this session."),
+    yes_option,
+)
+Action = Callable[..., None]
+
+
+def _selection_command(action: Action) -> Action:
+    """Add the options that name one job or many."""
+    for option in reversed(_selection_options):
+        action = option(action)
+    return action
+
+
+@jobs.command()
+@_selection_command
+@api_command
+async def retry(
+    client: ApiClient,
+    job_id: str | None,
+    *,
+    all_jobs: bool,
+    status: str | None,
+    project: str | None,
+    session: str | None,
+    yes: bool,
+) -> None:
+    """Put a failed or cancelled job back into the queue; with --all every failed one, after a question with their number."""
+    selection = _read_selection(job_id, {"status": status, "projectId": project, "sessionId": session}, all_jobs=all_jobs)
+    if selection is None:
+        client.show(await client.post(f"{_path(job_id or '')}/retry"), RetriedJobOut, _retry_line)
+    else:
+        await _act_on_many(client, "retry", selection, yes=yes)
 
 
 def _retry_line(result: RetriedJobOut) -> str:
@@ -186,11 +307,24 @@ def _retry_line(result: RetriedJobOut) -> str:
 
 
 @jobs.command()
-@click.argument("job_id")
+@_selection_command
 @api_command
-async def cancel(client: ApiClient, job_id: str) -> None:
-    """Take a job out of the queue; a running one is stopped and writes nothing."""
-    client.show(await client.post(f"{_path(job_id)}/cancel"), CancelledJobOut, _cancel_line)
+async def cancel(
+    client: ApiClient,
+    job_id: str | None,
+    *,
+    all_jobs: bool,
+    status: str | None,
+    project: str | None,
+    session: str | None,
+    yes: bool,
+) -> None:
+    """Take a job out of the queue; a running one is stopped and writes nothing. With --all every queued or running one."""
+    selection = _read_selection(job_id, {"status": status, "projectId": project, "sessionId": session}, all_jobs=all_jobs)
+    if selection is None:
+        client.show(await client.post(f"{_path(job_id or '')}/cancel"), CancelledJobOut, _cancel_line)
+    else:
+        await _act_on_many(client, "cancel", selection, yes=yes)
 
 
 def _cancel_line(result: CancelledJobOut) -> str:
@@ -198,6 +332,33 @@ def _cancel_line(result: CancelledJobOut) -> str:
     if job.status == "processing":
         return f"The job {job.id} is being stopped; it writes nothing."
     return f"The job {job.id} {'was cancelled already' if result.already_cancelled else 'is cancelled'}."
+
+
+def _read_selection(job_id: str | None, conditions: Mapping[str, str | None], *, all_jobs: bool) -> dict[str, object] | None:
+    """The body that selects many jobs; None for a single job."""
+    if all_jobs == (job_id is not None):
+        raise click.UsageError("Name one job, or pass --all.")
+    if not all_jobs and any(conditions.values()):
+        raise click.UsageError("--status, --project and --session need --all.")
+    return present(conditions) if all_jobs else None
+
+
+async def _act_on_many(client: ApiClient, verb: str, selection: Mapping[str, object], *, yes: bool) -> None:
+    """Ask with the number of jobs, then act."""
+    path = f"/v1/jobs/{verb}"
+    count = (await client.post(path, {**selection, "dryRun": True})).read(SelectedJobsOut)
+    many = (
+        "more than 1,000 jobs; 1,000 at a time" if count.has_more else f"{count.matched:,} job{'' if count.matched == 1 else 's'}"
+    )
+    if count.matched:
+        confirm(f"{verb.capitalize()} {many}?", yes=yes)
+    client.show(await client.post(path, selection), SelectedJobsOut, lambda result: _selected_line(result, verb))
+
+
+def _selected_line(result: SelectedJobsOut, verb: str) -> str:
+    what = "queued again" if verb == "retry" else "cancelled"
+    more = " There are more: run the command again." if result.has_more else ""
+    return f"{result.changed:,} job{' is' if result.changed == 1 else 's are'} {what}.{more}"
 
 
 def _path(job_id: str) -> str:

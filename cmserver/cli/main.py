@@ -9,8 +9,9 @@ import click
 
 from cmserver import __version__
 from cmserver.base.errors import CmserverError
+from cmserver.cli.analytics import analytics
 from cmserver.cli.audit import audit
-from cmserver.cli.backup import backup, restore
+from cmserver.cli.backup import backup, backups
 from cmserver.cli.budgets import budgets
 from cmserver.cli.config import config
 from cmserver.cli.connect import connect_group, connections, disconnect_group
@@ -18,20 +19,28 @@ from cmserver.cli.context import context
 from cmserver.cli.doctor import doctor
 from cmserver.cli.embeddings import embeddings
 from cmserver.cli.exit_codes import ExitCode, exit_code
+from cmserver.cli.history import history, merge, readers, review, undo
 from cmserver.cli.jobs import jobs
 from cmserver.cli.keys import keys
 from cmserver.cli.mcp import mcp
-from cmserver.cli.observations import forget, remember, show
+from cmserver.cli.observations import expire, forget, promote, remember, show
 from cmserver.cli.output import as_called, program_name
 from cmserver.cli.projects import projects
 from cmserver.cli.providers import providers
+from cmserver.cli.psql import psql
 from cmserver.cli.reindex import reindex
+from cmserver.cli.restore import restore
+from cmserver.cli.retention import retention
 from cmserver.cli.run import run
 from cmserver.cli.search import search
 from cmserver.cli.service import restart, start, status, stop
+from cmserver.cli.service_unit import service_group
 from cmserver.cli.sessions import sessions
+from cmserver.cli.sizes import sizes
 from cmserver.cli.teams import teams
+from cmserver.cli.transfer import export, import_group
 from cmserver.cli.usage import usage
+from cmserver.cli.users import users
 from cmserver.cli.verify import verify
 
 
@@ -41,24 +50,51 @@ def cli() -> None:
     """Memory for coding agents, on one PostgreSQL and nothing else."""
 
 
-for command in (run, start, stop, restart, status, config, backup, restore, verify, doctor):
+for command in (
+    run,
+    start,
+    stop,
+    restart,
+    status,
+    service_group,
+    config,
+    backup,
+    backups,
+    restore,
+    export,
+    import_group,
+    verify,
+    psql,
+    retention,
+    doctor,
+):
     cli.add_command(command)
 for command in (connect_group, disconnect_group, connections, mcp):  # the agents on this machine
     cli.add_command(command)
 for command in (
     teams,
+    users,
     projects,
     keys,
     sessions,
     search,
     show,
     remember,
+    promote,
+    expire,
     forget,
+    merge,
+    history,
+    readers,
+    undo,
+    review,
     context,
     jobs,
     reindex,
     audit,
     usage,
+    analytics,
+    sizes,
     budgets,
     providers,
     embeddings,

@@ -20,8 +20,13 @@ from cmserver.client.stdio_bridge import find_connected_server, serve_stdio
     "--agent", type=click.Choice(list(AGENTS)), help="Use the server and the key of this agent, as `cmserver connect` stored them."
 )
 @click.option("--project", metavar="NAME", help="The project to ask about. [default: that of the working folder]")
+@click.option(
+    "--folder",
+    metavar="PATH",
+    help="The folder whose project to ask about, where the program starts it elsewhere. Without such a folder it is all projects.",
+)
 @settings_option
-def mcp(url: str | None, agent: str | None, project: str | None, settings: Settings) -> None:
+def mcp(url: str | None, agent: str | None, project: str | None, folder: str | None, settings: Settings) -> None:
     """Speak MCP on standard input and output, for clients without HTTP.
 
     Clients start it themselves. It uses the key of the agent, of CMSERVER_KEY_FILE, of CMSERVER_KEY or of the credentials file. No
@@ -30,4 +35,4 @@ def mcp(url: str | None, agent: str | None, project: str | None, settings: Setti
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # nothing has to be closed
     key = os.environ.get("CMSERVER_KEY")
-    serve_stdio(*(find_connected_server(agent) if agent is not None else resolve_server(settings, url, key)), project)
+    serve_stdio(*(find_connected_server(agent) if agent is not None else resolve_server(settings, url, key)), project, folder)

@@ -1,7 +1,8 @@
-"""`cmserver show`, `remember` and `forget`: read single observations, and write or delete them by hand."""
+"""`cmserver show`, `remember`, `promote` and `forget`: read single observations, and write, keep or delete them by hand."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from uuid import UUID
 import click
 
 from cmserver.access.wire import OneProjectOut
-from cmserver.base.errors import Forbidden, NotFound
+from cmserver.base.errors import Forbidden, Gone, NotFound
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import (
     ApiClient,
@@ -23,11 +24,21 @@ from cmserver.cli.api_client import (
     present,
     yes_option,
 )
-from cmserver.cli.output import Cell, format_time, render_fields
+from cmserver.cli.output import Cell, as_called, format_time, render_fields
 from cmserver.client.server_api import ApiAnswer
+from cmserver.consolidation.model import list_others
+from cmserver.consolidation.wire import StoredObservationOut
 from cmserver.observations.model import ObservationType, compose
 from cmserver.observations.plain import SUMMARY_LABELS, one_line
-from cmserver.observations.wire import BatchReadOut, DeletedObservationOut, ObservationOut, OneObservationOut, SourceOut, type_shown
+from cmserver.observations.wire import (
+    BatchReadOut,
+    DeletedObservationOut,
+    ObservationOut,
+    OnDuplicate,
+    OneObservationOut,
+    SourceOut,
+    type_shown,
+)
 from cmserver.recall.search.wire import TITLE_CHARS
 
 _WRITING_SCOPE = "observations:write"
@@ -49,22 +60,28 @@ async def show(client: ApiClient, observation_id: tuple[str, ...]) -> None:
     """
     project_names: dict[UUID, str] = {}
     missing: list[str] = []
+    gone: list[str] = []
     for place, name in enumerate(dict.fromkeys(observation_id)):
         try:
-            answer = await client.get(_path(name))
+            answer = await client.get(path_of(name))
+        except Gone as error:
+            gone.append(str(error))
+            continue
         except NotFound:
             missing.append(name)
             continue
         if client.as_json:
-            client.show(answer, OneObservationOut, _headline_of_answer)
+            client.show(answer, OneObservationOut, headline_of_answer)
             continue
         project_id = answer.read(OneObservationOut).observation.project_id
         if project_id not in project_names:
             project_names[project_id] = await _find_project_name(client, project_id)
-        if place > len(missing):
+        if place > len(missing) + len(gone):
             click.echo()
         project = project_names[project_id]
         client.show(answer, OneObservationOut, lambda result, project=project: _render(result.observation, project))
+    if gone:
+        raise Gone("\n".join(gone))
     _raise_missing(missing)
 
 
@@ -75,6 +92,7 @@ def _render(observation: ObservationOut, project: str) -> str:
         ("project", f"{project} (shared with the team)" if observation.scope == "team" else project),
         ("session", observation.server_session_id),
         ("time", format_time(observation.created_at_epoch)),
+        ("expires", format_time(observation.expires_at_epoch)),
         ("origin", observation.origin),
         ("sources", _sources(observation.sources or [])),
         ("concepts", ", ".join(observation.concepts)),
@@ -84,7 +102,7 @@ def _render(observation: ObservationOut, project: str) -> str:
     ]
     known = render_fields(*((name, value) for name, value in fields if value))
     paragraphs = ("\n".join(map(sanitize_line, text.splitlines())) for text in _list_texts(observation))
-    return "\n\n".join([f"{_headline(observation)}\n{known}", *paragraphs])
+    return "\n\n".join([f"{headline(observation)}\n{known}", *paragraphs])
 
 
 def _list_texts(observation: ObservationOut) -> Iterator[str]:
@@ -99,17 +117,17 @@ def _list_texts(observation: ObservationOut) -> Iterator[str]:
         yield observation.narrative
     elif not parts and observation.content != compose(observation.title, observation.subtitle, None, facts):
         yield observation.content
-    if observation.quote:
+    if observation.quote and observation.quote not in (observation.narrative or ""):
         yield f'"{observation.quote}"'
     if facts:
         yield "\n".join(f"- {sanitize_line(fact)}" for fact in facts)
 
 
-def _headline_of_answer(result: OneObservationOut) -> str:
-    return _headline(result.observation)
+def headline_of_answer(result: OneObservationOut) -> str:
+    return headline(result.observation)
 
 
-def _headline(observation: ObservationOut) -> str:
+def headline(observation: ObservationOut) -> str:
     """The number, and the title or the beginning of the text."""
     title = one_line(observation.title or observation.narrative or observation.content, TITLE_CHARS)
     return f"#{observation.number} {sanitize_line(title)}"
@@ -145,25 +163,85 @@ async def _find_project_name(client: ApiClient, project_id: UUID) -> str:
     "--type", "type_", type=click.Choice(get_args(ObservationType)), default="discovery", show_default=True, help="What it is."
 )
 @click.option("--project", metavar="PROJECT", help="Where it belongs. [default: the project of the key, or of the current folder]")
+@click.option(
+    "--on-duplicate",
+    type=click.Choice(get_args(OnDuplicate)),
+    default="suggest",
+    show_default=True,
+    help="What becomes of a text that says what is there already: keep it, suggest to merge it, or merge it.",
+)
 @api_command
-async def remember(client: ApiClient, text: str, title: str | None, type_: ObservationType, project: str | None) -> None:
+async def remember(
+    client: ApiClient, text: str, title: str | None, type_: ObservationType, project: str | None, on_duplicate: OnDuplicate
+) -> None:
     """Write an observation by hand and print its number. TEXT is what is to be remembered; - reads it from standard input.
 
-    Nothing is generated from it. The key needs the scope observations:write.
+    Nothing is generated from it. What is there already is not stored again. The key needs the scope observations:write.
     """
     narrative = (sys.stdin.read() if text == "-" else text).strip()
     if not narrative:
         raise click.UsageError("Nothing to remember: the text is empty.")
 
     async def write(project: str | None) -> ApiAnswer:
-        body = {"projectId": project, "type": type_, "title": title, "narrative": narrative}
+        body = {"projectId": project, "type": type_, "title": title, "narrative": narrative, "onDuplicate": on_duplicate}
         return await client.post("/v1/observations", present(body))
 
     try:
         answer = await (write(project) if project else in_current_project(write))
     except Forbidden as error:
-        raise _explain_scope(error) from error
-    client.show(answer, OneObservationOut, _headline_of_answer)
+        raise explain_scope(error) from error
+    except NotFound as error:
+        if not project:
+            raise
+        raise NotFound(f"{error} `cmserver projects create {shlex.quote(sanitize_line(project))}` makes it.") from error
+    client.show(answer, StoredObservationOut, _render_stored)
+
+
+def _render_stored(result: StoredObservationOut) -> str:
+    near = list_others(result.suggestions, result.observation.number)
+    if near:
+        numbers = ", ".join(f"#{number}" for number in near)
+        click.echo(as_called(f"It is near to {numbers}. `cmserver review` asks what to do."), err=True)
+    return f"{_ACTIONS[result.action]}{headline(result.observation)}"
+
+
+_ACTIONS = {"created": "", "repeated": "It was there already: ", "merged": "Merged into "}
+
+
+@click.command()
+@_numbers
+@api_command
+async def promote(client: ApiClient, observation_id: tuple[str, ...]) -> None:
+    """Make observations that expire permanent, by their numbers (12, "#12") or ids; also expired ones that are not purged yet.
+
+    The key needs the scope observations:write.
+    """
+    await _change_lives(client, observation_id, "promote", "Permanent")
+
+
+@click.command()
+@_numbers
+@api_command
+async def expire(client: ApiClient, observation_id: tuple[str, ...]) -> None:
+    """End the time of observations now, by their numbers (12, "#12") or ids: they are shown no longer, and purged later.
+
+    `cmserver undo` brings one back, for good. The key needs the scope observations:write.
+    """
+    await _change_lives(client, observation_id, "expire", "Expired")
+
+
+async def _change_lives(client: ApiClient, names: Sequence[str], verb: str, done: str) -> None:
+    missing: list[str] = []
+    for name in dict.fromkeys(name.removeprefix("#") for name in names):
+        try:
+            answer = await client.post(f"{path_of(name)}/{verb}", {})
+        except NotFound:
+            missing.append(name)
+        except Forbidden as error:
+            raise explain_scope(error) from error
+        else:
+            client.show(answer, OneObservationOut, lambda result: f"{done}: {headline(result.observation)}")
+    _raise_missing(missing)
 
 
 @click.command()
@@ -180,22 +258,22 @@ async def forget(client: ApiClient, observation_id: tuple[str, ...], *, yes: boo
         batch = (await client.post("/v1/observations/batch", {"ids": names})).read(BatchReadOut)
         _raise_missing([str(name) for name in batch.missing])
         for observation in batch.observations:
-            click.echo(_headline(observation), err=True)
+            click.echo(headline(observation), err=True)
     confirm(f"Delete {'this observation' if len(names) == 1 else f'these {len(names)} observations'}, for ever?", yes=yes)
     missing: list[str] = []
     for name in names:
         try:
-            answer = await client.delete(_path(name))
+            answer = await client.delete(path_of(name))
         except NotFound:
             missing.append(name)
         except Forbidden as error:
-            raise _explain_scope(error) from error
+            raise explain_scope(error) from error
         else:
             client.show(answer, DeletedObservationOut, lambda _, name=name: f"Deleted {_shown_name(name)}.")
     _raise_missing(missing)
 
 
-def _explain_scope(error: Forbidden) -> Forbidden:
+def explain_scope(error: Forbidden) -> Forbidden:
     """The error, with how to get a key that may write where that is what is missing."""
     return Forbidden(f"{error} {_HOW_TO_WRITE}") if _WRITING_SCOPE in str(error) else error
 
@@ -210,5 +288,6 @@ def _shown_name(name: str) -> str:
     return f"#{name}" if name.isdigit() else sanitize_line(name)
 
 
-def _path(name: str) -> str:
+def path_of(name: str) -> str:
+    """The route of the observation with that number or id."""
     return f"/v1/observations/{path_segment(name)}"

@@ -15,6 +15,7 @@ from psycopg import errors
 from cmserver.access import repository as access
 from cmserver.access.model import Principal, Team
 from cmserver.base.db import DatabaseUrls, Db
+from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Conflict, NotFound, Unauthenticated
 from cmserver.base.ids import new_id, parse_id
 from cmserver.base.migrate import MigrationError, installation_secret, newest
@@ -22,11 +23,12 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ops import repository as ops
+from cmserver.ops.backup.journal import begin_journal
 
 ACTOR = "operator"
 """The operator's name in the audit log."""
 
-_OTHER_SCHEMA = "The database does not have this program's schema. Start the server once (`cmserver run`) to migrate it."
+OTHER_SCHEMA = "The database does not have this program's schema. Start the server once (`cmserver run`) to migrate it."
 
 
 class Operator:
@@ -67,22 +69,24 @@ class Operator:
 
     def _choose(self, team_id: UUID, name: str) -> None:
         self._principal = Principal(
-            team_id=team_id, team_name=name, project_id=None, key_id=None, actor_id=ACTOR, scopes=frozenset({"*"})
+            kind="operator", team_id=team_id, team_name=name, project_id=None, key_id=None, actor_id=ACTOR, scopes=frozenset({"*"})
         )
 
 
 @asynccontextmanager
 async def open_operator_client(settings: Settings, database: DatabaseUrls) -> AsyncGenerator[tuple[httpx.AsyncClient, Operator]]:
     """A client of the API in this process on that database, and the operator it acts as."""
-    async with Db(database, size=4) as db:
+    journal = ErasureJournal(settings.backup_folder)
+    async with Db(database, size=4, journal=journal) as db:
         async with db.system() as conn:
             try:
                 schema = await ops.schema(conn)
                 secret = await installation_secret(conn)
             except errors.UndefinedTable as error:
-                raise MigrationError(_OTHER_SCHEMA) from error
+                raise MigrationError(OTHER_SCHEMA) from error
         if schema.number != newest():
-            raise MigrationError(_OTHER_SCHEMA)
+            raise MigrationError(OTHER_SCHEMA)
+        await begin_journal(db, journal)
         listener = NotificationListener(database.session)
         notifier = JobNotifier(db, listener)
         operator = Operator(db)

@@ -1,4 +1,4 @@
-"""The options of `projects policy` and `teams policy`: when observations are made, and how they are worded."""
+"""The options of `policy` and `retention` of projects and teams: when observations are made, and how long what is kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import click
 from msgspec import structs
 
-from cmserver.access.model import GenerationPolicy
+from cmserver.access.model import GenerationPolicy, RetentionPolicy
 from cmserver.cli.output import Cell
 
 _OPTIONS = (
@@ -35,9 +35,35 @@ _OPTIONS = (
 )
 
 
+_DAYS = click.IntRange(0, 36_500)
+_RETENTION_OPTIONS = (
+    click.option("--observations-days", type=_DAYS, help="Let observations expire at this age."),
+    click.option(
+        "--min-importance", type=click.FloatRange(0, 1), help="Do not let observations of at least this importance expire by age."
+    ),
+    click.option(
+        "--promote-accesses",
+        type=click.IntRange(1, 1_000_000),
+        help="Make an observation that expires permanent when it is read for this many times.",
+    ),
+    click.option("--events-days", type=_DAYS, help="Empty the payloads of events at this age."),
+    click.option("--job-log-days", type=_DAYS, help="Delete the log of a job this long after its end."),
+    click.option("--receipts-days", type=_DAYS, help="Delete receipts of what sessions were shown at this age."),
+    click.option("--audit-days", type=_DAYS, help="Delete rows of the audit log at this age."),
+    click.option("--clear", is_flag=True, help="Reset everything that no other option sets."),
+)
+
+
 def policy_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that `change_policy` takes."""
     for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def retention_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that `change_retention` takes."""
+    for option in reversed(_RETENTION_OPTIONS):
         command = option(command)
     return command
 
@@ -60,4 +86,28 @@ def policy_fields(policy: GenerationPolicy) -> tuple[tuple[str, Cell], ...]:
         ("verbosity", policy.verbosity),
         ("language", policy.language),
         *((("skip rule", rule) for rule in policy.skip_rules) if policy.skip_rules else (("skip rules", None),)),
+    )
+
+
+def change_retention(retention: RetentionPolicy, options: Mapping[str, object]) -> RetentionPolicy | None:
+    """The policy with the options applied; None when no option was passed."""
+    changes = {name: value for name, value in options.items() if name != "clear" and value is not None}
+    if not changes and not options["clear"]:
+        return None
+    return structs.replace(RetentionPolicy() if options["clear"] else retention, **changes)
+
+
+def retention_fields(retention: RetentionPolicy) -> tuple[tuple[str, Cell], ...]:
+    """The policy for `render_fields`."""
+    days = {
+        "observations": retention.observations_days,
+        "payloads of events": retention.events_days,
+        "job logs": retention.job_log_days,
+        "receipts": retention.receipts_days,
+        "audit log": retention.audit_days,
+    }
+    return (
+        *((name, "for good" if value == 0 else None if value is None else f"{value} days") for name, value in days.items()),
+        ("min importance", None if retention.min_importance is None else f"{retention.min_importance:g}"),
+        ("promote accesses", retention.promote_accesses),
     )

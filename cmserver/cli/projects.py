@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import click
 
+from cmserver.access.model import Consolidation
 from cmserver.access.projects import canonical_id
 from cmserver.access.wire import OneProjectOut, ProjectOut, ProjectsOut
 from cmserver.base.errors import NotFound
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
 from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
-from cmserver.cli.policy import change_policy, policy_fields, policy_options
+from cmserver.cli.policy import (
+    change_policy,
+    change_retention,
+    policy_fields,
+    policy_options,
+    retention_fields,
+    retention_options,
+)
+from cmserver.ops.activity.wire import ProjectActivityOut
 from cmserver.ops.erasure.wire import DeletedProjectOut, PurgedProjectOut
 
 
@@ -59,8 +70,11 @@ def _lines(result: OneProjectOut) -> str:
         ("aliases", ", ".join(project.aliases)),
         *policy_fields(project.generation_policy),
         ("search language", project.search_language),
+        ("consolidation", project.consolidation),
+        ("merges worded by", "model" if project.merge_with_model else "rules"),
         ("created", format_time(project.created_at_epoch)),
         ("archived", format_time(project.archived_at_epoch)),
+        ("joined to", project.joined_to),
     )
 
 
@@ -104,6 +118,24 @@ async def change_search_language(client: ApiClient, project: str, language: str)
     This reindexes all its texts: some seconds for 10,000. New events of the project wait meanwhile.
     """
     await _patch(client, project, searchLanguage=language)
+
+
+@projects.command("consolidation")
+@click.argument("project")
+@click.argument("choice", type=click.Choice(get_args(Consolidation)), required=False)
+@click.option(
+    "--with-model/--without-model", default=None, help="Whether the configured model words what you merge. [default: as it is]"
+)
+@api_command
+async def change_consolidation(client: ApiClient, project: str, choice: Consolidation | None, with_model: bool | None) -> None:
+    """Set what becomes of generated observations that say what is there already.
+
+    `suggest` lists them for `cmserver review`, `merge` merges those that are alike without doubt, `off` compares nothing.
+    """
+    changes = present({"consolidation": choice, "mergeWithModel": with_model})
+    if not changes:
+        raise click.UsageError("Say off, suggest or merge, or --with-model or --without-model.")
+    await _patch(client, project, **changes)
 
 
 @projects.group()
@@ -151,6 +183,31 @@ async def unarchive(client: ApiClient, project: str) -> None:
 
 @projects.command()
 @click.argument("project")
+@click.argument("into")
+@yes_option
+@api_command
+async def join(client: ApiClient, project: str, into: str, *, yes: bool) -> None:
+    """Join a project to another one that is the same: INTO gets all its memory, and its names.
+
+    `cmserver projects separate` undoes it.
+    """
+    confirm(f"Give all the memory of {project} to {into}?", yes=yes)
+    client.show(await client.post(f"{_path(project)}/join", {"into": into}), OneProjectOut, _lines)
+
+
+@projects.command()
+@click.argument("project")
+@api_command
+async def separate(client: ApiClient, project: str) -> None:
+    """Separate a joined project, named by its id (`cmserver projects list --archived`): it gets its memory back.
+
+    What came under its names since goes along. Such a project is not joined by itself any more.
+    """
+    client.show(await client.post(f"{_path(project)}/separate"), OneProjectOut, _lines)
+
+
+@projects.command()
+@click.argument("project")
 @policy_options
 @api_command
 async def policy(client: ApiClient, project: str, **options: object) -> None:
@@ -163,6 +220,43 @@ async def policy(client: ApiClient, project: str, **options: object) -> None:
 
 def _policy_lines(result: OneProjectOut) -> str:
     return render_fields(("project", result.project.canonical_id), *policy_fields(result.project.generation_policy))
+
+
+@projects.command()
+@click.argument("project")
+@retention_options
+@api_command
+async def retention(client: ApiClient, project: str, **options: object) -> None:
+    """Set how long what of a project is kept, in days (0: for good); without options show it."""
+    answer = await client.get(_path(project))
+    if (changed := change_retention(answer.read(OneProjectOut).project.retention, options)) is not None:
+        answer = await client.patch(_path(project), {"retention": changed})
+    client.show(answer, OneProjectOut, _retention_lines)
+
+
+def _retention_lines(result: OneProjectOut) -> str:
+    return render_fields(("project", result.project.canonical_id), *retention_fields(result.project.retention))
+
+
+@projects.command()
+@click.argument("project")
+@api_command
+async def activity(client: ApiClient, project: str) -> None:
+    """Show what goes on in a project: its last 30 days, and the kinds and files of its newest observations."""
+    client.show(await client.get(f"{_path(project)}/activity"), ProjectActivityOut, _render_activity)
+
+
+def _render_activity(result: ProjectActivityOut) -> str:
+    days = [(day.day, day.observations, day.sessions) for day in result.days if day.observations or day.sessions]
+    kinds = [(kind.kind, kind.type, kind.count) for kind in result.kinds]
+    files = [(file.path, file.count, format_time(file.last_at_epoch)) for file in result.files]
+    return "\n\n".join(
+        (
+            render_table(("day", "observations", "sessions"), days, empty="Nothing happened in the last 30 days."),
+            render_table(("kind", "type", "observations"), kinds, empty="There are no observations."),
+            render_table(("file", "observations", "last"), files, empty="No observation names a file.", shrink=("file",)),
+        )
+    )
 
 
 @projects.command()

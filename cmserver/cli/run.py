@@ -4,53 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import socket
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 import msgspec
 import structlog
-import uvicorn
 import uvloop
 from psycopg import OperationalError
 from psycopg.conninfo import conninfo_to_dict
 from structlog.typing import FilteringBoundLogger
 
 from cmserver import __version__
-from cmserver.access import announce
-from cmserver.access.limits.meter import Meter
 from cmserver.base import logs
 from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings, load
 from cmserver.base.credentials import BadCredentials
-from cmserver.base.db import DatabaseUrls, Db, PoolTimeouts, check_pooling, prepare_tenant
+from cmserver.base.db import DatabaseUrls, Db, check_pooling, prepare_tenant
+from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Invalid, Unavailable
-from cmserver.base.http.server import make_server
+from cmserver.base.metrics import counting_together
 from cmserver.base.migrate import connect_when_ready, installation_secret, migrate
-from cmserver.base.notifications import PROBE, NotificationListener
-from cmserver.base.process import container_sign
+from cmserver.base.process import DOCKER_FILE, container_signs, return_freed_memory
+from cmserver.base.service_manager import READY, STOPPING, keep_watchdog_quiet, notify_service_manager, watchdog_seconds
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import wait_any
 from cmserver.cli import state
+from cmserver.cli.child import ChildOrder
+from cmserver.cli.children import keep_child_running
 from cmserver.cli.config import config_file_option
 from cmserver.cli.database import own_database
 from cmserver.cli.exit_codes import ResourceInUse
-from cmserver.cli.first_key import FirstKey, echo_first_key, ensure_first_key, update_address
+from cmserver.cli.first_key import FirstKey, echo_first_key, ensure_first_key, make_owner_link, shows_key, update_address
+from cmserver.cli.process import DatabaseConnections, divide_pool, open_connections, stop_on_signals, work
 from cmserver.cli.provider_offer import offer_provider
 from cmserver.embedded.files import SetupError, make_data_dir
 from cmserver.embedded.postgres import EmbeddedPostgres
-from cmserver.generation.job_notifier import CHANNELS, JobNotifier
 from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.observations.embedding.repository import ensure_vectors
-from cmserver.ops.stream.feed import Feed
+from cmserver.ops.backup.journal import begin_journal
+from cmserver.ops.backup.restore import check_restore_ended
 from cmserver.providers import registry
 from cmserver.providers.http_client import MissingKey
 from cmserver.providers.model import Provider
-from cmserver.worker import run_worker
+
+if TYPE_CHECKING:
+    from cmserver.cli.api_server import ApiServer
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -58,37 +60,42 @@ Role = Literal["all", "api", "worker"]
 
 
 @click.command()
-@click.option(
-    "--role", type=click.Choice(["all", "api", "worker"]), default="all", show_default=True, help="What this process does."
-)
+@click.option("--role", type=click.Choice(["all", "api", "worker"]), default="all", show_default=True, help="What runs here.")
 @config_file_option
 @click.option("--host", help="Instead of CMSERVER_HOST.")
 @click.option("--port", help="Instead of CMSERVER_PORT.")
+@click.option("--api-processes", help="Instead of CMSERVER_API_PROCESSES.")
 @click.option("--background", is_flag=True, hidden=True, help="Set by `cmserver start`.")
-def run(role: Role, config_file: Path | None, host: str | None, port: str | None, *, background: bool) -> None:
+def run(
+    role: Role, config_file: Path | None, host: str | None, port: str | None, api_processes: str | None, *, background: bool
+) -> None:
     """Run the server in the foreground; Ctrl-C or SIGTERM drains and stops it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop has its own handlers
     with contextlib.suppress(KeyboardInterrupt):
-        _run(role, config_file, host, port, background=background)
+        options = {"CMSERVER_HOST": host, "CMSERVER_PORT": port, "CMSERVER_API_PROCESSES": api_processes}
+        _run(role, config_file, options, background=background)
 
 
-def _run(role: Role, config_file: Path | None, host: str | None, port: str | None, *, background: bool) -> None:
-    options = {"CMSERVER_HOST": host, "CMSERVER_PORT": port}
+def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None], *, background: bool) -> None:
     environ = {**os.environ, **{name: value for name, value in options.items() if value}}
     loaded = load(environ, config_file=config_file)
     settings = loaded.settings
     logs.configure(settings.log_format, settings.log_level)
+    return_freed_memory()
     for warning in loaded.warnings:
         log.warning("setting.unknown", hint=warning)
+    for variable, setting in loaded.translated.items():
+        log.info("setting.translated", variable=variable, setting=setting)
     if role == "worker" and settings.database_url is None:
         raise BadSetting("--role worker needs CMSERVER_DATABASE_URL: a separate worker shares its database with an API process.")
     refuse_trusted_loopback_in_container(settings, os.environ)
     listener = _bind_listener(settings) if role != "worker" else None
-    if role == "all" and offer_provider(loaded):
+    is_in_use = settings.database_url is None and state.running(settings.data_dir) is not None  # the start will say so
+    if role == "all" and not is_in_use and offer_provider(loaded):
         loaded = load(environ, config_file=config_file)
     settings, providers = load_providers(loaded, role)
     embedded = _start_embedded(settings)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_Process(settings, role, providers, listener, embedded, background=background).run())
         finally:
@@ -98,7 +105,7 @@ def _run(role: Role, config_file: Path | None, host: str | None, port: str | Non
 
 
 def load_providers(loaded: LoadedSettings, role: Role) -> tuple[Settings, list[Provider]]:
-    """Return the settings in force and the chain of providers; empty for an API process, which only checks their names.
+    """Return the settings in force and the chain of providers; empty where another process calls them, and they are only checked.
 
     A provider that the data folder's own file names, and whose key is missing, is replaced by `offline`: the file is read by each
     start, the key may be in one shell only. Raises BadSetting for any other provider that cannot be used.
@@ -108,6 +115,9 @@ def load_providers(loaded: LoadedSettings, role: Role) -> tuple[Settings, list[P
     try:
         if role == "api":
             registry.provider_settings(settings)
+            return settings, []
+        if role == "all":
+            registry.check(settings)
             return settings, []
         return settings, registry.chain(settings)
     except Invalid as error:
@@ -123,7 +133,7 @@ def load_providers(loaded: LoadedSettings, role: Role) -> tuple[Settings, list[P
             f"Set {error.setting} or {error.setting}_FILE where the server starts, or change the file.",
         )
     settings = _without_model(loaded)
-    return settings, registry.chain(settings)
+    return settings, registry.chain(settings) if role == "worker" else []
 
 
 def _without_model(loaded: LoadedSettings) -> Settings:
@@ -136,10 +146,14 @@ def _without_model(loaded: LoadedSettings) -> Settings:
 
 
 def refuse_trusted_loopback_in_container(settings: Settings, environ: Mapping[str, str], root: Path = Path("/")) -> None:
-    """A container's loopback is not the machine's: requests through a published port may look local."""
+    """A container's loopback is not the machine's: requests through a published port, or a pod's proxy, may look local.
+
+    With Docker they come from its network: a server that listens on loopback, as it must to have guests, never gets them.
+    """
     if settings.trust_loopback is None:
         return
-    if (sign := container_sign(environ, root)) is not None:
+    signs = [sign for sign in container_signs(environ, root) if sign != DOCKER_FILE]
+    if (sign := next(iter(signs), None)) is not None:
         raise BadSetting(
             f"CMSERVER_TRUST_LOOPBACK does not work in a container ({sign}): local and remote callers look alike. Use keys."
         )
@@ -184,13 +198,6 @@ def _port_error(settings: Settings, error: OSError) -> ResourceInUse:
     )
 
 
-def _freeze_garbage() -> None:
-    """Exclude the objects of the start from garbage collection, and collect less often: it took 20 % of a batch's time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 100)
-
-
 class _Process:
     """The tasks of this process, from start to shutdown."""
 
@@ -213,38 +220,28 @@ class _Process:
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        for signal_number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(signal_number, self._stop.set)
+        stop_on_signals(self._stop)
         urls = self._embedded.urls if self._embedded else own_database(self._settings)
         assert urls is not None
-        background: list[asyncio.Task[None]] = []
-        if self._embedded is not None:
-            background.append(asyncio.create_task(self._embedded.keep_running()))
+        supervising = None if self._embedded is None else asyncio.create_task(self._embedded.keep_running())
         try:
             if not await self._finish_before_stop(self._prepare(urls)):
                 return
-            async with Db(
-                urls,
-                size=self._settings.database_pool_size,
-                timeouts=PoolTimeouts(
-                    wait_seconds=self._settings.database_pool_timeout_seconds,
-                    idle_seconds=self._settings.database_pool_idle_seconds,
-                ),
-                statement_timeout_seconds=self._settings.statement_timeout_seconds,
-                idle_in_transaction_seconds=min(10.0, self._settings.lease_seconds),
-                disk=self._settings.data_dir if self._embedded else None,
-            ) as db:
-                async with db.system() as conn:
+            pool_size = divide_pool(self._settings) if self._listener else None
+            async with open_connections(
+                self._settings, urls, is_embedded=self._embedded is not None, pool_size=pool_size
+            ) as connections:
+                async with connections.db.system() as conn:
                     await ensure_vectors(conn)  # pgvector may have been installed since the tables were made
-                notifications = NotificationListener(urls.session)
-                notifier = JobNotifier(db, notifications)
-                background.append(asyncio.create_task(notifications.listen([*CHANNELS, announce.CHANNEL, announce.NEWS, PROBE])))
-                await self._work(db, notifications, notifier, background)
+                await begin_journal(connections.db, ErasureJournal(self._settings.backup_folder))
+                background = [connections.listening, *([supervising] if supervising else [])]
+                if watchdog_seconds() is not None:
+                    background.append(asyncio.create_task(keep_watchdog_quiet()))
+                await self._work(urls, connections, background)
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            if supervising is not None:
+                supervising.cancel()
+                await asyncio.gather(supervising, return_exceptions=True)
 
     async def _finish_before_stop(self, action: Coroutine[None, None, None]) -> bool:
         """Run the action. Returns False when a signal to stop cancelled it."""
@@ -267,6 +264,7 @@ class _Process:
             if url is not None:
                 await self._wait_for_database(setting, url)
         await check_pooling(urls)
+        await check_restore_ended(urls.session)
         await migrate(urls.session)
         await prepare_tenant(urls)
 
@@ -281,53 +279,61 @@ class _Process:
                 f"Gave up after {self._settings.database_wait_seconds:g} seconds (CMSERVER_DATABASE_WAIT_SECONDS)."
             ) from error
 
-    async def _work(
-        self, db: Db, notifications: NotificationListener, notifier: JobNotifier, background: list[asyncio.Task[None]]
-    ) -> None:
-        tasks: list[asyncio.Task[None]] = []
-        if self._role != "api":
-            tasks.append(asyncio.create_task(run_worker(self._settings, db, notifications, notifier, self._providers, self._stop)))
-        monitor = QueueMonitor(db, self._settings)
-        tasks.append(asyncio.create_task(monitor.run(self._stop)))
-        server: uvicorn.Server | None = None
-        meter: Meter | None = None
-        feed: Feed | None = None
-        if self._listener is not None:
-            first_key = await ensure_first_key(db, self._settings, self._url, embedded=self._embedded is not None)
+    async def _work(self, urls: DatabaseUrls, connections: DatabaseConnections, background: list[asyncio.Task[None]]) -> None:
+        settings, db, stop = self._settings, connections.db, self._stop
+        monitor = QueueMonitor(db, settings)
+        tasks = [asyncio.create_task(monitor.run(stop))]
+        server: ApiServer | None = None
+        if self._listener is None:
+            click.echo("The worker is running. Ctrl-C stops it.")
+            tasks.append(asyncio.create_task(work(settings, connections, self._providers, stop)))
+        else:
+            first_key = await ensure_first_key(db, settings, self._url, embedded=self._embedded is not None)
             async with db.system_statement() as conn:
                 secret = await installation_secret(conn)
-            from cmserver.app import create_app  # noqa: PLC0415 - half a second, with MCP's SDK, that no other command should take
+            tasks += [asyncio.create_task(keep_child_running(order, stop)) for order in self._child_orders(urls)]
+            from cmserver.cli.api_server import ApiServer  # noqa: PLC0415 - half a second, which no other command should take
 
-            app = create_app(self._settings, db, notifications, notifier, secret=secret, monitor=monitor)
-            meter = app.dependencies.get(Meter)
-            feed = app.dependencies.get(Feed)
-            server = make_server(app, self._settings)
-            serving = asyncio.create_task(server.serve(sockets=[self._listener]))
-            tasks.append(serving)
-            while not server.started and not serving.done():  # noqa: ASYNC110 - a flag, no event
-                await asyncio.sleep(0.005)
-            if serving.done() and isinstance(error := serving.exception(), OSError):
-                raise _port_error(self._settings, error)  # another process had bound the port too, and listened first
+            server = ApiServer(settings, connections, self._listener, secret, monitor)
+            try:
+                tasks.append(await server.start())
+            except OSError as error:
+                raise _port_error(settings, error) from error  # another process had bound the port too, and listened first
             await self._announce(db, first_key)
-            _freeze_garbage()
-        else:
-            click.echo("The worker is running. Ctrl-C stops it.")
+        notify_service_manager(READY)
         try:
-            await wait_any(self._stop, *tasks, *background)
+            await wait_any(stop, *tasks, *background)
+            notify_service_manager(STOPPING)
             log.info("server.stopping")
-            self._stop.set()
+            stop.set()
             db.hurry()
             if server is not None:
-                server.should_exit = True
-            if feed is not None:
-                feed.close()  # the server waits for open responses, and streams never end
-            notifications.close()  # nor do requests that wait for observations
+                server.stop()
+            connections.notifications.close()  # requests that wait for observations do not end by themselves
             await asyncio.gather(*tasks, *(task for task in background if task.done()))
-            if meter is not None:
-                await meter.flush()
+            if server is not None:
+                await server.flush()
         finally:
-            state.withdraw(self._settings.data_dir)
+            state.withdraw(settings.data_dir)
         log.info("server.stopped")
+
+    def _child_orders(self, urls: DatabaseUrls) -> list[ChildOrder]:
+        """The processes beside this one: the worker, and what `api_processes` asks for."""
+        assert self._listener is not None
+        listener = self._listener.fileno()
+        roles: list[Literal["api", "worker"]] = ["api" for _ in range(self._settings.api_processes - 1)]
+        if self._role == "all":
+            roles.insert(0, "worker")
+        return [
+            ChildOrder(
+                role=role,
+                settings=self._settings,
+                urls=urls,
+                is_embedded=self._embedded is not None,
+                listener=listener if role == "api" else None,
+            )
+            for role in roles
+        ]
 
     @property
     def _url(self) -> str:
@@ -352,4 +358,5 @@ class _Process:
         click.echo(f"Data: {embedded if self._embedded else 'your PostgreSQL (CMSERVER_DATABASE_URL)'}")
         click.echo(_describe_providers(settings))
         if first_key is not None:
-            echo_first_key(settings, first_key)
+            link = await make_owner_link(db, settings, url) if shows_key() else None
+            echo_first_key(settings, msgspec.structs.replace(first_key, owner_link=link))

@@ -69,7 +69,8 @@ def _table(page: SearchIndexOut) -> str:
     if not hits:
         return lines
     about = "about " if page.total_is_estimate else ""
-    return f"{lines}\n\n{about}{page.total} found, {'by words and meaning' if page.by_meaning else 'by words only'}"
+    confidence = "" if page.confidence is None else f"; the query is about what was searched: {page.confidence:.0%} likely"
+    return f"{lines}\n\n{about}{page.total} found, {'by words and meaning' if page.by_meaning else 'by words only'}{confidence}"
 
 
 def _row(hit: HitOut | PromptHitOut) -> tuple[Cell, ...]:

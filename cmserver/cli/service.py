@@ -12,6 +12,7 @@ import click
 import httpx
 import msgspec
 
+from cmserver.access.people.wire import NewInvitationOut
 from cmserver.base import credentials
 from cmserver.base.configuration import load
 from cmserver.base.credentials import Credentials
@@ -21,7 +22,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.config import config_file_option
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.first_key import FirstKey, echo_first_key
+from cmserver.cli.first_key import FirstKey, echo_first_key, shows_key
 from cmserver.cli.output import as_called
 from cmserver.cli.state import ServerState
 from cmserver.client.client_folder import clients_folder
@@ -205,8 +206,20 @@ def _report_start(settings: Settings, server: ServerState, old_credentials: Cred
     click.echo(f"Data: {settings.data_dir}; log: {log_file}")
     stored = credentials.read(settings.data_dir)
     if stored is not None and (old_credentials is None or old_credentials.key != stored.key):
-        echo_first_key(settings, FirstKey(text=stored.key, file=settings.data_dir / credentials.FILE_NAME))
+        link = _make_owner_link(server.url, stored.key) if shows_key() else None
+        file = settings.data_dir / credentials.FILE_NAME
+        echo_first_key(settings, FirstKey(text=stored.key, file=file, owner_link=link))
     click.echo(as_called("`cmserver status` shows its state, `cmserver stop` stops it."))
+
+
+def _make_owner_link(url: str, key: str) -> str | None:
+    """A link that makes the first owner's account; None when the server makes none."""
+    body = {"role": "owner", "operator": True}
+    try:
+        answer = httpx.post(f"{url}/v1/users/invitations", json=body, headers={"X-Api-Key": key})
+        return msgspec.json.decode(answer.content, type=NewInvitationOut).url
+    except (httpx.HTTPError, msgspec.DecodeError):
+        return None
 
 
 def _read_last_message(log_file: Path, offset: int, code: int) -> str:

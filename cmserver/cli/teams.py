@@ -28,7 +28,14 @@ from cmserver.cli.api_client import (
     yes_option,
 )
 from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
-from cmserver.cli.policy import change_policy, policy_fields, policy_options
+from cmserver.cli.policy import (
+    change_policy,
+    change_retention,
+    policy_fields,
+    policy_options,
+    retention_fields,
+    retention_options,
+)
 from cmserver.client.server_api import ApiAnswer
 from cmserver.ops.erasure.wire import DeletedTeamOut
 
@@ -148,6 +155,23 @@ async def policy(client: ApiClient, team: str, **options: object) -> None:
 
 def _policy_lines(result: OneTeamOut) -> str:
     return render_fields(("team", result.team.name), *policy_fields(result.team.generation_policy))
+
+
+@teams.command()
+@click.argument("team")
+@retention_options
+@team_command
+async def retention(client: ApiClient, team: str, **options: object) -> None:
+    """Set how long what is kept in a team's projects, in days (0: for good); without options show it."""
+    await client.act_for_team(team)
+    answer = await client.get(await _path(client, team))
+    if (changed := change_retention(answer.read(OneTeamOut).team.retention, options)) is not None:
+        answer = await client.patch(await _path(client, team), {"retention": changed})
+    client.show(answer, OneTeamOut, _retention_lines)
+
+
+def _retention_lines(result: OneTeamOut) -> str:
+    return render_fields(("team", result.team.name), *retention_fields(result.team.retention))
 
 
 @teams.command()

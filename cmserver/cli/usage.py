@@ -6,6 +6,7 @@ import click
 import msgspec
 from msgspec import UNSET
 
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command
 from cmserver.cli.budgets import render_budgets
 from cmserver.cli.output import Cell, render_fields, render_table
@@ -15,9 +16,15 @@ from cmserver.ops.spending.wire import UsageOut, UsageRowOut
 @click.command()
 @click.option("--by", metavar="WHAT", help="Group provider calls by project, model, day: one or several, separated by commas.")
 @click.option("--days", type=click.IntRange(1, 366), help="Calls of this many days, including today. [default: this month]")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the provider calls as CSV, for spreadsheets.")
 @api_command
-async def usage(client: ApiClient, by: str | None, days: int | None) -> None:
+async def usage(client: ApiClient, by: str | None, days: int | None, *, as_csv: bool) -> None:
     """Show this month's usage, its cost, and the limits; with --by or --days a table of provider calls."""
+    if as_csv:
+        answer = await client.get("/v1/usage", {"by": by, "days": days, "format": "csv"})
+        for line in answer.raw.decode().splitlines():
+            click.echo(sanitize_line(line))
+        return
     answer = await client.get("/v1/usage", {"by": by, "days": days})
     client.show(answer, UsageOut, (lambda report: _table(report, by or "")) if by or days else _lines)
 

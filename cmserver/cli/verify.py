@@ -13,22 +13,32 @@ from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
+from cmserver.cli.output import render_table
 from cmserver.ops import repository
-from cmserver.ops.repository import Conservation
+from cmserver.ops.repository import Conservation, ObservationSums
+from cmserver.retention import repository as retention
+from cmserver.retention.model import TakenRows
 
+_OBSERVATION_COLUMNS = ("numbered", "shown", "merged", "expired", "deleted")
 _COLUMNS = ("events", "jobs", "queued", "processing", "observed", "skipped", "failed", "cancelled")
 
 
 @click.command()
 @settings_option
 def verify(settings: Settings) -> None:
-    """Check that nothing was lost: every event that needs observations has exactly one job, in one state.
+    """Check that nothing was lost: every event that needs observations has exactly one job, in one state; and what became of
+    every observation: shown, merged, expired or deleted.
 
     Exits 1 when the sums do not hold, or when the database shows no team.
     """
     with database_urls(settings) as urls:
-        teams = asyncio.run(_sums(urls))
-    if not echo_sums(teams):
+        teams, observations, taken = asyncio.run(_sums(urls))
+    holds = echo_sums(teams)
+    holds = _echo_observations(observations) and holds
+    if taken:
+        click.echo("\nRetention took these rows, which is no loss:")
+        click.echo(render_table(("team", "kind", "rows"), [(row.team, row.kind, row.row_count) for row in taken], empty=""))
+    if not holds:
         sys.exit(ExitCode.FAILURE)
 
 
@@ -55,6 +65,22 @@ def echo_sums(teams: Sequence[Conservation]) -> bool:
     return True
 
 
-async def _sums(urls: DatabaseUrls) -> list[Conservation]:
+def _echo_observations(teams: Sequence[ObservationSums]) -> bool:
+    """Print what became of every team's observations; True when every merge is on record."""
+    rows = [(team.team, *(str(getattr(team, name)) for name in _OBSERVATION_COLUMNS)) for team in teams]
+    click.echo("\nObservations: numbered = shown + merged + expired + deleted.")
+    click.echo(render_table(("team", *_OBSERVATION_COLUMNS), rows, empty=""))
+    wrong = [team for team in teams if not team.holds]
+    for team in wrong:
+        click.echo(
+            f"Team {team.team}: {team.merged_without_record} observations are merged into others that do not say so."
+            if team.merged_without_record
+            else f"Team {team.team}: there are more observations than numbers were given out.",
+            err=True,
+        )
+    return not wrong
+
+
+async def _sums(urls: DatabaseUrls) -> tuple[list[Conservation], list[ObservationSums], list[TakenRows]]:
     async with Db(urls, size=1) as db, db.system() as conn:
-        return await repository.conservation(conn)
+        return await repository.conservation(conn), await repository.observation_sums(conn), await retention.counts(conn)

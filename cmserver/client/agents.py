@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,53 +11,75 @@ from typing import cast
 import msgspec
 
 from cmserver.base.tolerant_json import array
+from cmserver.client.agent_files import (
+    AgentFile,
+    AgentPlace,
+    Hook,
+    OwnFile,
+    TextBlock,
+    grouped_hooks,
+    listed_hooks,
+    mcp_server,
+)
 from cmserver.client.json_settings import Json, json_object
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+RULES = (TEMPLATES / "rules.md").read_text(encoding="utf-8")
+"""How an agent reads the memory, for its rules file."""
 
 CLAUDE_MEM = "claude-mem"
 """No agent but a plugin for one, which brings hooks and tools of its own: only its settings are changed."""
 
 
-class Hook(msgspec.Struct, frozen=True):
-    """One event of an agent that runs the hook client. `timeout` is in the agent's own unit."""
-
-    event: str
-    timeout: int
-    matcher: str | None = None
+def _find_no_problems(_settings: Json, _file: Path) -> list[str]:
+    return []
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent whose hooks stand below `hooks` in a JSON file."""
+    """An agent, the files in which it is told of cmserver, and its hooks if it has any that the server understands."""
 
     name: str
     """In commands, of its client folder, and of its adapter on the server: /v1/hooks/NAME."""
     title: str
     """What people call it."""
     program: str
-    home_variable: str
+    home_variable: str = ""
     """The environment variable that moves `home_folder`."""
-    home_folder: str
+    home_folder: str = ""
     """Relative to the user's home folder."""
-    settings_name: str
-    """The settings file of the user, relative to `home_folder`."""
+    settings_name: str = ""
+    """The settings file of the user, relative to `home_folder`. Empty where `build_files` says which files there are."""
+    build_files: Callable[[AgentPlace], list[AgentFile]] | None = None
+    """The files that connecting changes. None for one file with hooks; the agent's own command then adds the MCP server."""
     folder_variable: str = ""
     """What the agent sets for its hooks to the folder in which it works; empty where that is the working folder."""
     session_variable: str = ""
     """What the agent sets for its hooks to the session's id; empty where only the payload has it."""
-    hooks: tuple[Hook, ...]
+    hooks: tuple[Hook, ...] = ()
     read_hook: Hook | None = None
     """Runs before a file is read, and only with --on-file: it costs every read the start of a program."""
     names_hooks: bool = False
     """Whether a hook has a name in the settings."""
     has_plugins: bool = False
-    find_problems: Callable[[Json, Path], list[str]]
+    records: bool = True
+    """Whether what the agent does is recorded, by hooks or by a plugin. Else it only reads, through MCP."""
+    find_problems: Callable[[Json, Path], list[str]] = _find_no_problems
     """Sentences about what in the settings, or beside them, keeps hooks from running."""
-    add_mcp: Callable[[Sequence[str]], list[str]]
+    add_mcp: Callable[[Sequence[str]], list[str]] | None = None
     """The arguments with which the program starts a command as the MCP server `cmserver`, in all projects of the user."""
 
     def settings_file(self, environ: Mapping[str, str], home: Path) -> Path:
         """The user's own settings, which hold in all projects."""
         moved = environ.get(self.home_variable)
         return (Path(moved) if moved else home / self.home_folder) / self.settings_name
+
+    def files(self, place: AgentPlace, settings_file: Path | None = None) -> list[AgentFile]:
+        """The files that connecting changes; with `settings_file` that one in place of the user's own settings."""
+        if self.build_files is not None:
+            return self.build_files(place)
+        file = (settings_file or self.settings_file(place.environ, place.home)).expanduser().absolute()
+        return [grouped_hooks(place, file, names_hooks=self.names_hooks)]
 
 
 def _find_claude_code_problems(settings: Json, file: Path) -> list[str]:
@@ -95,6 +118,80 @@ def _find_gemini_problems(settings: Json, file: Path) -> list[str]:
     if "cmserver" in array(config.get("disabled")):
         problems.append(f"{file} lists cmserver among the disabled hooks. Nothing is recorded until you remove it.")
     return problems
+
+
+def _find_cursor_problems(_settings: Json, file: Path) -> list[str]:
+    claude_code = file.parent.parent / ".claude" / "settings.json"
+    try:
+        is_connected = "/cmserver/clients/claude-code/hook" in claude_code.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    if not is_connected:
+        return []
+    return [
+        "Claude Code is connected as well, and Cursor can run its hooks too. Turn that off in Cursor, or all is recorded twice."
+    ]
+
+
+# -- files
+
+
+def _stdio_entry(command: Sequence[str]) -> Json:
+    return {"command": command[0], "args": list(command[1:])} if command else {}
+
+
+def _editor_entry(command: Sequence[str]) -> Json:
+    """The editor starts the bridge anywhere, and replaces the variable by the folder that is open."""
+    return _stdio_entry([*command, "--folder", "${workspaceFolder}"] if command else ())
+
+
+def _vscode_entry(command: Sequence[str]) -> Json:
+    return {"type": "stdio", **_editor_entry(command)}
+
+
+def _opencode_entry(command: Sequence[str]) -> Json:
+    return {"type": "local", "command": list(command), "enabled": True}
+
+
+def _cursor_files(place: AgentPlace) -> list[AgentFile]:
+    folder = place.home / ".cursor"
+    return [listed_hooks(place, folder / "hooks.json"), mcp_server(place, folder / "mcp.json", "mcpServers", _editor_entry)]
+
+
+def _windsurf_files(place: AgentPlace) -> list[AgentFile]:
+    folder = place.home / ".codeium" / "windsurf"
+    return [
+        mcp_server(place, folder / "mcp_config.json", "mcpServers", _stdio_entry),
+        TextBlock(path=folder / "memories" / "global_rules.md", block=RULES),
+    ]
+
+
+def _claude_desktop_files(place: AgentPlace) -> list[AgentFile]:
+    return [mcp_server(place, place.config_home / "Claude" / "claude_desktop_config.json", "mcpServers", _stdio_entry)]
+
+
+def _vscode_files(place: AgentPlace) -> list[AgentFile]:
+    copilot = Path(place.environ.get("COPILOT_HOME") or place.home / ".copilot")
+    rules = f'---\ndescription: Memory of earlier sessions\napplyTo: "**"\n---\n\n{RULES}'
+    return [
+        mcp_server(place, place.config_home / "Code" / "User" / "mcp.json", "servers", _vscode_entry),
+        OwnFile(path=copilot / "instructions" / "cmserver.instructions.md", text=rules, mark="(cmserver)"),
+    ]
+
+
+def _opencode_files(place: AgentPlace) -> list[AgentFile]:
+    """The plugin gives the rules: a global AGENTS.md would replace the user's CLAUDE.md, and opencode.jsonc our `instructions`."""
+    folder = place.xdg_config_home / "opencode"
+    plugin = (TEMPLATES / "opencode-plugin.js").read_text(encoding="utf-8")
+    for name, value in (("@HOOK@", str(place.hook)), ("@RULES@", RULES)):
+        plugin = plugin.replace(name, json.dumps(value))
+    return [
+        mcp_server(place, folder / "opencode.json", "mcp", _opencode_entry),
+        OwnFile(path=folder / "plugins" / "cmserver.js", text=plugin, mark="`cmserver connect opencode`"),
+    ]
+
+
+# -- the table
 
 
 def _hooks(timeout: int, *events: str) -> list[Hook]:
@@ -156,6 +253,35 @@ AGENTS: dict[str, Agent] = {
             names_hooks=True,
             find_problems=_find_gemini_problems,
             add_mcp=lambda command: ["mcp", "add", "--scope", "user", "cmserver", command[0], "--", *command[1:]],
+        ),
+        Agent(  # https://cursor.com/docs/hooks and /docs/mcp; timeouts in seconds
+            name="cursor",
+            title="Cursor",
+            program="cursor",
+            build_files=_cursor_files,
+            folder_variable="CURSOR_PROJECT_DIR",
+            hooks=(
+                Hook("sessionStart", 5, argument="SessionStart"),
+                *_hooks(5, "beforeSubmitPrompt", "postToolUse", "postToolUseFailure", "preCompact"),
+                *_hooks(5, "afterAgentResponse", "sessionEnd"),  # and not stop, which says no more than the reply before it
+            ),
+            find_problems=_find_cursor_problems,
+        ),
+        Agent(  # https://docs.windsurf.com/windsurf/cascade/mcp and /memories
+            name="windsurf", title="Windsurf", program="windsurf", build_files=_windsurf_files, records=False
+        ),
+        Agent(  # https://modelcontextprotocol.io/docs/develop/connect-local-servers
+            name="claude-desktop",
+            title="Claude Desktop",
+            program="claude-desktop",
+            build_files=_claude_desktop_files,
+            records=False,
+        ),
+        Agent(  # https://code.visualstudio.com/docs/agents/reference/mcp-configuration
+            name="vscode", title="VS Code", program="code", build_files=_vscode_files, records=False
+        ),
+        Agent(  # https://opencode.ai/v1/docs/mcp-servers.md and /plugins.md
+            name="opencode", title="OpenCode", program="opencode", build_files=_opencode_files
         ),
     )
 }

@@ -52,6 +52,8 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     allow_writing: bool = False
     plugin: str | None = None
     """The marketplace's folder, when the hooks are those of a plugin."""
+    made: dict[str, list[str]] = {}
+    """By settings file: what was made for our part, and goes with it when it is empty. "" is the file itself."""
     before: dict[str, str | None] = {}
     """The values in claude-mem's settings that ours replaced; None for no value."""
     written: dict[str, str] = {}
@@ -201,8 +203,13 @@ def check_key(key: str) -> None:
         raise BadSetting("The key is not valid: it has spaces, line ends or characters that no key has.")
 
 
-def read_project(folder: Path) -> str | None:
-    """What hooks call the project of a folder, or of the one that Claude Code has named to this process; None when unknown."""
-    command = ["/bin/sh", SOURCE / "hook.sh", "project", AGENTS["claude-code"].folder_variable]
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)  # noqa: S603 - our own script
+def read_project(folder: Path | None) -> str | None:
+    """What hooks call the project of a folder; None when unknown.
+
+    Without a folder it is the one that Claude Code has named to this process, else the working folder.
+    """
+    command = ["/bin/sh", SOURCE / "hook.sh", "project"]
+    if folder is None:
+        command.append(AGENTS["claude-code"].folder_variable)
+    done = subprocess.run(command, cwd=folder or Path.cwd(), capture_output=True, check=False)  # noqa: S603 - our own script
     return done.stdout.decode(errors="replace").removesuffix("\n") or None

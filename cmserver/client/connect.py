@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,10 +16,12 @@ from msgspec import structs
 from cmserver.base.errors import CmserverError
 from cmserver.base.settings import Settings
 from cmserver.client import plugin
+from cmserver.client.agent_files import AgentFile, AgentPlace, Hook
 from cmserver.client.agents import Agent
 from cmserver.client.client_folder import ClientFolder, Connection, build_config, clients_folder, home_folder
 from cmserver.client.dialog import Dialog, Report
 from cmserver.client.hook_key import (
+    READING_SCOPES,
     SCOPES,
     WRITING_SCOPE,
     ConnectTarget,
@@ -32,15 +35,11 @@ from cmserver.client.hook_key import (
 )
 from cmserver.client.json_settings import (
     Json,
-    hook_command,
-    hook_group,
-    install_hooks,
     list_hook_targets,
     parse_settings,
     read_settings,
     render_diff,
     replace_settings,
-    uninstall_hooks,
 )
 from cmserver.client.server_api import is_local
 from cmserver.client.service_units import server_command
@@ -51,10 +50,10 @@ _HOOK_ROUTE = "/v1/hooks/"
 class ConnectRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `cmserver connect AGENT`."""
 
-    settings_file: Path | None
+    settings_file: Path | None = None
     url: str | None
     key: str | None
-    exclude: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
     allow_writing: bool | None
     start_with_machine: bool | None
     dry_run: bool
@@ -67,6 +66,18 @@ class ConnectRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"ConnectRequest(settings_file={self.settings_file!r}, url={self.url!r}, key='...')"
 
 
+class SettingsFileEdit(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of one of the agent's files; None stands for no file."""
+
+    path: Path
+    before: str | None
+    after: str | None
+
+    @property
+    def is_change(self) -> bool:
+        return self.before != self.after
+
+
 class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What connecting will change."""
 
@@ -75,17 +86,25 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
     old: Connection | None
     target: ConnectTarget
     server: ServerCheck
-    file: Path
-    before: str | None
-    after: str | None
+    edits: tuple[SettingsFileEdit, ...]
+    """The first one is of the settings."""
     config: dict[str, str]
     connection: Connection
     marketplace: Path | None
     plugin_files: dict[str, str]
 
     @property
+    def file(self) -> Path:
+        return self.edits[0].path
+
+    @property
+    def settings(self) -> Json:
+        """What the settings are now."""
+        return parse_settings(self.file, self.edits[0].before)
+
+    @property
     def settings_change(self) -> bool:
-        return self.after != self.before
+        return any(edit.is_change for edit in self.edits)
 
     @property
     def plugin_changes(self) -> bool:
@@ -110,7 +129,9 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
         key = self.server.key
         lines = [f"Server: {self.target.url}, team {self.server.team}", *self.find_warnings()]
         if key.text is None:
-            lines.append(f"Make a key for every project of the team: {key_name(self.agent.name)} ({', '.join(key.scopes)})")
+            lines.append(
+                f"Make a key for every project of the team: {key_name(self.agent.name, key.scopes)} ({', '.join(key.scopes)})"
+            )
         elif not key.is_ours:
             lines.append("The agent uses the given key, which cannot make another one.")
         if self.folder_changes:
@@ -119,14 +140,13 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"Write the plugin into {self.marketplace}, and install it with `claude plugin`")
         if self.plugin_goes:
             lines.append("Uninstall the plugin: the hooks will be in the settings")
-        if self.settings_change:
-            lines.append(render_diff(self.file, self.before, self.after or ""))
+        lines += [render_diff(edit.path, edit.before, edit.after or "") for edit in self.edits if edit.is_change]
         return lines
 
     def find_warnings(self) -> list[str]:
         """Warnings: hooks that would send events twice, and an address without encryption."""
         warnings: list[str] = []
-        targets = list_hook_targets(parse_settings(self.file, self.before).get("hooks"))
+        targets = list_hook_targets(self.settings.get("hooks"))
         others = [target for target in targets if _HOOK_ROUTE in target and not self.folder.is_ours(target)]
         if others:
             warnings.append(
@@ -138,9 +158,9 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def advise(self) -> list[str]:
         """What the user should know or do afterwards."""
-        lines = self.agent.find_problems(parse_settings(self.file, self.before), self.file)
+        lines = self.agent.find_problems(self.settings, self.file)
         mcp = self.server.mcp
-        if mcp.is_open and "TOOLS" not in self.config:
+        if mcp.is_open and "TOOLS" not in self.config and self.agent.add_mcp is not None:
             command = server_command(sys.executable, "mcp", "--agent", self.agent.name)
             lines.append(f"To add the memory's tools, type: {shlex.join([self.agent.program, *self.agent.add_mcp(command)])}")
         if mcp.problem is not None:
@@ -152,9 +172,12 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
     """Look at the settings and ask the server. Nothing is changed."""
     folder = ClientFolder(clients_folder(os.environ), agent.name)
     old = folder.connection()
-    file = _settings_file(agent, request.settings_file)
-    before = read_settings(file)
-    parse_settings(file, before)
+    # Before the server is asked, so that a file that cannot be edited is refused first. The hooks may change with what it says.
+    files = agent.files(_find_place(agent, folder, agent.hooks), request.settings_file)
+    for edit in _plan_edits(files):
+        if edit.path.suffix == ".json":
+            parse_settings(edit.path, edit.before)
+    file = files[0].path
     if shutil.which(agent.program) is None and not file.parent.exists():
         report(
             f"{agent.title} does not seem to be installed: {agent.program} is not on the PATH, and {file.parent} does not exist. "
@@ -166,30 +189,27 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
     allow_writing = _keep(request.allow_writing, old.allow_writing if old else None)
     if old is not None and old.key_is_ours and old.allow_writing and not allow_writing:
         target = structs.replace(target, agent_key=None)  # the key that it has may do more than it should
-    server = asyncio.run(check_server(target, old, (*SCOPES, WRITING_SCOPE) if allow_writing else SCOPES))
-    config = build_config(
-        agent, folder.config(), target.url, request.exclude, has_tools=request.plugin is not None and server.mcp.is_open
-    )
+    scopes = SCOPES if agent.records else READING_SCOPES
+    server = asyncio.run(check_server(target, old, (*scopes, WRITING_SCOPE) if allow_writing else scopes))
+    brings_tools = request.plugin is not None or agent.build_files is not None
+    config = build_config(agent, folder.config(), target.url, request.exclude, has_tools=brings_tools and server.mcp.is_open)
     on_file = _keep(request.on_file, old.on_file if old else None)
     hooks = (*agent.hooks, agent.read_hook) if on_file and agent.read_hook is not None else agent.hooks
     marketplace: Path | None = None
     plugin_files: dict[str, str] = {}
     settings_files = list(old.settings) if old else []
+    made = dict(old.made) if old else {}
+    files = agent.files(_find_place(agent, folder, hooks, has_mcp=server.mcp.is_open), request.settings_file)
     if request.plugin is not None:
         default = (old.plugin if old else None) or str(folder.path.parent.parent / "marketplace")
         marketplace = Path(request.plugin or default).expanduser().absolute()
         mcp_url = f"{target.url}/mcp" if server.mcp.is_open else None
         plugin_files = plugin.build_files(hooks, folder.path, mcp_url=mcp_url, delimiter=plugin.find_delimiter(marketplace))
-        after = uninstall_hooks(before, file, folder.is_ours)
+        edits = _plan_removal(files, made)
         settings_files = [name for name in settings_files if name != str(file)]
     else:
-        name = "cmserver" if agent.names_hooks else None
-        groups: list[tuple[str, Json]] = [
-            (hook.event, hook_group(hook_command(folder.hook, hook.event), hook.timeout, matcher=hook.matcher, name=name))
-            for hook in hooks
-        ]
-        after = install_hooks(before, file, groups, folder.is_ours)
-        settings_files += [str(file)] if str(file) not in settings_files else []
+        edits = _plan_edits(files, made)
+        settings_files += [str(edit.path) for edit in edits if str(edit.path) not in settings_files and edit.after is not None]
     connection = Connection(
         agent=agent.name,
         url=target.url,
@@ -199,6 +219,7 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
         on_file=on_file,
         allow_writing=allow_writing,
         plugin=None if marketplace is None else str(marketplace),
+        made=made,
     )
     return ConnectPlan(
         agent=agent,
@@ -206,9 +227,7 @@ def plan_connect(agent: Agent, request: ConnectRequest, settings: Settings, repo
         old=old,
         target=target,
         server=server,
-        file=file,
-        before=before,
-        after=after,
+        edits=edits,
         config=config,
         connection=connection,
         marketplace=marketplace,
@@ -228,9 +247,8 @@ def connect(plan: ConnectPlan, report: Report) -> None:
     try:
         folder.install(plan.config, key.text)
         folder.save(structs.replace(plan.connection, key_id=key.id))
-        if plan.after is not None and plan.settings_change:
-            backup = replace_settings(plan.file, plan.before, plan.after)
-            report(f"Written: {plan.file}{f' (backup: {backup})' if backup else ''}")
+        for edit in plan.edits:
+            _apply(edit, report)
         if plan.marketplace is not None and install:
             plugin.write_marketplace(plan.marketplace, plan.plugin_files)
     except (CmserverError, OSError):
@@ -246,22 +264,24 @@ def connect(plan: ConnectPlan, report: Report) -> None:
 
 
 def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purge: bool) -> None:
-    """Remove our hooks from one settings file, or from all; with the last ones the key and the client folder go as well."""
+    """Remove what is ours from one settings file, or from all; with the last ones the key and the client folder go as well."""
     folder = ClientFolder(clients_folder(os.environ), agent.name)
     old = folder.connection()
-    file = _settings_file(agent, settings_file)
+    place = _find_place(agent, folder, agent.hooks)
     connected = [Path(name) for name in old.settings] if old is not None else []
-    files = [file] if settings_file is not None else list(dict.fromkeys([*connected, file]))
-    texts = [(path, text, uninstall_hooks(text, path, folder.is_ours)) for path in files for text in [read_settings(path)]]
-    changes = [(path, before, after) for path, before, after in texts if before != after]
-    if old is None and not changes and not (purge and folder.path.exists()):
+    files = agent.files(place, settings_file)
+    if agent.build_files is None and settings_file is None:
+        files = [file for path in dict.fromkeys([*connected, files[0].path]) for file in agent.files(place, path)]
+    edits = [edit for edit in _plan_removal(files, old.made if old is not None else {}) if edit.is_change]
+    if old is None and not edits and not (purge and folder.path.exists()):
         dialog.report(f"{agent.title} is not connected.")
         return
-    other_files = [str(path) for path in connected if path not in files]
+    paths = [file.path for file in files]
+    other_files = [str(path) for path in connected if path not in paths]
     keeps_plugin = settings_file is not None and old is not None and old.plugin is not None
     is_last = not other_files and not keeps_plugin
-    for path, before, after in changes:
-        dialog.report(render_diff(path, before, after or ""))
+    for edit in edits:
+        dialog.report(render_diff(edit.path, edit.before, edit.after or ""))
     if old is not None and is_last:
         if old.plugin is not None:
             dialog.report(f"Uninstall the plugin {plugin.FULL_NAME}, and remove {old.plugin}")
@@ -269,8 +289,8 @@ def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purg
             dialog.report(f"Revoke the key {old.key_id} at {old.url}")
     if not dialog.confirm(f"Disconnect {agent.title}?"):
         return
-    for path, before, after in changes:
-        dialog.report(f"Written: {path} (backup: {replace_settings(path, before, after or '')})")
+    for edit in edits:
+        _apply(edit, dialog.report)
     if old is not None and not is_last:
         folder.save(structs.replace(old, settings=other_files))
         dialog.report(f"{agent.title} stays connected by {' '.join(other_files) or 'its plugin'}.")
@@ -298,5 +318,45 @@ def _keep(chosen: bool | None, before: bool | None) -> bool:
     return bool(before if chosen is None else chosen)
 
 
-def _settings_file(agent: Agent, named: Path | None) -> Path:
-    return (named or agent.settings_file(os.environ, home_folder())).expanduser().absolute()
+# -- the agent's files
+
+
+def _find_place(agent: Agent, folder: ClientFolder, hooks: tuple[Hook, ...], *, has_mcp: bool = True) -> AgentPlace:
+    return AgentPlace(
+        name=agent.name,
+        environ=os.environ,
+        home=home_folder(),
+        platform=sys.platform,
+        hook=folder.hook,
+        hooks=hooks,
+        is_our_hook=folder.is_ours,
+        mcp_command=tuple(server_command(sys.executable, "mcp", "--agent", agent.name)) if has_mcp else (),
+    )
+
+
+def _plan_edits(files: Sequence[AgentFile], made: dict[str, list[str]] | None = None) -> tuple[SettingsFileEdit, ...]:
+    """The edits that put our part into the files. What is made for it besides is added to `made`, by path."""
+    edits: list[SettingsFileEdit] = []
+    for file in files:
+        before = read_settings(file.path)
+        installed = file.install(before)
+        if made is not None and installed.made:
+            made[str(file.path)] = [*dict.fromkeys([*made.get(str(file.path), []), *installed.made])]
+        edits.append(SettingsFileEdit(path=file.path, before=before, after=installed.text))
+    return tuple(edits)
+
+
+def _plan_removal(files: Sequence[AgentFile], made: Mapping[str, list[str]]) -> tuple[SettingsFileEdit, ...]:
+    """The edits that take our part out of the files."""
+    texts = [(file, read_settings(file.path)) for file in files]
+    return tuple(
+        SettingsFileEdit(path=file.path, before=before, after=file.uninstall(before, made.get(str(file.path), [])))
+        for file, before in texts
+    )
+
+
+def _apply(edit: SettingsFileEdit, report: Report) -> None:
+    if not edit.is_change:
+        return
+    backup = replace_settings(edit.path, edit.before, edit.after)
+    report(f"{'Removed' if edit.after is None else 'Written'}: {edit.path}{f' (backup: {backup})' if backup else ''}")

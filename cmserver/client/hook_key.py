@@ -22,6 +22,9 @@ from cmserver.client.server_api import Api, ApiAnswer, MissingKey, ServerUnreach
 SCOPES = ("events:write", "sessions:write", "observations:read")
 """What hooks need: to send events, to start and end sessions, to get context."""
 
+READING_SCOPES = ("observations:read",)
+"""What an agent without hooks needs."""
+
 WRITING_SCOPE = "observations:write"
 """With --allow-writing: the agent may also store observations, by the MCP tool for it."""
 
@@ -148,7 +151,7 @@ async def check_server(target: ConnectTarget, connection: Connection | None, sco
 
 async def make_key(target: ConnectTarget, agent: str, scopes: Sequence[str] = SCOPES) -> HookKey:
     """A new key with these scopes, checked."""
-    body: dict[str, object] = {"name": key_name(agent), "scopes": list(scopes)}
+    body: dict[str, object] = {"name": key_name(agent, scopes), "scopes": list(scopes)}
     async with server_api.open_http_client(target.url, target.user_key) as http:
         try:
             answer = await Api(http).post("/v1/keys", {**body, "requestsPerMinute": CALLS_PER_MINUTE})
@@ -163,10 +166,11 @@ async def make_key(target: ConnectTarget, agent: str, scopes: Sequence[str] = SC
     return key
 
 
-def key_name(agent: str) -> str:
+def key_name(agent: str, scopes: Sequence[str] = SCOPES) -> str:
     """The name of the key in the team's list of keys."""
+    use = "Hooks" if SCOPES[0] in scopes else "Tools"
     host = "".join(char for char in socket.gethostname() if char.isprintable())
-    return f"Hooks of {agent} on {host or 'a machine'}"[:120]
+    return f"{use} of {agent} on {host or 'a machine'}"[:120]
 
 
 async def revoke_key(url: str, key: str) -> str | None:

@@ -69,14 +69,12 @@ def parse_settings(path: Path, text: str | None) -> Json:
         comment = " JSON has no comments." if text[error.pos : error.pos + 2] in {"//", "/*"} else ""
         raise UnusableSettings(
             f"{path} is not valid JSON in line {error.lineno}, column {error.colno} ({error.msg}). It is left as it is.{comment} "
-            "Correct it, or name another file with --settings."
+            "Correct it, then run the command again."
         ) from None
     except ValueError as error:
-        raise UnusableSettings(
-            f"{path} {error}, and cannot be kept as it is. Correct it, or name another file with --settings."
-        ) from None
+        raise UnusableSettings(f"{path} {error}, and cannot be kept as it is. Correct it, then run the command again.") from None
     if not isinstance(settings, dict):
-        raise UnusableSettings(f"{path} has no JSON object. It is left as it is. Correct it, or name another file with --settings.")
+        raise UnusableSettings(f"{path} has no JSON object. It is left as it is. Correct it, then run the command again.")
     return cast("Json", settings)
 
 
@@ -85,14 +83,14 @@ def set_member(path: Path, text: str | None, name: str, value: object) -> str:
     if text is None or not text.strip():
         text = "{}\n"
     parse_settings(path, text)
-    indent = _find_indent(text)
-    members = _find_members(text)
+    indent = find_indent(text)
+    members = find_members(text)
     for member in members:
         if member.name == name:
             old = text[member.value : member.end]
-            return text[: member.value] + _render(text, value, old, indent) + text[member.end :]
-    line_end = _find_line_end(text)
-    added = f"{line_end}{indent}{json.dumps(name)}: {_render(text, value, None, indent)}"
+            return text[: member.value] + render_value(text, value, old, indent) + text[member.end :]
+    line_end = find_line_end(text)
+    added = f"{line_end}{indent}{json.dumps(name)}: {render_value(text, value, None, indent)}"
     if members:
         return f"{text[: members[-1].end]},{added}{text[members[-1].end :]}"
     open_at = text.index("{")
@@ -102,7 +100,7 @@ def set_member(path: Path, text: str | None, name: str, value: object) -> str:
 def remove_member(path: Path, text: str, name: str) -> str:
     """The text without that member."""
     parse_settings(path, text)
-    members = _find_members(text)
+    members = find_members(text)
     index = next((index for index, member in enumerate(members) if member.name == name), None)
     if index is None:
         return text
@@ -133,15 +131,19 @@ def render_diff(path: Path, before: str | None, after: str, *, secrets: Iterable
     return diff
 
 
-def replace_settings(path: Path, before: str | None, after: str, *, secret: bool = False) -> Path | None:
+def replace_settings(path: Path, before: str | None, after: str | None, *, secret: bool = False) -> Path | None:
     """Replace `before` by `after`, and return its backup. Raises Conflict when the file is not `before` any more.
 
-    Of a link the target is replaced. The file keeps its mode, but a `secret` one is readable by its owner only.
+    Without `after` the file is removed, and has no backup. Of a link the target is replaced. The file keeps its mode, but a
+    `secret` one is readable by its owner only.
     """
     target = path.resolve()
     if read_settings(target) != before:
         raise Conflict(f"{path} has changed in the meantime. Nothing is written; run the command again.")
     try:
+        if after is None:
+            path.unlink(missing_ok=True)
+            return None
         backup = None if before is None else _back_up(target, secret=secret)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_file(target, after, mode=_mode(target, secret=secret))
@@ -267,7 +269,7 @@ def _check_hooks(hooks: object, file: Path) -> Json:
 # -- JSON as text
 
 
-def _find_members(text: str) -> list[JsonMember]:
+def find_members(text: str) -> list[JsonMember]:
     """The members of the outermost object of text that `parse_settings` has read, or the items of a list, without names."""
     decoder = json.JSONDecoder()
     members: list[JsonMember] = []
@@ -291,17 +293,17 @@ def _skip_gap(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _find_indent(text: str) -> str:
+def find_indent(text: str) -> str:
     """The indent of the first member."""
     match = re.match(r"\s*\{[ \t]*\r?\n([ \t]+)\"", text)
     return match[1] if match else _DEFAULT_INDENT
 
 
-def _find_line_end(text: str) -> str:
+def find_line_end(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-def _render(text: str, value: object, old: str | None, indent: str, level: int = 1) -> str:
+def render_value(text: str, value: object, old: str | None, indent: str, level: int = 1) -> str:
     """The value at that depth of the text. Parts that are in `old` stay as they are written there."""
     dumped = _dump(text, value)
     if old is not None and _dump(text, json.loads(old)) == dumped:
@@ -309,18 +311,19 @@ def _render(text: str, value: object, old: str | None, indent: str, level: int =
     if not isinstance(value, (dict, list)) or not value or level > _MULTILINE_LEVELS:
         return dumped
     if isinstance(value, dict):
-        old_values = {member.name: old[member.value : member.end] for member in _find_members(old)} if old and old[0] == "{" else {}
+        old_values = {member.name: old[member.value : member.end] for member in find_members(old)} if old and old[0] == "{" else {}
         parts = [
-            f"{_dump(text, name)}: {_render(text, item, old_values.get(name), indent, level + 1)}"
+            f"{_dump(text, name)}: {render_value(text, item, old_values.get(name), indent, level + 1)}"
             for name, item in cast("Json", value).items()
         ]
     else:
-        written = [old[item.value : item.end] for item in _find_members(old)] if old and old[0] == "[" else []
+        written = [old[item.value : item.end] for item in find_members(old)] if old and old[0] == "[" else []
         old_items = {_dump(text, json.loads(item)): item for item in written}
         parts = [
-            old_items.get(_dump(text, item)) or _render(text, item, None, indent, level + 1) for item in cast("list[object]", value)
+            old_items.get(_dump(text, item)) or render_value(text, item, None, indent, level + 1)
+            for item in cast("list[object]", value)
         ]
-    outer = _find_line_end(text) + indent * level
+    outer = find_line_end(text) + indent * level
     inner = f",{outer}{indent}".join(parts)
     return f"{{{outer}{indent}{inner}{outer}}}" if isinstance(value, dict) else f"[{outer}{indent}{inner}{outer}]"
 

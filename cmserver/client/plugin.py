@@ -19,7 +19,7 @@ from cmserver import __version__
 from cmserver.base.atomic_file import write_file
 from cmserver.base.errors import Conflict
 from cmserver.base.lookalikes import sanitize_line
-from cmserver.client.agents import Hook
+from cmserver.client.agent_files import Hook
 from cmserver.client.dialog import Report
 from cmserver.client.json_settings import Json, hook_command, hook_group
 

@@ -169,9 +169,9 @@ def header_value(text: str) -> str:
     return f"=?base64?{b64encode(text.encode('utf-8', 'replace')).decode()}?="
 
 
-def serve_stdio(url: str, key: str, project: str | None) -> None:
+def serve_stdio(url: str, key: str, project: str | None, folder: str | None = None) -> None:
     """Connect standard input and output to that server until the input ends."""
-    header = project_header(project)
+    header = project_header(project, folder)
 
     async def serve() -> None:
         async with server_api.open_http_client(url, key) as http:
@@ -218,11 +218,17 @@ def find_connected_server(agent: str) -> tuple[str, str]:
     return connection.url, key
 
 
-def project_header(name: str | None) -> bytes | None:
-    """The project as a header: the given one, or what hooks call that of this folder; None for the root folder."""
+def project_header(name: str | None, folder: str | None = None) -> bytes | None:
+    """The project as a header: the given one, or what hooks call that of the folder, by default of the working folder.
+
+    None for a folder that is not there, as where an editor has none open, and for those in which programs are started that work in
+    none: the root folder and the home folder.
+    """
     try:
-        project = name or read_project(Path.cwd())
-    except OSError:  # the folder is gone
+        project = name or read_project(None if folder is None else Path(folder))
+        if name is None and project == str(Path.home()):
+            return None
+    except (OSError, RuntimeError):
         return None
     value = re.sub(r"[\x00-\x1f\x7f]", "?", project or "").encode("utf-8", "replace")
     return None if value in {b"", b"/"} or len(value) > _PROJECT_BYTES else value

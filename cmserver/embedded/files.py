@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -164,11 +165,21 @@ def list_clusters(data_dir: Path) -> list[Path]:
     return [path for path in data_dir.glob("pg*") if re.fullmatch(r"pg\d+", path.name)]
 
 
+def replaced_name(cluster: str, at: datetime) -> str:
+    """The name of a cluster that a restore moves aside."""
+    return f"{cluster}.replaced-{at:%Y%m%dT%H%M%S%fZ}"
+
+
 def remove_unfinished(data_dir: Path) -> None:
     """Remove the incomplete clusters of killed starts and restores. The caller has locked the folder.
 
+    A cluster that a killed restore has moved aside comes back.
+
     Files that a dying process still writes are left, and removed next time.
     """
+    aside = sorted(path for path in data_dir.iterdir() if re.fullmatch(r"pg\d+\.replaced-\d{8}T\d{12}Z", path.name))
+    if aside and not list_clusters(data_dir):
+        aside[-1].rename(data_dir / aside[-1].name.partition(".")[0])
     for pattern in (r"pg\d+\.new(-[0-9a-f]+)?", rf"{RESTORING}[0-9a-f]+"):
         for path in data_dir.iterdir():
             if re.fullmatch(pattern, path.name):

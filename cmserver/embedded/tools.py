@@ -6,11 +6,13 @@ The wheel's programs cannot encrypt connections, so for remote servers the insta
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -26,6 +28,10 @@ _HEADER_LINES = 60
 _PROGRAMS = ("pg_dump", "pg_restore", "psql")
 # From 17 on pg_restore sets this, which older servers do not know.
 _UNKNOWN_TO_OLDER = re.compile(rb"^SET transaction_timeout = ")
+_VECTOR_COLUMN = re.compile(rb"^(    \w+) public\.(?:half)?vec(?:tor)?(?:\(\d+\))?(?=[ ,\n])")
+VECTOR_TABLES = ("observation_embeddings", "embedding_models", "embedding_calibrations")
+"""Tables that stay empty where there is no pgvector."""
+_VECTOR_ENTRY = re.compile(rf"^\d+; \d+ \d+ (TABLE DATA public ({'|'.join(VECTOR_TABLES)}) |INDEX public embeddings_near_)")
 # Extensions are made by whoever may; the schema public is in every database.
 _NOT_RESTORED = re.compile(r"^\d+; \d+ \d+ (EXTENSION - |COMMENT - EXTENSION |SCHEMA - public |COMMENT - SCHEMA public )")
 
@@ -71,18 +77,22 @@ def _major(folder: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def dump(tools: Tools, url: str, snapshot: str, write: Callable[[bytes], object]) -> tuple[int, str]:
-    """Dump the snapshot in pg_dump's custom format to `write`; returns its length and SHA-256."""
+def dump(
+    tools: Tools, url: str, snapshot: str, write: Callable[[bytes], object], stop: threading.Event | None = None
+) -> tuple[int, str]:
+    """Dump the snapshot in pg_dump's custom format to `write`; returns its length and SHA-256. `stop` ends it: ToolError."""
     command = [tools.bin / "pg_dump", "--format=custom", "--no-owner", f"--snapshot={snapshot}", "--schema=public"]
     digest, length = hashlib.sha256(), 0
     with tempfile.TemporaryFile() as output:
-        with _started([*command, *_target(url)], url, stderr=output) as process:
+        with _started([*command, *connection_arguments(url)[0]], url, stderr=output) as process:
             assert process.stdout is not None
             try:
                 while block := process.stdout.read(_BLOCK_BYTES):
                     digest.update(block)
                     length += len(block)
                     write(block)
+                    if stop is not None and stop.is_set():
+                        process.kill()
             except BaseException:
                 process.kill()
                 raise
@@ -90,54 +100,73 @@ def dump(tools: Tools, url: str, snapshot: str, write: Callable[[bytes], object]
     return length, digest.hexdigest()
 
 
-def load(tools: Tools, file: Path, url: str) -> None:
-    """Load a dump into an empty database, in one transaction of psql. The user of the URL will own its tables."""
-    listed = subprocess.run([tools.bin / "pg_restore", "--list", file], capture_output=True, text=True, check=False)  # noqa: S603
+def load(script_tools: Tools, tools: Tools, file: Path, url: str, *, prologue: bytes = b"", with_vectors: bool = True) -> None:
+    """Load a dump into an empty database, in one transaction of psql. The user of the URL will own its tables.
+
+    `script_tools` read the dump, and `tools` talk to the server, which may be older. Without vectors, their columns become real[]
+    and their tables stay empty, as in a database that never had pgvector. Any error of psql undoes everything.
+    """
+    listed = subprocess.run([script_tools.bin / "pg_restore", "--list", file], capture_output=True, text=True, check=False)  # noqa: S603
     if listed.returncode != 0:
         raise ToolError(f"pg_restore cannot read the dump: {_last_line(listed.stderr)}")
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as psql_output:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as psql_output:
         contents = Path(folder) / "contents"
-        contents.write_text("".join(line for line in listed.stdout.splitlines(keepends=True) if not _NOT_RESTORED.match(line)))
-        script = [tools.bin / "pg_restore", "--no-owner", f"--use-list={contents}", "--file=-", file]
-        psql = [tools.bin / "psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--file=-", *_target(url)]
-        with (
-            _started(psql, url, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=psql_output) as loading,
-            _started(script, None, stderr=output) as reading,
-        ):
+        contents.write_text("".join(line for line in listed.stdout.splitlines(keepends=True) if _is_loaded(line, with_vectors)))
+        script = [script_tools.bin / "pg_restore", "--no-owner", f"--use-list={contents}", "--file=-", file]
+        psql = [tools.bin / "psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--file=-", *connection_arguments(url)[0]]
+        with _started(psql, url, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=psql_output) as loading:
             assert loading.stdin is not None
-            assert reading.stdout is not None
             try:
-                loading.stdin.write(b"BEGIN;\n")
-                for _ in range(_HEADER_LINES):
-                    if not _UNKNOWN_TO_OLDER.match(line := reading.stdout.readline()):
-                        loading.stdin.write(line)
-                shutil.copyfileobj(reading.stdout, loading.stdin, _BLOCK_BYTES)
-                if reading.wait() == 0:
-                    loading.stdin.write(b"COMMIT;\n")
+                loading.stdin.write(b"BEGIN;\n" + prologue)
+                _feed([*script, "--section=pre-data"], loading.stdin, lines=None, with_vectors=with_vectors)
+                _feed([*script, "--section=data", "--section=post-data"], loading.stdin, lines=_HEADER_LINES, with_vectors=True)
+                loading.stdin.write(b"COMMIT;\n")
                 loading.stdin.close()
             except BrokenPipeError:
                 pass  # psql has ended, and says why
             except BaseException:
                 loading.kill()
                 raise
+        _check("psql", loading, psql_output)
+
+
+def _is_loaded(entry: str, with_vectors: bool) -> bool:
+    """Whether the entry of the dump's table of contents is loaded."""
+    return not _NOT_RESTORED.match(entry) and (with_vectors or not _VECTOR_ENTRY.match(entry))
+
+
+def _feed(script: list[str | Path], into: IO[bytes], *, lines: int | None, with_vectors: bool) -> None:
+    """Write what pg_restore says to psql; its first `lines` (None: all) as every server understands them."""
+    with tempfile.TemporaryFile() as output:
+        with _started(script, None, stderr=output) as reading:
+            assert reading.stdout is not None
+            try:
+                for line in itertools.islice(reading.stdout, lines):
+                    if not _UNKNOWN_TO_OLDER.match(line):
+                        into.write(line if with_vectors else _VECTOR_COLUMN.sub(rb"\1 real[]", line))
+                shutil.copyfileobj(reading.stdout, into, _BLOCK_BYTES)
             finally:
                 reading.stdout.close()
-        _check("psql", loading, psql_output)
         _check("pg_restore", reading, output)
 
 
 def _started(
     command: list[str | Path], url: str | None, *, stderr: IO[bytes], stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE
 ) -> subprocess.Popen[bytes]:
-    # The password goes by the environment: a command line can be read by everybody on the machine.
-    password = conninfo_to_dict(url).get("password") if url else None
-    environ = {**os.environ, "LC_ALL": "C", "PGAPPNAME": "cmserver backup", **({"PGPASSWORD": str(password)} if password else {})}
+    password = connection_arguments(url)[1] if url else {}
+    environ = {**os.environ, "LC_ALL": "C", "PGAPPNAME": "cmserver backup", **password}
     return subprocess.Popen(command, env=environ, stdin=stdin, stdout=stdout, stderr=stderr)  # noqa: S603 - PostgreSQL's own
 
 
-def _target(url: str) -> list[str]:
-    parameters = {name: value for name, value in conninfo_to_dict(url).items() if name not in {"password", "application_name"}}
-    return ["--dbname", make_conninfo("", **parameters)]
+def connection_arguments(url: str) -> tuple[list[str], dict[str, str]]:
+    """The arguments and environment variables with which PostgreSQL's programs connect.
+
+    The password goes by the environment: a command line can be read by everybody on the machine.
+    """
+    given = conninfo_to_dict(url)
+    parameters = {name: value for name, value in given.items() if name not in {"password", "application_name"}}
+    password = given.get("password")
+    return ["--dbname", make_conninfo("", **parameters)], {"PGPASSWORD": str(password)} if password else {}
 
 
 def _check(program: str, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:

@@ -18,7 +18,10 @@ Origin = Literal["hook", "api", "mcp", "import", "model"]
 
 
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing an agent reported: a tool use, a prompt, a message. Stored once by its idempotency key, redacted; never changed."""
+    """One thing an agent reported: a tool use, a prompt, a message. Stored once by its idempotency key, redacted.
+
+    Never changed, but for the payload, which retention may empty.
+    """
 
     id: UUID
     project_id: UUID
@@ -35,9 +38,11 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at: datetime
     received_at: datetime
     created_at: datetime
+    payload_purged_at: datetime | None = None
+    """When the payload was emptied."""
 
 
 EVENT_COLUMNS: LiteralString = (
     "id, project_id, team_id, server_session_id, source_adapter, source_event_id, event_type, platform_source, origin, generate,"
-    " payload, metadata, occurred_at, received_at, created_at"
+    " payload, metadata, occurred_at, received_at, created_at, payload_purged_at"
 )

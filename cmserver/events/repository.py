@@ -12,7 +12,7 @@ from cmserver.events.model import EVENT_COLUMNS, StoredEvent
 OWNS = {"agent_events"}
 
 _E_COLUMNS: LiteralString = "e." + EVENT_COLUMNS.replace(", ", ", e.")
-_E_COLUMNS_ON_REQUEST: LiteralString = _E_COLUMNS.replace("e.payload", "CASE WHEN %(with_payload)s THEN e.payload END AS payload")
+_E_COLUMNS_ON_REQUEST: LiteralString = _E_COLUMNS.replace("e.payload,", "CASE WHEN %(with_payload)s THEN e.payload END AS payload,")
 
 BY_ID = Query(StoredEvent, f"SELECT {EVENT_COLUMNS} FROM agent_events WHERE id = %(id)s AND team_id = %(team_id)s")
 

@@ -23,7 +23,10 @@ class EventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class EventRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An event in a list, which has its payload with `include=payload` only. Times in epoch milliseconds."""
+    """An event in a list, which has its payload with `include=payload` only. Times in epoch milliseconds.
+
+    `payloadPurgedAtEpoch` is when retention emptied the payload; null while it is there.
+    """
 
     id: UUID
     project_id: UUID
@@ -39,6 +42,7 @@ class EventRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     occurred_at_epoch: int
     received_at_epoch: int
     created_at_epoch: int
+    payload_purged_at_epoch: int | None
 
 
 class EventOut(EventRowOut, rename="camel", frozen=True, kw_only=True):

@@ -28,20 +28,28 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.generation import reindex
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import manage, repository
-from cmserver.generation.operate.model import JobFilter, Payload, SourceType
+from cmserver.generation.operate.manage import SelectionResult
+from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, JobSelection, LaneState, Payload, SourceType
 from cmserver.generation.wire import (
     CancelledJobOut,
+    JobCallsOut,
     JobDetailOut,
     JobEventsOut,
     JobsOut,
+    LanesOut,
     RetriedJobOut,
+    SelectedJobsOut,
     SingleJobOut,
+    WorkersOut,
     job_event_out,
     job_out_with_details,
+    lane_out,
     listed_job_out,
     run_out,
+    worker_out,
 )
 from cmserver.observations import read as observations
 from cmserver.sessions import repository as sessions
@@ -79,6 +87,29 @@ class JobEventsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     limit: Limit = 50
     cursor: str | None = None
+
+
+class JobSelectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """Which jobs: those that match all that is sent. `dryRun` only counts them.
+
+    Without `status`, a retry takes failed jobs (with `jobIds` also cancelled ones), and a cancel takes queued and running ones.
+    """
+
+    status: Status | None = None
+    source_type: SourceType | None = None
+    project_id: Key | None = None
+    session_id: Key | None = None
+    since: str | None = None
+    job_ids: Annotated[list[UUID], Meta(min_length=1, max_length=MAX_SELECTED)] | None = None
+    dry_run: bool = False
+
+
+class LanesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Lanes of one project, or in one state."""
+
+    project: str | None = None
+    state: LaneState | None = None
+    limit: Limit = 100
 
 
 class ReindexIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -135,6 +166,100 @@ async def get_job_events(request: Request) -> Response:
         job_id = str(request.path_params["id"])
         events, cursor = await manage.list_job_events(conn, principal, job_id, limit=params.limit, cursor=params.cursor)
     return answer(JobEventsOut(events=[job_event_out(event) for event in events], next_cursor=cursor))
+
+
+async def get_job_calls(request: Request) -> Response:
+    """The calls of providers that a job made, newest first; their answers with `include=payload`, where they are kept."""
+    principal = await caller(request, Principal)
+    params = query(request, JobQuery)
+    _check_include(principal, params.include)
+    async with db(request).tenant(principal.team_id) as conn:
+        runs = await manage.list_runs(conn, principal, str(request.path_params["id"]), with_answer=params.include is not None)
+    return answer(JobCallsOut(calls=[run_out(run, with_answer=params.include is not None) for run in runs]))
+
+
+async def get_lanes(request: Request) -> Response:
+    """The lanes that have work: whether a worker has them, and what they wait for."""
+    principal = await caller(request, Principal)
+    params = query(request, LanesQuery)
+    project_id = await dependency(request, Projects).within(principal, params.project)
+    async with db(request).tenant(principal.team_id) as conn:
+        lanes = await repository.lanes(conn, principal.team_id, project_id=project_id, state=params.state, limit=params.limit)
+        projects: dict[UUID, str] = {}
+        labels: dict[UUID, SessionLabel] = {}
+        if principal.may("observations:read"):
+            projects = await access.names_of(conn, principal.team_id, {lane.project_id for lane in lanes})
+            labels = await sessions.labels(conn, principal.team_id, {lane.session_id for lane in lanes if lane.session_id})
+    return answer(
+        LanesOut(
+            lanes=[
+                lane_out(lane, projects.get(lane.project_id), labels.get(lane.session_id) if lane.session_id else None)
+                for lane in lanes
+            ]
+        )
+    )
+
+
+async def get_workers(request: Request) -> Response:
+    """The workers of the whole server, and their leases."""
+    await caller(request, Principal)
+    async with db(request).system() as conn:
+        workers = await leases.workers(conn)
+    return answer(WorkersOut(workers=[worker_out(worker) for worker in workers]))
+
+
+async def post_jobs_retry(request: Request) -> Response:
+    """Queue up to 1,000 failed or cancelled jobs again, with three more attempts each; with `dryRun` only count them."""
+    principal = await caller(request, Principal)
+    body = await read_body(request, JobSelectionIn)
+    selection = await _resolve_selection(request, principal, body)
+    result = await db(request).in_tenant(
+        principal.team_id, lambda conn: manage.retry_jobs(conn, principal, selection, dry_run=body.dry_run)
+    )
+    if result.changed:
+        dependency(request, JobNotifier).notify_due()
+    return answer(_selected_out(result, dry_run=body.dry_run))
+
+
+async def post_jobs_cancel(request: Request) -> Response:
+    """Cancel up to 1,000 queued or running jobs, which write nothing; with `dryRun` only count them."""
+    principal = await caller(request, Principal)
+    body = await read_body(request, JobSelectionIn)
+    selection = await _resolve_selection(request, principal, body)
+    result = await db(request).in_tenant(
+        principal.team_id, lambda conn: manage.cancel_jobs(conn, principal, selection, dry_run=body.dry_run)
+    )
+    manage.notify_cancelled(dependency(request, JobNotifier), result.changed)
+    return answer(_selected_out(result, dry_run=body.dry_run))
+
+
+def _selected_out(result: SelectionResult, *, dry_run: bool) -> SelectedJobsOut:
+    return SelectedJobsOut(
+        matched=result.matched,
+        changed=len(result.changed),
+        has_more=result.has_more,
+        dry_run=dry_run,
+        request_id=audit.request_id(),
+    )
+
+
+async def _resolve_selection(request: Request, principal: Principal, body: JobSelectionIn) -> JobSelection:
+    """The selection with ids for names; NotFound when the key does not see the project or session."""
+    project_id = principal.project_id
+    if body.project_id is not None:
+        project_id = (await dependency(request, Projects).named_or_own(principal, body.project_id, at="$.projectId")).id
+    session_id = None
+    if body.session_id is not None:
+        async with db(request).tenant(principal.team_id) as conn:
+            session_id = (await find_session(conn, principal, body.session_id)).id
+    return JobSelection(
+        project_id=project_id,
+        session_id=session_id,
+        status=body.status,
+        source_type=body.source_type,
+        since=_parse_time(body.since),
+        ids=body.job_ids,
+    )
 
 
 async def post_job_retry(request: Request) -> Response:
@@ -267,8 +392,13 @@ async def _load_payloads(conn: Conn, principal: Principal, jobs: Sequence[Job], 
 
 routes = [
     Operation("GET", "/v1/jobs", get_jobs, scope="jobs:read", query=JobsQuery, answers={200: JobsOut}),
+    Operation("POST", "/v1/jobs/retry", post_jobs_retry, scope="jobs:write", body=JobSelectionIn, answers={200: SelectedJobsOut}),
+    Operation("POST", "/v1/jobs/cancel", post_jobs_cancel, scope="jobs:write", body=JobSelectionIn, answers={200: SelectedJobsOut}),
     Operation("GET", "/v1/jobs/{id}", get_job, scope="jobs:read", query=JobQuery, answers={200: JobDetailOut}),
     Operation("GET", "/v1/jobs/{id}/events", get_job_events, scope="jobs:read", query=JobEventsQuery, answers={200: JobEventsOut}),
+    Operation("GET", "/v1/jobs/{id}/calls", get_job_calls, scope="jobs:read", query=JobQuery, answers={200: JobCallsOut}),
+    Operation("GET", "/v1/lanes", get_lanes, scope="jobs:read", query=LanesQuery, answers={200: LanesOut}),
+    Operation("GET", "/v1/workers", get_workers, scope="*", answers={200: WorkersOut}),
     Operation("POST", "/v1/jobs/{id}/retry", post_job_retry, scope="jobs:write", answers={200: RetriedJobOut}),
     Operation("POST", "/v1/jobs/{id}/cancel", post_job_cancel, scope="jobs:write", answers={200: CancelledJobOut}),
     Operation("GET", "/v1/teams/{team}/jobs", get_team_jobs, scope="jobs:read", query=JobsQuery, answers={200: JobsOut}),

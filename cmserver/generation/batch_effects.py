@@ -20,11 +20,22 @@ from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.prompt import agent_of, command_results_metadata, find_quoted_job
 from cmserver.observations import repository as observations
-from cmserver.observations.model import NewObservation, NewSource, compose, estimate_tokens
+from cmserver.observations.model import (
+    INSTRUCTION_IMPORTANCE,
+    NewObservation,
+    NewSource,
+    ObservationState,
+    compose,
+    estimate_tokens,
+)
 from cmserver.providers.model import DraftObservation
 from cmserver.sessions import repository as sessions
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+_FOR_NOW = {"trade-off", "what-changed"}
+"""Concepts of what a user decided that holds for the task at hand."""
 
 
 class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +58,8 @@ class CitedObservation(msgspec.Struct, frozen=True, kw_only=True):
     row: NewObservation
     jobs: list[ClaimedJob]
     closes: list[int] = []
-    """Numbers of open observations that are done with it."""
+    """Numbers of open observations that are done with it, or dropped by the user's decision."""
+    drops: bool = False
 
 
 async def write_batch_effects(
@@ -128,7 +140,8 @@ def _cited_observations(call: AnsweredCall) -> list[CitedObservation]:
             state=draft.state,
             importance=_importance(draft, quoted),
         )
-        cited.append(CitedObservation(row=row, jobs=jobs, closes=draft.closes))
+        drops = draft.type == "decision" and _is_prompt(quoted)
+        cited.append(CitedObservation(row=row, jobs=jobs, closes=draft.closes, drops=drops))
     if summary is not None:
         job = call.jobs[-1]  # an unrequested summary of a batch of events belongs to its last event
         index = indexes.get(job.id, -1) + 1
@@ -142,11 +155,15 @@ def _cited_observations(call: AnsweredCall) -> list[CitedObservation]:
 
 def _importance(draft: DraftObservation, quoted: ClaimedJob | None) -> float:
     """What a user laid down counts most, then what is open or was decided, then what rests on the agent's conclusion."""
-    if quoted is not None and quoted.event_type in PROMPT_TYPES:
-        return 0.9
+    if draft.type == "decision" and _is_prompt(quoted) and not _FOR_NOW & {*draft.concepts}:
+        return INSTRUCTION_IMPORTANCE
     if draft.state == "open" or draft.type in {"decision", "security_alert"}:
         return 0.7
     return 0.6 if draft.quote else 0.5
+
+
+def _is_prompt(job: ClaimedJob | None) -> bool:
+    return job is not None and job.event_type in PROMPT_TYPES
 
 
 def _new_observation(
@@ -228,5 +245,6 @@ async def _store(conn: Conn, claim: Claim, cited: Sequence[CitedObservation]) ->
     for observation in cited:
         if observation.closes:
             closed_by = stored[observation.row.generation_key].number
-            await observations.close(conn, claim.team_id, claim.project_id, observation.closes, closed_by)
+            state: ObservationState = "dropped" if observation.drops else "done"
+            await observations.close(conn, claim.team_id, claim.project_id, observation.closes, closed_by, state)
     return sorted(observation.number for observation in inserted)

@@ -29,6 +29,8 @@ CHANNELS = [JOBS, DONE, CANCEL]
 POLL_SECONDS = 2.0
 TERMINAL = {"completed", "failed", "cancelled"}
 _TICK_SECONDS = 0.01
+_LATENESS = 0.05
+"""Work that is due after a pause is announced together with all that is due within this share of the pause."""
 _MAX_LANES_PER_MESSAGE = 100
 
 
@@ -39,7 +41,7 @@ class JobNotifier:
         self._db = db
         self._listener = listener
         self._sender_id = new_id().hex
-        self._due_ticks: set[int] = set()
+        self._due_times: set[float] = set()
         self._notified_at = 0.0
         self._ended_lanes: set[str] = set()
         self._sending: set[asyncio.Task[None]] = set()
@@ -53,10 +55,11 @@ class JobNotifier:
                 self._notified_at = loop.time()
                 self._send(JOBS, self._sender_id)
                 return
-        tick = math.ceil((loop.time() + after_seconds) / _TICK_SECONDS)
-        if tick not in self._due_ticks:
-            self._due_ticks.add(tick)
-            loop.call_at(tick * _TICK_SECONDS, self._notify_tick, tick, after_seconds > 0)
+        tick_seconds = max(_TICK_SECONDS, after_seconds * _LATENESS)
+        due_time = math.ceil((loop.time() + after_seconds) / tick_seconds) * tick_seconds
+        if due_time not in self._due_times:
+            self._due_times.add(due_time)
+            loop.call_at(due_time, self._notify_tick, due_time, after_seconds > 0)
 
     def notify_ended(self, lane: UUID) -> None:
         """A batch of the lane has ended. Jobs left in the lane are due, so that free workers look before their next poll."""
@@ -80,8 +83,8 @@ class JobNotifier:
         """Whether a NOTIFY on JOBS came from this process."""
         return payload == self._sender_id
 
-    def _notify_tick(self, tick: int, in_process: bool) -> None:
-        self._due_ticks.discard(tick)
+    def _notify_tick(self, due_time: float, in_process: bool) -> None:
+        self._due_times.discard(due_time)
         self._notified_at = asyncio.get_running_loop().time()
         if in_process:
             self._listener.deliver(JOBS, "")

@@ -21,6 +21,6 @@ async def retry_until_lease_ends(db: Db, lease_seconds: float, action: Callable[
     """Run `action` in a transaction, and again while the database is away. Raises LeaseLostError after `lease_seconds`."""
     pauses = backoff(0.1, 1.0, total_seconds=lease_seconds)
     try:
-        return await retry(lambda: db.in_system(action), Unavailable, pauses)
+        return await retry(lambda: db.in_system(action, answer_seconds=lease_seconds), Unavailable, pauses)
     except Unavailable:
         raise LeaseLostError from None

@@ -73,7 +73,7 @@ class OutboxManager(manager.JobManager):
 
     async def register_worker(self) -> int:
         self._worker_id = worker_id = await super().register_worker()
-        async with self._db.system_statement() as conn:
+        async with self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
             await leases.register(conn, worker_id, self._label, self._limits.lease_seconds)
         return worker_id
 
@@ -98,7 +98,7 @@ class OutboxManager(manager.JobManager):
         slots = self._limits.slots - len(self._claims)
         if slots <= 0:
             return
-        async with self._db.system_statement() as conn:
+        async with self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
             claims = await repository.claim(
                 conn,
                 worker_id=worker_id,
@@ -160,7 +160,7 @@ class OutboxManager(manager.JobManager):
         if self._worker_id is None:
             return []
         try:
-            async with self._db.system_statement() as conn:
+            async with self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
                 return await leases.claims_to_abort(conn, self._worker_id)
         except Unavailable:
             return []
@@ -168,7 +168,7 @@ class OutboxManager(manager.JobManager):
     async def update_heartbeat(self, worker_id: int) -> None:
         """Renew the lease. If it has expired, stop this worker; its successor gets a new id."""
         try:
-            async with self._db.system_statement() as conn:
+            async with self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
                 alive = await leases.heartbeat(conn, worker_id, self._limits.lease_seconds)
         except Unavailable:
             return
@@ -181,7 +181,7 @@ class OutboxManager(manager.JobManager):
         self._ready.clear()
         self._claims.clear()
         try:
-            await self._db.in_system(lambda conn: leases.requeue_all(conn, worker_id))
+            await self._db.in_system(lambda conn: leases.requeue_all(conn, worker_id), answer_seconds=self._limits.lease_seconds)
             await super().unregister_worker(worker_id)
         except Exception as error:  # noqa: BLE001 - the reaper does it when the lease has expired
             log.warning("worker.not_unregistered", worker=worker_id, error=type(error).__name__)

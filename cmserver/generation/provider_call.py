@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
-from decimal import Decimal
 from uuid import UUID
-
-import msgspec
 
 from cmserver.access.audit import repository as audit
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.base.text import storable
 from cmserver.calls import budget
 from cmserver.calls import repository as calls
 from cmserver.calls.budget import BudgetRefusal
+from cmserver.calls.complete import ANSWER_TOKENS, clamp_completion, complete_in_time, truncated_error
 from cmserver.calls.model import StoredAnswer
 from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
 from cmserver.generation.model import Claim, ClaimedJob
-from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError
+from cmserver.providers.model import Completion, Prompt, Provider, ProviderError
 from cmserver.providers.prices import compute_cost
 from cmserver.providers.prompts.render import estimate_tokens
-
-_ANSWER_TOKENS = 500
-"""Estimate, until the answer is there."""
-_MAX_ANSWER_CHARS = 2_000_000
-"""Several times the length of the longest possible answer."""
-_MAX_TOKENS = 100_000_000
-_MAX_USD = Decimal(100_000)
 
 
 class ProviderCaller:
@@ -56,11 +45,11 @@ class ProviderCaller:
         ids = [job.id for job in jobs]
         started = time.monotonic()
         try:
-            completion = await self._complete(provider, prompt)
-            error = _truncated_error(completion) if completion.truncated and len(jobs) > 1 else None
+            completion = await complete_in_time(provider, prompt, self._timeout_seconds)
+            error = truncated_error(completion) if completion.truncated and len(jobs) > 1 else None
         except ProviderError as failure:
             completion, error = failure.completion, failure
-        completion = completion and _clamp(completion)
+        completion = completion and clamp_completion(completion)
         await self._finish(claim, run_id, provider, ids, round((time.monotonic() - started) * 1000), completion, error)
         if error is not None:
             error.run_id = run_id
@@ -81,7 +70,7 @@ class ProviderCaller:
     ) -> BudgetRefusal | None:
         is_free = provider.name == "offline"
         tokens = 0 if is_free else estimate_tokens(prompt)
-        estimate = Completion(text="", model=provider.model, input_tokens=tokens, output_tokens=0 if is_free else _ANSWER_TOKENS)
+        estimate = Completion(text="", model=provider.model, input_tokens=tokens, output_tokens=0 if is_free else ANSWER_TOKENS)
         first = jobs[0]
 
         async def begin(conn: Conn) -> BudgetRefusal | None:
@@ -119,16 +108,6 @@ class ProviderCaller:
 
         return await retry_until_lease_ends(self._db, self._lease_seconds, begin)
 
-    async def _complete(self, provider: Provider, prompt: Prompt) -> Completion:
-        """The provider's answer; ProviderError when it takes longer than the time-out."""
-        seconds = self._timeout_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                return await provider.complete(prompt)
-        except TimeoutError as error:
-            message = f"{provider.name} did not answer within {seconds:g} seconds."
-            raise ProviderError(FailureKind.TRANSIENT, message, perhaps_paid=True) from error
-
     async def _finish(
         self,
         claim: Claim,
@@ -161,25 +140,3 @@ class ProviderCaller:
 
         if not await retry_until_lease_ends(self._db, self._lease_seconds, finish):
             raise LeaseLostError
-
-
-def _clamp(completion: Completion) -> Completion:
-    """Limit text, tokens and cost to possible values: budgets depend on them, whatever server answered."""
-    names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
-    tokens: dict[str, int] = {name: min(max(getattr(completion, name), 0), _MAX_TOKENS) for name in names}
-    cost = completion.cost_usd
-    return msgspec.structs.replace(
-        completion,
-        text=completion.text[:_MAX_ANSWER_CHARS],
-        model=storable(completion.model),
-        cost_usd=cost if cost is not None and cost.is_finite() and 0 <= cost <= _MAX_USD else None,
-        **tokens,
-    )
-
-
-def _truncated_error(completion: Completion) -> ProviderError:
-    return ProviderError(
-        FailureKind.UNUSABLE_ANSWER,
-        f"The answer reached the output-token limit ({completion.output_tokens:,}; CMSERVER_ANSWER_MAX_TOKENS).",
-        completion=completion,
-    )

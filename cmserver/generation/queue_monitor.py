@@ -36,10 +36,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueMonitor:
-    """Remembers the lengths of the last ten minutes, and warns once a minute for each reason."""
+    """Remembers the lengths of the last ten minutes, and warns once a minute for each reason.
 
-    def __init__(self, db: Db, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
+    `warns` is False where another process of the same server logs the warnings.
+    """
+
+    def __init__(self, db: Db, settings: Settings, *, clock: Callable[[], float] = time.monotonic, warns: bool = True) -> None:
         self._db = db
+        self._warns = warns
         self.settings = settings
         self.clock = clock
         self._lengths: deque[tuple[float, Mapping[UUID, int]]] = deque()
@@ -66,6 +70,8 @@ class QueueMonitor:
             processing=sum(length.processing for length in lengths),
             active_sessions=active_sessions,
         )
+        if not self._warns:
+            return
         long = [length for length in lengths if _is_over(length.queued, limits.queue_warning_jobs)]
         growing = [length for length in lengths if _is_over(self.growth(length.team_id), limits.queue_warning_growth)]
         if delays and self._is_time_for("age"):

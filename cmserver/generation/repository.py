@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from cmserver.base.metrics import metrics
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_SUMMARY, Claim, ClaimedJob, End, Job, JobOrigin, LaneHold, Work
 
@@ -20,6 +21,7 @@ OWNS = {
 
 _NO_HOLD = LaneHold()
 
+# The phase stands beside the status where a lane's jobs are looked for: it is what the index has, which a claim does not change.
 # Claims as many due lanes as there are free slots, and the queued jobs of each lane's next batch. Jobs with a stored answer form
 # exactly that answer's batch; otherwise a batch ends before the first summary; a summary is alone. A lane's `at_most` (a
 # policy) limits batches further; events that wait for the end of their session are included. No live heartbeat, no lanes.
@@ -47,12 +49,13 @@ CLAIM = Query(
                SELECT n.id, n.seq, n.size_chars, n.source_type, n.generation_run_id
                  FROM (SELECT j.id, j.seq, j.size_chars, j.source_type, j.generation_run_id
                          FROM observation_generation_jobs j
-                        WHERE j.lane = t.lane AND j.status = 'queued'
+                        WHERE j.lane = t.lane AND j.phase = 'open' AND j.status = 'queued'
                         ORDER BY j.seq LIMIT 500 FOR UPDATE OF j SKIP LOCKED) n
                 LIMIT greatest(t.max_events, (
                       SELECT cardinality(r.job_ids) FROM generation_runs r
                        WHERE r.id = (SELECT f.generation_run_id FROM observation_generation_jobs f
-                                      WHERE f.lane = t.lane AND f.status = 'queued' ORDER BY f.seq LIMIT 1)))) q
+                                      WHERE f.lane = t.lane AND f.phase = 'open' AND f.status = 'queued'
+                                      ORDER BY f.seq LIMIT 1)))) q
     ), placed AS (
         SELECT w.id, w.claim, w.seq, w.max_events, w.generation_run_id, row_number() OVER in_lane AS place,
                sum(w.size_chars) OVER in_lane AS chars,
@@ -94,9 +97,10 @@ RELEASE = Query(
                CASE WHEN %(hold_seconds)s::float8 > 0 THEN now() + make_interval(secs => %(hold_seconds)s::float8) END,
                least(l.due_at,
                      (SELECT now() FROM observation_generation_jobs j
-                       WHERE j.lane = l.lane AND j.status = 'queued' AND NOT j.waits_for_end ORDER BY j.seq LIMIT 1),
+                       WHERE j.lane = l.lane AND j.phase = 'open' AND j.status = 'queued' AND NOT j.waits_for_end
+                       ORDER BY j.seq LIMIT 1),
                      (SELECT j.created_at + interval '30 days' FROM observation_generation_jobs j
-                       WHERE j.lane = l.lane AND j.status = 'queued' ORDER BY j.seq LIMIT 1)))
+                       WHERE j.lane = l.lane AND j.phase = 'open' AND j.status = 'queued' ORDER BY j.seq LIMIT 1)))
      WHERE l.lane = %(lane)s AND l.claim = %(claim)s
     RETURNING l.lane
     """,
@@ -299,7 +303,7 @@ WORK_SINCE = Query(
                                      AND j.source_type = 'agent_event' AND j.seq > coalesce(summary.seq, 0)
                                    LIMIT %(max_events)s) counted)::integer AS events,
            EXISTS (SELECT FROM observation_generation_jobs j
-                    WHERE j.lane = %(session_id)s AND j.team_id = %(team_id)s AND j.status = 'queued'
+                    WHERE j.lane = %(session_id)s AND j.team_id = %(team_id)s AND j.phase = 'open' AND j.status = 'queued'
                       AND j.source_type = 'agent_event' AND j.waits_for_end) AS waits_for_end,
            extract(epoch FROM time_of_event(coalesce(%(occurred_at)s::timestamptz, now()), now())
                               - coalesce(summary.created_at, %(started_at)s))::float8 AS seconds
@@ -391,15 +395,16 @@ NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
 async def claim(
     conn: Conn, *, worker_id: int, label: str, lease_seconds: float, slots: int, max_events: int, max_chars: int
 ) -> list[Claim]:
-    return await CLAIM.all(
-        conn,
-        worker_id=worker_id,
-        label=label,
-        lease_seconds=lease_seconds,
-        slots=slots,
-        max_events=max_events,
-        max_chars=max_chars,
-    )
+    with metrics().claim_seconds.time():
+        return await CLAIM.all(
+            conn,
+            worker_id=worker_id,
+            label=label,
+            lease_seconds=lease_seconds,
+            slots=slots,
+            max_events=max_events,
+            max_chars=max_chars,
+        )
 
 
 async def release(conn: Conn, lane: UUID, claim: int, hold: LaneHold = _NO_HOLD) -> bool:

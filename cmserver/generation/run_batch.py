@@ -19,6 +19,7 @@ from cmserver.answers.model import BatchAnswer
 from cmserver.answers.parse import parse
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
+from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
@@ -143,9 +144,10 @@ class BatchRunner:
 
     async def _apply(self, batch: Batch) -> None:
         """Write what became of the batch, and log its failures and its hold."""
-        numbers = await self._retry(
-            lambda conn: write_batch_effects(conn, batch.claim, batch.jobs, batch.answered, batch.ends, batch.hold)
-        )
+        with metrics().apply_seconds.time():
+            numbers = await self._retry(
+                lambda conn: write_batch_effects(conn, batch.claim, batch.jobs, batch.answered, batch.ends, batch.hold)
+            )
         for reason, job_ids in batch.failed_jobs().items():
             log.warning("jobs.failed", reason=reason, jobs=[str(job_id) for job_id in job_ids])
         if batch.hold.seconds > 0:

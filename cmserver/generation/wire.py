@@ -10,8 +10,9 @@ from msgspec import UNSET, UnsetType
 
 from cmserver.base.money import usd
 from cmserver.base.structs import reshape
+from cmserver.generation.leases.model import Worker
 from cmserver.generation.model import Job, Status
-from cmserver.generation.operate.model import JobEvent, Payload, Run
+from cmserver.generation.operate.model import JobEvent, Lane, LaneState, Payload, Run
 from cmserver.sessions.model import SessionLabel
 
 
@@ -171,6 +172,80 @@ class JobEventsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     events: list[JobEventOut]
     next_cursor: str | None
+
+
+class JobCallsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The provider calls of a job, newest first, up to 100."""
+
+    calls: list[RunOut]
+
+
+class SelectedJobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What became of a selection of jobs. With `dryRun` nothing was changed.
+
+    `matched` is counted up to 1,001; one request changes up to 1,000 jobs, and `hasMore` says that there were more.
+    """
+
+    matched: int
+    changed: int
+    has_more: bool
+    dry_run: bool
+    request_id: str | None
+
+
+class LaneRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A lane: the jobs of one session, in their order. `state` is working, due, waiting for its time, or held.
+
+    `project` and `sessionTitle` are null for a key without the scope observations:read.
+    """
+
+    id: UUID
+    project_id: UUID
+    project: str | None
+    session_id: UUID | None
+    session_title: str | None
+    state: LaneState
+    queued: int
+    due_at_epoch: int | None
+    held_until_epoch: int | None
+    held_reason: str | None
+    held_for: str | None
+    locked_at_epoch: int | None
+
+
+class LanesOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Those that a worker has first, then by when they are due."""
+
+    lanes: list[LaneRowOut]
+
+
+class WorkerRowOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A worker of the server. `alive` says whether its lease holds; `lanes` are those that it has."""
+
+    worker_id: int
+    label: str
+    lease_seconds: float
+    alive: bool
+    lanes: int
+    started_at_epoch: int
+    last_heartbeat_epoch: int | None
+    oldest_batch_at_epoch: int | None
+
+
+class WorkersOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest first."""
+
+    workers: list[WorkerRowOut]
+
+
+def lane_out(lane: Lane, project: str | None, session: SessionLabel | None) -> LaneRowOut:
+    return reshape(
+        lane, LaneRowOut, id=lane.lane, project=project, session_title=session and (session.title or session.first_prompt)
+    )
+
+
+def worker_out(worker: Worker) -> WorkerRowOut:
+    return reshape(worker, WorkerRowOut)
 
 
 def listed_job_out(job: Job, payload: Payload | None, project: str | None, session: SessionLabel | None) -> ListedJobOut:

@@ -29,7 +29,7 @@ from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import storable
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.hooks import claude_code, codex, gemini
+from cmserver.hooks import claude_code, codex, cursor, gemini, opencode
 from cmserver.hooks.model import Adapter, HookCall, HookOutput, HookReply
 from cmserver.ingest import session as sessions
 from cmserver.ingest.record import EventRecorder, EventSubmission
@@ -37,7 +37,7 @@ from cmserver.ingest.wire import EventIn
 from cmserver.recall.context import build_context
 from cmserver.recall.file_context import build_file_context
 from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextRequest
-from cmserver.recall.prompt_context import CALIBRATED_EMBEDDER, build_prompt_context
+from cmserver.recall.prompt_context import build_prompt_context
 from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.redaction.clean import clean
 from cmserver.redaction.identifiers import Identifiers
@@ -46,7 +46,9 @@ from cmserver.sessions.model import NewSession
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
-ADAPTERS: dict[str, Adapter] = {adapter.platform: adapter for adapter in (claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER)}
+ADAPTERS: dict[str, Adapter] = {
+    adapter.platform: adapter for adapter in (claude_code.ADAPTER, codex.ADAPTER, gemini.ADAPTER, cursor.ADAPTER, opencode.ADAPTER)
+}
 
 _MAX_DELAY = timedelta(days=30)
 _MAX_PATH_CHARS = 1_000
@@ -189,12 +191,14 @@ async def _find_context(
         "prompt": settings.context_on_prompt == "on" and call.prompt,
         "file": settings.context_on_file == "on" and call.file,
     }
+    if call.name not in adapter.context_hooks:  # else the receipt would say that the model was shown it
+        return None
     if not is_wanted.get(call.moment) or call.is_subagent or not principal.may("observations:read"):
         return None
     prompt, vector = "", None
     if call.moment == "prompt":
         prompt = cast("str", clean((call.prompt or "")[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value)
-        vector = await dependency(request, QueryEmbedder).embed(prompt, provider=CALIBRATED_EMBEDDER)
+        vector = await dependency(request, QueryEmbedder).embed_unasked(prompt, principal.team_id)
     new_request = partial(ContextRequest, platform=adapter.platform, reader=_read_header(request, "hook") or None)
     async with db(request).tenant(principal.team_id) as conn:
         if call.moment == "start":
@@ -205,7 +209,7 @@ async def _find_context(
             context_request = new_request(reason="prompt", session_id=session_id)
             found = await build_prompt_context(conn, principal, project, context_request, prompt, vector)
         else:
-            session = await repository.by_external_id(conn, principal.team_id, project.id, call.session_id, adapter.platform)
+            session = await repository.by_external_id(conn, principal.team_id, project.key_id, call.session_id, adapter.platform)
             context_request = new_request(reason="file", session_id=session.id if session else None)
             found = await build_file_context(conn, principal, project, context_request, call.file or "")
     return found.text or None if found else None

@@ -59,10 +59,12 @@ class SpecificOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class HookOutput(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """A reply in the names that all agents share. Absent fields are left out: an unknown key is an error to some agents."""
+    """A reply in the names that the agents use. Absent fields are left out: an unknown key is an error to some agents."""
 
     hook_specific_output: SpecificOutput | None = None
     system_message: str | None = None
+    additional_context: str | None = msgspec.field(default=None, name="additional_context")
+    """The context where the agent wants it beside, in snake case."""
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,12 +77,16 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """Their output may hold context."""
     silent_hooks: Collection[str]
     """Their output must be empty: at the end of a turn any text would make the model go on, and some have no output schema."""
+    is_flat: bool = False
+    """Whether the output is `additional_context` alone, as in Cursor."""
 
     def render(self, call: HookCall | None, reply: HookReply) -> HookOutput:
         """The hook's output; without a call when it could not be parsed, or its key is wrong. Never a decision on permissions."""
         message = reply.message or None
         if call is None:
             return HookOutput(system_message=message)
+        if self.is_flat:
+            return HookOutput(additional_context=(reply.context or None) if call.name in self.context_hooks else None)
         if call.name in self.silent_hooks:
             return HookOutput()
         specific = None

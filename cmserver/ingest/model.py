@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -29,7 +30,6 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     source_adapter: str
     source_event_id: str | None
     idempotency_key: str
-    job_key: str
     event_type: str
     platform_source: str | None
     origin: str
@@ -46,6 +46,16 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     at_most: int | None = None
     """How many events one provider call of its lane may serve; None for as many as the settings allow."""
     waits_for_end: bool = False
+
+
+class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The events of one request, and who sent them."""
+
+    api_key_id: UUID | None
+    actor_id: str
+    request_id: str | None
+    max_attempts: int
+    events: Sequence[NewEvent]
 
 
 class StoredAt(msgspec.Struct, frozen=True, kw_only=True):

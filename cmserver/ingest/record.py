@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import cast
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from cmserver.access.model import Principal, Project
 from cmserver.base.db import Db
 from cmserver.base.errors import Issue, NotFound
 from cmserver.base.ids import new_id
+from cmserver.base.metrics import metrics
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.events import repository as stored_events
@@ -25,14 +26,16 @@ from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_EVENT, Job, JobOrigin
 from cmserver.ingest import repository
-from cmserver.ingest.identity import hash_payload, make_event_key, make_job_key
-from cmserver.ingest.model import NewEvent, RecordedEvent, StoredAt
+from cmserver.ingest.group import EventGroups
+from cmserver.ingest.identity import hash_payload, make_event_key
+from cmserver.ingest.model import IngestRequest, NewEvent, RecordedEvent, StoredAt
 from cmserver.ingest.policy import decide_timing, resolve_policy
 from cmserver.ingest.wire import EventIn
 from cmserver.redaction.clean import clean_aside
 from cmserver.redaction.identifiers import Identifiers
+from cmserver.rules.closing import find_reports
 from cmserver.rules.conclusions import read_conclusions
-from cmserver.rules.standing import read_standing_instructions
+from cmserver.rules.standing import read_choices, read_standing_instructions
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session
 from cmserver.sessions.write import find_or_make
@@ -43,6 +46,7 @@ _LONG_CHARS = 2_000
 """Longer texts are read in a thread, so that other requests go on."""
 _COMMIT_SECONDS = 60.0
 """How long a commit waits for the end of its turn: what the agent says then belongs to it."""
+_LATE = timedelta(minutes=1)
 _SESSION_KEY = "agent_events_server_session_id"
 _PROJECT_GONE = "Project not found."
 SESSION_GONE = "Session not found in this project."
@@ -88,11 +92,13 @@ class EventRecorder:
         self._meter = meter
         self._secret = secret
         self._identifiers = Identifiers(secret)
+        self._groups = EventGroups(db)
         self._debounce_seconds = debounce_seconds
         self._gather_seconds = gather_seconds
         self._field_max_chars = field_max_chars
         self._max_attempts = max_attempts
-        self._sessions: dict[tuple[UUID, str, str | None], UUID] = {}
+        self._sessions: dict[tuple[UUID, str, str | None], tuple[UUID, UUID]] = {}
+        """Our id and the project of a session, by the id of the project by whose name it came, its agent's id, and the agent."""
         self._looked_up: set[tuple[UUID, UUID]] = set()
         """Sessions sent by our id that exist, with their project."""
 
@@ -142,6 +148,7 @@ class EventRecorder:
         ]
         origin = make_job_origin(principal, self._max_attempts)
         stored_at = {row.id: row.received_at for row in await self._write(origin, events)}
+        _count(events, stored_at)
         delays = [event.delay_seconds for event in events if event.generate and not event.waits_for_end and event.id in stored_at]
         if delays:
             self._notifier.notify_due(min(delays))
@@ -155,8 +162,9 @@ class EventRecorder:
         if any(_needs_session(event) for event in events):
             return await self._db.in_tenant(origin.team_id, lambda conn: _write_in_sessions(conn, origin, events))
         if len(events) > 1:
-            return await self._db.statement_in_tenant(lambda conn: repository.ingest(conn, origin, events))
-        row = await self._db.statement_in_tenant(lambda conn: repository.ingest_one(conn, origin, events[0]))
+            request = reshape(origin, IngestRequest, events=events)
+            return await self._db.statement_in_tenant(lambda conn: repository.ingest(conn, origin.team_id, [request]))
+        row = await self._groups.store(origin, events[0])
         return [row] if row else []
 
     async def _read_repeated(self, principal: Principal, events: Sequence[NewEvent]) -> dict[str, RecordedEvent]:
@@ -236,7 +244,7 @@ class EventRecorder:
         """The event as it is stored, with its session, its keys, and when observations are to be made of it."""
         project = submission.project
         text = msgspec.json.encode(event.payload)
-        session_id = event.server_session_id or await self._find_session_id(principal, submission, event)
+        session_id, project_id = await self._find_session(principal, submission, event)
         event_id, job_id = new_id(), new_id()
         is_prompt = event.event_type in PROMPT_TYPES
         policy = resolve_policy(project, self._debounce_seconds)
@@ -247,13 +255,13 @@ class EventRecorder:
             id=event_id,
             job_id=job_id,
             lane=session_id or job_id,
-            project_id=project.id,
+            project_id=project_id,
             server_session_id=session_id,
             source_adapter=event.source_type,
             source_event_id=event.source_event_id,
             idempotency_key=make_event_key(
                 team_id=principal.team_id,
-                project_id=project.id,
+                project_id=project.key_id,
                 source_adapter=event.source_type,
                 platform_source=event.platform_source,
                 source_event_id=event.source_event_id,
@@ -261,14 +269,6 @@ class EventRecorder:
                 event_type=event.event_type,
                 occurred_at=submission.occurred_at,
                 payload_hash=payload_digest,
-            ),
-            job_key=make_job_key(
-                team_id=principal.team_id,
-                project_id=project.id,
-                source_type="agent_event",
-                source_id=event_id,
-                job_type=JOB_FOR_EVENT,
-                source_run=1,
             ),
             event_type=event.event_type,
             platform_source=event.platform_source,
@@ -291,14 +291,14 @@ class EventRecorder:
             return 0
         return min(self._gather_seconds, _COMMIT_SECONDS) if _commits(event.payload) else self._gather_seconds
 
-    async def _find_session_id(self, principal: Principal, submission: EventSubmission, event: EventIn) -> UUID | None:
-        """Our id of the session that the agent names, found or made."""
-        agents_id, project_id = event.content_session_id, submission.project.id
-        if not agents_id:
-            return None
-        key = (project_id, agents_id, event.platform_source)
-        if (session_id := self._sessions.get(key)) is not None:
-            return session_id
+    async def _find_session(self, principal: Principal, submission: EventSubmission, event: EventIn) -> tuple[UUID | None, UUID]:
+        """Our id of the session that is sent, or that the agent names (found or made), and the project that it is in now."""
+        agents_id, project = event.content_session_id, submission.project
+        if event.server_session_id or not agents_id:
+            return event.server_session_id, project.id
+        key = (project.key_id, agents_id, event.platform_source)
+        if (found := self._sessions.get(key)) is not None:
+            return found
         new = NewSession(
             external_session_id=agents_id,
             content_session_id=agents_id,
@@ -306,11 +306,18 @@ class EventRecorder:
             metadata=submission.session_metadata,
             started_at=submission.occurred_at,
         )
-        session = await self._db.in_tenant(principal.team_id, lambda conn: _find_or_make_session(conn, principal, project_id, new))
+        session = await self._db.in_tenant(principal.team_id, lambda conn: _find_or_make_session(conn, principal, project, new))
         if len(self._sessions) >= _REMEMBERED_SESSIONS:
             self._sessions.clear()
-        self._sessions[key] = session.id
-        return session.id
+        self._sessions[key] = session.id, session.project_id
+        return session.id, session.project_id
+
+
+def _count(events: Sequence[NewEvent], stored_at: Mapping[UUID, datetime]) -> None:
+    metrics().events_stored.inc(len(stored_at))
+    late = sum(event.id in stored_at and stored_at[event.id] - event.occurred_at > _LATE for event in events)
+    if late:
+        metrics().events_late.inc(late)
 
 
 def make_job_origin(principal: Principal, max_attempts: int) -> JobOrigin:
@@ -324,17 +331,20 @@ def make_job_origin(principal: Principal, max_attempts: int) -> JobOrigin:
     )
 
 
-async def _find_or_make_session(conn: Conn, principal: Principal, project_id: UUID, new: NewSession) -> Session:
+async def _find_or_make_session(conn: Conn, principal: Principal, project: Project, new: NewSession) -> Session:
     """The session of an event whose agent did not report its start."""
-    session, is_new = await find_or_make(conn, principal.team_id, project_id, new)
+    session, is_new = await find_or_make(conn, principal.team_id, project.id, new, key_id=project.key_id)
     if is_new:
-        await audit.record(conn, principal, "session.started", "session", session.id, project_id=project_id)
+        await audit.record(conn, principal, "session.started", "session", session.id, project_id=project.id)
         await announce.wake_stream(conn)
     return session
 
 
 async def _is_worth_reading(event: EventIn) -> bool:
-    """Whether observations can be made of it: of prompts only those that lay something down, of replies those that conclude."""
+    """Whether observations can be made of it.
+
+    Of prompts only those that lay something down, or tell what has become of something; of replies those that conclude.
+    """
     if event.event_type in PROMPT_TYPES:
         text, has_any = _read_prompt(event.payload) or "", _lays_down
     elif event.source_type == "hook" and event.event_type == REPLY_TYPE:
@@ -345,7 +355,7 @@ async def _is_worth_reading(event: EventIn) -> bool:
 
 
 def _lays_down(text: str) -> bool:
-    return bool(read_standing_instructions(text))
+    return bool(read_standing_instructions(text) or read_choices(text)) or any(find_reports(text, by_user=True))
 
 
 def _concludes(text: str) -> bool:
@@ -366,7 +376,7 @@ async def _write_in_sessions(conn: Conn, origin: JobOrigin, events: Sequence[New
     for session_id in sorted({session_id for _, session_id in in_sessions}):
         if await sessions.lock(conn, origin.team_id, session_id) is None:
             raise _GoneError
-    rows = await repository.ingest(conn, origin, events)
+    rows = await repository.ingest(conn, origin.team_id, [reshape(origin, IngestRequest, events=events)])
     new_ids = {row.id for row in rows}
     in_sessions = [(event, session_id) for event, session_id in in_sessions if event.id in new_ids]
     for session_id in sorted({session_id for _, session_id in in_sessions}):

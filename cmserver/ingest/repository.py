@@ -7,29 +7,39 @@ rows together; it sets the team itself, so that row-level security holds in auto
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import asdict
 
 from cmserver.base.sql import Conn, Query
 from cmserver.generation.model import JOB_FOR_EVENT, JobOrigin
-from cmserver.ingest.model import NewEvent, StoredAt
+from cmserver.ingest.model import IngestRequest, NewEvent, StoredAt
 
 OWNS: set[str] = set()
 BORROWS = {"agent_events", "observation_generation_jobs", "generation_lanes", "audit_log"}
 
 # Nothing is returned for an event that was there already; the caller asks for it in a second statement, since this one cannot
 # see a twin that has just committed. Rows are inserted in the order of their keys, so that two batches cannot deadlock. The audit
-# log gets two rows for each project. They stand last in the text, and so are written before the lanes, whose locks others wait for.
+# log gets a row for each request and project, which names the events and their jobs. It stands last in the text, and so is written
+# before the lanes, whose locks others wait for; a statement of several requests waits for a lane at most `lock_milliseconds` (0: as
+# long as it takes).
 INGEST = Query(
     StoredAt,
     """
     WITH tenant AS MATERIALIZED (
-        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true) WHERE row_security_active('agent_events')
+        SELECT set_config('cmserver.team_id', %(team_id)s::uuid::text, true),
+               CASE WHEN %(lock_milliseconds)s > 0 THEN set_config('lock_timeout', %(lock_milliseconds)s::text, true) END
+         WHERE row_security_active('agent_events')
+    ), request AS MATERIALIZED (
+        SELECT q.* FROM tenant, ROWS FROM (jsonb_to_recordset(%(requests)s::jsonb) AS (
+               api_key_id uuid, actor_id text, request_id text, max_attempts integer, events jsonb)) WITH ORDINALITY
+               AS q (api_key_id, actor_id, request_id, max_attempts, events, request)
     ), input AS MATERIALIZED (
-        SELECT r.* FROM tenant, jsonb_to_recordset(%(rows)s::jsonb) AS r(
+        SELECT q.request, q.api_key_id, q.actor_id, q.request_id, q.max_attempts, r.*
+          FROM request q CROSS JOIN LATERAL jsonb_to_recordset(q.events) AS r(
                id uuid, job_id uuid, lane uuid, project_id uuid, server_session_id uuid, source_adapter text, source_event_id text,
-               idempotency_key text, job_key text, event_type text, platform_source text, origin text, generate boolean,
+               idempotency_key text, event_type text, platform_source text, origin text, generate boolean,
                size_chars integer, payload jsonb, metadata jsonb, occurred_at timestamptz, place integer,
                delay_seconds double precision, at_most integer, waits_for_end boolean)
     ), event AS (
@@ -37,17 +47,17 @@ INGEST = Query(
                                   event_type, platform_source, origin, generate, size_chars, payload, metadata, occurred_at)
         SELECT id, project_id, %(team_id)s, server_session_id, source_adapter, source_event_id, idempotency_key,
                event_type, platform_source, origin, generate, size_chars, payload, metadata, occurred_at
-          FROM input ORDER BY idempotency_key
+          FROM input ORDER BY idempotency_key, request, place
         ON CONFLICT (idempotency_key) DO NOTHING
         RETURNING id, received_at
     ), job AS (
         INSERT INTO observation_generation_jobs
-               (id, project_id, team_id, lane, agent_event_id, source_type, source_id, server_session_id, job_type, idempotency_key,
+               (id, project_id, team_id, lane, agent_event_id, source_type, source_id, server_session_id, job_type,
                 max_attempts, size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end)
-        SELECT i.job_id, i.project_id, %(team_id)s, i.lane, i.id, 'agent_event', i.id, i.server_session_id, %(job_type)s, i.job_key,
-               %(max_attempts)s, i.size_chars, %(api_key_id)s, %(actor_id)s, i.source_adapter, %(request_id)s, i.waits_for_end
+        SELECT i.job_id, i.project_id, %(team_id)s, i.lane, i.id, 'agent_event', i.id, i.server_session_id, %(job_type)s,
+               i.max_attempts, i.size_chars, i.api_key_id, i.actor_id, i.source_adapter, i.request_id, i.waits_for_end
           FROM input i JOIN event e ON e.id = i.id
-         WHERE i.generate ORDER BY i.place
+         WHERE i.generate ORDER BY i.request, i.place
         RETURNING id
     ), lane AS (
         INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at, at_most)
@@ -57,18 +67,14 @@ INGEST = Query(
            SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at)), at_most = excluded.at_most
     ), audit AS (
         INSERT INTO audit_log (team_id, project_id, actor_id, api_key_id, request_id, action, resource_type, resource_id, details)
-        SELECT %(team_id)s, n.project_id, %(actor_id)s, %(api_key_id)s, %(request_id)s, a.action, a.type, a.id, a.details
-          FROM (SELECT i.project_id, count(*) AS events, jsonb_agg(i.id ORDER BY i.place) AS event_ids,
-                       count(*) FILTER (WHERE i.generate) AS jobs,
-                       jsonb_agg(i.job_id ORDER BY i.place) FILTER (WHERE i.generate) AS job_ids
-                  FROM input i JOIN event e ON e.id = i.id GROUP BY i.project_id) n
-         CROSS JOIN LATERAL (VALUES
-               (n.events, 'events.received', CASE WHEN n.events = 1 THEN 'event' ELSE 'event_batch' END,
-                CASE WHEN n.events = 1 THEN n.event_ids ->> 0 END, jsonb_build_object('events', n.event_ids)),
-               (n.jobs, 'jobs.queued', CASE WHEN n.jobs = 1 THEN 'generation_job' ELSE 'event_batch' END,
-                CASE WHEN n.jobs = 1 THEN n.job_ids ->> 0 END, jsonb_build_object('jobs', n.job_ids))
-               ) AS a (count, action, type, id, details)
-         WHERE a.count > 0
+        SELECT %(team_id)s, i.project_id, i.actor_id, i.api_key_id, i.request_id, 'events.received',
+               CASE WHEN count(*) = 1 THEN 'event' ELSE 'event_batch' END,
+               CASE WHEN count(*) = 1 THEN min(i.id::text) END,
+               jsonb_strip_nulls(jsonb_build_object(
+                   'events', jsonb_agg(i.id ORDER BY i.place),
+                   'jobs', jsonb_agg(i.job_id ORDER BY i.place) FILTER (WHERE i.generate)))
+          FROM input i JOIN event e ON e.id = i.id
+         GROUP BY i.request, i.project_id, i.actor_id, i.api_key_id, i.request_id
     )
     SELECT id, received_at FROM event
     """,
@@ -92,10 +98,10 @@ INGEST_ONE = Query(
         RETURNING id, received_at
     ), job AS (
         INSERT INTO observation_generation_jobs
-               (id, project_id, team_id, lane, agent_event_id, source_type, source_id, server_session_id, job_type, idempotency_key,
+               (id, project_id, team_id, lane, agent_event_id, source_type, source_id, server_session_id, job_type,
                 max_attempts, size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end)
         SELECT %(job_id)s, %(project_id)s, %(team_id)s, %(lane)s, id, 'agent_event', id, %(server_session_id)s, %(job_type)s,
-               %(job_key)s, %(max_attempts)s, %(size_chars)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s,
+               %(max_attempts)s, %(size_chars)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s,
                %(waits_for_end)s
           FROM event WHERE %(generate)s
         RETURNING lane
@@ -106,14 +112,11 @@ INGEST_ONE = Query(
            SET due_at = greatest(l.held_until, least(l.due_at, excluded.due_at)), at_most = excluded.at_most
     ), audit AS (
         INSERT INTO audit_log (team_id, project_id, actor_id, api_key_id, request_id, action, resource_type, resource_id, details)
-        SELECT %(team_id)s, %(project_id)s, %(actor_id)s, %(api_key_id)s, %(request_id)s, a.action, a.type, a.id::text, a.details
+        SELECT %(team_id)s, %(project_id)s, %(actor_id)s, %(api_key_id)s, %(request_id)s, 'events.received', 'event', id::text,
+               CASE WHEN %(generate)s
+                    THEN jsonb_build_object('events', jsonb_build_array(id), 'jobs', jsonb_build_array(%(job_id)s::uuid))
+                    ELSE jsonb_build_object('events', jsonb_build_array(id)) END
           FROM event
-         CROSS JOIN (VALUES
-               (true, 'events.received', 'event', %(id)s, jsonb_build_object('events', jsonb_build_array(%(id)s))),
-               (%(generate)s, 'jobs.queued', 'generation_job', %(job_id)s,
-                jsonb_build_object('jobs', jsonb_build_array(%(job_id)s)))
-               ) AS a (wanted, action, type, id, details)
-         WHERE a.wanted
     )
     SELECT id, received_at FROM event
     """,
@@ -121,10 +124,13 @@ INGEST_ONE = Query(
 )
 
 
-async def ingest(conn: Conn, origin: JobOrigin, events: Sequence[NewEvent]) -> list[StoredAt]:
-    """Store the events and what belongs to them (prompts, jobs); returns those that are new."""
-    rows = msgspec.json.encode(events).decode()
-    return await INGEST.all(conn, rows=rows, job_type=JOB_FOR_EVENT, **asdict(origin))
+async def ingest(conn: Conn, team_id: UUID, requests: Sequence[IngestRequest], *, lock_milliseconds: int = 0) -> list[StoredAt]:
+    """Store the events of these requests of one team, with their jobs, lanes and audit rows; returns those that are new.
+
+    psycopg.errors.LockNotAvailable when a lane stays locked for longer than `lock_milliseconds`, if that is not 0.
+    """
+    rows = msgspec.json.encode(requests).decode()
+    return await INGEST.all(conn, team_id=team_id, requests=rows, job_type=JOB_FOR_EVENT, lock_milliseconds=lock_milliseconds)
 
 
 async def ingest_one(conn: Conn, origin: JobOrigin, event: NewEvent) -> StoredAt | None:

@@ -1,4 +1,4 @@
-"""Aliases of the native tools: claude-mem's, with its arguments, and `memory_*`. Unknown arguments are refused."""
+"""Further names of tools: claude-mem's, with its arguments, `memory_*`, and Contextify's. Unknown arguments are refused."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from msgspec import Meta, field
 from cmserver.base.errors import Invalid, Issue, NotFound
 from cmserver.base.text import Key, Text, split_commas
 from cmserver.mcp.call import Call, Tool, ToolHandler, handle
+from cmserver.mcp.contextify import CONTEXTIFY
 from cmserver.mcp.project import NOTHING_YET, render_context
 from cmserver.mcp.tools import TOOLS, observation_get, observation_timeline, render_hits
 from cmserver.observations.wire import BatchReadIn
@@ -22,7 +23,7 @@ from cmserver.recall.search.wire import NonEmptyText, SearchIn
 from cmserver.recall.timeline.wire import EntryCount, TimelineIn
 from cmserver.recall.wire import ContextQuery
 
-Aliases = Literal["none", "claude-mem", "memory", "all"]
+Aliases = Literal["none", "claude-mem", "memory", "contextify", "all"]
 
 _MAX_HITS = 100
 _KINDS: dict[str, list[SearchedKind]] = {"observations": ["observation", "manual"], "sessions": ["summary"], "prompts": ["prompt"]}
@@ -70,6 +71,7 @@ def list_tools(aliases: Aliases) -> Sequence[Tool]:
         *TOOLS,
         *(_CLAUDE_MEM if aliases in {"claude-mem", "all"} else []),
         *(memory if aliases in {"memory", "all"} else []),
+        *(CONTEXTIFY if aliases in {"contextify", "all"} else []),
     ]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import canonical_id
@@ -18,18 +18,18 @@ from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import body, caller, dependency
 from cmserver.base.json_text import decode_json
-from cmserver.base.settings import Settings
 from cmserver.base.text import storable
-from cmserver.mcp.aliases import list_tools
 from cmserver.mcp.allowed_hosts import AllowedHosts
-from cmserver.mcp.call import Call
-from cmserver.mcp.server import make_server
+
+if TYPE_CHECKING:
+    from cmserver.mcp.response import McpResponse
 
 PROJECT_HEADER = "X-Cmserver-Project"
 _MAX_RESPONSES_BYTES = 8_192
 """Limit of the client's input responses: it is asked only for its folders."""
 _MAX_OTHER_BYTES = 131_072
 """Limit of everything but a tool's arguments: a client may send its icons with each message."""
+_response: type[McpResponse] | None = None
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -40,14 +40,17 @@ async def post_mcp(request: Request) -> Response:
     raw = await body(request)
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Invalid("Send the message as JSON, with the header `Content-Type: application/json`.")
-    call = Call(
-        principal=principal,
-        dependencies=request.scope["dependencies"],
-        tools=list_tools(dependency(request, Settings).mcp_aliases),
-        project=_client_project(request),
-        size_bytes=len(raw),
-    )
-    return _McpResponse(call, _escape_surrogates(_limit_message(raw)))
+    project, message = _client_project(request), _escape_surrogates(_limit_message(raw))
+    global _response  # noqa: PLW0603 - loaded once
+    if _response is None:
+        _response = await asyncio.to_thread(_load)
+    return _response(request, principal, project, message, size_bytes=len(raw))
+
+
+def _load() -> type[McpResponse]:
+    from cmserver.mcp.response import McpResponse  # noqa: PLC0415 - the SDK: half a second and 23 MB, for those who use it
+
+    return McpResponse
 
 
 def _client_project(request: Request) -> str | None:
@@ -65,39 +68,6 @@ async def _authenticate(request: Request) -> Principal:
         return await caller(request, Principal)
     except Forbidden as error:
         raise Unauthenticated(str(error)) from error
-
-
-class _McpResponse(Response):
-    """The SDK's answer to a body that has been read."""
-
-    def __init__(self, call: Call, raw: bytes) -> None:
-        super().__init__()
-        self._call = call
-        self._raw = raw
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        max_bytes = max(self._call.size_bytes, len(self._raw)) + 1  # our own limit has been checked
-        manager = StreamableHTTPSessionManager(
-            make_server(self._call), json_response=True, stateless=True, max_request_body_size=max_bytes
-        )
-        # httptools leaves spaces at the end of header values.
-        stripped = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
-        async with manager.run():
-            await manager.handle_request(stripped, _replay(self._raw, receive), send)
-
-
-def _replay(raw: bytes, receive: Receive) -> Receive:
-    """Receives the body once more, and then what comes after it."""
-    is_sent = False
-
-    async def replay() -> Message:
-        nonlocal is_sent
-        if is_sent:
-            return await receive()
-        is_sent = True
-        return {"type": "http.request", "body": raw, "more_body": False}
-
-    return replay
 
 
 class _Params(msgspec.Struct, rename="camel"):

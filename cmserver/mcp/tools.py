@@ -11,6 +11,8 @@ from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
 from cmserver.base.text import Key, Text
+from cmserver.consolidation.model import list_others
+from cmserver.consolidation.store import store_observations
 from cmserver.generation.operate.manage import find_job_status, render_job_status
 from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.wire import EventIn, RecordOptions
@@ -20,8 +22,8 @@ from cmserver.observations import read as observations
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import fence, index_line, render_observations
 from cmserver.observations.wire import BatchReadIn, ObservationIn
-from cmserver.observations.write import write_observation
-from cmserver.recall.search.searcher import Searcher, SearchResult
+from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.recall.search.searcher import Searcher, SearchResult, render_confidence
 from cmserver.recall.search.wire import ContextIn, SearchIn
 from cmserver.recall.timeline.timeline import Timelines, render_timeline
 from cmserver.recall.timeline.wire import TimelineIn
@@ -79,7 +81,8 @@ def render_hits(
     shown = [hit.observation for hit, _ in hits if hit.observation]
     cost = f" Whole, these take ~{estimate_tokens(render_observations(shown))} tokens." if shown and not full else ""
     more = f" Next page: {next_page}." if result.next_cursor and next_page else ""
-    return f"{fence(text for _, text in hits)}{len(hits)} of {total}.{cost}{more}"
+    confidence = render_confidence(page.confidence)
+    return f"{fence(text for _, text in hits)}{len(hits)} of {total}.{confidence and f' {confidence}'}{cost}{more}"
 
 
 async def observation_timeline(call: Call, request: TimelineIn) -> str:
@@ -112,17 +115,29 @@ async def observation_context(call: Call, arguments: ContextArguments) -> str:
 
 
 async def observation_add(call: Call, observation: ObservationIn) -> str:
-    """Store the observation; returns its line."""
-    stored = await write_observation(
+    """Store the observation, unless one says the same already; returns its line."""
+    (result,) = await store_observations(
         call.dependency(Db),
         call.dependency(Projects),
+        call.dependency(QueryEmbedder),
         call.principal,
-        observation,
+        [observation],
+        on_duplicate="suggest",
         field_max_chars=call.dependency(Settings).field_max_chars,
         size_bytes=call.size_bytes,
         origin="mcp",
     )
-    return "Stored:\n" + fence([index_line(stored), "\n"])
+    near = list_others(result.suggestions, result.observation.number)
+    return "".join(
+        [
+            f"{_ACTIONS[result.action]}\n",
+            fence([index_line(result.observation), "\n"]),
+            f"\nIt is near to {', '.join(f'#{number}' for number in near)}: look whether they say the same." if near else "",
+        ]
+    )
+
+
+_ACTIONS = {"created": "Stored:", "repeated": "It was there already:", "merged": "Merged into:"}
 
 
 async def observation_record_event(call: Call, event: EventArguments) -> str:

@@ -1,48 +1,37 @@
-"""Observations over HTTP: read, and written by hand."""
+"""Observations over HTTP: read, corrected and deleted."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.http import operation, wire
+from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, body, caller, convert, db, dependency, query, read_sized, wants_text
-from cmserver.base.json_text import decode_json
+from cmserver.base.http.wire import answer, caller, db, dependency, query, read_sized, wants_text
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.events.read import find_event
 from cmserver.observations.model import Correction
-from cmserver.observations.plain import render_observation, render_observations
+from cmserver.observations.plain import render_observation
 from cmserver.observations.read import (
-    NO_SUCH,
     list_observations,
-    read_batch,
     read_event_observations,
     read_observation,
 )
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import (
-    BATCH_MOST,
-    BatchReadIn,
-    BatchReadOut,
     CorrectionIn,
     DeletedObservationOut,
     EventObservationsOut,
-    NewObservationsOut,
-    ObservationIn,
     ObservationsOut,
     ObservationsQuery,
     OneObservationOut,
     observation_out,
     source_out,
 )
-from cmserver.observations.write import correct, delete, write_observation, write_observations
+from cmserver.observations.write import correct, delete, expire, promote
 
 
 async def get_observations(request: Request) -> Response:
@@ -85,61 +74,8 @@ async def get_event_observations(request: Request) -> Response:
     return answer(EventObservationsOut(event_id=event.id, observations=observations))
 
 
-async def post_observation(request: Request) -> Response:
-    """Write an observation by hand; nothing is generated from it."""
-    principal = await caller(request, Principal)
-    new, size_bytes = await read_sized(request, ObservationIn)
-    observation = await write_observation(
-        db(request),
-        dependency(request, Projects),
-        principal,
-        new,
-        field_max_chars=dependency(request, Settings).field_max_chars,
-        size_bytes=size_bytes,
-    )
-    return answer(OneObservationOut(observation=observation_out(observation)), 201)
-
-
-async def post_observations_batch(request: Request) -> Response:
-    """Read up to 100 observations at once, or write up to 500 by hand, all or none.
-
-    An object with `ids` reads, with the scope observations:read; as an agent reads them when only text/plain is accepted. A list
-    writes, with the scope observations:write.
-    """
-    principal = await caller(request, Principal)
-    raw = await body(request)
-    value = decode_json(raw or b"{}")
-    reads = isinstance(value, dict) and "ids" in value
-    return await (_read_batch if reads else _write_batch)(request, principal, raw)
-
-
-async def _read_batch(request: Request, principal: Principal, raw: bytes) -> Response:
-    principal.require("observations:read")
-    names = convert(decode_json(raw), BatchReadIn).ids
-    async with db(request).tenant(principal.team_id) as conn:
-        batch = await read_batch(conn, principal, names)
-    if wants_text(request):
-        return PlainTextResponse(render_observations(batch.observations) if batch.observations else f"{NO_SUCH}\n")
-    return answer(BatchReadOut(observations=[*map(observation_out, batch.observations)], missing=batch.missing))
-
-
-async def _write_batch(request: Request, principal: Principal, raw: bytes) -> Response:
-    """Store the observations of an array; all or none."""
-    principal.require("observations:write")
-    new = wire.batch(raw, ObservationIn, max_items=BATCH_MOST, noun="observations")
-    observations = await write_observations(
-        db(request),
-        dependency(request, Projects),
-        principal,
-        new,
-        field_max_chars=dependency(request, Settings).field_max_chars,
-        size_bytes=len(raw),
-    )
-    return answer(NewObservationsOut(observations=[*map(observation_out, observations)]), 201)
-
-
 async def patch_observation(request: Request) -> Response:
-    """Correct an observation's type, title, concepts, scope or metadata."""
+    """Correct an observation; what it was before is kept as a version."""
     principal = await caller(request, Principal)
     sent, size_bytes = await read_sized(request, CorrectionIn)
     field_max_chars = dependency(request, Settings).field_max_chars
@@ -147,6 +83,22 @@ async def patch_observation(request: Request) -> Response:
     name = str(request.path_params["id"])
     corrected = await db(request).in_tenant(principal.team_id, lambda conn: correct(conn, principal, name, correction))
     return answer(OneObservationOut(observation=observation_out(corrected)))
+
+
+async def post_promote(request: Request) -> Response:
+    """Make an observation permanent, also one that has expired and is not purged yet."""
+    principal = await caller(request, Principal)
+    name = str(request.path_params["id"])
+    promoted = await db(request).in_tenant(principal.team_id, lambda conn: promote(conn, principal, name))
+    return answer(OneObservationOut(observation=observation_out(promoted)))
+
+
+async def post_expire(request: Request) -> Response:
+    """End an observation's time now: it is shown no longer, and purged later; undoing brings it back."""
+    principal = await caller(request, Principal)
+    name = str(request.path_params["id"])
+    expired = await db(request).in_tenant(principal.team_id, lambda conn: expire(conn, principal, name))
+    return answer(OneObservationOut(observation=observation_out(expired)))
 
 
 async def delete_observation(request: Request) -> Response:
@@ -157,7 +109,6 @@ async def delete_observation(request: Request) -> Response:
     return answer(DeletedObservationOut(id=deleted))
 
 
-_PLAIN_BATCH = operation.TextAnswer("text/plain", "As an agent reads them, when only text/plain is accepted.")
 _PLAIN = operation.TextAnswer("text/plain", "As an agent reads it, when only text/plain is accepted.")
 
 routes = [
@@ -168,22 +119,6 @@ routes = [
         scope="observations:read",
         query=ObservationsQuery,
         answers={200: ObservationsOut},
-    ),
-    Operation(
-        "POST",
-        "/v1/observations",
-        post_observation,
-        scope="observations:write",
-        body=ObservationIn,
-        answers={201: OneObservationOut},
-    ),
-    Operation(
-        "POST",
-        "/v1/observations/batch",
-        post_observations_batch,
-        scope="",
-        body=BatchReadIn | Annotated[list[ObservationIn], Meta(min_length=1, max_length=BATCH_MOST)],
-        answers={200: (BatchReadOut, _PLAIN_BATCH), 201: NewObservationsOut},
     ),
     Operation(
         "GET", "/v1/observations/{id}", get_observation, scope="observations:read", answers={200: (OneObservationOut, _PLAIN)}
@@ -198,6 +133,20 @@ routes = [
     ),
     Operation(
         "DELETE", "/v1/observations/{id}", delete_observation, scope="observations:write", answers={200: DeletedObservationOut}
+    ),
+    Operation(
+        "POST",
+        "/v1/observations/{id}/promote",
+        post_promote,
+        scope="observations:write",
+        answers={200: OneObservationOut},
+    ),
+    Operation(
+        "POST",
+        "/v1/observations/{id}/expire",
+        post_expire,
+        scope="observations:write",
+        answers={200: OneObservationOut},
     ),
     Operation(
         "GET",

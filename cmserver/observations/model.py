@@ -13,10 +13,21 @@ from msgspec import UNSET, UnsetType
 Kind = Literal["observation", "summary", "manual"]
 Scope = Literal["project", "team"]
 ObservationState = Literal["open", "done", "dropped"]
+INSTRUCTION_IMPORTANCE = 0.9
+"""The importance of what a user laid down for good."""
+MIN_INSTRUCTION_IMPORTANCE = 0.85
+"""A decision that is more important than this is shown as laid down by a user."""
 ObservationType = Literal[
     "bugfix", "feature", "refactor", "change", "discovery", "decision", "security_alert", "security_note", "sensitive"
 ]
 TYPES: frozenset[str] = frozenset(ObservationType.__args__)
+
+TYPE_FAMILIES: tuple[frozenset[str], ...] = (
+    frozenset({"bugfix", "feature", "refactor", "change", "discovery"}),
+    frozenset({"decision"}),
+    frozenset({"security_alert", "security_note", "sensitive"}),
+)
+"""Only observations of one family may say the same: what was done or found, what was decided, what is about security."""
 
 LISTS = ("facts", "concepts", "files_read", "files_modified")
 """The fields that are lists of texts."""
@@ -26,6 +37,10 @@ TEXT_MOST = 20_000
 ITEM_MOST = 2_000
 ITEMS_MOST = 50
 """Bounds of what is stored, in characters; a search vector of PostgreSQL holds at most 1 MB."""
+
+
+PROMOTE_IMPORTANCE = 0.8
+"""An observation that expires becomes permanent when a correction raises its importance to this."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +87,19 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     access_count: int
     """How often its text was read; see observations.accesses."""
     last_accessed_at: datetime | None
+    agent: str | None
+    """Who wrote it by hand, in the caller's words."""
+    caller_type: str | None
+    """The type that the caller gave, where it is none of ours."""
+    ttl_seconds: int | None
+    expires_at: datetime | None
+    """From then on it is not shown; None is never."""
+    version: int
+    """1, and one more with each change."""
+    superseded_by: UUID | None
+    """The observation that it was merged into, which is shown in its place."""
+    superseded_at: datetime | None
+    merged_from: list[UUID]
     created_at: datetime
     updated_at: datetime
 
@@ -85,8 +113,36 @@ OBSERVATION_COLUMNS: LiteralString = (
     "id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts, concepts,"
     " files_read, files_modified, summary, prompt_number, importance, quote, quote_event_id, anchors, state, closed_by, closed_at,"
     " content, read_tokens, discovery_tokens, metadata, created_by_job_id,"
-    " access_count, last_accessed_at, created_at, updated_at"
+    " access_count, last_accessed_at, agent, caller_type, ttl_seconds, expires_at, version, superseded_by, superseded_at,"
+    " merged_from, created_at, updated_at"
 )
+
+LIVE: LiteralString = "superseded_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
+LIVE_O: LiteralString = "o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())"
+"""What is shown: neither merged into another nor past its time. The view `observations_in_team` says the same."""
+
+LABEL: LiteralString = "coalesce(o.caller_type, CASE WHEN o.kind = 'summary' THEN 'summary' ELSE o.type END)"
+"""What the writer calls the observation: his own type, else ours, or `summary`."""
+MEMORY_CONDITIONS: LiteralString = """(%(labels)s::text[] IS NULL
+        OR coalesce(o.caller_type, CASE WHEN o.kind = 'summary' THEN 'summary' ELSE o.type END) = ANY(%(labels)s::text[]))
+   AND (%(scope)s::text IS NULL OR o.scope = %(scope)s::text)
+   AND (%(authors)s::text[] IS NULL OR lower(o.agent) = ANY(%(authors)s::text[]))
+   AND (%(all_concepts)s::text[] IS NULL
+        OR NOT EXISTS (SELECT FROM unnest(%(all_concepts)s::text[]) wanted
+                        WHERE NOT EXISTS (SELECT FROM unnest(o.concepts) c WHERE lower(c) = wanted)))
+   AND (%(min_importance)s::real IS NULL OR o.importance >= %(min_importance)s::real)"""
+"""Filters on what the writer of the observation `o` says of it."""
+
+
+class GoneObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation that is not shown any more: merged into the one numbered `superseded_by`, or expired."""
+
+    id: UUID
+    number: int
+    project_id: UUID
+    scope: Scope
+    superseded_by: int | None
+    expired_at: datetime | None
 
 
 class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +175,9 @@ class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, object] = {}
     created_by_job_id: UUID | None = None
     scope: Scope = "project"
+    agent: str | None = None
+    caller_type: str | None = None
+    ttl_seconds: int | None = None
     created_at: datetime | None = None
     """None is the time of the transaction."""
 
@@ -126,7 +185,7 @@ class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
 NEW_OBSERVATION_COLUMNS: LiteralString = (
     "id, number, server_session_id, kind, type, origin, title, subtitle, narrative, facts, concepts, files_read, files_modified,"
     " summary, prompt_number, importance, quote, quote_event_id, anchors, state, content, read_tokens, discovery_tokens,"
-    " generation_key, metadata, created_by_job_id, scope"
+    " generation_key, metadata, created_by_job_id, scope, agent, caller_type, ttl_seconds"
 )
 """All fields of a NewObservation but `created_at`."""
 
@@ -170,16 +229,26 @@ class ManualObservation(msgspec.Struct, frozen=True, kw_only=True):
     files_read: list[str] | None = None
     files_modified: list[str] | None = None
     metadata: dict[str, object] = {}
+    importance: float = 0.5
+    agent: str | None = None
+    caller_type: str | None = None
+    ttl_seconds: int | None = None
     created_at: datetime | None = None
     """When it was written down elsewhere; None is now."""
     at: str = "$"
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """What people may correct. UNSET stays as it is; a `title` or `state` of None removes it."""
+    """What people may correct. UNSET stays as it is; a `title`, `subtitle`, `narrative` or `state` of None removes it."""
 
     type: ObservationType | UnsetType = UNSET
+    caller_type: str | UnsetType | None = UNSET
     title: str | UnsetType | None = UNSET
+    subtitle: str | UnsetType | None = UNSET
+    narrative: str | UnsetType | None = UNSET
+    facts: list[str] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    importance: float | UnsetType = UNSET
     concepts: list[str] | UnsetType = UNSET
     scope: Scope | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET

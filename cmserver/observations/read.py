@@ -12,11 +12,13 @@ import msgspec
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base import paging
-from cmserver.base.errors import NotFound
+from cmserver.base.errors import Gone, NotFound
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.observations import repository
-from cmserver.observations.model import EventLink, Observation, ObservationSource
+from cmserver.observations.accesses.model import VIAS
+from cmserver.observations.lifetime.extend import extend_lives
+from cmserver.observations.model import EventLink, GoneObservation, Observation, ObservationSource
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import Session
 
@@ -35,10 +37,14 @@ class HasNumber(Protocol):
 
 
 class ObservationBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Observations in the order of their names, each once, and the names that were not found."""
+    """Observations in the order of their names, each once, and the names that were not found.
+
+    `gone` are those that are not shown any more; their names are among the missing.
+    """
 
     observations: list[Observation]
     missing: list[int | str]
+    gone: list[GoneObservation]
 
 
 async def list_observations(
@@ -80,7 +86,8 @@ async def list_observations(
 async def read_observation(conn: Conn, principal: Principal, name: str) -> tuple[Observation, list[ObservationSource]]:
     """The observation with that id, or number in the team (`12`, `#12`, `S12`), and its sources.
 
-    NotFound also when the key may not see its project. The sources of what another project shares with the team stay hidden.
+    NotFound also when the key may not see its project, and Gone when it is superseded or expired. The sources of what another
+    project shares with the team stay hidden.
     """
     observation = await find_observation(conn, principal, name)
     is_own = principal.sees(observation.project_id)
@@ -92,31 +99,49 @@ async def read_observation(conn: Conn, principal: Principal, name: str) -> tuple
 async def read_batch(conn: Conn, principal: Principal, names: Sequence[int | str]) -> ObservationBatch:
     """The observations with these numbers and ids, in any of the forms of `read_observation`, however often each is named."""
     unique_names = list(dict.fromkeys(names))
-    keys = {name: _parse_name(str(name)) for name in unique_names}
-    rows = await repository.by_numbers(conn, principal.team_id, {key for key in keys.values() if isinstance(key, int)})
-    rows += await repository.by_ids(conn, principal.team_id, [key for key in keys.values() if isinstance(key, UUID)])
+    keys = {name: parse_name(str(name)) for name in unique_names}
+    numbers = {key for key in keys.values() if isinstance(key, int)}
+    ids = {key for key in keys.values() if isinstance(key, UUID)}
+    rows = await repository.by_numbers(conn, principal.team_id, numbers)
+    rows += await repository.by_ids(conn, principal.team_id, list(ids))
     by_key: dict[int | UUID | None, Observation] = {}
     for row in rows:
-        if principal.sees(row.project_id) or row.scope == "team":
+        if _may_read(principal, row):
             by_key |= {row.number: row, row.id: row}
     observations = list({by_key[key].id: by_key[key] for key in keys.values() if key in by_key}.values())
     project_ids = {observation.project_id for observation in observations}
     project_id = project_ids.pop() if len(project_ids) == 1 else principal.project_id
     await audit_read(conn, principal, project_id, "batch", observations)
-    return ObservationBatch(observations=observations, missing=[name for name in unique_names if keys[name] not in by_key])
+    missing = [name for name in unique_names if keys[name] not in by_key]
+    gone = await repository.gone(conn, principal.team_id, numbers=numbers, ids=ids) if missing else []
+    return ObservationBatch(observations=observations, missing=missing, gone=[row for row in gone if _may_read(principal, row)])
 
 
-async def find_observation(conn: Conn, principal: Principal, name: str) -> Observation:
-    """The observation with that id or number, or NotFound. Writes no audit row, so its text must not be shown."""
+async def find_observation(conn: Conn, principal: Principal, name: str, *, also_expired: bool = False) -> Observation:
+    """The observation with that id or number; NotFound, or Gone when it is superseded, or expired unless that is wanted, too.
+
+    Writes no audit row, so its text must not be shown.
+    """
+    observation = await find_any_observation(conn, principal, name)
+    for gone in await repository.gone(conn, principal.team_id, ids=[observation.id]):
+        if gone.superseded_by is not None:
+            raise Gone(f"#{gone.number} was merged into #{gone.superseded_by}.", gone.superseded_by)
+        if not also_expired:
+            raise Gone(f"#{gone.number} has expired.")
+    return observation
+
+
+async def find_any_observation(conn: Conn, principal: Principal, name: str) -> Observation:
+    """As `find_observation`, also when it is superseded or expired."""
     observation = None
-    match _parse_name(name):
+    match parse_name(name):
         case int(number):
             observation = await repository.by_number(conn, principal.team_id, number)
         case UUID() as observation_id:
             observation = await repository.by_id(conn, principal.team_id, observation_id)
         case None:
             pass
-    if observation is None or not (principal.sees(observation.project_id) or observation.scope == "team"):
+    if observation is None or not _may_read(principal, observation):
         raise NotFound(NO_SUCH)
     return observation
 
@@ -147,14 +172,19 @@ async def audit_read(
 ) -> None:
     """Record which observations somebody was given. `project_id` is None when they may be of any project of the team.
 
-    Accesses are counted by `via`: VIAS of observations.accesses.jobs are those that give the whole text.
+    Accesses are counted by `via`: VIAS of observations.accesses are those that give the whole text, and they extend the lives of
+    observations that expire. Rows are locked then: in a transaction that writes more, this comes last.
     """
     if not observations:
         return
+    counted = list[int]()
+    if via in VIAS:
+        counted = await extend_lives(conn, principal, [row for row in observations if isinstance(row, Observation)])
+    details = {"counted": counted} if counted else {}
     resource, resource_id = ("project", project_id) if project_id else ("team", principal.team_id)
     numbers = [observation.number for observation in observations]
     await audit.record(
-        conn, principal, "observations.served", resource, resource_id, project_id=project_id, via=via, numbers=numbers
+        conn, principal, "observations.served", resource, resource_id, project_id=project_id, via=via, numbers=numbers, **details
     )
 
 
@@ -164,6 +194,11 @@ def parse_number(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _parse_name(name: str) -> int | UUID | None:
+def _may_read(principal: Principal, observation: Observation | GoneObservation) -> bool:
+    return principal.sees(observation.project_id) or observation.scope == "team"
+
+
+def parse_name(name: str) -> int | UUID | None:
+    """The number or id that names an observation; None when it can be neither."""
     number = parse_number(name)
     return named_id(name) if number is None else number

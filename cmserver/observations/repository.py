@@ -9,15 +9,19 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.observations.model import (
+    LIVE,
+    LIVE_O,
     NEW_OBSERVATION_COLUMNS,
     OBSERVATION_COLUMNS,
     EventLink,
     EventObservation,
+    GoneObservation,
     NewObservation,
     NewSource,
     Observation,
     ObservationCounts,
     ObservationSource,
+    ObservationState,
     Place,
     StoredObservation,
 )
@@ -40,8 +44,9 @@ TAKE_NUMBERS = Query(
 INSERT = Query(
     StoredObservation,
     f"""
-    INSERT INTO observations ({NEW_OBSERVATION_COLUMNS}, project_id, team_id, created_at, search_language)
+    INSERT INTO observations ({NEW_OBSERVATION_COLUMNS}, project_id, team_id, created_at, expires_at, search_language)
     SELECT {NEW_OBSERVATION_COLUMNS}, %(project_id)s, %(team_id)s, coalesce(n.created_at, now()),
+           now() + make_interval(secs => n.ttl_seconds),
            coalesce((SELECT p.search_language FROM projects p
                       WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s FOR KEY SHARE), 'english')
       FROM jsonb_populate_recordset(NULL::observations, %(rows)s) AS n
@@ -91,7 +96,8 @@ NEWEST = Query(
     f"""
     SELECT {OBSERVATION_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index by type says it, see migration 0008
+     WHERE team_id = %(team_id)s AND {LIVE}
+       AND created_at > '-infinity' -- all are: the index by type says it, see migration 0008
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
@@ -110,18 +116,52 @@ CORRECT = Query(
     Observation,
     f"""
     UPDATE observations
-       SET type = %(type)s, scope = %(scope)s, title = %(title)s, concepts = %(concepts)s, content = %(content)s,
-           read_tokens = %(read_tokens)s, metadata = %(metadata)s, state = %(state)s,
-           closed_by = CASE WHEN state IS NOT DISTINCT FROM %(state)s THEN closed_by END,
-           closed_at = CASE WHEN state IS NOT DISTINCT FROM %(state)s THEN closed_at
-                            WHEN %(state)s IN ('done', 'dropped') THEN now() END,
-           updated_at = now()
+       SET type = %(type)s, scope = %(scope)s, title = %(title)s, subtitle = %(subtitle)s, narrative = %(narrative)s,
+           facts = %(facts)s, concepts = %(concepts)s, files_read = %(files_read)s, files_modified = %(files_modified)s,
+           content = %(content)s, read_tokens = %(read_tokens)s, importance = %(importance)s, metadata = %(metadata)s,
+           caller_type = %(caller_type)s, merged_from = %(merged_from)s, ttl_seconds = %(ttl_seconds)s, expires_at = %(expires_at)s,
+           state = %(state)s, closed_by = %(closed_by)s, closed_at = %(closed_at)s, version = version + 1, updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
     RETURNING {OBSERVATION_COLUMNS}
     """,
 )
 
+_CORRECTED = (
+    "type",
+    "scope",
+    "title",
+    "subtitle",
+    "narrative",
+    "facts",
+    "concepts",
+    "files_read",
+    "files_modified",
+    "content",
+    "read_tokens",
+    "importance",
+    "caller_type",
+    "merged_from",
+    "ttl_seconds",
+    "expires_at",
+    "state",
+    "closed_by",
+    "closed_at",
+)
+
 DELETE = Query(int, "DELETE FROM observations WHERE id = %(id)s AND team_id = %(team_id)s")
+
+# Those that were merged into it, and into those; they are deleted with it.
+MERGED_INTO = Query(
+    UUID,
+    """
+    WITH RECURSIVE merged AS (
+        SELECT id FROM observations WHERE superseded_by = %(id)s AND team_id = %(team_id)s
+         UNION
+        SELECT o.id FROM observations o JOIN merged m ON o.superseded_by = m.id WHERE o.team_id = %(team_id)s
+    )
+    SELECT id FROM merged ORDER BY id
+    """,
+)
 
 # Their sources go with them.
 ERASE = Query(
@@ -148,44 +188,66 @@ OF_EVENT = Query(
     SELECT {_O_COLUMNS}
       FROM observation_sources s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s
+     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {LIVE_O}
      ORDER BY o.number
     """,
 )
 
 MADE_OF_EVENTS = Query(
     EventObservation,
-    """
+    f"""
     SELECT wanted.event_id, o.id, o.number
       FROM unnest(%(event_ids)s::uuid[]) AS wanted (event_id)
       JOIN observation_sources s ON s.agent_event_id = wanted.event_id AND s.team_id = %(team_id)s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
+     WHERE {LIVE_O}
      ORDER BY o.number
     """,
 )
 
 NUMBERS_OF_JOB = Query(
     int,
-    """
+    f"""
     SELECT o.number
       FROM observation_sources s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE s.generation_job_id = %(job_id)s AND s.team_id = %(team_id)s
+     WHERE s.generation_job_id = %(job_id)s AND s.team_id = %(team_id)s AND {LIVE_O}
      ORDER BY o.number
     """,
 )
 
 LINKS_OF_EVENT = Query(
     EventLink,
-    """
+    f"""
     SELECT s.id, s.observation_id, s.source_type, s.source_id, s.generation_job_id, o.generation_key, s.created_at
       FROM observation_sources s
       JOIN observations o ON o.id = s.observation_id AND o.team_id = s.team_id
-     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s
+     WHERE s.agent_event_id = %(event_id)s AND s.team_id = %(team_id)s AND {LIVE_O}
     """,
 )
 
-BY_IDS = Query(Observation, f"SELECT {OBSERVATION_COLUMNS} FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+BY_IDS = Query(
+    Observation,
+    f"SELECT {OBSERVATION_COLUMNS} FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND {LIVE}",
+)
+
+ANY_BY_NAMES = Query(
+    Observation,
+    f"""
+    SELECT {OBSERVATION_COLUMNS} FROM observations
+     WHERE (number = ANY(%(numbers)s::bigint[]) OR id = ANY(%(ids)s::uuid[])) AND team_id = %(team_id)s
+    """,
+)
+
+GONE = Query(
+    GoneObservation,
+    f"""
+    SELECT o.id, o.number, o.project_id, o.scope, s.number AS superseded_by,
+           CASE WHEN o.superseded_at IS NULL THEN o.expires_at END AS expired_at
+      FROM observations o LEFT JOIN observations s ON s.id = o.superseded_by AND s.team_id = o.team_id
+     WHERE (o.number = ANY(%(numbers)s::bigint[]) OR o.id = ANY(%(ids)s::uuid[])) AND o.team_id = %(team_id)s AND NOT ({LIVE_O})
+    """,
+)
 
 SOURCES = Query(
     ObservationSource,
@@ -202,6 +264,7 @@ OF_SESSION = Query(
     SELECT {OBSERVATION_COLUMNS}
       FROM observations
      WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'observation'
+       AND {LIVE}
      ORDER BY created_at DESC, number DESC LIMIT %(limit)s
     """,
 )
@@ -211,7 +274,7 @@ OPEN_ENDS = Query(
     f"""
     SELECT {OBSERVATION_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open'
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND state = 'open' AND {LIVE}
      ORDER BY number DESC LIMIT %(limit)s
     """,
 )
@@ -219,23 +282,24 @@ OPEN_ENDS = Query(
 # One that somebody corrects at this moment stays open.
 CLOSE = Query(
     int,
-    """
+    f"""
     WITH ending AS (
         SELECT id FROM observations
          WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND number = ANY(%(numbers)s) AND state = 'open'
-           AND number <> %(closed_by)s
+           AND number <> %(closed_by)s AND {LIVE}
          ORDER BY number FOR UPDATE SKIP LOCKED
     )
-    UPDATE observations o SET state = 'done', closed_by = %(closed_by)s, closed_at = now(), updated_at = now()
+    UPDATE observations o SET state = %(state)s, closed_by = %(closed_by)s, closed_at = now(), updated_at = now()
       FROM ending WHERE o.id = ending.id AND o.team_id = %(team_id)s
     """,
 )
 
 LAST_SUMMARY = Query(
     str,
-    """
+    f"""
     SELECT content FROM observations
      WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'summary'
+       AND {LIVE}
      ORDER BY created_at DESC, number DESC LIMIT 1
     """,
 )
@@ -245,7 +309,7 @@ BY_NUMBERS = Query(
     f"""
     SELECT {OBSERVATION_COLUMNS}
       FROM observations
-     WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s
+     WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s AND {LIVE}
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
     """,
     prepare=False,
@@ -254,13 +318,14 @@ BY_NUMBERS = Query(
 # Each span is read from the end of its index, and the newest of them all are given.
 NUMBERS_WITHIN = Query(
     int,
-    """
+    f"""
     SELECT newest.number
       FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS span(first, last)
      CROSS JOIN LATERAL (
            SELECT o.number FROM observations o
             WHERE o.team_id = %(team_id)s AND o.number BETWEEN span.first AND span.last
               AND (%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)
+              AND {LIVE_O}
             ORDER BY o.number DESC LIMIT %(limit)s) newest
      ORDER BY newest.number DESC LIMIT %(limit)s
     """,
@@ -269,14 +334,14 @@ NUMBERS_WITHIN = Query(
 
 SESSIONS_SUMMED_UP = Query(
     UUID,
-    """
+    f"""
     SELECT s.id FROM server_sessions s
      WHERE s.team_id = %(team_id)s AND s.started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
        AND s.id BETWEEN %(first)s AND %(last)s
        AND (%(project_id)s::uuid IS NULL OR s.project_id = %(project_id)s::uuid)
        AND EXISTS (SELECT FROM observations o
                     WHERE o.project_id = s.project_id AND o.server_session_id = s.id AND o.team_id = s.team_id
-                      AND o.kind = 'summary')
+                      AND o.kind = 'summary' AND {LIVE_O})
      ORDER BY s.started_at DESC, s.id DESC LIMIT %(limit)s
     """,
     prepare=False,
@@ -289,7 +354,7 @@ LISTED = Query(
     f"""
     SELECT {OBSERVATION_COLUMNS}
       FROM observations o
-     WHERE team_id = %(team_id)s
+     WHERE team_id = %(team_id)s AND {LIVE_O}
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
        AND (kind = 'summary') = %(summaries)s::boolean
        AND (%(platform)s::text IS NULL
@@ -303,11 +368,11 @@ LISTED = Query(
 
 COUNTS = Query(
     ObservationCounts,
-    """
+    f"""
     SELECT count(*) FILTER (WHERE kind <> 'summary') AS observations, count(*) FILTER (WHERE kind = 'summary') AS summaries,
            min(created_at) AS first_at
       FROM observations
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid) AND {LIVE}
     """,
     prepare=False,
 )
@@ -399,20 +464,15 @@ async def lock(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation |
 
 
 async def correct(conn: Conn, team_id: UUID, to: Observation) -> Observation:
-    """Store the corrected observation: its type, scope, title, concepts, content, metadata and state."""
+    """Store the changed observation as its next version."""
     return await CORRECT.one(
-        conn,
-        id=to.id,
-        team_id=team_id,
-        type=to.type,
-        scope=to.scope,
-        title=to.title,
-        concepts=to.concepts,
-        content=to.content,
-        read_tokens=to.read_tokens,
-        metadata=Jsonb(to.metadata),
-        state=to.state,
+        conn, team_id=team_id, id=to.id, metadata=Jsonb(to.metadata), **{name: getattr(to, name) for name in _CORRECTED}
     )
+
+
+async def merged_into(conn: Conn, team_id: UUID, observation_id: UUID) -> list[UUID]:
+    """The ids of those that were merged into it, and into those; they are deleted with it."""
+    return await MERGED_INTO.all(conn, id=observation_id, team_id=team_id)
 
 
 async def delete(conn: Conn, team_id: UUID, observation_id: UUID) -> bool:
@@ -456,6 +516,18 @@ async def by_ids(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Observa
     return await BY_IDS.all(conn, team_id=team_id, ids=list(ids))
 
 
+async def any_by_names(conn: Conn, team_id: UUID, names: Collection[int | UUID]) -> list[Observation]:
+    """The observations with these numbers and ids, those that exist, shown or not, in no order."""
+    numbers = [name for name in names if isinstance(name, int)]
+    ids = [name for name in names if isinstance(name, UUID)]
+    return await ANY_BY_NAMES.all(conn, team_id=team_id, numbers=numbers, ids=ids)
+
+
+async def gone(conn: Conn, team_id: UUID, *, numbers: Collection[int] = (), ids: Collection[UUID] = ()) -> list[GoneObservation]:
+    """Those of these numbers and ids that are stored, but superseded or expired."""
+    return await GONE.all(conn, team_id=team_id, numbers=list(numbers), ids=list(ids))
+
+
 async def of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID, limit: int) -> list[Observation]:
     """The newest `limit` observations that were generated in the session, oldest first."""
     rows = await OF_SESSION.all(conn, team_id=team_id, project_id=project_id, session_id=session_id, limit=limit)
@@ -468,9 +540,11 @@ async def open_ends(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> 
     return rows[::-1]
 
 
-async def close(conn: Conn, team_id: UUID, project_id: UUID, numbers: Sequence[int], closed_by: int) -> None:
-    """Mark those of them that are open as done by the observation of the number `closed_by`."""
-    await CLOSE.run(conn, team_id=team_id, project_id=project_id, numbers=list(numbers), closed_by=closed_by)
+async def close(
+    conn: Conn, team_id: UUID, project_id: UUID, numbers: Sequence[int], closed_by: int, state: ObservationState
+) -> None:
+    """Mark those of them that are open as done or dropped by the observation of the number `closed_by`."""
+    await CLOSE.run(conn, team_id=team_id, project_id=project_id, numbers=list(numbers), closed_by=closed_by, state=state)
 
 
 async def last_summary(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:

@@ -74,6 +74,7 @@ _TIDIERS: dict[str, Callable[[object], object]] = {
     "concepts": _tidy_list,
     "files_read": _tidy_list,
     "files_modified": _tidy_list,
+    "agent": _tidy_line,
     "metadata": _keep,
 }
 """By field of a ManualObservation that has a text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cmserver.base.ids import EpochMs
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
-from cmserver.base.text import Key
+from cmserver.base.text import Key, Label
 from cmserver.observations.model import (
     ITEM_MOST,
     ITEMS_MOST,
@@ -34,6 +34,9 @@ READ_MOST = 100
 
 Title = Annotated[str, Meta(max_length=TITLE_MOST)]
 Words = Annotated[str, Meta(max_length=TEXT_MOST)]
+OnDuplicate = Literal["keep", "suggest", "merge"]
+Importance = Annotated[float, Meta(ge=0, le=1)]
+LifetimeSeconds = Annotated[int, Meta(ge=1, le=3_155_760_000)]
 Items = Annotated[list[Annotated[str, Meta(max_length=ITEM_MOST)]], Meta(max_length=ITEMS_MOST)]
 
 # Clients of claude-mem look for these in the metadata of a generated observation.
@@ -57,7 +60,10 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
 
     `content` is the whole text; it is composed of the other fields when it is not sent. Only a key without a project may write
     `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
-    `createdAtEpoch` is when it was written down elsewhere, in milliseconds and not in the future.
+    `createdAtEpoch` is when it was written down elsewhere, in milliseconds and not in the future. `ttlSeconds` is how long it is
+    shown; without it, for good. `agent` is who writes it, and `callerType` what the writer calls such a thing. `onDuplicate` is
+    what becomes of one that says what is there already: `keep` stores it all the same, `suggest` suggests to merge it, and `merge`
+    merges it. An exact repeat is stored by `keep` only.
     """
 
     project_id: Key | None = None
@@ -71,6 +77,11 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     files_read: Items = []
     files_modified: Items = []
     scope: Scope = "project"
+    importance: Importance = 0.5
+    ttl_seconds: LifetimeSeconds | None = None
+    agent: Label | None = None
+    caller_type: Label | None = None
+    on_duplicate: OnDuplicate | None = None
     session_id: UUID | None = None
     created_at_epoch: EpochMs | None = None
     metadata: dict[str, object] = {}
@@ -79,11 +90,18 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
 class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """Fields that are not sent stay as they are. `title: null` removes the title; `metadata` is replaced whole.
 
-    `state` is `open` for something to be done, `done` or `dropped` when it no longer is, and null for everything else.
+    `content` is composed again of the other texts when they change, unless it was written by itself. `state` is `open` for
+    something to be done, `done` or `dropped` when it no longer is, and null for everything else. An `importance` that is raised to
+    0.8 makes an observation that expires permanent.
     """
 
     type: ObservationType | UnsetType = UNSET
     title: Title | UnsetType | None = UNSET
+    subtitle: Words | UnsetType | None = UNSET
+    narrative: Words | UnsetType | None = UNSET
+    facts: Items | UnsetType = UNSET
+    content: Words | UnsetType = UNSET
+    importance: Importance | UnsetType = UNSET
     concepts: Items | UnsetType = UNSET
     scope: Scope | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET
@@ -123,6 +141,8 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     `accessCount` is how often its text was read; it is a minute or two late. Search answers with `score`, one observation has
     `sources`, and the observations of an event have `source` and `generationKey`. `state` is open, done or dropped for something to
     be done; `closedBy` is the number of the observation that did it. `quote` is the sentence that it rests on, word by word.
+    `expiresAtEpoch` is when it is shown no longer; null is never. Reading it whole extends that, after this answer. `version`
+    grows with each change. `mergedFrom` are the ids of those that were merged into it. `callerType` is what the writer calls it.
     """
 
     id: UUID
@@ -158,6 +178,12 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     created_by_job_id: UUID | None
     access_count: int
     last_accessed_at_epoch: int | None
+    agent: str | None
+    caller_type: str | None
+    ttl_seconds: int | None
+    expires_at_epoch: int | None
+    version: int
+    merged_from: list[UUID]
     created_at_epoch: int
     updated_at_epoch: int
     score: float | UnsetType = UNSET
@@ -179,17 +205,24 @@ class ObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     next_cursor: str | None
 
 
+class GoneObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An observation that is not shown any more: merged into the one numbered `supersededBy`, or expired."""
+
+    id: UUID
+    number: int
+    superseded_by: int | None
+    expired_at_epoch: int | None
+
+
 class BatchReadOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The observations in the order of the request, each once; `missing` are the ids that were not found."""
+    """The observations in the order of the request, each once; `missing` are the ids that were not found.
+
+    `gone` says of those missing that were there what became of them.
+    """
 
     observations: list[ObservationOut]
     missing: list[int | str]
-
-
-class NewObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The observations that were written, in the order of the batch."""
-
-    observations: list[ObservationOut]
+    gone: list[GoneObservationOut] = []
 
 
 class EventObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import NoReturn
 from uuid import UUID
 
 import msgspec
-from msgspec import UNSET
 from psycopg import errors
 
 from cmserver.access import announce, audit
 from cmserver.access.model import Principal
 from cmserver.access.projects import NO_SUCH as NO_SUCH_PROJECT
 from cmserver.access.projects import Projects
-from cmserver.base.db import Db
+from cmserver.base import erasure_journal
 from cmserver.base.errors import Forbidden, Invalid, Issue, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.events.model import Origin
 from cmserver.observations import repository
-from cmserver.observations.model import Correction, ManualObservation, NewObservation, Observation, compose, estimate_tokens
+from cmserver.observations.history import repository as history
+from cmserver.observations.history.model import SYSTEM, Change
+from cmserver.observations.lifetime import repository as lifetime
+from cmserver.observations.lifetime.extend import record_promotion
+from cmserver.observations.model import (
+    PROMOTE_IMPORTANCE,
+    Correction,
+    ManualObservation,
+    NewObservation,
+    Observation,
+    compose,
+    estimate_tokens,
+)
 from cmserver.observations.read import NO_SUCH, find_observation
 from cmserver.observations.tidy import tidy_observation
 from cmserver.observations.wire import ObservationIn
@@ -32,42 +43,10 @@ from cmserver.sessions import repository as sessions
 _NOT_FOR_TEAM = "This key is bound to one project and may not write what the whole team shares. Use a key without a project."
 
 
-async def write_observation(
-    db: Db,
-    projects: Projects,
-    principal: Principal,
-    observation: ObservationIn,
-    *,
-    field_max_chars: int,
-    size_bytes: int,
-    origin: Origin = "api",
-) -> Observation:
-    """Store one observation, whose request had about `size_bytes`."""
-    clean = await _clean(projects, principal, observation, "$", field_max_chars, size_bytes)
-    (stored,) = await db.in_tenant(principal.team_id, lambda conn: write(conn, principal, [clean], origin=origin))
-    return stored
-
-
-async def write_observations(
-    db: Db,
-    projects: Projects,
-    principal: Principal,
-    observations: Sequence[ObservationIn],
-    *,
-    field_max_chars: int,
-    size_bytes: int,
-) -> list[Observation]:
-    """Store all of a batch, in its order, or none: an error names the wrong one (`$[3].title`)."""
-    clean = [
-        await _clean(projects, principal, observation, f"$[{place}]", field_max_chars, size_bytes)
-        for place, observation in enumerate(observations)
-    ]
-    return await db.in_tenant(principal.team_id, lambda conn: write(conn, principal, clean))
-
-
-async def _clean(
+async def clean_observation(
     projects: Projects, principal: Principal, observation: ObservationIn, at: str, field_max_chars: int, size_bytes: int
 ) -> ManualObservation:
+    """The observation fit to be stored, in a project that the key sees. Errors have the path `at`."""
     try:
         project = await projects.named_or_own(principal, observation.project_id, at=f"{at}.projectId")
     except NotFound as error:
@@ -107,10 +86,7 @@ async def write(
 
 
 async def correct(conn: Conn, principal: Principal, name: str, correction: Correction) -> Observation:
-    """Change the fields that are set in the correction; returns the stored observation.
-
-    A content that only repeats title, subtitle, narrative and facts is composed again with the new title.
-    """
+    """Change the fields that are set in the correction; returns the stored observation. Its former state becomes a version."""
     old = await _lock_writable(conn, principal, name)
     if correction.scope == "team":
         if principal.project_id is not None:
@@ -120,28 +96,14 @@ async def correct(conn: Conn, principal: Principal, name: str, correction: Corre
             raise Invalid(f"{message}.", [Issue("$.scope", message)])
     if not correction.fields:
         return old
-    title = old.title if correction.title is UNSET else correction.title
-    content = old.content
-    if old.title is not None and content == compose(old.title, old.subtitle, old.narrative, old.facts):
-        content = compose(title, old.subtitle, old.narrative, old.facts)
-    if not content:
-        message = "The title is the only text"
-        raise Invalid(f"{message}: correct it, or delete the observation.", [Issue("$.title", message)])
-    new = msgspec.structs.replace(
-        old,
-        title=title,
-        type=old.type if correction.type is UNSET else correction.type,
-        concepts=old.concepts if correction.concepts is UNSET else correction.concepts,
-        scope=old.scope if correction.scope is UNSET else correction.scope,
-        metadata=old.metadata if correction.metadata is UNSET else correction.metadata,
-        state=old.state if correction.state is UNSET else correction.state,
-        content=content,
-        read_tokens=old.read_tokens if content == old.content else estimate_tokens(content),
-    )
+    new = _apply(old, correction)
     try:
         corrected = await repository.correct(conn, principal.team_id, new)
     except errors.ProgramLimitExceeded:
         _too_many_words()
+    await history.add(conn, old, corrected, Change(action="corrected", performed_by=principal.actor_id))
+    if old.importance < PROMOTE_IMPORTANCE <= corrected.importance and corrected.ttl_seconds is not None:
+        corrected = await _make_permanent(conn, principal, corrected, performed_by=SYSTEM)
     await audit.record(
         conn, principal, "observation.corrected", "observation", old.id, project_id=old.project_id, fields=correction.fields
     )
@@ -149,23 +111,82 @@ async def correct(conn: Conn, principal: Principal, name: str, correction: Corre
     return corrected
 
 
-async def delete(conn: Conn, principal: Principal, name: str) -> UUID:
-    """Delete the observation and its source links, not its events; returns its id."""
+async def promote(conn: Conn, principal: Principal, name: str) -> Observation:
+    """Make the observation permanent, also one that has expired and is not purged yet; nothing changes of a permanent one.
+
+    Gone for one that was merged into another.
+    """
+    old = await _lock_writable(conn, principal, name, also_expired=True)
+    if old.ttl_seconds is None:
+        return old
+    promoted = await _make_permanent(conn, principal, old, performed_by=principal.actor_id)
+    await announce.wake_stream(conn)
+    return promoted
+
+
+async def expire(conn: Conn, principal: Principal, name: str) -> Observation:
+    """End the observation's time now: it is shown no longer, and is purged as others that have expired. Undoing brings it back."""
     old = await _lock_writable(conn, principal, name)
-    await repository.delete(conn, principal.team_id, old.id)
+    expired = await lifetime.expire(conn, principal.team_id, old.id)
+    await audit.record(conn, principal, "observation.expired", "observation", old.id, project_id=old.project_id, number=old.number)
+    await announce.wake_stream(conn)
+    return expired
+
+
+async def _make_permanent(conn: Conn, principal: Principal, old: Observation, *, performed_by: str) -> Observation:
+    promoted = await lifetime.promote(conn, principal.team_id, old.id)
+    await record_promotion(conn, principal, old, promoted, performed_by=performed_by)
+    return promoted
+
+
+def _apply(old: Observation, correction: Correction) -> Observation:
+    """The corrected observation. A content that only repeats the other texts is composed of them again."""
+    new = msgspec.structs.replace(old, **{name: getattr(correction, name) for name in correction.fields})
+    if "content" in correction.fields:
+        if "narrative" not in correction.fields and old.narrative == old.content:
+            new = msgspec.structs.replace(new, narrative=new.content)  # search reads the narrative where there is a title
+    elif old.content == compose(old.title, old.subtitle, old.narrative, old.facts) and (
+        old.title is not None or not {"subtitle", "narrative", "facts"}.isdisjoint(correction.fields)
+    ):
+        new = msgspec.structs.replace(new, content=compose(new.title, new.subtitle, new.narrative, new.facts))
+    if not new.content:
+        message = "No text would be left"
+        raise Invalid(f"{message}: correct it, or delete the observation.", [Issue(f"$.{correction.fields[0]}", message)])
+    if new.state != old.state:
+        closed_at = datetime.now(UTC) if new.state in {"done", "dropped"} else None
+        new = msgspec.structs.replace(new, closed_by=None, closed_at=closed_at)
+    return new if new.content == old.content else msgspec.structs.replace(new, read_tokens=estimate_tokens(new.content))
+
+
+async def delete(conn: Conn, principal: Principal, name: str) -> UUID:
+    """Delete the observation, what was merged into it, and its source links, not its events; returns its id.
+
+    Gone for one that was itself merged: its text is in the other, so that one is deleted, or the merge undone before.
+    """
+    old = await _lock_writable(conn, principal, name)
+    await delete_row(conn, principal.team_id, old.id)
     await audit.record(conn, principal, "observation.deleted", "observation", old.id, project_id=old.project_id, number=old.number)
     await announce.wake_stream(conn)
     return old.id
 
 
-async def _lock_writable(conn: Conn, principal: Principal, name: str) -> Observation:
+async def delete_row(conn: Conn, team_id: UUID, observation_id: UUID) -> None:
+    """Delete the observation and what was merged into it, which the journal of erasures names, too."""
+    for merged_id in await repository.merged_into(conn, team_id, observation_id):
+        erasure_journal.note(conn, "observation.deleted", team_id, str(merged_id))
+    await repository.delete(conn, team_id, observation_id)
+
+
+async def _lock_writable(conn: Conn, principal: Principal, name: str, *, also_expired: bool = False) -> Observation:
     """The observation, locked. Forbidden where the key is bound to another project."""
-    observation = await find_observation(conn, principal, name)
+    observation = await find_observation(conn, principal, name, also_expired=also_expired)
     if not principal.sees(observation.project_id):
         raise Forbidden("This observation is shared by another project. A key that is bound to a project may only read it.")
     locked = await repository.lock(conn, principal.team_id, observation.id)
     if locked is None:
         raise NotFound(NO_SUCH)
+    # It may have been merged into another while its lock was waited for.
+    await find_observation(conn, principal, str(locked.id), also_expired=also_expired)
     return locked
 
 

@@ -4,42 +4,38 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-import structlog
 from starlette.requests import Request
 from starlette.responses import Response
-from structlog.typing import FilteringBoundLogger
 
 from cmserver import __version__
-from cmserver.access import audit
 from cmserver.access.model import Principal
-from cmserver.base.errors import Forbidden, NotFound, Unauthenticated, Unavailable
+from cmserver.access.teams import require_team_key
+from cmserver.base.errors import Unauthenticated, Unavailable
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.base.migrate import newest
 from cmserver.base.process import resident_bytes
 from cmserver.base.settings import Settings
-from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.calls import repository as calls
-from cmserver.calls.provider_health import find_active_pause
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_EVENT, JOB_FOR_SUMMARY
 from cmserver.generation.operate import repository as queue
-from cmserver.generation.operate.manage import resume_provider
 from cmserver.generation.operate.model import KindCount, QueueCounts
 from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.observations.embedding.status import read_status
 from cmserver.ops import repository
+from cmserver.ops.deployment import Deployment, read_deployment
+from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 from cmserver.ops.readiness import Readiness
 from cmserver.ops.wire import (
     BoundariesOut,
     BoundaryOut,
     InfoOut,
-    KnownProviderOut,
     LaneOut,
     OwnTeamOut,
     PostgresOut,
@@ -51,8 +47,6 @@ from cmserver.ops.wire import (
 )
 from cmserver.providers.registry import chain_models
 from cmserver.sessions import repository as sessions
-
-log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class HealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -188,53 +182,30 @@ def _lane_out(kind: Literal["event", "summary"], name: str, jobs: Counter[str]) 
     )
 
 
+async def get_server(request: Request) -> Response:
+    """Versions, sizes and growth of the whole server, for its operator; never for a key that is bound to a project."""
+    require_team_key(await caller(request, Principal))
+    return answer(await read_deployment(db(request), dependency(request, Settings)))
+
+
 async def get_providers(request: Request) -> Response:
     """The providers that generate observations, in the order in which they are tried, with their pauses."""
     principal = await caller(request, Principal)
-    async with db(request).system() as conn:
-        pauses = {pause.provider: pause for pause in await calls.pauses(conn) if pause.seconds_left > 0}
-    models = {model.name: model.model for model in chain_models(dependency(request, Settings))}
-    providers = [
-        KnownProviderOut(
-            name=name,
-            model=models.get(name),
-            state="paused" if name in pauses else "ready",
-            pause=pause_out(pauses[name], principal) if name in pauses else None,
-        )
-        for name in dict.fromkeys([*models, *pauses])
-    ]
-    return answer(ProvidersOut(providers=providers))
+    return answer(ProvidersOut(providers=await list_providers(db(request), principal, dependency(request, Settings))))
 
 
 async def post_resume(request: Request) -> Response:
     """End a provider's pause early, in the whole server; the jobs that waited for it go on."""
     principal = await caller(request, Principal)
     name = str(request.path_params["provider"])
-    chain = [model.name for model in chain_models(dependency(request, Settings))]
-    is_resumed = await db(request).in_system(lambda conn: _resume_provider(conn, principal, name, chain))
-    if is_resumed:
-        log.info("provider.resumed", provider=name)
-        dependency(request, JobNotifier).notify_due()
+    is_resumed = await resume_paused_provider(
+        db(request), dependency(request, JobNotifier), principal, name, dependency(request, Settings)
+    )
     return answer(ResumedProviderOut(resumed=is_resumed, name=name))
 
 
-async def _resume_provider(conn: Conn, principal: Principal, provider: str, chain: Collection[str]) -> bool:
-    """End the provider's pause in the whole server. Returns False when it was not paused.
-
-    NotFound when it is not in the `chain` either; Forbidden for a key that is bound to a project.
-    """
-    if principal.project_id is not None:
-        raise Forbidden("This key is bound to a project; a provider's pause is one for the whole server.")
-    if await find_active_pause(conn, provider) is not None:
-        await resume_provider(conn, provider)
-        await audit.record(conn, principal, "provider.resumed", "provider", provider)
-        return True
-    if provider not in chain:
-        raise NotFound(f"There is no provider of that name here. CMSERVER_PROVIDER names: {', '.join(chain)}.")
-    return False
-
-
 routes = [
+    Operation("GET", "/v1/server", get_server, scope="*", answers={200: Deployment}),
     Operation("GET", "/healthz", get_healthz, scope=None, answers={200: HealthOut}),
     Operation("GET", "/readyz", get_readyz, scope=None, answers={200: ReadyOut}),
     Operation("GET", "/v1/info", get_info, scope=None, key_optional=True, answers={200: InfoOut}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from uuid import UUID
 
 import msgspec
@@ -33,6 +34,23 @@ class Conservation(msgspec.Struct, frozen=True, kw_only=True):
         return self.events == self.jobs == ends and not self.events_without_job and not self.jobs_without_event
 
 
+class ObservationSums(msgspec.Struct, frozen=True, kw_only=True):
+    """One team's observations: each number that was given out is shown, merged into another, expired, or deleted."""
+
+    team: str
+    numbered: int
+    shown: int
+    merged: int
+    expired: int
+    deleted: int
+    merged_without_record: int
+    """Merged ones of which no version of the other says so: they could not be brought back."""
+
+    @property
+    def holds(self) -> bool:
+        return self.deleted >= 0 and not self.merged_without_record
+
+
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """How far the database's schema is, and whether vectors are possible."""
 
@@ -40,6 +58,31 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     vectors: bool
     postgres: str
     workers: int
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """The database on its disk, and how many teams are not archived."""
+
+    database_bytes: int
+    teams: int
+
+
+class TableSize(msgspec.Struct, frozen=True, kw_only=True):
+    """A table with its indexes on the disk. Rows are PostgreSQL's estimates; dead ones wait for vacuum."""
+
+    name: str
+    bytes: int
+    rows: int | None
+    """None before the first estimate."""
+    dead_rows: int
+
+
+class MonthTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What all teams stored and asked in a calendar month (UTC)."""
+
+    month: date
+    events: int
+    requests: int
 
 
 CONSERVATION = Query(
@@ -70,6 +113,28 @@ CONSERVATION = Query(
     """,
 )
 
+OBSERVATION_SUMS = Query(
+    ObservationSums,
+    """
+    WITH stored AS (
+        SELECT o.team_id, count(*) AS total,
+               count(*) FILTER (WHERE o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())) AS shown,
+               count(*) FILTER (WHERE o.superseded_at IS NOT NULL) AS merged,
+               count(*) FILTER (WHERE o.superseded_at IS NULL AND o.expires_at <= now()) AS expired,
+               count(*) FILTER (WHERE o.superseded_at IS NOT NULL AND NOT EXISTS (
+                   SELECT FROM observation_versions v
+                    WHERE v.observation_id = o.superseded_by AND v.team_id = o.team_id AND v.undone_at IS NULL
+                      AND v.source_ids @> ARRAY[o.id])) AS merged_without_record
+          FROM observations o GROUP BY o.team_id
+    )
+    SELECT t.name AS team, coalesce(c.last_number, 0) AS numbered, coalesce(s.shown, 0) AS shown, coalesce(s.merged, 0) AS merged,
+           coalesce(s.expired, 0) AS expired, coalesce(c.last_number, 0) - coalesce(s.total, 0) AS deleted,
+           coalesce(s.merged_without_record, 0) AS merged_without_record
+      FROM teams t LEFT JOIN stored s ON s.team_id = t.id LEFT JOIN observation_counters c ON c.team_id = t.id
+     ORDER BY t.name, t.id
+    """,
+)
+
 SCHEMA = Query(
     Schema,
     """
@@ -80,11 +145,58 @@ SCHEMA = Query(
     """,
 )
 
+SIZES = Query(
+    Sizes,
+    """
+    SELECT pg_database_size(current_database()) AS database_bytes,
+           (SELECT count(*) FROM teams WHERE archived_at IS NULL) AS teams
+    """,
+)
+
+TABLE_SIZES = Query(
+    TableSize,
+    """
+    SELECT c.relname::text AS name, pg_total_relation_size(c.oid) AS bytes, nullif(c.reltuples, -1)::bigint AS rows,
+           pg_stat_get_dead_tuples(c.oid) AS dead_rows
+      FROM pg_class c
+     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+     ORDER BY 2 DESC, 1
+    """,
+)
+
+MONTH_TOTALS = Query(
+    MonthTotals,
+    """
+    SELECT month, coalesce(sum(amount) FILTER (WHERE kind = 'events'), 0)::bigint AS events,
+           coalesce(sum(amount) FILTER (WHERE kind = 'requests'), 0)::bigint AS requests
+      FROM usage_counters GROUP BY month ORDER BY month DESC LIMIT 12
+    """,
+)
+
 
 async def conservation(conn: Conn) -> list[Conservation]:
     """For every team. A role that can see none gets an empty list, which proves nothing."""
     return await CONSERVATION.all(conn)
 
 
+async def observation_sums(conn: Conn) -> list[ObservationSums]:
+    """For every team."""
+    return await OBSERVATION_SUMS.all(conn)
+
+
 async def schema(conn: Conn) -> Schema:
     return await SCHEMA.one(conn)
+
+
+async def sizes(conn: Conn) -> Sizes:
+    return await SIZES.one(conn)
+
+
+async def table_sizes(conn: Conn) -> list[TableSize]:
+    """All tables, the largest first."""
+    return await TABLE_SIZES.all(conn)
+
+
+async def month_totals(conn: Conn) -> list[MonthTotals]:
+    """Of all teams, the last twelve months that have any, the newest first."""
+    return await MONTH_TOTALS.all(conn)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +29,7 @@ from cmserver.providers.model import MAX_ANSWER_BYTES, FailureKind, ProviderErro
 Usage = TypeVar("Usage", bound=msgspec.Struct)
 
 _CONNECT_SECONDS = 5.0
+_MAX_LINE_BYTES = 1 << 20
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
@@ -109,16 +112,40 @@ class HttpEndpoint:
 
     async def post(self, path: str, body: object) -> HttpAnswer:
         """Return the answer, whatever its status; raise ProviderError if it is incomplete."""
+        async with self._open(path, body) as response:
+            return self._answer(response, await self._read_text(response))
+
+    async def post_for_lines(self, path: str, body: object) -> AsyncGenerator[str]:
+        """The lines of the answer as they come, without empty ones; ProviderError if it reports an error or breaks off."""
+        async with self._open(path, body) as response:
+            if response.status_code != HTTPStatus.OK:
+                answer = self._answer(response, await self._read_text(response))
+                raise classify_status(self.name, answer.status, answer.text, answer.headers)
+            read = bytearray()
+            async for part in response.aiter_bytes():
+                *lines, read = (read + part).split(b"\n")
+                if len(read) > _MAX_LINE_BYTES:
+                    raise incomplete_answer_error(self.name, f"a line of it has more than {_MAX_LINE_BYTES >> 20} MB")
+                for line in filter(None, lines):
+                    yield self._redact(line.decode(errors="replace"))
+            if read:
+                yield self._redact(read.decode(errors="replace"))
+
+    @asynccontextmanager
+    async def _open(self, path: str, body: object) -> AsyncGenerator[Response]:
+        """The answer, whose body is not read yet; ProviderError if it does not come or breaks off."""
         content, headers = msgspec.json.encode(body), {"content-type": "application/json"}
         try:
             async with self._client.stream("POST", self._base_url + path, content=content, headers=headers) as response:
-                text = await self._read_text(response)
+                yield response
         except (ConnectError, ConnectTimeout, ProxyError) as error:
             raise unreachable_error(self.name, self._describe_error(error)) from error
         except TimeoutException as error:
             raise incomplete_answer_error(self.name, f"no more of it came within {self._timeout_seconds:g} seconds") from error
         except HTTPError as error:
             raise incomplete_answer_error(self.name, self._redact(str(error)).rstrip(".") or "the connection broke off") from error
+
+    def _answer(self, response: Response, text: str) -> HttpAnswer:
         return HttpAnswer(status=response.status_code, headers=response.headers, text=self._redact(text))
 
     async def close(self) -> None:

@@ -49,6 +49,10 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     passed: bool
     failure: str = ""
     """What failed: one test, how many tests, or the error."""
+    selectors: list[str] = []
+    """What a check was limited to: paths, tests, packages; empty when it ran everything."""
+    failing: list[str] = []
+    """The files of the failing tests, else their names; empty when the output does not say."""
 
 
 class PriorObservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,10 +80,13 @@ class RecordingPreferences(msgspec.Struct, frozen=True, kw_only=True):
     """Descriptions of what not to record."""
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider call: either the observations of a batch of events, or the summary of a session."""
+PromptKind = Literal["observations", "summary", "merge"]
 
-    kind: Literal["observations", "summary"]
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider call: the observations of a batch of events, the summary of a session, or one text for several observations."""
+
+    kind: PromptKind
     project: str
     """The project's name."""
     root: str | None = None
@@ -97,6 +104,10 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     events: list[PromptEvent] = []
     events_in_session: int = 0
     """Number of events, recorded or not (summaries)."""
+    stored: list[str] = []
+    """The texts of the observations to merge, oldest first (merges)."""
+    keep: list[str] = []
+    """The facts and sentences that the answer must have word for word (merges)."""
     preferences: RecordingPreferences = RecordingPreferences()
     event_tokens: int = 16_000
     """Limit of the events' text, at 4 characters per token; the longest are shortened."""

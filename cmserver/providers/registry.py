@@ -10,6 +10,7 @@ import msgspec
 
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
+from cmserver.providers.http_client import require_key
 from cmserver.providers.model import Provider, ProviderSettings
 
 _MODULES = {
@@ -23,6 +24,8 @@ _MODULES = {
 }
 """Each provider's module, imported on first use: a client library may take a second to load."""
 
+_LARGE = {"anthropic": "ANTHROPIC_API_KEY"}
+"""The key of each provider whose client library takes more memory (44 MB) than a process should that never calls it."""
 
 DEFAULT_MODELS = {
     "offline": "rules",
@@ -53,6 +56,15 @@ def chain(settings: Settings) -> list[Provider]:
     for a wrong setting.
     """
     return [load(entry) for entry in provider_settings(settings)]
+
+
+def check(settings: Settings) -> None:
+    """Raise Invalid for a provider of the chain that cannot be made; without its client library, where that is large."""
+    for entry in provider_settings(settings):
+        if entry.name in _LARGE:
+            require_key(f"provider {entry.name}", entry.api_key, _LARGE[entry.name])
+        else:
+            load(entry)
 
 
 def chain_models(settings: Settings) -> list[ProviderModel]:

@@ -18,8 +18,9 @@ from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import fence, render_observations
 from cmserver.recall.context import render_requested_context
 from cmserver.recall.model import ContextBudget, Index
+from cmserver.recall.readers import read_readers
 from cmserver.recall.receipts import repository as receipts
-from cmserver.recall.search.searcher import Searcher
+from cmserver.recall.search.searcher import Searcher, render_confidence
 from cmserver.recall.search.wire import (
     ContextIn,
     ContextOut,
@@ -30,10 +31,21 @@ from cmserver.recall.search.wire import (
     full_hit_out,
     hit_out,
     prompt_out,
+    rounded,
 )
 from cmserver.recall.timeline.timeline import Timelines, render_timeline
 from cmserver.recall.timeline.wire import TimelineIn, TimelineOut, item_out
-from cmserver.recall.wire import ContextQuery, IndexOut, ReceiptsOut, ReceiptsQuery, explained_out, line_out, receipt_out
+from cmserver.recall.wire import (
+    ContextQuery,
+    IndexOut,
+    ReadersOut,
+    ReceiptsOut,
+    ReceiptsQuery,
+    explained_out,
+    line_out,
+    readers_out,
+    receipt_out,
+)
 from cmserver.sessions import read as sessions
 
 
@@ -65,6 +77,14 @@ async def get_session_context(request: Request) -> Response:
     return answer(ReceiptsOut(receipts=shown, next_cursor=next_cursor))
 
 
+async def get_readers(request: Request) -> Response:
+    """Who was given an observation: the sessions that were shown it, and who read it, also of one that is not shown any more."""
+    principal = await caller(request, Principal)
+    async with db(request).tenant(principal.team_id) as conn:
+        readers = await read_readers(conn, principal, str(request.path_params["id"]))
+    return answer(readers_out(readers))
+
+
 _TEXT = operation.TextAnswer("text/plain", "The index as text, when `format=text` or only text/plain is accepted.")
 
 
@@ -76,7 +96,8 @@ async def post_search(request: Request) -> Response:
     full = body.format == "full" or (body.format is None and not as_text)
     result = await dependency(request, Searcher).search(principal, body, full=full)
     if as_text:
-        return PlainTextResponse(fence(result.texts) if result.texts else "Nothing fits.\n")
+        sentence = render_confidence(result.page.confidence)
+        return PlainTextResponse((fence(result.texts) if result.texts else "Nothing fits.\n") + (sentence and f"{sentence}\n"))
     page, explain = result.page, body.explain
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
     shared = SearchAnswerOut(
@@ -85,6 +106,7 @@ async def post_search(request: Request) -> Response:
         total=page.total,
         total_is_estimate=page.is_estimate,
         by_meaning=result.by_meaning,
+        confidence=rounded(page.confidence),
         tokens=estimate_tokens("".join(result.texts)),
         terms={word: round(weight, 3) for word, weight in page.terms.items()} if explain else UNSET,
     )
@@ -101,9 +123,8 @@ async def post_context(request: Request) -> Response:
     page = await dependency(request, Searcher).find_best(principal, await read(request, ContextIn))
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
     text = render_observations(observation for _, observation in hits) if hits else ""
-    return answer(
-        ContextOut(observations=[full_hit_out(hit, observation, explain=False) for hit, observation in hits], context=text)
-    )
+    hits_out = [full_hit_out(hit, observation, explain=False) for hit, observation in hits]
+    return answer(ContextOut(observations=hits_out, context=text, confidence=rounded(page.confidence)))
 
 
 _HIT_LINES = operation.TextAnswer("text/plain", "A line for each, or its whole text, when only text/plain is accepted.")
@@ -143,6 +164,7 @@ routes = [
         query=ReceiptsQuery,
         answers={200: ReceiptsOut},
     ),
+    Operation("GET", "/v1/observations/{id}/readers", get_readers, scope="observations:read", answers={200: ReadersOut}),
     Operation(
         "POST",
         "/v1/search",

@@ -200,16 +200,19 @@ def _index(composed: ComposedIndex, budget: ContextBudget) -> Index:
     """The entries that the index shows, newest first, and those that it leaves out, with the reasons."""
     shown = [*(line.scored for line in composed.lines), *([composed.summary] if composed.summary else [])]
     shown.sort(key=lambda scored: (scored.row.created_at, scored.row.number), reverse=True)
+    texts = {line.scored.row.number: f"{line.text}\n" for line in composed.lines}
+    if composed.summary:
+        texts[composed.summary.row.number] = composed.summary_block
     return Index(
-        entries=[_entry(scored) for scored in shown] if composed.text else [],
+        entries=[_entry(scored, line=texts[scored.row.number]) for scored in shown] if composed.text else [],
         omitted=[_entry(omitted.scored, omitted) for omitted in composed.omitted[:_MAX_OMITTED]],
         omitted_counts=dict(Counter(omitted.reason for omitted in composed.omitted)),
         budget_tokens=budget.tokens,
     )
 
 
-def _entry(scored: ScoredRow, omitted: OmittedRow | None = None) -> IndexEntry:
-    """The entry of a row; with the reason when it is left out."""
+def _entry(scored: ScoredRow, omitted: OmittedRow | None = None, *, line: str = "") -> IndexEntry:
+    """The entry of a row, with the text of its line; with the reason when it is left out."""
     row = scored.row
     return IndexEntry(
         number=row.number,
@@ -219,5 +222,6 @@ def _entry(scored: ScoredRow, omitted: OmittedRow | None = None) -> IndexEntry:
         read_tokens=row.read_tokens,
         score=scored.score,
         parts=scored.parts,
+        line_tokens=estimate_tokens(line),
         omission=omitted.reason if omitted else None,
     )

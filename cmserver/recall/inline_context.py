@@ -46,7 +46,6 @@ async def render_inline_context(
     has_index = request.session_id is not None and await receipts.last_index_at(conn, team_id, request.session_id) is not None
     footer = [] if has_index else [fetch_instructions(request.reader)]
     text = fence([f"{heading}\n", *(f"{index_line(observation)}\n" for observation in shown), *footer])
-    await audit_read(conn, principal, project.id, request.reason, shown)
     receipt = NewReceipt(
         reason=request.reason,
         server_session_id=request.session_id,
@@ -60,4 +59,5 @@ async def render_inline_context(
         details={**criteria, "lines": [{"number": observation.number, **scores[observation.id]} for observation in shown]},
     )
     await receipts.insert(conn, team_id, project.id, receipt)
+    await audit_read(conn, principal, project.id, request.reason, shown)
     return Context(text=text, observations=shown, tokens=receipt.tokens)

@@ -148,6 +148,8 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
     read_tokens: int
     score: float
     parts: Mapping[str, float]
+    line_tokens: int = 0
+    """What its line takes in the index; 0 without one."""
     omission: OmissionReason | None = None
 
 
@@ -187,6 +189,16 @@ class NewReceipt(msgspec.Struct, frozen=True, kw_only=True):
     budget_tokens: int = 0
     chars: int = 0
     details: dict[str, object] = {}
+
+
+class ShownReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """That a session was shown a certain observation, why and when."""
+
+    server_session_id: UUID | None
+    project_id: UUID
+    reason: str
+    platform_source: str | None
+    created_at: datetime
 
 
 class Receipt(NewReceipt, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
-from math import comb, exp, log
+from math import comb, log
 from uuid import UUID
 
 import msgspec
@@ -22,7 +22,7 @@ from cmserver.recall import repository
 from cmserver.recall.inline_context import render_inline_context
 from cmserver.recall.model import Context, ContextRequest, PromptWordMatch
 from cmserver.recall.search import repository as search_repository
-from cmserver.recall.search.model import Filters, Hit, QueryVector, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.model import Filters, Hit, QueryVector, Ranking, SearchRequest
 from cmserver.recall.search.search import find_page
 
 THRESHOLD = 0.5
@@ -33,12 +33,10 @@ MAX_LINES = 3
 MAX_CHARS = 10_000
 MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
-MIN_LIKELIHOOD = 0.21
-"""What a search finds for a prompt is shown when the prompt is as likely as this to be about the project."""
-CALIBRATED_EMBEDDER = "local"
-"""Cosines of other embedders lie elsewhere: what they find is not shown."""
-_INTERCEPT, _BY_WORDS, _BY_COSINE, _BY_LENGTH, _FULL_LENGTH = -6.25, 5.95, 6.58, 1.21, 12
-"""Of a logistic regression: which questions of three corpora were asked of their own project, and which of another."""
+MIN_CONFIDENCE = 0.4
+"""What a search finds is shown from this confidence on that the prompt is about the project. Flat from 0.35 to 0.5."""
+MIN_CONFIDENCE_OF_WORDS = 0.1
+"""Below this confidence surprising words are a coincidence. What a user laid down is shown all the same."""
 _SEARCHED = 8
 _MAX_DOCUMENTS = 500
 _CANDIDATES = 50
@@ -104,14 +102,15 @@ async def build_prompt_context(
         match.id: {"surprise": round(match.surprise, 2), "words": match.words} for match in matches
     }
     criteria: dict[str, object] = {"threshold": THRESHOLD, "promptWords": len(lexemes)}
-    if vector is not None and vector.provider == CALIBRATED_EMBEDDER and len(scores) < MAX_LINES:
-        hits, likelihood = await _search(conn, principal, project, prompt, vector)
-        criteria |= {"likelihood": round(likelihood, 2), "minLikelihood": MIN_LIKELIHOOD}
-        if likelihood >= MIN_LIKELIHOOD:
-            for hit in hits:
-                is_own = hit.observation is None or hit.observation.server_session_id == request.session_id
-                if not is_own or request.session_id is None:
-                    scores.setdefault(hit.id, {"score": round(hit.score, 2)})
+    if vector is not None:
+        hits, confidence = await _search(conn, principal, project, prompt, vector)
+        criteria |= {"confidence": None if confidence is None else round(confidence, 2), "minConfidence": MIN_CONFIDENCE}
+        if confidence is not None and confidence < MIN_CONFIDENCE_OF_WORDS:
+            scores = {match.id: scores[match.id] for match in matches if match.is_instruction}
+        if confidence is not None and confidence >= MIN_CONFIDENCE:
+            # At most as many as are shown at once: what comes after what the session was already shown belongs less and less.
+            found = [hit for hit in hits if not _is_of_session(hit, request.session_id) and hit.id not in scores]
+            scores |= {hit.id: {"score": round(hit.score, 2)} for hit in found[: max(MAX_LINES - len(scores), 0)]}
     return await render_inline_context(
         conn,
         principal,
@@ -124,9 +123,13 @@ async def build_prompt_context(
     )
 
 
+def _is_of_session(hit: Hit, session_id: UUID | None) -> bool:
+    return session_id is not None and hit.observation is not None and hit.observation.server_session_id == session_id
+
+
 async def _search(
     conn: Conn, principal: Principal, project: Project, prompt: str, vector: QueryVector
-) -> tuple[Sequence[Hit], float]:
+) -> tuple[Sequence[Hit], float | None]:
     """The project's observations that come nearest, and how likely the prompt is about the project.
 
     Nothing in a prompt is a search operator. What takes longer than half a second a statement finds nothing: somebody waits.
@@ -141,21 +144,13 @@ async def _search(
         async with conn.transaction():
             page = await find_page(conn, principal, request, Ranking(), vector)
     except errors.QueryCanceled:
-        return [], 0.0
-    return page.hits, estimate_likelihood(page)
+        return [], None
+    return page.hits, page.confidence
 
 
 def remove_operators(prompt: str) -> str:
     """The prompt without quotes, and without hyphens before words."""
     return _OPERATORS.sub(" ", prompt)
-
-
-def estimate_likelihood(page: SearchPage) -> float:
-    """How likely, 0 to 1, the query of this page is about the project: by its words, its nearness in meaning, and its length."""
-    words = max((hit.parts.get("words", 0.0) for hit in page.hits), default=0.0)
-    cosine = max((hit.parts.get("cosine", 0.0) for hit in page.hits), default=0.0)
-    length = min(len(page.terms), _FULL_LENGTH) / _FULL_LENGTH
-    return 1 / (1 + exp(-(_INTERCEPT + _BY_WORDS * words + _BY_COSINE * cosine + _BY_LENGTH * length)))
 
 
 def score_matches(shared: Iterable[PromptWordMatch], prompt_words: int, names: Collection[str]) -> list[PromptMatch]:

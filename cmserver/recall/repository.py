@@ -13,6 +13,7 @@ from uuid import UUID
 from psycopg import errors
 
 from cmserver.base.sql import Conn, Query
+from cmserver.observations.model import LIVE, MIN_INSTRUCTION_IMPORTANCE
 from cmserver.recall.model import FileMention, IndexRow, ObservationDetails, PromptWordMatch, SummaryText
 
 OWNS: set[str] = set()
@@ -34,7 +35,7 @@ NEWEST = Query(
     f"""
     SELECT {_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND {_IS_NEWS}
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND {LIVE} AND {_IS_NEWS}
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,
@@ -46,7 +47,7 @@ SHARED = Query(
     f"""
     SELECT {_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s AND scope = 'team' AND project_id <> %(project_id)s AND {_IS_NEWS}
+     WHERE team_id = %(team_id)s AND scope = 'team' AND project_id <> %(project_id)s AND {LIVE} AND {_IS_NEWS}
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,
@@ -57,7 +58,7 @@ SUMMARIES = Query(
     f"""
     SELECT {_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind = 'summary' AND {_IS_NEWS}
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind = 'summary' AND {LIVE} AND {_IS_NEWS}
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,
@@ -68,7 +69,7 @@ OF_SESSION = Query(
     f"""
     SELECT {_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND server_session_id = %(session_id)s AND {_IS_NEWS}
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND server_session_id = %(session_id)s AND {LIVE} AND {_IS_NEWS}
      ORDER BY created_at DESC
      LIMIT %(limit)s
     """,
@@ -85,8 +86,8 @@ TOUCHING = Query(
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s
        AND content_search @@ (
                SELECT string_agg('(' || words::text || ')', ' | ')::tsquery
-                 FROM (SELECT plainto_tsquery(('pg_catalog.' || p.search_language)::regconfig, n.said) AS words
-                         FROM unnest(%(names)s::text[]) AS n (said) JOIN projects p ON p.id = %(project_id)s) w
+                 FROM (SELECT search_all(p.search_language, n.name) AS words
+                         FROM unnest(%(names)s::text[]) AS n (name) JOIN projects p ON p.id = %(project_id)s) w
                 WHERE numnode(words) > 0)
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
@@ -95,17 +96,20 @@ TOUCHING = Query(
 
 DETAILS = Query(
     ObservationDetails,
-    """
+    f"""
     SELECT number, left(subtitle, 640) AS subtitle,
            ARRAY(SELECT left(fact, 640) FROM unnest(facts[1:3]) fact) AS facts
       FROM observations
-     WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s)
+     WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s) AND {LIVE}
     """,
 )
 
 SUMMARY = Query(
     SummaryText,
-    "SELECT summary, left(content, 2800) AS content FROM observations WHERE team_id = %(team_id)s AND number = %(number)s",
+    f"""
+    SELECT summary, left(content, 2800) AS content FROM observations
+     WHERE team_id = %(team_id)s AND number = %(number)s AND {LIVE}
+    """,
 )
 
 # Until the transaction ends. The planner does not know the words of a list, and takes reading the whole table for the quickest way
@@ -126,13 +130,13 @@ WORD_MATCHES = Query(
     ), sample AS MATERIALIZED (
         SELECT content_search FROM observations_in_team WHERE project_id = %(project_id)s
          ORDER BY created_at DESC, id DESC LIMIT 200
-    ), asked AS MATERIALIZED (
+    ), prompt_words AS MATERIALIZED (
         SELECT a.lexeme, a.quoted FROM unnest(%(lexemes)s::text[], %(quoted)s::text[]) AS a (lexeme, quoted)
          WHERE (SELECT count(*) FROM sample s WHERE s.content_search @@ a.quoted::tsquery)
                <= (SELECT greatest(count(*) / 3, 4) FROM sample)
     ), found AS MATERIALIZED (
         SELECT a.lexeme, f.id
-          FROM asked a
+          FROM prompt_words a
          CROSS JOIN LATERAL (
                SELECT o.id FROM observations_in_team o
                 WHERE (o.project_id = %(project_id)s OR o.scope = 'team')
@@ -145,8 +149,8 @@ WORD_MATCHES = Query(
     ), candidates AS MATERIALIZED (
         SELECT f.id FROM found f JOIN words w USING (lexeme) GROUP BY f.id ORDER BY sum(w.rarity) DESC, f.id DESC LIMIT %(limit)s
     )
-    SELECT o.id, w.lexeme, w.found_in, w.documents, o.importance > 0.85 AS is_instruction,
-           (SELECT min(weight) FROM unnest(u.weights) weight) AS weight
+    SELECT o.id, w.lexeme, w.found_in, w.documents, o.importance > %(instruction_importance)s::real AS is_instruction,
+           coalesce((SELECT min(weight) FROM unnest(u.weights) weight), 'D') AS weight
       FROM candidates c
       JOIN observations_in_team o ON o.id = c.id
      CROSS JOIN LATERAL unnest(o.content_search) u
@@ -164,8 +168,7 @@ ABOUT_FILE = Query(
       FROM observations_in_team
      WHERE project_id = %(project_id)s
        AND (%(session_id)s::uuid IS NULL OR server_session_id IS DISTINCT FROM %(session_id)s::uuid)
-       AND content_search @@ plainto_tsquery((SELECT ('pg_catalog.' || p.search_language)::regconfig FROM projects p
-                                               WHERE p.id = %(project_id)s), %(name)s)
+       AND content_search @@ search_all((SELECT p.search_language FROM projects p WHERE p.id = %(project_id)s), %(name)s)
        AND EXISTS (SELECT FROM unnest(coalesce(files_modified, '{}') || coalesce(files_read, '{}')) AS file
                     WHERE right('/' || replace(file, '\\', '/'), length(%(name)s) + 1) = '/' || %(name)s)
      ORDER BY created_at DESC, id DESC
@@ -228,6 +231,7 @@ async def word_matches(
                 lexemes=list(lexemes),
                 quoted=[_quoted(lexeme) for lexeme in lexemes],
                 max_documents=max_documents,
+                instruction_importance=MIN_INSTRUCTION_IMPORTANCE,
                 limit=limit,
             )
     except errors.QueryCanceled:

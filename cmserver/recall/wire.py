@@ -10,8 +10,10 @@ from msgspec import UNSET, UnsetType
 
 from cmserver.base.ids import epoch_ms
 from cmserver.base.paging import Limit
+from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Text
 from cmserver.recall.model import Index, IndexEntry, OmissionReason, Receipt, SessionStart
+from cmserver.recall.readers import Readers
 
 
 class ContextQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -52,12 +54,15 @@ class LineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ScoredLineOut(LineOut, rename="camel", frozen=True, kw_only=True):
-    """`usefulness` is the relevance score, the sum of its `parts`. `leftOut` is why it has no line: there was no room in the
-    budget, the limit of lines was reached, the session was shown it, or another line says the same.
+    """`usefulness` is the relevance score, the sum of its `parts`; `lineTokens` is what the line itself takes.
+
+    `leftOut` is why it has no line: there was no room in the budget, the limit of lines was reached, the session was shown it, or
+    another line says the same.
     """
 
     usefulness: float
     parts: dict[str, float]
+    line_tokens: int
     left_out: OmissionReason | None
 
 
@@ -124,10 +129,56 @@ def explained_out(index: Index) -> ExplanationOut:
 
 def _scored_line_out(entry: IndexEntry) -> ScoredLineOut:
     line = msgspec.structs.asdict(line_out(entry))
-    return ScoredLineOut(**line, usefulness=entry.score, parts=dict(entry.parts), left_out=entry.omission)
+    return ScoredLineOut(
+        **line, usefulness=entry.score, parts=dict(entry.parts), line_tokens=entry.line_tokens, left_out=entry.omission
+    )
 
 
 def receipt_out(receipt: Receipt, *, explain: bool) -> ReceiptOut:
     hidden = {"team_id", "server_session_id", "project_id", "created_at", "details"}
     fields = {name: value for name, value in msgspec.structs.asdict(receipt).items() if name not in hidden}
     return ReceiptOut(**fields, created_at_epoch=epoch_ms(receipt.created_at), details=receipt.details if explain else UNSET)
+
+
+class ShownReceiptOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """That a session was shown the observation: why (its start, a prompt, a file) and when."""
+
+    session_id: UUID | None
+    project_id: UUID
+    reason: str
+    platform_source: str | None
+    created_at_epoch: int
+
+
+class ReaderCountOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Who read it in one way (`get`, `search`, `list`, ...), how often, and when last."""
+
+    actor_id: str | None
+    via: str
+    count: int
+    last_at_epoch: int
+
+
+class ReadersOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Who was given an observation, the last first: the sessions that were shown it, and who read it.
+
+    They are looked for among the newest 1,000 receipts of a project and the newest 10,000 rows of the audit log. `readers` is null
+    without the scope `admin`, which the audit log needs. `accessCount` and `lastAccessedAtEpoch` count all reads of the whole text.
+    """
+
+    number: int
+    shown: list[ShownReceiptOut]
+    readers: list[ReaderCountOut] | None
+    access_count: int
+    last_accessed_at_epoch: int | None
+
+
+def readers_out(readers: Readers) -> ReadersOut:
+    observation = readers.observation
+    return ReadersOut(
+        number=observation.number,
+        shown=[reshape(receipt, ShownReceiptOut, session_id=receipt.server_session_id) for receipt in readers.shown],
+        readers=None if readers.people is None else [reshape(person, ReaderCountOut) for person in readers.people],
+        access_count=observation.access_count,
+        last_accessed_at_epoch=epoch_ms(observation.last_accessed_at) if observation.last_accessed_at else None,
+    )

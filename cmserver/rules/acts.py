@@ -11,14 +11,14 @@ from cmserver.base.tolerant_json import field, number, record
 from cmserver.providers.event_tool_use import read_event_tool_use
 from cmserver.providers.model import CommandKind, CommandResult, DraftObservation, PromptEvent
 from cmserver.rules import file_changes
-from cmserver.rules.commands import CommandLine, Purpose, SimpleCommand, read_command_line
 from cmserver.rules.file_changes import FileChange
 from cmserver.rules.outcomes import Outcome, read_outcome
-from cmserver.rules.standing import read_standing_instructions
-from cmserver.rules.text import MAX_TITLE, bounded, count_noun, first_sentence, shorten
+from cmserver.rules.standing import read_choices, read_standing_instructions
+from cmserver.rules.text import MAX_TITLE, bounded, count_noun, first_sentence
+from cmserver.tooluse.commands import CommandLine, Purpose, SimpleCommand, read_command_line
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.own_tool_use import reads_own_memory
-from cmserver.tooluse.text import prose, relative
+from cmserver.tooluse.text import prose, relative, shorten
 
 
 class IgnoredEvent(msgspec.Struct, frozen=True):
@@ -43,8 +43,15 @@ class CommandRun(msgspec.Struct, frozen=True):
     @property
     def result(self) -> CommandResult:
         """What later batches of the session compare their own runs with."""
-        kind = _KINDS.get(self.command.main.purpose, "other")
-        return CommandResult(command=self.command.key, kind=kind, passed=not self.outcome.failed, failure=self.outcome.failure)
+        outcome = self.outcome
+        return CommandResult(
+            command=self.command.key,
+            kind=_KINDS.get(self.command.main.purpose, "other"),
+            passed=not outcome.failed,
+            failure=outcome.failure,
+            selectors=self.command.selectors if self.command.is_check else [],
+            failing=(outcome.failing_files or outcome.failing_tests)[:_MAX_FAILING],
+        )
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -64,6 +71,8 @@ class StandingInstructions(msgspec.Struct, frozen=True):
     """What the user laid down for good in a prompt, in their own words."""
 
     texts: list[str]
+    choices: list[str] = []
+    """What they decided for now."""
 
 
 Act = IgnoredEvent | FileEdit | CommandRun | Finding | TurnEnd | StandingInstructions
@@ -72,6 +81,7 @@ _MAX_NARRATIVE = 1_500
 _FEW_WORDS = 8
 _MAX_FILE_COMMANDS = 50
 _MAX_RESULTS = 20
+_MAX_FAILING = 20
 
 _MCP_LOOKS = re.compile(
     r"(?:^|_)(?:search|find|list|get|read|fetch|query|lookup|look|show|describe|resolve|browse|check|status|context|"
@@ -115,6 +125,11 @@ def read_act(event: PromptEvent, root: str | None) -> Act:
 def prompt_text(payload: object) -> str:
     """The text of a prompt's payload, in whichever field it came."""
     return payload if isinstance(payload, str) else field(record(payload), "prompt", "text", "content")
+
+
+def read_prompt(event: PromptEvent) -> str:
+    """What the user typed; empty for an event of another kind."""
+    return prompt_text(event.payload) if event.event_type in _PROMPTS else ""
 
 
 def is_failed(event: PromptEvent) -> bool:
@@ -273,8 +288,10 @@ def _read_note(event: PromptEvent) -> Act:
     """An event that is no tool use: kept when it carries words of some substance."""
     kind = event.event_type
     payload = record(event.payload)
-    if kind in _PROMPTS and (texts := read_standing_instructions(prompt_text(event.payload))):
-        return StandingInstructions(texts)
+    if prompt := read_prompt(event):
+        texts, choices = read_standing_instructions(prompt), read_choices(prompt)
+        if texts or choices:
+            return StandingInstructions(texts, choices)
     if kind in _KEPT_WITH_SESSION:
         return IgnoredEvent(f"kept with the session: {kind}")
     if message := field(payload, "last_assistant_message"):

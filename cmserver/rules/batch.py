@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import takewhile
 
 import msgspec
 
-from cmserver.providers.model import Answer, DraftObservation, PriorObservation, Prompt, PromptEvent, Skip
+from cmserver.providers.model import Answer, DraftObservation, Prompt, PromptEvent, Skip
 from cmserver.rules import drafts
-from cmserver.rules.acts import CommandRun, FileEdit, Finding, IgnoredEvent, StandingInstructions, TurnEnd, read_act
-from cmserver.rules.commands import Purpose
+from cmserver.rules.acts import (
+    CommandRun,
+    FileEdit,
+    Finding,
+    IgnoredEvent,
+    StandingInstructions,
+    TurnEnd,
+    read_act,
+    read_prompt,
+)
+from cmserver.rules.closing import DoneWork, OpenEnds, describe, find_reports, is_agreement, is_calling_off
 from cmserver.rules.conclusions import read_conclusions
 from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
+from cmserver.rules.failures import RecordedFailures
 from cmserver.rules.file_changes import FileChange
-from cmserver.rules.turns import Turn, closed_by, conclude_report, gather_turn
+from cmserver.rules.turns import Turn, conclude_report, gather_turn
+from cmserver.tooluse.commands import Purpose
 
 _MAX_FILES = 6
 _MAX_FACTS, _MAX_FACTS_VERBOSE = 8, 20
 _INSTALLED = re.compile(r"already satisfied|already the newest")
+_WORK_TYPES = {"change", "bugfix", "feature", "refactor"}
 _ESSENTIAL_TYPES = {"bugfix", "feature", "decision", "security_alert", "security_note", "sensitive"}
 
 
@@ -28,17 +41,6 @@ def observe(prompt: Prompt) -> Answer:
     for place, event in enumerate(prompt.events):
         batch.add(place, event)
     return batch.answer()
-
-
-def open_failures(recorded: Iterable[PriorObservation]) -> dict[str, PriorObservation]:
-    """The recorded observations of failures that are still open in the session, by the key of the command that failed."""
-    failures: dict[str, PriorObservation] = {}
-    for line in recorded:
-        for result in line.commands:
-            failures.pop(result.command, None)
-            if not result.passed:
-                failures[result.command] = line
-    return failures
 
 
 class _Batch:
@@ -53,7 +55,10 @@ class _Batch:
         self.files_read: list[str] = []
         self.failures: dict[str, list[FailedRun]] = {}
         """The runs that failed and have not passed since, by the key of the command."""
-        self.earlier = open_failures(prompt.recorded)
+        own = {line.number for line in prompt.recorded}
+        self.earlier = RecordedFailures(prompt.recorded, [end for end in prompt.open_ends if end.number not in own])
+        self.passed: dict[str, list[int]] = {}
+        """The numbers of the failures on record that are over, by the tag of the run that shows it."""
         self.essential: list[DraftObservation] = []
         """What `minimal` keeps: commits, and what ends a failure that is on record."""
         self.commits: list[DraftObservation] = []
@@ -63,6 +68,8 @@ class _Batch:
         """This and the two before are kept at `verbose` only."""
         self.turn_ends: list[tuple[str, str]] = []
         """Tags and texts of the agent's last messages."""
+        self.prompts: list[tuple[str, str]] = []
+        """Tags and texts of what the user typed."""
         self.instructions: list[DraftObservation] = []
         self.unfixed: list[DraftObservation] = []
         """Checks that fail: observations of their own, unless the agent says what is open about them."""
@@ -74,6 +81,7 @@ class _Batch:
         tag = event.tag
         self.places[tag] = place
         act = read_act(event, self.prompt.root)
+        self.prompts += [(tag, text)] if (text := read_prompt(event)) else []
         content = msgspec.json.encode([event.tool_name, event.tool_input, event.tool_response, event.error, event.payload])
         first = self.tag_by_content.setdefault(content, tag)
         if first != tag and not isinstance(act, CommandRun):
@@ -87,18 +95,24 @@ class _Batch:
         elif isinstance(act, TurnEnd):
             self.turn_ends.append((tag, act.message))
         elif isinstance(act, StandingInstructions):
-            self._keep_instructions(tag, act.texts)
+            self._keep_instructions(tag, act)
         elif isinstance(act, Finding):
             act.draft.events.append(tag)
             self.drafts.append(act.draft)
-            if act.report:
-                conclude_report(act.draft, act.report, tag)
+            conclude_report(act.draft, act.report, tag)
         elif isinstance(act, FileEdit):
             self._change_set(act.changes).steps.append(ChangeStep(tag=tag, place=place, changes=act.changes))
-        elif act.outcome.failed:
-            self.failures.setdefault(act.command.key, []).append(FailedRun(tag=tag, place=place, run=act))
         else:
-            self._add_pass(tag, place, act)
+            self._add_run(tag, place, act)
+
+    def _add_run(self, tag: str, place: int, run: CommandRun) -> None:
+        if not run.outcome.failed:
+            self._add_pass(tag, place, run)
+        elif run.command.compares:
+            self._skip(tag, "runs without the changes")
+        else:
+            self.failures.setdefault(run.command.key, []).append(FailedRun(tag=tag, place=place, run=run))
+            self.earlier.add(run.result)
 
     def answer(self) -> Answer:
         """The answer for all events: drafts of what is still open are made first."""
@@ -166,8 +180,10 @@ class _Batch:
         if command.undone_paths and self._undo(command.undone_paths):
             self._skip(tag, "undoes changes")
             return
-        failures = self.failures.pop(command.key, [])
-        earlier = self.earlier.pop(command.key, None)
+        settled = self.earlier.add(run.result)
+        self.passed[tag] = [line.number for line in settled]
+        earlier = settled[-1] if settled else None
+        failures = self._take_failures(run)
         last = self.change_sets[-1] if self.change_sets else None
         if command.main.purpose is Purpose.COMMIT:
             self._add_commit(tag, run, failures)
@@ -180,6 +196,15 @@ class _Batch:
             self._keep(drafts.draft_recovery(tag, run, earlier, self.prompt.recorded), is_essential=True)
         else:
             self._add_plain_pass(tag, place, run)
+
+    def _take_failures(self, run: CommandRun) -> list[FailedRun]:
+        """The failed runs of the batch that are over with this run; the others go on waiting."""
+        passes, over = self.earlier.passes, list[FailedRun]()
+        for key, failures in list(self.failures.items()):
+            is_near = key == run.command.key or failures[0].run.command.is_check
+            if is_near and all(passes.cover(failure.run.result) for failure in failures):
+                over += self.failures.pop(key)
+        return over
 
     def _add_unexplained_pass(self, tag: str, run: CommandRun, failures: list[FailedRun]) -> None:
         """Take a command that failed and passes without a change between: a flaky test is kept, a mistyped command is not."""
@@ -224,15 +249,15 @@ class _Batch:
         if failures[0].run.command.is_check:
             self.unfixed.append(draft)
         number = next((line.number for line in reversed(self.prompt.recorded) if line.title == draft.title), None)
-        if number is None or failures[0].run.command.key not in self.earlier:
+        if number is None or not self.earlier.has(failures[0].run.command.key):
             self.drafts.append(draft)
             return
         for failure in failures:
             self._skip(failure.tag, f"repeats #{number}")
 
-    def _keep_instructions(self, tag: str, texts: list[str]) -> None:
-        for text in texts:
-            draft = drafts.draft_instruction(tag, text)
+    def _keep_instructions(self, tag: str, act: StandingInstructions) -> None:
+        for text in [*act.texts, *act.choices]:
+            draft = drafts.draft_instruction(tag, text, concept="pattern" if text in act.texts else "trade-off")
             self.instructions.append(draft)
             self._keep(draft, is_essential=True)
 
@@ -259,12 +284,47 @@ class _Batch:
         self.drafts = [*gathered, *rest]
 
     def _close_open_ends(self) -> None:
-        """Let each piece of work name the open ends that it comes up to; each is closed once, by the last that does."""
-        open_ends = {end.number: end for end in [*self.prompt.open_ends, *self.prompt.recorded] if end.state == "open"}
-        for draft in reversed(self.drafts):
-            if draft.state != "open" and draft.files_modified:
-                left = [end for number, end in open_ends.items() if not any(number in other.closes for other in self.drafts)]
-                draft.closes = list(dict.fromkeys([*draft.closes, *closed_by(draft, left)]))
+        """Let the work, the agent's words and the user's name the open ends that are done; each is closed once, by the last."""
+        recorded = {end.number: end for end in [*self.prompt.open_ends, *self.prompt.recorded]}
+        texts = [*(f"{prior.title} {' '.join(prior.facts)}" for prior in recorded.values()), *map(describe, self.drafts)]
+        recent = [prior.number for prior in takewhile(lambda prior: prior.state == "open", reversed(self.prompt.recorded))]
+        last_request = self.prompt.requests[-1] if self.prompt.requests else ""
+        is_agreed = any(is_agreement(text) for text in [last_request, *(text for _, text in self.prompts)])
+        ends = OpenEnds(recorded.values(), texts, recent if is_agreed else [])
+        work = [draft for draft in self.drafts if draft.state != "open" and not _is_in(draft, self.instructions)]
+        for draft in reversed([draft for draft in work if draft.files_modified or draft.type in _WORK_TYPES]):
+            after = [other for other in self.drafts if other.state == "open" and self._end_of(other) >= self._end_of(draft)]
+            request = next((text for tag, text in reversed(self.prompts) if self.places[tag] < self._end_of(draft)), last_request)
+            self._add_closed(
+                draft, ends.find_done(DoneWork(text=describe(draft), request=request, left_open=list(map(describe, after))))
+            )
+        for tag, numbers in self.passed.items():
+            self._add_closed(next((draft for draft in self.drafts if tag in draft.events), None), numbers)
+        for tag, text in self.turn_ends:
+            for sentence in find_reports(text, by_user=False):
+                self._add_closed(next((draft for draft in work if tag in draft.events), None), ends.find_named(sentence))
+        for tag, text in self.prompts:
+            for sentence in find_reports(text, by_user=True):
+                numbers = ends.find_named(sentence, recent)
+                if numbers or is_calling_off(sentence):
+                    self._add_closed(self._find_report(tag, sentence), numbers)
+
+    def _end_of(self, draft: DraftObservation) -> int:
+        return max(self.places[tag] for tag in draft.events)
+
+    def _add_closed(self, draft: DraftObservation | None, numbers: list[int]) -> None:
+        others = {number for other in self.drafts for number in other.closes}
+        if draft is not None:
+            draft.closes = [*draft.closes, *(number for number in numbers if number not in others)]
+
+    def _find_report(self, tag: str, sentence: str) -> DraftObservation:
+        """The draft of what the user says that something has come to: the instruction that holds it, else one of its own."""
+        report = next((draft for draft in self.instructions if tag in draft.events and sentence in (draft.quote or "")), None)
+        if report is None:
+            report = drafts.draft_report(tag, sentence)
+            self.drafts.append(report)
+            self.skipped = [skip for skip in self.skipped if skip.event != tag]
+        return report
 
     def _keep_the_rest(self) -> None:
         """Keep what only `verbose` records: reads, passing checks and routine commands."""

@@ -7,14 +7,17 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import Literal, cast, get_args
 
 import msgspec
 
-from cmserver.rules.text import shorten
+from cmserver.base.sentences import split_line
+from cmserver.tooluse.text import shorten
 
-Kind = Literal["open", "cause", "decision", "limitation", "next", "command", "finding", "change"]
-"""In the order in which they are tried. `open` is not done; `next` is to be done; `change` is what was done."""
+Kind = Literal["rejected", "open", "cause", "decision", "limitation", "next", "command", "finding", "change"]
+"""In the order in which they are tried. `open` is not done; `next` is to be done; `rejected` was tried or weighed, and is not done;
+`change` is what was done."""
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 
 MAX_QUOTE = 400
@@ -23,6 +26,8 @@ _MAX_SENTENCE = 1_000
 _MAX_CONCLUSIONS = 24
 _MAX_LABEL = 60
 _MIN_WORDS = 4
+FEW_WORDS = 4
+"""A sentence with no more words that carry it cannot be understood by itself."""
 _MAX_COMMAND = 160
 
 _FENCE = re.compile(
@@ -32,9 +37,6 @@ _FENCE = re.compile(
 _BULLET = re.compile(r"^[ \t>]*(?:[-*+•]|\d{1,2}[.)])[ \t]+(?:\[[ xX]\][ \t]*)?")
 _HEADING = re.compile(r"^[ \t]*#{1,6}[ \t]+(.+)")
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.{1,300}?)(?<=\S)\1")
-_SENTENCE_END = re.compile(
-    r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bz\.B\.)(?<!\bca\.)(?<!\betc\.)(?<!\bp\.ex\.)[\"')]?\s+(?=[\"'(`«]?[A-ZÀ-Ý0-9`/])"
-)
 _INLINE_LABEL = re.compile(rf"^([^\s:`][^:`\n]{{1,{_MAX_LABEL}}}?)[ ]?(?::|[ ][\u2014\u2013-][ ])[ ]*(?=\S)")
 _FILE = re.compile(r"(?<![\w/.-])(?:[\w.@-]+/)*[\w@-][\w.@-]*\.[A-Za-z]{1,10}\b(?!\()|(?<![\w/.-])(?:[\w.@-]+/)+[\w.@-]+")
 _CODE = re.compile(r"`(?!(?:main|master)`)([^`\n]{1,120})`")
@@ -42,6 +44,7 @@ _IDENTIFIER = re.compile(
     r"\b(?:[A-Za-z]\w*(?:::|\.|->))*[A-Za-z]\w*_\w+\b|\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+\b|\b[a-z]+(?:[A-Z][a-z0-9]+)+\b|#\d{1,6}\b"
 )
 _NO_FILE = re.compile(r"^(?:e\.g|i\.e|z\.B|p\.ex|d\.h|u\.a|\d[\d.]*[a-z%]*|\w+\.\w+\(.*)$", re.IGNORECASE)
+_WORD = re.compile(r"[^\W\d_][\w-]{2,}|\d{2,}")
 _DONE_MARK = re.compile(r"^[ \t>]*(?:[-*+][ \t]+)?(?:✅|✓|☑|\[[xX]\])")
 
 
@@ -53,6 +56,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     """As it was written, at most MAX_QUOTE characters."""
     files: list[str]
     identifiers: list[str]
+    point: str = ""
+    """The sentence of `text` that says it, where there are several."""
 
     @property
     def is_open(self) -> bool:
@@ -82,31 +87,52 @@ def phrases() -> dict[str, _Phrases]:
 
 
 def read_conclusions(message: str) -> list[Conclusion]:
-    """The conclusions of an agent's message, in its order; empty for small talk."""
+    """The conclusions of an agent's message, in its order; empty for small talk and for guesses."""
     conclusions: dict[str, Conclusion] = {}
     for line in _lines(message[:_MAX_TEXT]):
-        for kind, text in _line_conclusions(line):
-            conclusions.setdefault(text.casefold(), conclude(kind, text))
+        for kind, text, point in _line_conclusions(line):
+            conclusions.setdefault(text.casefold(), conclude(kind, text, point))
     return list(conclusions.values())[:_MAX_CONCLUSIONS]
 
 
-def _line_conclusions(line: _Line) -> Iterator[tuple[Kind, str]]:
-    """The conclusions of a paragraph. From what is open in it, the rest of the paragraph belongs to that."""
-    kinds: list[Kind | None] = [_kind(line.label, sentence) for sentence in line.sentences]
+def _line_conclusions(line: _Line) -> Iterator[tuple[Kind, str, str]]:
+    """The conclusions of a paragraph: kind, text, and the sentence that makes it one.
+
+    From what is open in it, the rest of the paragraph belongs to that. What begins with a guess is nothing else.
+    """
+    sentences = line.sentences
+    kinds: list[Kind | None] = [_kind(line.label, sentence) for sentence in sentences]
     first_open = next((place for place, kind in enumerate(kinds) if kind in {"open", "next"}), None)
-    start = len(kinds) if first_open is None else _find_subject(line.sentences, first_open)
-    for kind, sentence in zip(kinds[:start], line.sentences, strict=False):
-        if kind is not None:
-            yield kind, shorten(sentence, MAX_QUOTE)
-    if first_open is not None and (kind := kinds[first_open]) is not None:
-        rest = [sentence for sentence in line.sentences[start:] if not is_chatter(sentence)]
-        yield kind, shorten(" ".join(rest), MAX_QUOTE)
+    start = len(kinds) if first_open is None else _find_subject(sentences, kinds, first_open)
+    if line.label is None and is_guess(sentences[0]):
+        kinds[:start] = [None] * start
+        if first_open is not None and (is_vague(sentences[first_open]) or matches("hedge", sentences[first_open])):
+            return
+    for kind, sentence in zip(kinds[:start], sentences, strict=False):
+        if kind is not None and not is_guess(sentence):
+            yield kind, shorten(sentence, MAX_QUOTE), sentence
+    if first_open is None:
+        return
+    ends = [first_open, *(place for place in range(first_open + 1, len(kinds)) if _begins_another(sentences[place]))]
+    for place, following in pairwise([*ends, len(kinds)]):
+        text = " ".join(it for it in sentences[start:following] if not is_chatter(it))
+        yield cast("Kind", kinds[place]), shorten(text, MAX_QUOTE), sentences[place]
+        start = following
 
 
-def _find_subject(sentences: Sequence[str], place: int) -> int:
+def _begins_another(sentence: str) -> bool:
+    """Whether a sentence behind one that says what is open says something else that is."""
+    return (
+        _kind(None, sentence) in {"open", "next"}
+        and len(content_words(sentence)) > FEW_WORDS
+        and not matches("refers_back", sentence)
+    )
+
+
+def _find_subject(sentences: Sequence[str], kinds: Sequence[Kind | None], place: int) -> int:
     """Where the sentences begin that are needed to know what the sentence at `place` is about."""
     chars = len(sentences[place])
-    while place and not _has_anchor(sentences[place]) and not is_chatter(sentences[place - 1]):
+    while place and not _has_anchor(sentences[place]) and not is_chatter(sentences[place - 1]) and kinds[place - 1] != "rejected":
         chars += len(sentences[place - 1]) + 1
         if chars > MAX_QUOTE:
             break
@@ -118,13 +144,14 @@ def _has_anchor(text: str) -> bool:
     return bool(_CODE.search(text) or _FILE.search(text) or _IDENTIFIER.search(text))
 
 
-def conclude(kind: Kind, text: str) -> Conclusion:
+def conclude(kind: Kind, text: str, point: str = "") -> Conclusion:
     """The conclusion with the files and identifiers that it names."""
     named = [name.rstrip(".") for name in _FILE.findall(text) if not _NO_FILE.match(name)]
     words = [code for code in _CODE.findall(text) if code not in named]
     return Conclusion(
         kind=kind,
         text=text,
+        point=point,
         files=list(dict.fromkeys(named)),
         identifiers=list(dict.fromkeys([*words, *(name for name in _IDENTIFIER.findall(text) if name not in named)])),
     )
@@ -135,22 +162,44 @@ def is_chatter(sentence: str) -> bool:
     return sentence.rstrip(" *_").endswith("?") or phrases()["chatter"].phrase.search(sentence) is not None
 
 
+def is_vague(text: str) -> bool:
+    """Whether it does not say what it is about: "I have not verified this yet"."""
+    return not _has_anchor(text) and len(content_words(text)) <= FEW_WORDS
+
+
+def is_guess(sentence: str) -> bool:
+    """Whether it says what may be, and not that it is so, or is not."""
+    return matches("hedge", sentence) and not any(matches(kind, sentence) for kind in ("refuted", "open", "done"))
+
+
+def content_words(text: str) -> set[str]:
+    """The words that carry a text, cut to their first five letters, so that inflected forms are the same."""
+    return {word.casefold()[:5] for word in _WORD.findall(text) if not phrases()["stop"].phrase.fullmatch(word)}
+
+
+def matches(name: str, text: str) -> bool:
+    """Whether a phrase of that name occurs in the text."""
+    return phrases()[name].phrase.search(text) is not None
+
+
 def _kind(label: Kind | None, sentence: str) -> Kind | None:
     if is_chatter(sentence):
         return None
     if label is None and len(sentence.split()) < _MIN_WORDS:
         return None
     if label in {"open", "next"}:
-        return None if _DONE_MARK.match(sentence) else label
-    is_done = phrases()["done"].phrase.search(sentence) is not None
+        return None if _DONE_MARK.match(sentence) or matches("done", sentence) else label
+    is_over = matches("done", sentence) or matches("condition", sentence)
     for kind in _KINDS[:-1]:
-        if is_done and kind in {"open", "next"}:
+        if is_over and kind in {"open", "next"}:
             continue
         if kind != "finding" and kind == label:
             return kind
         if phrases()[kind].phrase.search(sentence):
             return kind
-    return label or ("change" if _has_anchor(sentence) or re.search(r"\d", sentence) else None)
+    is_over = is_over or (len(content_words(sentence)) > FEW_WORDS and matches("closed", sentence))
+    says_more = is_over or _has_anchor(sentence) or re.search(r"\d", sentence)
+    return label or ("change" if says_more else None)
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -174,12 +223,17 @@ def _lines(message: str) -> Iterator[_Line]:
             list_label = None
             is_bold = line.strip().startswith("**") and line.strip().endswith("**")
             if len(text) <= _MAX_LABEL and (text.endswith(":") or is_bold):
-                list_label = _label_kind(text)
+                list_label = _label_kind(text) or _read_intro(text)
                 heading = list_label if is_bold else heading
                 continue
         match = _INLINE_LABEL.match(text)
         label = (_label_kind(match[1]) if match else None) or list_label or heading
-        yield _Line(label, [sentence.strip()[:_MAX_SENTENCE] for sentence in _SENTENCE_END.split(text) if sentence.strip()])
+        yield _Line(label, [sentence[:_MAX_SENTENCE] for sentence in split_line(text)])
+
+
+def _read_intro(text: str) -> Kind | None:
+    """The kind of a list's items by the line before it: "Two things are still open:"."""
+    return next((kind for kind in ("open", "next") if matches(kind, text) and not matches("done", text)), None)
 
 
 def _label_kind(text: str) -> Kind | None:

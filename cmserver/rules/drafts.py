@@ -11,11 +11,12 @@ import msgspec
 from cmserver.providers.model import DraftObservation, PriorObservation
 from cmserver.rules import symbols
 from cmserver.rules.acts import CommandRun
-from cmserver.rules.commands import arguments_of, packages
+from cmserver.rules.closing import is_calling_off
 from cmserver.rules.conclusions import conclude, phrases
 from cmserver.rules.file_changes import FileChange, merge_by_path, short_path
-from cmserver.rules.text import MAX_TITLE, capitalize, count_noun, join_names, shorten
-from cmserver.tooluse.text import relative
+from cmserver.rules.text import MAX_TITLE, capitalize, count_noun, join_names
+from cmserver.tooluse.commands import arguments_of, packages
+from cmserver.tooluse.text import relative, shorten
 
 _MAX_READS = 8
 _MAX_NAMED = 3
@@ -27,8 +28,8 @@ _COMMIT_TYPES = (
     ("refactor", re.compile(r"(?:refactor|rename|extract|simplify|clean up|restructure)\b", re.IGNORECASE)),
 )
 _TRAILER = re.compile(r"(?:co-authored-by|signed-off-by):|🤖", re.IGNORECASE)
-_MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?:Error|Exception)\b)")
-_ERROR_CLASS = re.compile(r"^(?:[A-Z]\w*(?:Error|Exception|Failure): +)?(?:\([\w.]+\) )?(?=\S.{10})")
+_MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*\b)")
+_ERROR_CLASS = re.compile(r"^(?:[A-Z]\w*(?:Error|Exception|Failure|[a-z][A-Z]\w*): +)?(?:\([\w.]+\) )?(?=\S.{10})")
 _CREATED = re.compile(r"^ create mode \d+ (.+)$", re.MULTILINE)
 _PUSHED = re.compile(r"^[ \t]*+(?:[*+] *+)?(?:\[new \w+\]|[0-9a-f]+\.\.\.?[0-9a-f]+)\s+(\S+) -> (\S+)", re.MULTILINE)
 _SYSTEM_INSTALLERS = {"apt", "apt-get", "brew", "apk", "dnf", "conda"}
@@ -154,7 +155,8 @@ def draft_failure(failures: list[FailedRun], max_facts: int) -> DraftObservation
         failure = f"{len(names)} tests fail ({join_names(names, 1)})"
     if len(failure) + len(error) + 2 > MAX_TITLE:
         error = _ERROR_CLASS.sub("", error)  # the message says more than its class
-    title = f"{failure}: {error}"
+    heads = (f"{failure}: ", f"{command.main.label} failed: ", "") if command.is_check else (f"{failure}: ",)
+    title = next((head + error for head in heads if len(head + error) <= MAX_TITLE), heads[0] + error)
     return DraftObservation(
         type="discovery",
         title=shorten(title, MAX_TITLE),
@@ -198,19 +200,25 @@ def draft_recovery(tag: str, run: CommandRun, earlier: PriorObservation, recorde
     )
 
 
-def draft_instruction(tag: str, text: str) -> DraftObservation:
-    """What the user laid down for good, in their own words."""
+def draft_instruction(tag: str, text: str, concept: str = "pattern") -> DraftObservation:
+    """What the user laid down for good, or decided for now (trade-off), in their own words."""
     conclusion = conclude("decision", text)
     point = phrases()["lead_in"].phrase.sub("", text, count=1)
     return DraftObservation(
         type="decision",
         title=shorten(capitalize(point if len(point.split()) > 2 else text), MAX_TITLE),
         narrative=f'The user: "{text}"',
-        concepts=["pattern"],
+        concepts=[concept],
         events=[tag],
         quote=text,
         anchors=[*conclusion.files, *conclusion.identifiers],
     )
+
+
+def draft_report(tag: str, text: str) -> DraftObservation:
+    """What the user says has become of something open, in their own words: that it is done, or called off."""
+    draft = draft_instruction(tag, text)
+    return msgspec.structs.replace(draft, type="decision" if is_calling_off(text) else "change", concepts=["what-changed"])
 
 
 def draft_commit(
@@ -339,8 +347,8 @@ def _detail(change: FileChange) -> str:
     if len(change.phrases) != 1 or len(change.samples) != 1 or change.whole:
         return ""
     phrase, sample = change.phrases[0], change.samples[0]
-    is_told = "`" in phrase.thing or not sample.endswith("`")
-    return "" if is_told or (phrase.verb != "changed" and not change.only_imports) else sample.removeprefix(f"{phrase.verb} ")
+    is_named = "`" in phrase.thing or not sample.endswith("`")
+    return "" if is_named or (phrase.verb != "changed" and not change.only_imports) else sample.removeprefix(f"{phrase.verb} ")
 
 
 def _clause(change: FileChange, max_names: int) -> str:

@@ -10,10 +10,10 @@ import msgspec
 
 from cmserver.base.tolerant_json import array, field, number, record
 from cmserver.rules import symbols
-from cmserver.rules.text import count_noun, first_line, join_names, shorten
+from cmserver.rules.text import count_noun, first_line, join_names
 from cmserver.tooluse.model import ToolUse
 from cmserver.tooluse.read import BEGIN_PATCH
-from cmserver.tooluse.text import relative
+from cmserver.tooluse.text import relative, shorten
 
 _PATCH_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MAX_CREATED_NAMES = 3

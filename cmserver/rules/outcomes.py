@@ -7,9 +7,9 @@ import re
 import msgspec
 
 from cmserver.base.tolerant_json import record
-from cmserver.rules.commands import CommandLine, Purpose
-from cmserver.rules.text import bounded, shorten
-from cmserver.tooluse.text import printed_text, relative, reported_exit_code
+from cmserver.rules.text import bounded
+from cmserver.tooluse.commands import CommandLine, Purpose
+from cmserver.tooluse.text import printed_text, relative, reported_exit_code, shorten
 
 _EXIT = re.compile(r"^[ \t]*(?:Error: )?(?:Command failed with )?[Ee]xit(?:ed with)?(?: code| status)?:? (\d{1,9})\b")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -43,6 +43,7 @@ _NAMES = (
     re.compile(r"^[ \t]*● (.+)$", re.MULTILINE),  # jest
     re.compile(r"^[ \t]*FAIL\s+\S+ > (.+)$", re.MULTILINE),  # vitest
 )
+_FAILING_FILE = re.compile(r"^[ \t]*(?:FAILED|ERROR|FAIL|rspec) +(?:\./)?([\w./-]{1,300}\.\w{1,5})\b", re.MULTILINE)
 _PLACE = re.compile(r'^[ \t]*(?:File ")?((?!/usr|<)[\w./-]{1,300}\.[a-z]{1,5})"?(?::|, line |\()(\d{1,9})', re.MULTILINE)
 
 _PYTEST_LINE = re.compile(r"^E\s+(\S.*)")
@@ -69,6 +70,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of tests as the runner prints them: "2 failed, 31 passed"."""
     failing_tests: list[str] = []
     """The names of the failing tests, those that the output has."""
+    failing_files: list[str] = []
+    """The files that the output names for them."""
     error: str = ""
     """The line that says most about the failure, at most 160 characters; empty when the command did not fail."""
     place: str = ""
@@ -103,6 +106,7 @@ def read_outcome(command: CommandLine, tool_response: object, error: str | None,
         exit_code=exit_code,
         counts=counts,
         failing_tests=_failing_tests(body),
+        failing_files=list(dict.fromkeys(_FAILING_FILE.findall(body))),
         error=_telling_line(body) or wordless,
         place=_place(body, root),
         output=body,

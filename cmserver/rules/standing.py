@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
-from cmserver.rules.conclusions import MAX_QUOTE, phrases
-from cmserver.rules.text import shorten
+from cmserver.rules.conclusions import FEW_WORDS, MAX_QUOTE, content_words, matches, phrases
+from cmserver.tooluse.text import shorten
 
 _MAX_TEXT = 8_000
 _MAX_INSTRUCTIONS = 5
@@ -18,7 +19,7 @@ _PROGRAM_TEXT = re.compile(
     re.IGNORECASE | re.DOTALL | re.MULTILINE,
 )
 """What an agent's program or a tool put into the prompt: elements at the start of a line, or with a name of several words."""
-_QUOTED = re.compile(r"\"[^\"\n]{1,300}\"|“[^”\n]{1,300}”|„[^“\n]{1,300}“|« ?[^»\n]{1,300}»")
+_QUOTED = re.compile(r"\"[^\"\n]{1,300}\"|“[^”\n]{1,300}”|„[^“\n]{1,300}“|« ?[^»\n]{1,300}»|»[^«\n]{1,300}«")
 _PASTED = re.compile(
     r"^\s*(?:>|\$ |\d{4}-\d\d-\d\d|\[?\d\d:\d\d|at \S+\(|File \"|Traceback|\w*(?:Error|Exception)\b"
     r"|(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL|FAILED|CRITICAL)\b"
@@ -33,9 +34,11 @@ def read_standing_instructions(prompt: str) -> list[str]:
     Questions, quotes, pasted logs and what is asked for once are none.
     """
     found: list[str] = []
-    for line in _typed_lines(prompt[:_MAX_TEXT]):
-        sentences = [sentence.strip()[:_MAX_SENTENCE] for sentence in _SENTENCE_END.split(line) if sentence.strip()]
+    for sentences in _typed_sentences(prompt):
         taken = -1
+        for place in range(len(sentences) - 1, 0, -1):
+            if len(sentences[place].split()) < _MIN_WORDS and matches("emphasis", sentences[place]):
+                sentences[place - 1] += f" {sentences.pop(place)}"
         for place, sentence in enumerate(sentences):
             if place <= taken or not is_standing_instruction(sentence):
                 continue
@@ -56,6 +59,18 @@ def _gives_reason(sentence: str) -> bool:
     )
 
 
+def read_choices(prompt: str) -> list[str]:
+    """The sentences by which the user decides for a way, each with the next one where that gives its reason; laid down for now."""
+    found: list[str] = []
+    for sentences in _typed_sentences(prompt):
+        for sentence, following in pairwise([*sentences, ""]):
+            is_choice = matches("choice", sentence) and not sentence.endswith("?") and len(content_words(sentence)) > FEW_WORDS
+            if is_choice and not is_standing_instruction(sentence):
+                has_reason = _gives_reason(following) and len(sentence) + len(following) < MAX_QUOTE
+                found.append(shorten(f"{sentence} {following}" if has_reason else sentence, MAX_QUOTE))
+    return found[:_MAX_INSTRUCTIONS]
+
+
 def is_standing_instruction(sentence: str) -> bool:
     """Whether the sentence lays something down for good."""
     bare = _QUOTED.sub("", sentence)
@@ -66,8 +81,20 @@ def is_standing_instruction(sentence: str) -> bool:
     )
 
 
+def split_prompt(prompt: str) -> list[str]:
+    """The sentences that the user typed, one after the other."""
+    return [sentence for sentences in _typed_sentences(prompt) for sentence in sentences]
+
+
+def _typed_sentences(prompt: str) -> Iterator[list[str]]:
+    """The sentences of each line that the user typed."""
+    for line in _typed_lines(prompt[:_MAX_TEXT]):
+        yield [sentence.strip()[:_MAX_SENTENCE] for sentence in _SENTENCE_END.split(line) if sentence.strip()]
+
+
 def _typed_lines(prompt: str) -> Iterator[str]:
     """The lines that the user typed: no blocks of code, no elements that programs put there, no quotes, no logs."""
     for line in _PROGRAM_TEXT.sub("", _FENCE.sub("", prompt)).splitlines():
-        if line.strip() and not _PASTED.search(line) and not line.startswith(("    ", "\t")):
-            yield line.strip()
+        unquoted = _QUOTED.sub(lambda quote: '""' if re.search(r"[.!?]\s", quote[0]) else quote[0], line)
+        if unquoted.strip() and not _PASTED.search(unquoted) and not line.startswith(("    ", "\t")):
+            yield unquoted.strip()

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 
 from cmserver.providers.model import Answer, DraftSummary, PriorObservation, Prompt, Skip
-from cmserver.rules.batch import open_failures
-from cmserver.rules.text import capitalize, count_noun, join_names, shorten
+from cmserver.rules.failures import open_failures
+from cmserver.rules.text import capitalize, count_noun, join_names
+from cmserver.tooluse.text import shorten
 
 _DONE = {"change", "bugfix", "feature", "refactor"}
 _NEXT = re.compile(
@@ -64,7 +65,7 @@ def _titles(lines: Sequence[PriorObservation]) -> str | None:
 
 
 def _next_steps(prompt: Prompt) -> str | None:
-    open_failure_numbers = {line.number for line in open_failures(prompt.recorded).values()}
+    open_failure_numbers = {line.number for line in open_failures(prompt.recorded)}
     if titles := _titles([line for line in prompt.recorded if line.state == "open" or line.number in open_failure_numbers]):
         return titles
     sentences = [part.strip().lstrip("#*- ") for part in re.split(r"(?<=[.!?])\s+|\n+", (prompt.last_message or "")[:8000])]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from cmserver.tooluse.text import shorten
+
 MAX_TITLE = 80
 _MAX_OUTPUT = 16_000
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`])")
@@ -14,16 +16,6 @@ def bounded(text: str) -> str:
     """Head and tail of a long output, where errors and totals stand."""
     half = _MAX_OUTPUT // 2
     return text if len(text) <= _MAX_OUTPUT else f"{text[:half]}\n{text[-half:]}"
-
-
-def shorten(text: str, limit: int) -> str:
-    """One line of at most `limit` characters, cut between words."""
-    line = " ".join(text[: limit * 8].split())
-    if len(line) <= limit:
-        return line
-    cut = line[: limit - 1]
-    space = cut.rfind(" ")
-    return (cut[:space] if space > limit // 2 else cut).rstrip(" ,;:-") + "…"
 
 
 def first_sentence(text: str, limit: int) -> str:

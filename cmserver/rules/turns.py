@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from cmserver.providers.model import DraftObservation, PriorObservation
-from cmserver.rules.conclusions import Conclusion, choose_quotes, phrases, read_conclusions
-from cmserver.rules.text import MAX_TITLE, capitalize, shorten
+from cmserver.providers.model import DraftObservation
+from cmserver.rules.conclusions import FEW_WORDS, Conclusion, choose_quotes, content_words, is_vague, matches, read_conclusions
+from cmserver.rules.text import MAX_TITLE, capitalize
+from cmserver.tooluse.text import shorten
 
 _MAX_NARRATIVE = 2_000
 _MAX_OPEN_ENDS = 6
@@ -22,7 +23,6 @@ _CLAUSE_END = re.compile(
     r", (?:so|which|because|since|and|but|as|while|weil|da|denn|und|aber|sodass|damit|car|ce qui|et|mais|donc|puisque)\b)"
 )
 _LABEL = re.compile(r"^[^\s`:][^`:]{1,40}? ?: +(?=\S)")
-_WORD = re.compile(r"[^\W\d_][\w-]{2,}|\d{2,}")
 
 
 class Turn(msgspec.Struct, kw_only=True):
@@ -40,8 +40,10 @@ class Turn(msgspec.Struct, kw_only=True):
 
 def gather_turn(turn: Turn) -> list[DraftObservation]:
     """The observations of a turn: one for its work or one for each commit, and one for each open end."""
-    settled = [conclusion for conclusion in turn.conclusions if not conclusion.is_open]
-    open_ends = [draft_open_end(conclusion, turn.tag) for conclusion in turn.conclusions if conclusion.is_open][:_MAX_OPEN_ENDS]
+    settled = [conclusion for conclusion in turn.conclusions if not conclusion.is_open and conclusion.kind != "rejected"]
+    rejected = [draft_rejected(conclusion, turn.tag) for conclusion in turn.conclusions if conclusion.kind == "rejected"]
+    named = [conclusion for conclusion in turn.conclusions if conclusion.is_open and not is_vague(conclusion.text)]
+    open_ends = [draft_open_end(conclusion, turn.tag) for conclusion in named[:_MAX_OPEN_ENDS]]
     main: list[DraftObservation] = list(turn.commits)
     if not main and turn.work:
         main = [_merge(turn.work)]
@@ -61,12 +63,26 @@ def gather_turn(turn: Turn) -> list[DraftObservation]:
     files = list(dict.fromkeys(path for draft in main for path in draft.files_modified))
     for draft in open_ends:
         draft.files_read = draft.files_read or files[:3]
-    return [*main, *apart, *open_ends]
+    return [*main, *rejected, *apart, *open_ends]
+
+
+def draft_rejected(conclusion: Conclusion, tag: str) -> DraftObservation:
+    """A way that was tried or weighed and not taken, in the agent's words. No part of the work: it would read as done."""
+    return DraftObservation(
+        type="decision",
+        title=shorten(f"Not taken: {_LABEL.sub('', conclusion.text)}", MAX_TITLE),
+        narrative=conclusion.text,
+        concepts=["trade-off"],
+        files_read=conclusion.files[:_MAX_FILES],
+        events=[tag],
+        quote=conclusion.text,
+        anchors=anchors_of([conclusion]),
+    )
 
 
 def draft_open_end(conclusion: Conclusion, tag: str) -> DraftObservation:
     """Something not done yet, or to be done next, in the agent's words."""
-    title = _first_clause(conclusion.text)
+    title = _open_clause(conclusion.point if len(content_words(conclusion.point)) > FEW_WORDS else conclusion.text)
     return DraftObservation(
         type="discovery",
         title=title,
@@ -85,29 +101,6 @@ def conclude_report(draft: DraftObservation, report: str, tag: str) -> None:
     conclusions = read_conclusions(report)
     if conclusions:
         _add_conclusions(draft, conclusions, tag, keeps_title=False)
-
-
-def closed_by(draft: DraftObservation, open_ends: Iterable[PriorObservation]) -> list[int]:
-    """The numbers of the open ends that this piece of work comes up to, by their anchors and their words."""
-    text = " ".join(filter(None, [draft.title, draft.subtitle, draft.narrative, *draft.facts, *draft.files_modified]))
-    words, named = content_words(text), text.casefold()
-    closed: list[int] = []
-    for end in open_ends:
-        if any(not result.passed for result in end.commands):
-            continue  # only a run that passes says that a failure is over
-        anchors = [*end.anchors, *end.files_read]
-        about = content_words(f"{end.title} {end.quote or ''}") - content_words(" ".join(anchors))
-        shared_words = about & words
-        share = len(shared_words) / max(1, len(about))
-        is_anchored = any(anchor.casefold().rsplit("/", 1)[-1] in named for anchor in anchors)
-        if len(shared_words) > 1 and share >= (0.34 if is_anchored else 0.6):
-            closed.append(end.number)
-    return closed
-
-
-def content_words(text: str) -> set[str]:
-    """The words that carry a text, cut to their first five letters, so that inflected forms are the same."""
-    return {word.casefold()[:5] for word in _WORD.findall(text) if not phrases()["stop"].phrase.fullmatch(word)}
 
 
 def anchors_of(conclusions: Iterable[Conclusion]) -> list[str]:
@@ -195,7 +188,17 @@ def _point(quotes: Sequence[Conclusion], *, is_fix: bool) -> Conclusion:
 
 
 def _makes_title(text: str) -> bool:
-    return not text.endswith(":") and phrases()["guess"].phrase.search(text) is None
+    return not text.endswith(":") and not any(matches(name, text) for name in ("guess", "refuted", "hedge"))
+
+
+def _open_clause(text: str) -> str:
+    """The clause that says what is open, where a long sentence begins with another."""
+    ends = [match for match in _CLAUSE_END.finditer(text) if len(text) > MAX_TITLE]
+    for end in ends[:1]:
+        first, rest = text[: end.start()], text[end.end() :]
+        if not matches("open", first) and matches("open", rest) and len(content_words(rest)) > FEW_WORDS:
+            return _first_clause(rest.strip())
+    return _first_clause(text)
 
 
 def _first_clause(text: str) -> str:

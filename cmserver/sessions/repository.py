@@ -31,10 +31,11 @@ OWNS = {"server_sessions", "session_prompts"}
 INSERT = Query(
     Session,
     f"""
-    INSERT INTO server_sessions (id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type,
-                                 platform_source, metadata, started_at)
-    VALUES (%(id)s, %(project_id)s, %(team_id)s, %(external_session_id)s, %(content_session_id)s, %(agent_id)s, %(agent_type)s,
-            %(platform_source)s, %(metadata)s, time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()))
+    INSERT INTO server_sessions (id, project_id, origin_project_id, team_id, external_session_id, content_session_id, agent_id,
+                                 agent_type, platform_source, metadata, started_at)
+    VALUES (%(id)s, %(project_id)s, nullif(%(key_id)s::uuid, %(project_id)s), %(team_id)s, %(external_session_id)s,
+            %(content_session_id)s, %(agent_id)s, %(agent_type)s, %(platform_source)s, %(metadata)s,
+            time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()))
     ON CONFLICT DO NOTHING
     RETURNING {SESSION_COLUMNS}
     """,
@@ -60,7 +61,7 @@ BY_EXTERNAL_ID = Query(
     f"""
     SELECT {SESSION_COLUMNS}
       FROM server_sessions
-     WHERE project_id = %(project_id)s AND team_id = %(team_id)s
+     WHERE coalesce(origin_project_id, project_id) = %(key_id)s AND team_id = %(team_id)s
        AND (external_session_id = %(agents_id)s OR content_session_id = %(agents_id)s)
        AND (%(platform_source)s::text IS NULL OR coalesce(platform_source, '') = %(platform_source)s::text)
      ORDER BY external_session_id = %(agents_id)s DESC NULLS LAST, started_at DESC LIMIT 1
@@ -338,10 +339,10 @@ SESSION_AND_LAST_PROMPT = Query(
 )
 
 
-async def insert(conn: Conn, session_id: UUID, team_id: UUID, project_id: UUID, new: NewSession) -> Session | None:
-    """The new session, or None when the agent's id is taken."""
+async def insert(conn: Conn, session_id: UUID, team_id: UUID, project_id: UUID, key_id: UUID, new: NewSession) -> Session | None:
+    """The new session, or None when the agent's id is taken. `key_id` is the project's by whose name it came."""
     fields = asdict(new) | {"metadata": Jsonb(new.metadata)}
-    return await INSERT.first(conn, id=session_id, team_id=team_id, project_id=project_id, **fields)
+    return await INSERT.first(conn, id=session_id, team_id=team_id, project_id=project_id, key_id=key_id, **fields)
 
 
 async def by_id(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
@@ -358,12 +359,9 @@ async def came_from(conn: Conn, team_id: UUID, project_id: UUID, folder: str) ->
     return await CAME_FROM.one(conn, team_id=team_id, project_id=project_id, folder=folder)
 
 
-async def by_external_id(
-    conn: Conn, team_id: UUID, project_id: UUID, agents_id: str, platform_source: str | None
-) -> Session | None:
-    return await BY_EXTERNAL_ID.first(
-        conn, team_id=team_id, project_id=project_id, agents_id=agents_id, platform_source=platform_source
-    )
+async def by_external_id(conn: Conn, team_id: UUID, key_id: UUID, agents_id: str, platform_source: str | None) -> Session | None:
+    """The session that its agent gave that id, in the project by whose `key_id` it was made, wherever it is now."""
+    return await BY_EXTERNAL_ID.first(conn, team_id=team_id, key_id=key_id, agents_id=agents_id, platform_source=platform_source)
 
 
 async def lock(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:

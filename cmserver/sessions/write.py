@@ -17,19 +17,25 @@ from cmserver.sessions.model import MAX_TITLE_CHARS, NewSession, Session
 from cmserver.sessions.read import find_session
 
 
-async def find_or_make(conn: Conn, team_id: UUID, project_id: UUID, new: NewSession) -> tuple[Session, bool]:
-    """The session with the id that its agent gave it, and whether it is new. An ended one stays so: events may arrive later."""
+async def find_or_make(
+    conn: Conn, team_id: UUID, project_id: UUID, new: NewSession, *, key_id: UUID | None = None
+) -> tuple[Session, bool]:
+    """The session with the id that its agent gave it, and whether it is new. An ended one stays so: events may arrive later.
+
+    `key_id` is the project's by whose name it is found, if that one was joined to the project (Project.key_id).
+    """
+    key_id = key_id or project_id
     agents_id = new.external_session_id or new.content_session_id
-    session = await repository.by_external_id(conn, team_id, project_id, agents_id, new.platform_source) if agents_id else None
+    session = await repository.by_external_id(conn, team_id, key_id, agents_id, new.platform_source) if agents_id else None
     if session is not None:
         return session, False
     try:
-        made = await repository.insert(conn, new_id(), team_id, project_id, new)
+        made = await repository.insert(conn, new_id(), team_id, project_id, key_id, new)
     except errors.ForeignKeyViolation as error:  # deleted since it was named
         raise NotFound("Project not found.") from error
     if made is not None:
         return made, True
-    session = await repository.by_external_id(conn, team_id, project_id, agents_id or "", new.platform_source)
+    session = await repository.by_external_id(conn, team_id, key_id, agents_id or "", new.platform_source)
     if session is None:
         raise Conflict("The session was deleted meanwhile. Send the request again.")
     return session, False

@@ -7,15 +7,16 @@ import re
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.shell import MAX_COMMAND, split_commands, without_assignments
 
-# Claude Code and Codex write mcp__server__tool, Gemini mcp_server_tool; a plugin's server has the plugin's name before its own.
-_TOOL = re.compile(r"mcp__?(?:plugin_)?(?:cmserver|claude-mem)_")
+# Claude Code and Codex write mcp__server__tool, Gemini mcp_server_tool, OpenCode server_tool, and Cursor MCP:tool without the
+# server; a plugin's server has the plugin's name before its own.
+_TOOL = re.compile(r"(?:mcp__?(?:plugin_)?(?:cmserver|claude-mem)_|(?:MCP:|cmserver_)observation_)")
 _SERVERS = ("cmserver", "claude-mem")
 _SILENCED = re.compile(r"\s2>(?:&1|\s?/dev/null)(?=\s|$|[|;&])")
 _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
 _UNUSUAL = re.compile(r"""[\n()<>'"`]|(?<!&)&(?!&)""")
 """Outside of quotes: several lines, subshells, redirections, background commands, an unclosed quote."""
 _SUBSTITUTION = re.compile(r"(?<!\\)(?:`|\$\()")
-_CLIENT = re.compile(r"(?:^|/)(?:claude-code|codex|gemini)/hook$")
+_CLIENT = re.compile(r"(?:^|/)(?:claude-code|codex|gemini|cursor|opencode)/hook$")
 _READING = {"context", "sessions"}
 _ROUTE = re.compile(r"/v1/(?:observations(?:/[\w-]+)?|search|context)/?(?:[?#].*)?$", re.DOTALL)
 _MARK = re.compile(r"cmserver|\bcms_", re.IGNORECASE)

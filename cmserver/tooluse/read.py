@@ -12,16 +12,16 @@ from cmserver.tooluse.model import ToolKind, ToolUse
 
 _TOOLS: dict[ToolKind, str] = {
     ToolKind.EDIT: "Edit MultiEdit NotebookEdit apply_patch replace edit edit_file str_replace str_replace_editor "
-    "str_replace_based_edit_tool search_replace multi_edit",
+    "str_replace_based_edit_tool search_replace multi_edit StrReplace Delete",
     ToolKind.WRITE: "Write write_file create_file write write_to_file",
-    ToolKind.READ: "Read NotebookRead read_file read_many_files read_multiple_files view view_file",
-    ToolKind.SEARCH: "Grep Glob LS ToolSearch search_file_content grep_search glob list_directory list_dir file_search",
-    ToolKind.SHELL: "Bash shell local_shell shell_command exec_command run_shell_command execute run_terminal_cmd",
+    ToolKind.READ: "Read NotebookRead read read_file read_many_files read_multiple_files view view_file",
+    ToolKind.SEARCH: "Grep Glob LS ToolSearch grep list search_file_content grep_search glob list_directory list_dir file_search",
+    ToolKind.SHELL: "Bash Shell bash shell local_shell shell_command exec_command run_shell_command execute run_terminal_cmd",
     ToolKind.PROCESS: "BashOutput TaskOutput KillShell KillBash write_stdin",
-    ToolKind.WEB: "WebFetch WebSearch web_fetch google_web_search web_search",
-    ToolKind.AGENT: "Agent Task spawn_agent",
-    ToolKind.PLAN: "TodoWrite TodoRead TaskCreate TaskUpdate TaskList TaskGet update_plan write_todos",
-    ToolKind.LOOKUP: "LSP",
+    ToolKind.WEB: "WebFetch WebSearch webfetch websearch web_fetch google_web_search web_search",
+    ToolKind.AGENT: "Agent Task task spawn_agent",
+    ToolKind.PLAN: "TodoWrite TodoRead TaskCreate TaskUpdate TaskList TaskGet update_plan write_todos todowrite todoread",
+    ToolKind.LOOKUP: "LSP lsp",
 }
 """What coding agents call their tools. A new tool is one word here."""
 

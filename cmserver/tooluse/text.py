@@ -47,3 +47,13 @@ def reported_exit_code(output: object) -> int | None:
             if isinstance(source.get(name), int):
                 return number(source[name])
     return None
+
+
+def shorten(text: str, limit: int) -> str:
+    """One line of at most `limit` characters, cut between words."""
+    line = " ".join(text[: limit * 8].split())
+    if len(line) <= limit:
+        return line
+    cut = line[: limit - 1]
+    space = cut.rfind(" ")
+    return (cut[:space] if space > limit // 2 else cut).rstrip(" ,;:-") + "…"

@@ -13,8 +13,9 @@ SELECT j.id, t.name AS team, p.canonical_id AS project, j.job_type, j.status, j.
   JOIN projects p ON p.id = j.project_id
   JOIN teams t ON t.id = j.team_id
   LEFT JOIN generation_lanes l ON l.lane = j.lane
- WHERE (j.status = 'processing'
-        AND (j.worker_id NOT IN (SELECT live_workers())
-             OR j.locked_at < now() - make_interval(mins => :minutes)))
-    OR (j.status = 'queued' AND l.worker_id IS NULL AND (l.due_at IS NULL OR l.due_at < now() - make_interval(mins => :minutes)))
+ WHERE j.phase = 'open' -- queued or processing
+   AND ((j.status = 'processing'
+         AND (j.worker_id NOT IN (SELECT live_workers())
+              OR j.locked_at < now() - make_interval(mins => :minutes)))
+     OR (j.status = 'queued' AND l.worker_id IS NULL AND (l.due_at IS NULL OR l.due_at < now() - make_interval(mins => :minutes))))
  ORDER BY since DESC;

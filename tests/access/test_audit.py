@@ -41,6 +41,7 @@ async def test_a_row_says_who_did_what_to_which_thing_with_which_request(client:
         "projectId": str(cast.alice.project.id),
         "actorId": "bob",
         "apiKeyId": str(cast.bob.principal.key_id),
+        "userId": None,
         "requestId": "ticket-7",
         "details": {"scopes": ["memories:read"], "actor": "bob"},
         "createdAtEpoch": entry["createdAtEpoch"],

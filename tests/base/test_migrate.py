@@ -35,6 +35,13 @@ BEFORE_0014 = """
       FROM server_sessions s, agent_events e;
 """
 
+UNSEGMENTED = """
+    UPDATE observations SET title = '修复了数据库连接超时' WHERE number = 1;
+    INSERT INTO observations (id, number, project_id, team_id, origin, title, content)
+    SELECT gen_random_uuid(), 2, id, team_id, 'model', 'the time-out of the database — mended', '' FROM projects;
+    UPDATE session_prompts SET text = 'データベースが遅い';
+"""
+
 
 def applied(url: str) -> list[tuple[int, str]]:
     with psycopg.connect(url) as conn:
@@ -91,6 +98,17 @@ async def test_the_database_of_a_newer_program_is_refused(database: str):
         await migrate(database)
 
 
+async def test_the_database_of_another_program_is_refused(empty_database: str):
+    execute(empty_database, "CREATE TABLE schema_migrations (version text PRIMARY KEY)")
+
+    with pytest.raises(MigrationError, match=r"another program"):
+        await migrate(empty_database)
+
+    with psycopg.connect(empty_database) as conn:
+        tables = conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    assert tables == [("schema_migrations",)]
+
+
 async def test_a_migration_that_fails_leaves_nothing_behind_and_the_ones_before_it_stay(
     empty_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -135,6 +153,31 @@ async def test_what_is_there_is_found_by_the_names_in_it_after_0014(empty_databa
         ).fetchone()
         changed = conn.execute("SELECT count(*) FROM observations WHERE updated_at <> created_at").fetchone()
     assert (found, changed) == ((1, 1), (0,))
+
+
+async def test_words_inside_a_sentence_without_spaces_are_found_after_0027(empty_database: str, monkeypatch: pytest.MonkeyPatch):
+    of_now = module.migrations()
+    monkeypatch.setattr(module, "migrations", lambda: [migration for migration in of_now if migration.number < 27])
+    await migrate(empty_database)
+    execute(empty_database, BEFORE_0014)
+    execute(empty_database, UNSEGMENTED)
+    monkeypatch.setattr(module, "migrations", lambda: of_now)
+    untouched = "SELECT xmin::text, content_search::text FROM observations WHERE number = 2"
+    with psycopg.connect(empty_database) as conn:
+        before = conn.execute(untouched).fetchone()
+
+    await migrate(empty_database)
+
+    with psycopg.connect(empty_database) as conn:
+        found = conn.execute(
+            "SELECT (SELECT array_agg(number) FROM observations"
+            "         WHERE content_search @@ '''数据'' <-> ''据库''' AND content_words = tsvector_words(content_search)),"
+            "       (SELECT count(*) FROM session_prompts WHERE text_search @@ '''デー'' <-> ''ータ''')"
+        ).fetchone()
+        after = conn.execute(untouched).fetchone()
+        changed = conn.execute("SELECT count(*) FROM observations WHERE updated_at <> created_at").fetchone()
+    assert (found, changed) == (([1], 1), (0,))
+    assert after == before  # a text without such characters is not written again
 
 
 async def test_an_old_postgresql_is_refused_before_anything_is_done(empty_database: str, monkeypatch: pytest.MonkeyPatch):
@@ -244,7 +287,9 @@ async def test_names_of_before_0015_are_cleaned_and_found_by_either_spelling(emp
     monkeypatch.setattr(module, "migrations", lambda: of_now)
     await migrate(empty_database)
 
-    who = Principal(team_id=TEAM, team_name="blue", project_id=None, key_id=None, actor_id="a", scopes=frozenset({"*"}))
+    who = Principal(
+        kind="operator", team_id=TEAM, team_name="blue", project_id=None, key_id=None, actor_id="a", scopes=frozenset({"*"})
+    )
     async with Db(empty_database, size=2) as db, db.tenant(TEAM) as conn:
         found = [await find(conn, who, name) for name in named]
         by_alias = [await find(conn, who, name) for name in ("alias", "al\u034fias")]

@@ -6,6 +6,7 @@ import pytest
 
 from cmserver.base import settings
 from cmserver.base.configuration import BadSetting, effective, load
+from cmserver.base.contextify import CONTEXTIFY_UNUSED
 from cmserver.base.settings import Settings
 from tests.house.settings_page import settings_page
 
@@ -163,6 +164,65 @@ def test_the_older_name_gives_way_and_says_so():
 
     assert loaded.settings.database_url == URL
     assert loaded.warnings == ["CLAUDE_MEM_SERVER_DATABASE_URL is ignored, because CMSERVER_DATABASE_URL is set."]
+
+
+CONTEXTIFY = {
+    "DATABASE_URL": URL,
+    "OLLAMA_URL": "http://ollama:11434",
+    "EMBEDDING_MODEL": "mxbai-embed-large",
+    "SERVER_PORT": "8420",
+}
+
+
+def test_the_variables_of_contextify_are_understood_and_named():
+    loaded = load(HOME | CONTEXTIFY)
+
+    assert loaded.settings.database_url == URL
+    assert (loaded.settings.embedder, loaded.settings.embedder_base_url) == ("ollama", "http://ollama:11434")
+    assert (loaded.settings.embedder_model, loaded.settings.port) == ("mxbai-embed-large", 8420)
+    assert loaded.sources["database_url"] == "environment DATABASE_URL"
+    assert loaded.warnings == []
+    assert loaded.translated == {
+        "DATABASE_URL": "CMSERVER_DATABASE_URL",
+        "OLLAMA_URL": "CMSERVER_EMBEDDER_BASE_URL",
+        "EMBEDDING_MODEL": "CMSERVER_EMBEDDER_MODEL",
+        "SERVER_PORT": "CMSERVER_PORT",
+    }
+
+
+@pytest.mark.parametrize("names", [{"DATABASE_URL"}, {"DATABASE_URL", "SERVER_PORT"}, {"OLLAMA_URL", "EMBEDDING_MODEL"}])
+def test_fewer_variables_of_contextify_are_taken_for_those_of_another_program(names: set[str]):
+    loaded = load(HOME | {name: value for name, value in CONTEXTIFY.items() if name in names})
+
+    assert set(loaded.sources.values()) == {"default"}
+    assert (loaded.translated, loaded.warnings) == ({}, [])
+
+
+def test_the_variables_of_contextify_give_way_to_the_settings_and_say_so(tmp_path: Path):
+    file = tmp_path / "cmserver.toml"
+    file.write_text("port = 1000")
+    own = {"CMSERVER_DATABASE_URL": "postgresql://own/a", "CMSERVER_EMBEDDER": "local"}
+
+    loaded = load(HOME | CONTEXTIFY | own, config_file=file)
+
+    assert (loaded.settings.database_url, loaded.settings.port) == ("postgresql://own/a", 1000)
+    assert (loaded.settings.embedder, loaded.settings.embedder_model, loaded.settings.embedder_base_url) == ("local", None, None)
+    assert loaded.translated == {}
+    assert [warning.partition(" is ignored")[0] for warning in loaded.warnings] == list(CONTEXTIFY)
+
+
+def test_variables_of_contextify_without_a_setting_are_named_once():
+    unused = dict.fromkeys(CONTEXTIFY_UNUSED, "s3cret")
+
+    (warning,) = load(HOME | unused).warnings
+
+    assert all(name in warning for name in unused)
+    assert "s3cret" not in warning
+
+
+def test_a_wrong_value_of_contextify_is_named_by_its_own_name():
+    assert refusal(CONTEXTIFY | {"SERVER_PORT": "abc"}).startswith("SERVER_PORT is 'abc': ")
+    assert refusal(CONTEXTIFY | {"DATABASE_URL": "mysql://cm:s3cret@db/memory"}).startswith("DATABASE_URL is '***': ")
 
 
 @pytest.mark.parametrize(
@@ -368,6 +428,8 @@ def test_every_setting_is_described_briefly_and_stands_on_the_page():
 def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits():
     counts = {
         "database_pool_size",
+        "api_processes",
+        "backup_keep",
         "port",
         "generation_concurrency",
         "batch_max_events",
@@ -381,13 +443,16 @@ def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits(
         "embedder_dimensions",
         "queue_warning_jobs",
         "queue_warning_growth",
+        "retention_rows_per_run",
     }
-    shares = {"search_k1", "search_b", "search_meaning_weight", "search_min_score"}
+    shares = {"search_k1", "search_b", "search_meaning_weight", "search_min_score", "retention_min_importance"}
 
     times = ("_seconds", "_minutes", "_hours")
     for field in settings.fields():
         if field.type is int or field.type is float:
-            assert field.name in counts | shares or field.name.endswith((*times, "_bytes", "_chars", "_tokens")), field.name
+            assert field.name in counts | shares or field.name.endswith((*times, "_days", "_bytes", "_chars", "_tokens")), (
+                field.name
+            )
             assert (field.type is float) == (field.name in shares or field.name.endswith(times)), field.name
             assert field.at_least is not None, field.name
             assert field.at_most is not None, field.name

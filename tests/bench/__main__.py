@@ -10,12 +10,39 @@ import click
 import msgspec
 
 from cmserver.base import logs
-from tests.bench import against, claim, context, cost, drain, hooks, ingest, lists, mcp, mcp_tokens, page, search, start, wakeup
+from tests.bench import (
+    against,
+    backup,
+    callers,
+    claim,
+    consolidation,
+    context,
+    cost,
+    drain,
+    hooks,
+    imports,
+    ingest,
+    lists,
+    mcp,
+    mcp_tokens,
+    page,
+    pages,
+    retention,
+    search,
+    start,
+    wakeup,
+    writes,
+)
+from tests.bench.growth import command as growth
 from tests.bench.measure import Figure, line
+from tests.bench.month import command as month
+from tests.bench.peers import command as peers
+from tests.bench.profile import command as profile
 from tests.bench.recall import command as recall
 from tests.bench.scale import FULL, MILLION, QUICK, Scale
 from tests.bench.world import World, value, world
 from tests.evaluation import command as generation
+from tests.evaluation.pairs import command as pairs
 from tests.evaluation.usefulness import command as usefulness
 
 
@@ -30,14 +57,21 @@ BENCHMARKS = {
     "ingest": Benchmark(ingest.run, ingest.HOW),
     "drain": Benchmark(drain.run, drain.HOW),
     "wakeup": Benchmark(wakeup.run, wakeup.HOW),
+    "callers": Benchmark(callers.run, callers.HOW),
     "claim": Benchmark(claim.run, claim.HOW),
     "lists": Benchmark(lists.run, lists.HOW),
+    "pages": Benchmark(pages.run, pages.HOW),
     "cost": Benchmark(cost.run, cost.HOW),
     "context": Benchmark(context.run, context.HOW),
     "search": Benchmark(search.run, search.HOW),
     "hooks": Benchmark(hooks.run, hooks.HOW),
     "mcp": Benchmark(lambda world, scale: [*mcp.run(world, scale), *mcp_tokens.run(world, scale)], f"{mcp.HOW} {mcp_tokens.HOW}"),
+    "consolidation": Benchmark(consolidation.run, consolidation.HOW),
+    "retention": Benchmark(retention.run, retention.HOW),
+    "backup": Benchmark(backup.run, backup.HOW),
+    "import": Benchmark(imports.run, imports.HOW),
     "start": Benchmark(start.run, start.HOW),
+    "writes": Benchmark(writes.run, writes.HOW),
 }
 
 
@@ -47,16 +81,28 @@ BENCHMARKS = {
 @click.option(
     "--million", is_flag=True, help="Search 10,000 and 1,000,000 observations as well: half an hour more. --write does it, too."
 )
+@click.option("--sizes", help="Search databases of so many observations instead, between commas: 10000,200000.")
+@click.option(
+    "--events", type=click.IntRange(min=1000), help="Events in the large database of lists and pages. [default: 1,000,000]"
+)
 @click.option("--against", "commit", help="Measure CPU time and memory beside this commit of the repository as well.")
 @click.option("--write", is_flag=True, help="Write docs/reference/performance.md from all benchmarks in full size.")
-def main(names: Sequence[str], commit: str | None, quick: bool, million: bool, write: bool) -> None:
+def main(
+    names: Sequence[str], sizes: str | None, events: int | None, commit: str | None, quick: bool, million: bool, write: bool
+) -> None:
     """Measure the figures of docs/reference/performance.md: all of them, or those that are named. Exits 1 when an aim is missed."""
-    if write and (quick or names):
+    if write and (quick or names or events):
         raise click.UsageError("--write goes with all benchmarks in full size: bin/bench --write")
     if million and quick:
         raise click.UsageError("--million goes with the full size of everything.")
+    if sizes and (write or million):
+        raise click.UsageError("--sizes goes without --million and --write, which have sizes of their own.")
     logs.configure("console", "error")
     scale = QUICK if quick else MILLION if million or write else FULL
+    if sizes:
+        scale = msgspec.structs.replace(scale, libraries=_read_sizes(sizes))
+    if events:
+        scale = msgspec.structs.replace(scale, crowd=events)
     found: dict[str, list[Figure]] = {}
     chosen = {name: BENCHMARKS[name] for name in names or (() if commit and not write else BENCHMARKS)}
     if commit:
@@ -74,9 +120,19 @@ def main(names: Sequence[str], commit: str | None, quick: bool, million: bool, w
         sys.exit(1)
 
 
+def _read_sizes(sizes: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in sizes.split(","))
+    except ValueError as error:
+        raise click.UsageError(f"--sizes {sizes} has no numbers: 10000,200000") from error
+
+
 if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    commands = {"recall": recall.main, "generation": generation.main, "usefulness": usefulness.main}
+    commands = {"recall": recall.main, "generation": generation.main, "pairs": pairs.main, "usefulness": usefulness.main}
+    commands |= {"growth": growth.main, "month": month.main, "peers": peers.main, "profile": profile.main}
+    if name == "--check":
+        peers.main(args=sys.argv[1:], prog_name="bin/bench peers")
     if command := commands.get(name):  # with options of their own, no aims of time
         command(args=sys.argv[2:], prog_name=f"bin/bench {name}")
     main()

@@ -202,5 +202,4 @@ def start_server(world: World, tree: Path, **settings: object) -> Generator[Serv
             base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=60, trust_env=False
         ) as client,
     ):
-        postmaster = int((world.embedded.cluster / "postmaster.pid").read_text().splitlines()[0])
-        yield Server(pid=process.pid, postmaster=postmaster, database_url=url, client=client, numbers=count())
+        yield Server(pid=process.pid, postmaster=world.postmaster, database_url=url, client=client, numbers=count())

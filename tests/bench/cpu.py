@@ -33,6 +33,34 @@ def resident_mib(pid: int) -> float:
     return pages * _PAGE_MIB
 
 
+def pss_mib(pid: int) -> float:
+    """Proportional set size of the process and its descendants, in MiB: what they share is divided by those who share it."""
+    kib = 0
+    for descendant in _descendants(pid, _stats()):
+        try:
+            lines = Path(f"/proc/{descendant}/smaps_rollup").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return kib / 1024
+
+
+def file_descriptors(pid: int) -> int:
+    """Open file descriptors of the process and its descendants."""
+    found = 0
+    for descendant in _descendants(pid, _stats()):
+        try:
+            found += len(list(Path(f"/proc/{descendant}/fd").iterdir()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and its descendants."""
+    return _descendants(pid, _stats())
+
+
 def _stats() -> dict[int, list[str]]:
     stats: dict[int, list[str]] = {}
     for folder in Path("/proc").iterdir():

@@ -28,6 +28,7 @@ HOW = (
     "project and answers with its index. A server that is down refuses connections at once: the first calls find that out, and the "
     "payload goes to the spool; then the breaker opens, and nothing is asked any more."
 )
+_AIM_UP = Aim(of="ratio", at_least=False, bound=1.3)
 _STARTED: dict[str, object] = {"hook_event_name": "SessionStart", "source": "startup"}
 _numbers = count(1)
 
@@ -38,39 +39,43 @@ Call = Callable[[], float]
 def run(world: World, scale: Scale) -> list[Figure]:
     """The figures alternate with a yardstick, call by call."""
     crowd = crowded(world, max(1000, scale.crowd // 20))
-    checkout = _checkout(world.free_folder())
+    checkout = make_checkout(world.free_folder())
     shell = ["sh", "-c", "cat > /dev/null"]
     with role(world, crowd.place, "api") as port:
-        up = _client(world.free_folder(), port, crowd.place.key)
-        curl = _curl(up, port)
+        up = install_client(world.free_folder(), port, crowd.place.key)
+        curl = curl_command(up, port)
         figures = [
-            _figure("hook, the server is up", scale, lambda: _used(up, checkout), _alone(curl, checkout), "curl alone", 40),
+            _figure("hook, the server is up", scale, lambda: _used(up, checkout), _alone(curl, checkout), "curl alone", _AIM_UP),
             _figure(
                 "hook at a session's start, with its context",
                 scale,
                 lambda: _run([up / "hook", "SessionStart"], checkout, {**_STARTED, "session_id": _new("session")}),
                 _alone(curl, checkout),
                 "curl alone, of a tool use",
-                100,
+                _under_ms(100),
             ),
         ]
     nobody = free_port()
-    down = _client(world.free_folder(), nobody, crowd.place.key)
+    down = install_client(world.free_folder(), nobody, crowd.place.key)
 
     def refused() -> float:
         shutil.rmtree(down)
-        return _used(_client(down.parent, nobody, crowd.place.key), checkout)
+        return _used(install_client(down.parent, nobody, crowd.place.key), checkout)
 
-    figures.append(_figure("hook, the server is down", scale, refused, _alone(shell, checkout), "a shell alone", 40))
+    figures.append(_figure("hook, the server is down", scale, refused, _alone(shell, checkout), "a shell alone", _under_ms(40)))
     while connections.read_spool(down).breaker_open_until is None:
         _used(down, checkout)
     is_open = _figure(
-        "hook, the breaker is open", scale, lambda: _used(down, checkout), _alone(shell, checkout), "a shell alone", 15
+        "hook, the breaker is open", scale, lambda: _used(down, checkout), _alone(shell, checkout), "a shell alone", _under_ms(15)
     )
     return [*figures, is_open]
 
 
-def _figure(name: str, scale: Scale, call: Call, alone: Call, yardstick: str, bound: float) -> Figure:
+def _under_ms(bound: float) -> Aim:
+    return Aim(of="median", at_least=False, bound=bound)
+
+
+def _figure(name: str, scale: Scale, call: Call, alone: Call, yardstick: str, aim: Aim) -> Figure:
     pairs: list[tuple[float, float]] = []
     milliseconds: list[float] = []
     _ = call(), alone()  # what is read from the disk is in memory now
@@ -83,7 +88,7 @@ def _figure(name: str, scale: Scale, call: Call, alone: Call, yardstick: str, bo
         unit="ms",
         yardstick=yardstick,
         pairs=pairs,
-        aim=Aim(of="median", at_least=False, bound=bound),
+        aim=aim,
         note=spread(milliseconds),
     )
 
@@ -107,7 +112,8 @@ def _run(command: Sequence[str | Path], checkout: Path, payload: dict[str, objec
     return milliseconds
 
 
-def _curl(client: Path, port: int) -> list[str]:
+def curl_command(client: Path, port: int) -> list[str]:
+    """Posts its input to the server, with the client's key."""
     head = ["-H", f"@{client}/authorization", "-H", "Content-Type: application/json"]
     return ["curl", "-sS", "--max-time", "1", *head, "--data-binary", "@-", f"http://127.0.0.1:{port}/v1/hooks/claude-code"]
 
@@ -116,14 +122,15 @@ def _new(kind: str) -> str:
     return f"{kind}_{next(_numbers):024d}"
 
 
-def _checkout(folder: Path) -> Path:
+def make_checkout(folder: Path) -> Path:
+    """An empty repository with a remote."""
     folder.mkdir()
     for words in (["init", "--quiet"], ["remote", "add", "origin", "https://github.com/acme/orders.git"]):
         subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
     return folder
 
 
-def _client(folder: Path, port: int, key: str) -> Path:
+def install_client(folder: Path, port: int, key: str) -> Path:
     """The client's folder as `cmserver connect` installs it."""
     client = ClientFolder(folder, "claude-code")
     client.install(build_config(AGENTS["claude-code"], {}, f"http://127.0.0.1:{port}", [], has_tools=False), key)

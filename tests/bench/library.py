@@ -83,7 +83,7 @@ class _Projects(msgspec.Struct, frozen=True, kw_only=True):
     subjects: list[Numbers]
 
 
-def library(world: World, documents: int, *, sizes: Sequence[int] = (100, 10_000, 50_000, 200_000)) -> Library:
+def library(world: World, documents: int, *, sizes: Sequence[int] = (100, 10_000, 50_000, 100_000, 200_000)) -> Library:
     """A fresh place whose team has so many documents: a project of each of the sizes that are less than all, and many others.
 
     Another team has a tenth as many. Vacuumed and analysed as autovacuum would have; the team has an index of its vectors,
@@ -218,10 +218,10 @@ def _register(conn: psycopg.Connection, place: Place, other_team: UUID, whose: _
            SELECT i, t, n, n FROM unnest(%s::uuid[], %s::uuid[], %s::text[]) u (i, t, n)""",
         [whose.ids, whose.teams, names],
     )
-    counted = Counter(whose.teams[number] for number in whose.of)
-    for team, last in counted.items():
+    last_numbers = {whose.teams[project]: number for number, project in enumerate(whose.of, start=1)}
+    for team, last in last_numbers.items():
         conn.execute("INSERT INTO observation_counters (team_id, last_number) VALUES (%s, %s)", [team, last])
-    assert place.team_id in counted
+    assert place.team_id in last_numbers
 
 
 def _model(conn: psycopg.Connection) -> int | None:

@@ -243,8 +243,10 @@ def _one(order: Sql, first: int) -> Iterator[dict[str, object]]:
 
 def _many(order: Sql, first: int) -> Iterator[dict[str, object]]:
     common, rows = _common(order), _rows(order, first)
+    sender = {name: common[name] for name in ("api_key_id", "actor_id", "request_id", "max_attempts")}
     while True:
-        yield {**common, "rows": msgspec.json.encode([next(rows) for _ in range(order.batch)]).decode()}
+        requests = msgspec.json.encode([{**sender, "events": [next(rows) for _ in range(order.batch)]}]).decode()
+        yield {"team_id": order.team_id, "job_type": JOB_FOR_EVENT, "requests": requests, "lock_milliseconds": 0}
 
 
 def _rows(order: Sql, first: int) -> Iterator[NewEvent]:
@@ -266,7 +268,6 @@ def _row(order: Sql, session_id: UUID, payload: bytes, place: int) -> NewEvent:
         source_adapter="hook",
         source_event_id=None,
         idempotency_key=f"agent_event:v1:{os.urandom(32).hex()}",
-        job_key=f"generation_job:v1:{os.urandom(32).hex()}",
         event_type="PostToolUse",
         platform_source=None,
         origin="api",

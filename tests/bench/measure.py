@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-Unit = Literal["requests/s", "events/s", "ms", "s", "tokens", "%", "MiB"]
+Unit = Literal["requests/s", "observations/s", "events/s", "ms", "s", "tokens", "%", "MiB", "kB", "bytes", "entries"]
 
 
 class Aim(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,11 @@ from pathlib import Path
 
 from tests.bench.load import ROOT
 from tests.bench.measure import Figure, shown
+from tests.bench.month import record as month
+from tests.bench.peers import record as peers
+from tests.bench.profile import record as profile
 
+_KEPT = "<!-- From here on: what bin/bench peers, profile and month have kept (--keep). -->\n"
 PAGE = ROOT / "docs" / "reference" / "performance.md"
 
 _HEAD = """# Performance
@@ -28,8 +32,26 @@ PostgreSQL, the program, and what puts load on it.
 def write(figures: Mapping[str, Sequence[Figure]], measured_by: Mapping[str, str], postgres: str) -> Path:
     """`figures` and `measured_by` (in plain words) by the name of the benchmark."""
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(text(figures, measured_by, postgres), encoding="utf-8")
+    PAGE.write_text(text(figures, measured_by, postgres) + kept_sections(), encoding="utf-8")
     return PAGE
+
+
+def kept_sections() -> str:
+    """The parts that other runs have measured and kept: the programs beside it, where the time goes, and the month."""
+    sections: list[str] = []
+    if run := peers.last_kept():
+        sections.append(peers.section(run))
+    if profiled := profile.last_kept():
+        sections.append(profile.section(profiled))
+    if lived := month.last_kept():
+        sections.append(month.section(lived))
+    return "".join(f"\n{section}" for section in ([_KEPT, *sections] if sections else []))
+
+
+def write_kept_sections() -> None:
+    """Put them at the end of the page in place of the older ones."""
+    measured = PAGE.read_text(encoding="utf-8").partition(f"\n{_KEPT}")[0]
+    PAGE.write_text(measured + kept_sections(), encoding="utf-8")
 
 
 def text(figures: Mapping[str, Sequence[Figure]], measured_by: Mapping[str, str], postgres: str) -> str:
@@ -66,6 +88,7 @@ def machine(postgres: str) -> dict[str, str]:
         "processor": _processor(),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "load at the end": f"{os.getloadavg()[0]:.1f}",
         "Python": platform.python_version(),
         "PostgreSQL": postgres,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",

@@ -36,6 +36,14 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions of agents at once."""
     think_seconds: float
     """How long an agent thinks between two calls, about."""
+    retained: int
+    """Rows that retention takes."""
+    backed_up: tuple[int, int]
+    """Events and observations in the database that is backed up."""
+    imported: int
+    """Observations in the database of claude-mem that is imported."""
+    consolidated: tuple[int, int]
+    """Observations in the project in which some are stored, and in the one in which a tenth as many new ones are compared."""
 
 
 FULL = Scale(
@@ -54,6 +62,10 @@ FULL = Scale(
     remembered=10_000,
     agents=100,
     think_seconds=2.0,
+    retained=200_000,
+    consolidated=(10_000, 100_000),
+    backed_up=(1_000_000, 200_000),
+    imported=100_000,
 )
 MILLION = msgspec.structs.replace(FULL, libraries=(10_000, 50_000, 1_000_000))
 """As FULL, with a database that takes some ten minutes to make."""
@@ -73,4 +85,8 @@ QUICK = Scale(
     remembered=500,
     agents=4,
     think_seconds=0.02,
+    retained=400,
+    consolidated=(300, 300),
+    backed_up=(300, 100),
+    imported=200,
 )

@@ -17,6 +17,9 @@ from tests.bench.measure import Aim, Figure, line, percentile
 from tests.bench.scale import QUICK
 from tests.bench.world import World, value, world
 
+MEASURED_ONCE = {"callers", "import", "pages", "writes"}
+"""Benchmarks of which some figures do not come in rounds."""
+
 
 def _figure(pairs: list[tuple[float, float]], aim: Aim) -> Figure:
     return Figure(name="POST /v1/events", unit="events/s", yardstick="direct SQL", pairs=pairs, aim=aim)
@@ -146,7 +149,10 @@ def test_a_benchmark_measures_each_figure_in_every_round(here: World, name: str)
     found = BENCHMARKS[name].run(here, QUICK)
 
     rounds = {"drain": QUICK.drains, "start": QUICK.starts, "cost": 1}.get(name, QUICK.rounds)
-    assert {len(figure.pairs) for figure in found} == {rounds}
+    counts = {len(figure.pairs) for figure in found}
+    assert counts == {rounds} or (
+        name in {"callers", "import", "pages", "writes"} and counts <= {1, rounds}
+    )  # some are measured once
     assert all(number > 0 for figure in found for pair in figure.pairs for number in pair)
     written = page.text({name: found}, {name: BENCHMARKS[name].how}, "18.4")
     assert all(f"| {figure.name} |" in written for figure in found)

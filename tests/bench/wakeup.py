@@ -14,10 +14,10 @@ from tests.bench.scale import Scale
 from tests.bench.world import Place, World, role, value
 
 HOW = (
-    "20 events a second over HTTP, no debounce, the same provider; API and worker in one process in turn with API and "
-    "worker in two (woken by NOTIFY). The time is from the start of the statement that stores the event to the claim's "
-    "entry in the jobs' log, both by the database's clock. It has the commit in it, so commit to claim is shorter than "
-    "shown."
+    "20 events a second over HTTP, no debounce, the same provider; `cmserver run`, which starts its worker itself, in turn with "
+    "`--role api` and `--role worker` started apart; both workers are woken by NOTIFY. The time is from the start of the statement "
+    "that stores the event to the claim's entry in the jobs' log, both by the database's clock. It has the commit in it, so commit "
+    "to claim is shorter than shown."
 )
 EVENTS_PER_SECOND = 20.0
 _ROUNDS_ARE_LONGER = 2.0
@@ -36,7 +36,7 @@ _LATENCIES = """
 
 
 def run(world: World, scale: Scale) -> list[Figure]:
-    """A worker in the API's process, which is woken directly, and one in a process of its own, which hears NOTIFY; in turn."""
+    """The worker that `cmserver run` starts, and one that was started apart; in turn."""
     pairs: list[tuple[float, float]] = []
     all_here: list[float] = []
     all_there: list[float] = []
@@ -57,17 +57,17 @@ def run(world: World, scale: Scale) -> list[Figure]:
             pairs.append((percentile(in_process, 50), percentile(by_notify, 50)))
     return [
         Figure(
-            name="from event to claim, API and worker in one process",
+            name="from event to claim, `cmserver run`",
             unit="ms",
-            yardstick="the worker in a process of its own",
+            yardstick="API and worker started apart",
             pairs=pairs,
             aim=_AIM,
             note=f"{spread(all_here)} of {len(all_here)} events",
         ),
         Figure(
-            name="from event to claim, the worker in a process of its own",
+            name="from event to claim, API and worker started apart",
             unit="ms",
-            yardstick="API and worker in one process",
+            yardstick="`cmserver run`",
             pairs=[(by_notify, in_process) for in_process, by_notify in pairs],
             aim=_AIM,
             note=f"{spread(all_there)} of {len(all_there)} events",

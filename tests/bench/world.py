@@ -27,6 +27,7 @@ from cmserver.access.projects import make_project
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.migrate import migrate
+from cmserver.embedded.files import Binaries
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.write import find_or_make
@@ -34,7 +35,7 @@ from tests.bench.events import session_name
 from tests.bench.load import ROOT, Http, Sql
 
 SESSIONS = 64
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
 STOPPED_SECONDS = 20.0
 _TEMPLATE = "bench_template"
 
@@ -89,6 +90,11 @@ class World:
         self.embedded = embedded
         self._numbers = count(1)
 
+    @property
+    def postmaster(self) -> int:
+        """The process of PostgreSQL."""
+        return int((self.embedded.cluster / "postmaster.pid").read_text().splitlines()[0])
+
     def place(self) -> Place:
         """A fresh one, cloned from a migrated database."""
         name = f"bench_{next(self._numbers)}"
@@ -101,10 +107,10 @@ class World:
 
 
 @contextmanager
-def world(*, durable: bool = True) -> Generator[World]:
-    """A PostgreSQL of its own, gone after the block."""
+def world(*, durable: bool = True, binaries: Binaries | None = None, **settings: str) -> Generator[World]:
+    """A PostgreSQL of its own, gone after the block; of these binaries, and with these settings, if they are named."""
     with temporary_folder() as folder:
-        embedded = EmbeddedPostgres(folder / "data", durable=durable)
+        embedded = EmbeddedPostgres(folder / "data", durable=durable, binaries=binaries, settings=settings)
         embedded.start()
         try:
             embedded.create_database(_TEMPLATE)
@@ -130,7 +136,13 @@ async def _furnished(url: str, superuser_url: str) -> Place:
             team = await access.insert_team(conn, new_id(), "bench")
             key = await keys.mint(conn, team.id, scopes=["*"], actor_id="bench")
         principal = Principal(
-            team_id=team.id, project_id=None, key_id=key.id, actor_id="bench", scopes=frozenset({"*"}), team_name=team.name
+            kind="key",
+            team_id=team.id,
+            project_id=None,
+            key_id=key.id,
+            actor_id="bench",
+            scopes=frozenset({"*"}),
+            team_name=team.name,
         )
         async with db.tenant(team.id) as conn:
             project, _ = await make_project(conn, principal, "github.com/acme/orders")
@@ -182,7 +194,7 @@ def program(
     with log.open("ab") as output, subprocess.Popen(command, cwd=tree, env=env, stdout=output, stderr=output) as process:
         try:
             if port is not None:
-                _wait_until_ready(process, port, log)
+                wait_until_ready(process, port, log)
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
@@ -202,7 +214,8 @@ def role(world: World, place: Place, name: str, **settings: object) -> Generator
         yield port or 0
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """RuntimeError with the end of its log when it does not."""
     end = time.monotonic() + READY_SECONDS
     while not _is_ready(port):
         if process.poll() is not None or time.monotonic() > end:

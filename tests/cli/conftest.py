@@ -125,6 +125,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "CODEX_HOME",
         "GEMINI_CLI_HOME",
         "CLAUDE_MEM_DATA_DIR",
+        "COPILOT_HOME",
         "XDG_CONFIG_HOME",
         "CMSERVER_CLIENT_DIR",
     ):

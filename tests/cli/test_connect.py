@@ -34,7 +34,7 @@ def config(agent: str = "claude-code") -> dict[str, str]:
 # -- connect
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", FILES)
 async def test_an_agent_gets_hooks_and_a_key_with_the_least_scopes(run: Run, cms: Cms, cast: Cast, home: Path, agent: str):
     said = await run("connect", agent, "--yes")
 
@@ -322,7 +322,7 @@ async def test_a_server_elsewhere_stays_the_one_until_another_is_said(run: Run, 
 # -- disconnect
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", FILES)
 async def test_disconnect_takes_all_of_it_away_and_nothing_else(run: Run, cms: Cms, cast: Cast, home: Path, agent: str):
     file = home / FILES[agent]
     file.parent.mkdir()

@@ -190,3 +190,35 @@ async def test_the_operator_cancels_for_the_team(cms: Cms, cast: Cast, job: str)
 
     assert said.out == f"The job {job} is cancelled.\n"
     assert (await cms("jobs", "cancel", job, "--operator", "--team", "red")).code == 1
+
+
+async def test_many_jobs_are_retried_after_a_question_with_their_number(cms: Cms, cast: Cast, db: Db, notifier: JobNotifier):
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
+    await outbox.put(2, session="refused")
+    await (await outbox.hand(Scripted(refuse))).work(max_events=1)
+
+    unsure = await cms("jobs", "retry", "--all", key=cast.alice.key)
+    both = await cms("jobs", "retry", "x", "--all", key=cast.alice.key)
+    done = await cms("jobs", "retry", "--all", "--yes", key=cast.alice.key)
+    cancelled = await cms("jobs", "cancel", "--all", "--yes", key=cast.alice.key)
+
+    assert "pass --yes" in unsure.err
+    assert "Name one job, or pass --all." in both.err
+    assert done.out == "2 jobs are queued again.\n"
+    assert "2 jobs are cancelled." in cancelled.out
+
+
+async def test_lanes_workers_and_calls_are_listed(cms: Cms, cast: Cast, db: Db, notifier: JobNotifier):
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
+    recorded = await outbox.put(1, session="refused")
+    hand = await outbox.hand(Scripted(refuse))
+
+    lanes = await cms("jobs", "lanes", key=cast.alice.key)
+    workers = await cms("jobs", "workers", key=cast.alice.key)
+    await hand.work()
+    assert recorded[0].job is not None
+    calls = await cms("jobs", "calls", str(recorded[0].job.id), key=cast.alice.key)
+
+    assert lanes.column("state") == ["due"]
+    assert workers.column("state") == ["alive"]
+    assert "refused: The model refused." in calls.out

@@ -61,6 +61,18 @@ async def test_the_language_of_a_project_is_chosen_when_it_is_made_or_later(cms:
     assert "german" in shown.out
 
 
+async def test_what_becomes_of_what_says_the_same_is_chosen_for_a_project(cms: Cms, cast: Cast):
+    merging = project(await cms("projects", "consolidation", ORDERS, "merge", "--with-model", "--json", key=cast.alice.key))
+    without = project(await cms("projects", "consolidation", ORDERS, "--without-model", "--json", key=cast.alice.key))
+    nothing = await cms("projects", "consolidation", ORDERS, key=cast.alice.key)
+    shown = await cms("projects", "show", ORDERS, key=cast.alice.key)
+
+    assert (merging.consolidation, merging.merge_with_model) == ("merge", True)
+    assert (without.consolidation, without.merge_with_model) == ("merge", False)
+    assert (nothing.code, "--with-model" in nothing.err) == (2, True)
+    assert "rules" in shown.out
+
+
 async def test_a_project_is_found_by_an_alias_until_it_is_taken_away(cms: Cms, cast: Cast):
     await cms("projects", "alias", "add", ORDERS, "shop", key=cast.alice.key)
     both = project(await cms("projects", "alias", "add", ORDERS, "till", "--json", key=cast.alice.key))

@@ -244,7 +244,15 @@ def test_status_shows_the_chain_and_the_budgets_of_which_nothing_is_left(tmp_pat
                 "model": "l2",
                 "waiting": 7,
                 "failing": 2,
-                "building": {"embedder": "ollama", "model": "nomic", "dimensions": None, "waiting": 9, "failing": 0},
+                "pulled_percent": 40,
+                "building": {
+                    "embedder": "ollama",
+                    "model": "nomic",
+                    "dimensions": None,
+                    "waiting": 9,
+                    "failing": 0,
+                    "pulled_percent": None,
+                },
                 "hint": "It is not installed.",
             },
             [
@@ -267,6 +275,7 @@ def test_status_says_how_embedding_goes(
         "dimensions": None,
         "waiting": 0,
         "failing": 0,
+        "pulled_percent": None,
         "building": None,
         "hint": None,
     }

@@ -19,17 +19,23 @@ from tests.make import Make
 
 pytestmark = pytest.mark.slow
 
-NAMING = {"project", "team", "user", "key_id", "session_id", "job_id", "observation_id", "resource_id"}
+NAMING = {
+    *("project", "team", "user", "key_id", "session_id", "job_id", "resource_id"),
+    *("observation_id", "target", "source", "suggestion_id", "into", "invitation"),
+}
 """Parameters that name something which is there."""
 GIVING = {"name", "alias", "canonical_id", "language", "query", "title", "text"}
 """Arguments that give something: a name, a word."""
-OF_THE_SERVER = {"provider"}
+OF_THE_SERVER = {"provider", "choice", "role"}
 """Parameters that name something which is nobody's, and which everybody may know."""
+OPTIONS = {"context"}
+"""Commands whose option has the name of such a parameter, and names nothing: `--source startup`."""
 BESIDE = {
     "teams limits": ["--clear"],
     "teams policy": ["--mode", "burst"],
     "projects policy": ["--mode", "burst"],
     "budgets set": ["--usd", "5"],
+    "review": ["--dismiss"],
 }
 """What a command must be told besides, so that it does something."""
 PRIVATE = "github.com/acme/secret-orders"
@@ -45,6 +51,9 @@ async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> d
     body = {"projectId": PRIVATE, "externalSessionId": "s-1"}
     started = await client.post("/v1/sessions/start", headers=cast.alice.headers, json=body)
     observation = await make.observation(project=project)
+    other = await make.observation(project=project)
+    suggestion = await make.suggestion(project=project, left=observation.id, right=other.id)
+    invited = await client.post("/v1/users/invitations", headers=cast.alice.headers, json={"role": "viewer"})
     return {
         "project": str(project.id),
         "resource_id": str(project.id),
@@ -54,22 +63,34 @@ async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> d
         "session_id": str(msgspec.json.decode(started.content, type=OneSessionOut).session.id),
         "job_id": job,
         "observation_id": str(observation.id),
+        "target": str(observation.id),
+        "source": str(observation.id),
+        "into": str(project.id),
+        "suggestion_id": str(suggestion),
+        "invitation": invited.json()["invitation"]["id"],
     }
 
 
 def cases() -> list[tuple[str, click.Parameter]]:
-    return [(path, one) for path, command in every_command().items() for one in command.params if one.name in NAMING]
+    return [
+        (path, one)
+        for path, command in every_command().items()
+        for one in command.params
+        if one.name in NAMING and path not in OPTIONS
+    ]
 
 
 def words(path: str, named: click.Parameter, value: str) -> list[str]:
     """The command with that value for that parameter, and something harmless for its other arguments."""
     command = every_command()[path]
-    harmless = {"language": "english"}
+    harmless = {"language": "english", "choice": "suggest", "role": "viewer"}
     arguments = [
         value if one is named else harmless.get(str(one.name), "x") for one in command.params if isinstance(one, click.Argument)
     ]
     option = [named.opts[0], value] if isinstance(named, click.Option) else []
     yes = ["--yes"] if any(one.name == "yes" for one in command.params) else []
+    if option and any(one.name == "all_jobs" for one in command.params):  # options that choose many, in place of the argument
+        return [*path.split(), "--all", *option, *yes]
     return [*path.split(), *arguments, *option, *yes, *BESIDE.get(path, [])]
 
 

@@ -6,24 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from cmserver.client.agents import AGENTS, Agent
+from cmserver.client.agents import AGENTS, RULES, Agent
 from cmserver.hooks.api import ADAPTERS
 from cmserver.tooluse.own_tool_use import reads_own_memory
 from cmserver.tooluse.read import read_tool_use
 
-EACH_AGENT = pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
+RECORDED = pytest.mark.parametrize("agent", [agent for agent in AGENTS.values() if agent.records], ids=lambda agent: agent.name)
 
 
-@EACH_AGENT
+@RECORDED
 def test_the_server_takes_its_hooks(agent: Agent):
     assert ADAPTERS[agent.name].platform == agent.name
 
 
-@EACH_AGENT
+@RECORDED
 def test_reading_memory_with_its_hook_client_is_no_news(agent: Agent):
     command = f"/home/me/.config/cmserver/clients/{agent.name}/hook recall 12"
 
     assert reads_own_memory(read_tool_use("Bash", {"command": command}))
+
+
+def test_the_documentation_shows_the_rules_as_they_are():
+    page = Path(__file__).parents[2] / "docs" / "howto" / "attach-editors.md"
+
+    assert RULES.strip() in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,23 @@ def test_the_project_is_what_hooks_call_the_folder(tmp_path: Path, monkeypatch: 
     assert project_header(None) == str(tmp_path / "else").encode()
 
 
+def test_the_project_is_that_of_a_named_folder_wherever_the_bridge_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "orders").mkdir()
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+
+    assert project_header(None, str(tmp_path / "orders")) == str(tmp_path / "orders").encode()
+    assert project_header("another", str(tmp_path / "orders")) == b"another"
+
+
+def test_without_a_folder_all_projects_are_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("CLAUDE_PROJECT_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    assert project_header(None) is None
+    assert project_header(None, "${workspaceFolder}") is None  # an editor without an open folder
+
+
 def test_what_no_header_can_hold_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("CLAUDE_PROJECT_DIR", raising=False)
     monkeypatch.chdir("/")

@@ -25,12 +25,13 @@ from tests.evaluation.usefulness.playback import ProjectMemory, PromptContext, Q
 from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, has_words, keeps, read_numbers, simplify
 
 MIN_FACTS_KEPT = 0.85
-MIN_OBSERVATIONS_WITH_A_FACT = 0.7
-MIN_QUESTIONS_ANSWERED = 0.5
-MIN_PROMPTS_WITH_THEIR_FACT = 0.35
-MAX_WRONG = 4
+MIN_OBSERVATIONS_WITH_A_FACT = 0.6
+MIN_QUESTIONS_ANSWERED = 0.6
+MIN_PROMPTS_WITH_THEIR_FACT = 0.6
+MIN_UNRELATED_LEFT_ALONE = 0.85
+MAX_WRONG = 8
 
-COUNTS = ((20, 60), (4, 9), (1, 4), (10, 10), (2, 3))
+COUNTS = ((20, 60), (4, 9), (1, 5), (10, 10), (2, 3))
 """Of events, facts, false statements, questions and later prompts, at least and at most."""
 
 SESSIONS = {session.id: session for half in HALVES for project in load_projects(half) for session in project.sessions}
@@ -41,8 +42,8 @@ of_each_session = pytest.mark.parametrize("session_id", SESSIONS)
 # ------------------------------------------------------------------------------------------------------ the corpus
 
 
-def test_there_are_three_projects_of_four_sessions_in_each_half():
-    assert [[len(project.sessions) for project in load_projects(half)] for half in HALVES] == [[4, 4, 4]] * 2
+def test_each_half_has_its_projects_and_their_sessions():
+    assert [[len(project.sessions) for project in load_projects(half)] for half in HALVES] == [[4] * 5, [4] * 4]
     assert {session.agent for session in SESSIONS.values()} == {"claude-code", "codex", "gemini"}
     assert {session.language for session in SESSIONS.values()} == {"en", "de", "fr"}
 
@@ -282,6 +283,6 @@ def test_what_matters_is_remembered_and_found():
     assert figures.observations_with_a_fact.ratio >= MIN_OBSERVATIONS_WITH_A_FACT
     assert figures.questions_answered.ratio >= MIN_QUESTIONS_ANSWERED
     assert figures.prompts_with_their_fact.ratio >= MIN_PROMPTS_WITH_THEIR_FACT
-    assert figures.unrelated_prompts_left_alone.ratio == 1
+    assert figures.unrelated_prompts_left_alone.ratio >= MIN_UNRELATED_LEFT_ALONE
     assert figures.wrong <= MAX_WRONG
     assert figures.questions_answered.of > 0

@@ -25,7 +25,7 @@ FRACTION = re.compile(r"^Expected `int.*got `float`")
 """15.0 is an integer in JSON Schema, but not here."""
 
 
-LIKE_A_PROJECT = re.compile(r"/v1/projects/.+/(?:jobs|memory)$")
+LIKE_A_PROJECT = re.compile(r"/v1/projects/.+/(?:jobs|memory|join|separate)$")
 """A project's name may contain slashes and end like this. A method that these paths lack is then a request for that project."""
 
 

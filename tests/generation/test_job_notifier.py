@@ -62,3 +62,24 @@ async def test_a_ring_for_later_is_heard_when_the_work_is_due(db: Db):
 
     assert not rung.is_set()
     await asyncio.wait_for(rung.wait(), ENOUGH_SECONDS)
+
+
+async def test_what_is_due_at_about_the_same_time_is_announced_once(db: Db, monkeypatch: pytest.MonkeyPatch):
+    listener = NotificationListener(db.url)
+    notifier = JobNotifier(db, listener)
+    loop = asyncio.get_running_loop()
+    planned: list[float] = []
+
+    def plan(when: float, *_: object) -> None:
+        planned.append(when)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(loop, "call_at", plan)
+        start = loop.time()
+        for place in range(100):
+            moment = start + place / 1000
+            meanwhile.setattr(loop, "time", lambda moment=moment: moment)
+            notifier.notify_due(after_seconds=2)
+
+    assert len(planned) in {1, 2}
+    assert all(start + 2 <= when <= start + 2.2 for when in planned)

@@ -53,6 +53,17 @@ async def test_a_prompt_and_a_file_are_answered_as_the_settings_say(
     assert ("src/pool.py waits for a lock" in of_file) == on_file
 
 
+async def test_what_an_agent_does_not_show_its_model_is_not_noted_as_shown(client: httpx.AsyncClient, cast: Cast, db: Db):
+    headers = {"X-Api-Key": cast.alice.key, "X-Cmserver-Project": "github.com/acme/orders"}
+    prompt = {"hook_event_name": "beforeSubmitPrompt", "conversation_id": "c1", "prompt": PROMPT["prompt"]}
+
+    response = await client.post("/v1/hooks/cursor", json=prompt, headers=headers)
+
+    assert (response.status_code, response.json()) == (200, {})
+    assert await rows(db, "SELECT id FROM context_injections") == []
+    assert len(await rows(db, "SELECT id FROM agent_events")) == 1
+
+
 @pytest.mark.parametrize("settings", [{"context_on_file": "on"}], indirect=True, ids=["both"])
 async def test_a_sub_agent_is_told_nothing(client: httpx.AsyncClient, cast: Cast):
     assert await read_context(client, cast.alice.key, **FILE, agent_id="a1") == ""

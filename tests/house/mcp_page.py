@@ -8,6 +8,7 @@ import msgspec
 
 from cmserver.mcp.aliases import list_tools
 from cmserver.mcp.call import Tool
+from cmserver.mcp.contextify import CONTEXTIFY
 from cmserver.mcp.prompts import NAME as PROMPT
 from cmserver.mcp.resources import TEMPLATES
 from cmserver.mcp.server import HOW_TO_WRITE, INSTRUCTIONS, describe_tool
@@ -18,11 +19,12 @@ from cmserver.observations.model import estimate_tokens
 def mcp_page() -> str:
     """The page."""
     aliases = [one for one in list_tools("claude-mem") if one not in TOOLS]
-    lists = {name: tokens(list_tools(name)) for name in ("none", "claude-mem", "memory", "all")}
+    lists = {name: tokens(list_tools(name)) for name in ("none", "claude-mem", "memory", "contextify", "all")}
     return _PAGE.format(
         tools="\n".join(map(_section, TOOLS)),
         lists=", ".join(f"`{name}` {cost:,}" for name, cost in lists.items()),
         aliases="\n".join(map(_alias, aliases)),
+        contextify="\n".join(map(_contextify, CONTEXTIFY)),
         resources="\n".join(f"| `{one.uri_template}` | {one.description} |" for one in TEMPLATES),
         prompt=PROMPT,
         instructions=(INSTRUCTIONS + HOW_TO_WRITE).strip(),
@@ -51,6 +53,10 @@ def _names(tool: Tool) -> list[str]:
 def _alias(one: Tool) -> str:
     native = one.description.removeprefix("As ").partition(",")[0]
     return f"| `{one.name}` | `{native}` | {', '.join(f'`{name}`' for name in _names(one))} |"
+
+
+def _contextify(one: Tool) -> str:
+    return f"| `{one.name}` | {one.description} | {', '.join(f'`{name}`' for name in _names(one))} |"
 
 
 _PAGE = """\
@@ -94,12 +100,18 @@ characters.
 ## Further names
 
 `CMSERVER_MCP_ALIASES` adds names that models or skills may know from elsewhere: with `memory` each native tool has a second one,
-`memory_search` and so on, with `claude-mem` there are those below, with `all` both. The answer to `tools/list` takes so many tokens
-with each value: {lists}.
+`memory_search` and so on, with `claude-mem` and `contextify` there are those below, with `all` all of them. The answer to
+`tools/list` takes so many tokens with each value: {lists}.
 
-| name | what it does | arguments |
+| name of claude-mem | what it does | arguments |
 |---|---|---|
 {aliases}
+
+Contextify's tools answer in JSON, in the shapes of its routes (see [Compatibility](compatibility.md)).
+
+| name of Contextify | what it does | arguments |
+|---|---|---|
+{contextify}
 
 ## Resources
 

@@ -28,12 +28,17 @@ from cmserver.cli.main import cli
 from cmserver.embedded.files import wheel_binaries
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.ops.openapi.document import build_document, encode_document
+from tests.bench.recall import page as recall_page
+from tests.bench.recall.results import read_saved
+from tests.house.doctor_page import doctor_page
 from tests.house.evaluation_page import evaluation_page
 from tests.house.house import ROOT, declared, owner_of
 from tests.house.logs_page import logs_page
 from tests.house.mcp_page import mcp_page
+from tests.house.metrics_page import metrics_page
 from tests.house.provider_errors_page import provider_errors_page
 from tests.house.settings_page import settings_page
+from tests.house.web_page import web_page
 
 REFERENCE = ROOT / "docs" / "reference"
 SCHEMA = ROOT / "sql" / "schema.sql"
@@ -52,13 +57,17 @@ def pages() -> dict[Path, str]:
     made = {
         "settings": settings_page(),
         "logs": logs_page(),
+        "metrics": metrics_page(),
         "exit-codes": exit_codes_page(),
         "cli": cli_page(),
         "http": http_page(),
         "mcp": mcp_page(),
         "sql": sql_page(),
+        "doctor": doctor_page(),
         "provider-errors": provider_errors_page(),
         "evaluation": evaluation_page(),
+        "web": web_page(),
+        "recall": recall_page.render(read_saved()),
     }
     openapi = {REFERENCE / "openapi.json": encode_document(build_document(ROUTES)).decode()}
     return {REFERENCE / f"{name}.md": text for name, text in made.items()} | openapi

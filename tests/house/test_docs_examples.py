@@ -72,11 +72,13 @@ def wrong_command(words: list[str]) -> Iterator[str]:
         return
     command: click.Command | None = cli
     while isinstance(command, click.Group) and at + 1 < len(words):
+        if command.invoke_without_command and words[at + 1].startswith("-"):
+            break
         at += 1
-        command = command.commands.get(words[at])
+        command = command.commands.get("claude-code" if words[at] == "AGENT" else words[at])
     if command is None:
         yield f"there is no command {' '.join(words)}"
-    if command is None or isinstance(command, click.Group):  # a group may be named as a whole
+    if command is None or (isinstance(command, click.Group) and at + 1 == len(words)):  # a group may be named as a whole
         return
     try:
         command.make_context(words[at], words[at + 1 :], parent=click.Context(cli))

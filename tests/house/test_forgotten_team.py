@@ -28,6 +28,7 @@ _PLAIN: dict[str, object] = {
     "int8": 10,
     "float4": 1.0,
     "float8": 1.0,
+    "tsquery": "word",
     "numeric": Decimal(1),
     "bool": False,
     "timestamptz": datetime(2100, 1, 1, tzinfo=UTC),

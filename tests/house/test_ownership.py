@@ -14,6 +14,8 @@ from tests.house.house import declared, owner_of, queries
 
 BORROWERS = {
     "ingest": "an event, its job, its lane and their audit are one statement, which is the guarantee that none is lost",
+    "ops": "an import writes whole rows of every room as they were exported, with their ids and times",
+    "retention": "what goes is found by policies and by what other rooms still need, taken and counted in one statement",
     "generation": "the heartbeat of procrastinate's worker is our lease, and comes too late when the lease is over",
 }
 """The only rooms that may have BORROWS, and why."""

@@ -44,7 +44,10 @@ PYTHON: dict[str, type] = {
 
 NEVER_NULL = {
     "cmserver.generation.repository.CLAIM: claim": "the statement has just set it",
+    "cmserver.observations.lifetime.repository.EXTEND: old_ttl_seconds": "what expires has a lifetime (expires_with_a_lifetime)",
+    "cmserver.observations.lifetime.repository.EXTEND: old_expires_at": "its WHERE leaves NULLs out",
     "cmserver.calls.repository.STORED_ANSWERS: answer": "its WHERE leaves NULLs out",
+    "cmserver.consolidation.repository.MERGES: strategy": "a version that is a merge has one",
     "cmserver.generation.leases.repository.CLAIMS_TO_ABORT: claim": "a job that is processing has one (locked_while_processing)",
 }
 """Columns that may be NULL, but never in this query."""

@@ -23,6 +23,9 @@ NO_TEAM = {
     "embedding_models": "one model embeds the texts of all teams",
     "provider_pauses": "a quota or a bad key stops a provider for everybody",
     "generation_workers": "a worker works for every team",
+    "retention_marks": "a place in the logs of all teams",
+    "users": "a person may belong to several teams; the owner's pool alone reads it",
+    "web_sessions": "a person's, whichever team they look at; the owner's pool alone reads it",
 }
 """The tables without a team_id, and why. The tables of procrastinate, which know ids only, come on top."""
 
@@ -35,6 +38,7 @@ VIEWS = {
     "failed_jobs": "operators only",
     "worker_overview": "operators only",
     "spend_by_project": "operators only",
+    "consolidation_log": "operators only",
 }
 """A view reads with its owner's eyes, past every policy: each has its reason."""
 
@@ -47,16 +51,22 @@ GRANTS = {
     "api_keys": ALL,
     "audit_log": ADD,
     "budgets": ALL,
+    "consolidation_progress": CHANGE,
+    "consolidation_suggestions": ALL,
     "context_injections": ADD | {"DELETE"},
+    "embedding_calibrations": CHANGE,
     "embedding_models": READ,
     "generation_lanes": ALL,
     "generation_runs": READ | {"DELETE"},
     "generation_spending": READ,
+    "memory_telemetry": ADD | {"DELETE"},
     "observation_counters": CHANGE,
     "observation_embeddings": ALL,
     "observation_generation_job_events": ADD,
     "observation_generation_jobs": ALL,
+    "observation_relationships": ALL,
     "observation_sources": ALL,
+    "observation_versions": ALL,
     "observations": ALL,
     "observations_in_team": READ,
     "project_aliases": ALL,

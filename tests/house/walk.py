@@ -35,12 +35,13 @@ from tests.conftest import Person, mint
 from tests.make import Make
 from tests.timeouts import ENOUGH_SECONDS
 
-Kind = Literal["project", "team", "session", "event", "job", "observation", "key", "user"]
+Kind = Literal["project", "team", "session", "event", "job", "observation", "relation", "suggestion", "key", "user"]
 
 WHAT: dict[str, Kind] = {
     "project": "project",
     "projectId": "project",
     "projects": "project",
+    "project_id": "project",
     "team": "team",
     "teamId": "team",
     "session": "session",
@@ -50,6 +51,7 @@ WHAT: dict[str, Kind] = {
     "eventId": "event",
     "job": "job",
     "jobId": "job",
+    "jobIds": "job",
     "observation": "observation",
     "observationId": "observation",
     "key": "key",
@@ -67,12 +69,22 @@ WHAT: dict[str, Kind] = {
     "/session/{id}": "observation",
     "/summary/{id}": "observation",
     "ids": "observation",
+    "sources": "observation",
+    "from": "observation",
+    "to": "observation",
+    "/relations/{id}": "relation",
+    "/suggestions/{id}": "suggestion",
     "anchor": "observation",
+    "target_id": "observation",
+    "source_ids": "observation",
+    "from_memory_id": "observation",
+    "to_memory_id": "observation",
     "/keys/{id}": "key",
 }
 """What a parameter or a field of that name names; `{id}` goes by the path before it."""
 
 NAMES_NOTHING: dict[str, str] = {
+    "invitation": "the id of an invitation, which only its own team can withdraw; tests/web tries it",
     "externalSessionId": "the agent's own id, looked up in the caller's project only",
     "contentSessionId": "the agent's own id, looked up in the caller's project only",
     "memorySessionId": "the agent's own id; nothing is looked up by it",
@@ -89,6 +101,9 @@ NAMES_NOTHING: dict[str, str] = {
     "skipEventTypes": "words",
     "resourceType": "a word",
     "eventsPerMonth": "a number",
+    "observationsDays": "a number",
+    "eventsDays": "a number",
+    "jobLogDays": "a number",
 }
 """Fields that sound as if they named something of somebody's, and why they do not."""
 
@@ -99,6 +114,8 @@ BODIES: dict[str, dict[str, object]] = {
     "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
     "PUT /v1/budgets": {"maxTokens": 5},
     "POST /v1/timeline": {"anchor": 1, "query": None},
+    "POST /v1/relations": {"relationship": "CAUSES"},
+    "PATCH /v1/suggestions/{id}": {"status": "dismissed"},
     "POST /mcp observation_timeline": {"anchor": 1, "query": None},
     "POST /mcp observation_add": {"title": "added"},
 }
@@ -112,22 +129,30 @@ QUERIES: dict[str, dict[str, str]] = {
 }
 """What must be in a query and names nothing of anybody's."""
 
+FOR_WHOLE_TEAMS = {"GET /v1/server", "GET /v1/users", "GET /v1/users/accounts", "GET /v1/users/invitations"}
+"""What a key that is bound to a project is refused."""
+
 UNREAD: dict[str, str] = {
     "GET /v1/stream": "it does not end; tests/ops/test_stream.py listens to it",
     "GET /stream": "it does not end; tests/compat/test_worker_stream.py listens to it",
     "GET /api/stats": "it tells how long the server runs",
+    "GET /v1/server": "it counts the whole server, for its operator, who has the scope * and no project",
+    "GET /v1/analytics": "it counts what the caller was shown, by this walk too",
     "GET /v1/usage": "it counts the caller's own requests, this one too",
     "GET /v1/audit": "it tells of the caller's own requests",
     "GET /v1/keys": "it tells when the caller's own key was last used",
     "GET /readyz": "it tells of the workers",
     "GET /health": "it tells how long the server runs",
     "GET /api/health": "it tells how long the server runs",
+    "GET /v1/doctor": "it tells how long the oldest job waits",
     "GET /v1/info": "it tells how old the oldest job is, and of the workers",
 }
 """What does not stay the same while nobody does anything, and why. That it shows nothing of Alice's is looked at all the same."""
 
 ENDLESS = {"/v1/stream", "/stream"}
 """Paths whose answer does not end."""
+NO_KEY_OPENS = {"/metrics"}
+"""Paths with a token of their own; tests/ops/test_metrics.py."""
 
 CHANGES_BY_ITSELF = {"last_used_at"}
 """Columns that are written for the one whose row it is, some time after he asked."""
@@ -136,7 +161,12 @@ NOT_HERS = {"audit_log", "rate_limits", "usage_counters", "observation_counters"
 
 ONE_AT_A_TIME = {"POST /v1/reindex", "POST /v1/search", "POST /mcp observation_search"}
 """Where a request may name one thing only."""
-FIXED = {"client": "claude-code", "provider": "offline", "sessionDbId": "7"}
+FIXED = {
+    "client": "claude-code",
+    "provider": "offline",
+    "sessionDbId": "7",
+    "invitation": "01a20d2b-cbf6-7e8f-8d44-5da866c85134",
+}
 """Parameters of paths that name nothing of anybody's, and what goes in. Everybody has a session 7 of his own."""
 _PROJECT: dict[str, Kind] = {"X-Cmserver-Project": "project"}
 HEADERS: dict[str, dict[str, Kind]] = {
@@ -333,6 +363,10 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         from_event=UUID(recorded["event"]["id"]),
         server_session_id=UUID(session),
     )
+    twin = await make.observation(project=theirs, title=f"{word} was fixed again", server_session_id=UUID(session))
+    related = {"from": observation.number, "to": twin.number, "relationship": "CAUSES", "context": word}
+    relation = (await _made(client, "/v1/relations", headers, related))["relation"]["id"]
+    suggestion = new_id()
     await make.run(project=theirs, model=f"{word}-1", input_tokens=90, cost_usd="0.5")
     budget = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 100, "projectId": canonical}, headers=headers)
     assert budget.status_code == 201, budget.text
@@ -344,6 +378,11 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         )
         await conn.execute(
             "INSERT INTO team_members (team_id, user_id, role) VALUES (%s, %s, 'member')", [who.team_id, f"{word}-user"]
+        )
+        await conn.execute(
+            "INSERT INTO consolidation_suggestions (id, team_id, project_id, left_id, right_id, similarity, measured_by, reason)"
+            " VALUES (%s, %s, %s, least(%s, %s), greatest(%s, %s), 0.9, 'words', 'same')",
+            [suggestion, who.team_id, project_id, *[observation.id, twin.id] * 2],
         )
         cursor = conn.cursor(row_factory=scalar_row)
         team = await (await cursor.execute("SELECT name FROM teams WHERE id = %s", [who.team_id])).fetchone()
@@ -357,6 +396,8 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         "event": recorded["event"]["id"],
         "job": recorded["generationJob"]["id"],
         "observation": str(observation.id),
+        "relation": relation,
+        "suggestion": str(suggestion),
         "key": key_id,
         "user": f"{word}-user",
     }
@@ -573,7 +614,7 @@ def _without_suggestion(answered: Answered) -> Answered:
 def _refuses_form(answered: Answered) -> bool:
     """Whether it is only that a thing cannot be named in this way there: by a number or by a name where only ids are taken."""
     return answered.status == 400 and bool(
-        re.search(r"Expected `(uuid|str|int)|Invalid UUID|uuid|one of|numbers of observations", answered.body)
+        re.search(r"Expected `(uuid|str|int)|Invalid UUID|encoded date|uuid|one of|numbers of observations", answered.body)
     )
 
 
@@ -593,7 +634,7 @@ async def seen_in_lists(walker: Walker, every: Sequence[Stop]) -> dict[str, Answ
     """The answer of everything that can be read without naming anything."""
     seen: dict[str, Answered] = {}
     for stop in every:
-        if stop.reads and stop.path not in ENDLESS and not any(slot.place == "path" for slot in stop.slots):
+        if stop.reads and stop.path not in ENDLESS | NO_KEY_OPENS and not any(slot.place == "path" for slot in stop.slots):
             answered = await walker.send(stop)
             for slot in stop.slots:
                 if answered.status == 400 and slot.kind == "project":

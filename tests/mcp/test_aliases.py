@@ -28,6 +28,21 @@ NATIVE = [
 ]
 MEMORY = [name.replace("observation_", "memory_") for name in NATIVE]
 CLAUDE_MEM = ["search", "timeline", "get_observations", "session_start_context"]
+CONTEXTIFY = [
+    "store_memory",
+    "recall_memories",
+    "search_memories",
+    "get_memory",
+    "update_memory",
+    "delete_memory",
+    "create_relationship",
+    "get_related_memories",
+    "get_context",
+    "promote_memory",
+    "consolidate_memories",
+    "find_similar",
+    "suggest_consolidations",
+]
 
 
 @pytest.fixture
@@ -60,7 +75,8 @@ def numbers(text: str) -> list[int]:
         ("none", NATIVE),
         ("claude-mem", [*NATIVE, *CLAUDE_MEM]),
         ("memory", [*NATIVE, *MEMORY]),
-        ("all", [*NATIVE, *CLAUDE_MEM, *MEMORY]),
+        ("contextify", [*NATIVE, *CONTEXTIFY]),
+        ("all", [*NATIVE, *CLAUDE_MEM, *MEMORY, *CONTEXTIFY]),
     ],
 )
 async def test_the_setting_says_which_names_there_are(

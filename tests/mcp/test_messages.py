@@ -294,7 +294,7 @@ async def test_a_client_that_goes_away_is_no_fault(app: AsgiFrame, cast: Cast, m
         finally:
             done.set()
 
-    monkeypatch.setattr("cmserver.mcp.tools.write_observation", slow)
+    monkeypatch.setattr("cmserver.mcp.tools.store_observations", slow)
     meta = {
         "io.modelcontextprotocol/protocolVersion": version,
         "io.modelcontextprotocol/clientCapabilities": {},

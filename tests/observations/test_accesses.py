@@ -10,7 +10,8 @@ from httpx import AsyncClient
 from cmserver.base.db import Db
 from cmserver.observations import repository as observations
 from cmserver.observations.accesses import repository
-from cmserver.observations.accesses.jobs import VIAS, count_accesses
+from cmserver.observations.accesses.jobs import count_accesses
+from cmserver.observations.accesses.model import VIAS
 from cmserver.observations.model import Observation
 from cmserver.observations.read import audit_read
 from tests.conftest import Cast, Person

@@ -222,6 +222,12 @@ async def test_all_fields_of_a_generated_observation_are_on_the_wire(client: Asy
         "createdByJobId": None,
         "accessCount": 0,
         "lastAccessedAtEpoch": None,
+        "agent": None,
+        "callerType": None,
+        "ttlSeconds": None,
+        "expiresAtEpoch": None,
+        "version": 1,
+        "mergedFrom": [],
         "createdAtEpoch": epoch_ms(made.created_at),
         "updatedAtEpoch": epoch_ms(made.updated_at),
     }

@@ -10,11 +10,13 @@ from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.notifications import NotificationListener
+from cmserver.base.settings import Settings
+from cmserver.consolidation.store import store_observations
 from cmserver.events.model import Origin
 from cmserver.observations import read
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import ObservationIn
-from cmserver.observations.write import write_observation, write_observations
+from cmserver.recall.search.query_embedder import QueryEmbedder
 from tests.conftest import Cast
 
 
@@ -23,19 +25,31 @@ class Writer(msgspec.Struct):
 
     db: Db
     projects: Projects
+    embedder: QueryEmbedder
 
     async def write(self, principal: Principal, observation: ObservationIn, *, origin: Origin = "api") -> Observation:
-        return await write_observation(
-            self.db, self.projects, principal, observation, field_max_chars=16_000, size_bytes=0, origin=origin
-        )
+        return (await self.write_all(principal, [observation], origin=origin, is_batch=False))[0]
 
-    async def write_all(self, principal: Principal, observations: list[ObservationIn]) -> list[Observation]:
-        return await write_observations(self.db, self.projects, principal, observations, field_max_chars=16_000, size_bytes=0)
+    async def write_all(
+        self, principal: Principal, observations: list[ObservationIn], *, origin: Origin = "api", is_batch: bool = True
+    ) -> list[Observation]:
+        results = await store_observations(
+            self.db,
+            self.projects,
+            self.embedder,
+            principal,
+            observations,
+            field_max_chars=16_000,
+            size_bytes=0,
+            origin=origin,
+            is_batch=is_batch,
+        )
+        return [result.observation for result in results]
 
 
 @pytest.fixture
-def writer(db: Db, hub: NotificationListener) -> Writer:
-    return Writer(db, Projects(db, hub))
+def writer(settings: Settings, db: Db, hub: NotificationListener) -> Writer:
+    return Writer(db, Projects(db, hub), QueryEmbedder(settings, db))
 
 
 async def test_an_observation_says_by_which_door_it_came(writer: Writer, cast: Cast, db: Db):

@@ -143,8 +143,8 @@ async def test_what_cannot_be_remembered_is_refused_and_named(client: AsyncClien
 
 
 async def test_more_words_than_the_index_takes_are_refused_with_a_sentence(client: AsyncClient, cast: Cast, db: Db):
-    # Four lists as large as may be, of different words in three-byte letters: a little over a megabyte.
-    words = ("".join(chr(0x4E00 + n // 100**place % 100) for place in range(3)) + "\u754c" * 9 for n in range(10**6))
+    # Four lists as large as may be, of different words in three-byte letters of a script with spaces: a little over a megabyte.
+    words = ("".join(chr(0x1200 + n // 64**place % 64) for place in range(3)) + "\u1218" * 9 for n in range(64**3))
     names = ("facts", "concepts", "filesRead", "filesModified")
     lists = {name: [" ".join(next(words) for _ in range(153)) for _ in range(50)] for name in names}
 
@@ -318,7 +318,10 @@ async def test_a_content_that_was_sent_stays_as_it_was_sent(client: AsyncClient,
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"narrative": "x"}, "$.narrative"),
+        ({"narrative": 7}, "$.narrative"),
+        ({"filesRead": ["x"]}, "$.filesRead"),
+        ({"importance": 1.1}, "$.importance"),
+        ({"title": None, "narrative": None, "facts": []}, "$.title"),
         ({"type": "poem"}, "$.type"),
         ({"concepts": None}, "$.concepts"),
         ({"metadata": []}, "$.metadata"),

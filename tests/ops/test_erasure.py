@@ -89,6 +89,8 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
     await client.post("/v1/hooks/claude-code", json=began, headers={**person.headers, "X-Cmserver-Project": project})
     memory = {"projectId": project, "title": f"The {WORD} by hand", "metadata": {"by": WORD}}
     assert (await client.post("/v1/observations", json=memory, headers=person.headers)).status_code == 201
+    recall = {"query": f"the {WORD}", "project_id": project}
+    assert (await client.post("/api/v1/memories/recall", json=recall, headers=person.headers)).status_code == 200
 
 
 def tables_with(conn: psycopg.Connection, column: str) -> list[str]:
@@ -155,6 +157,7 @@ async def test_the_word_is_in_many_places_before(client: AsyncClient, cast: Cast
     assert set(told_anywhere(database, WORD)) >= {
         "agent_events",
         "generation_runs",
+        "memory_telemetry",
         "observation_generation_job_events",
         "observation_generation_jobs",
         "observations",

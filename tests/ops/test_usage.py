@@ -157,3 +157,16 @@ async def test_what_cannot_be_told_apart_is_refused(client: AsyncClient, cast: C
 )
 def test_money_is_text_with_two_decimals_at_least(amount: str, text: str):
     assert usd(Decimal(amount)) == text
+
+
+async def test_the_rows_as_a_table_for_spreadsheets(client: AsyncClient, spending: Cast):
+    answer = await client.get("/v1/usage?by=project,day&days=3&format=csv", headers=spending.alice.headers)
+
+    header, *rows = answer.text.splitlines()
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert (
+        header
+        == "day,project,calls,failed_calls,input_tokens,output_tokens,cache_read_tokens,cache_write_tokens,cost_usd,unpriced_calls"
+    )
+    assert len(rows) == 3
+    assert rows[0].split(",")[1:3] == [spending.alice.project.canonical_id, "3"]

@@ -116,7 +116,7 @@ class Program:
     """`cmserver run`, running."""
 
     def __init__(self, folder: Path, label: str, *words: str, settings: Mapping[str, str], user: User | None = None) -> None:
-        self.data_dir = folder / "data"
+        self.data_dir = Path(settings.get("CMSERVER_DATA_DIR", folder / "data"))
         self.label = label
         self.began = time.monotonic()
         self._out, self._err = folder / f"{label}.out", folder / f"{label}.err"

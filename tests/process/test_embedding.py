@@ -37,10 +37,13 @@ class Ollama(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         assert isinstance(self.server, Ollama)
-        texts = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
-        self.server.asked += 1
-        self.server.gate.wait(60)
-        body = json.dumps({"embeddings": [[1.0, float(len(text)), 0.5] for text in texts]}).encode()
+        sent = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        answer: dict[str, object] = {}
+        if self.path == "/api/embed":
+            self.server.asked += 1
+            self.server.gate.wait(60)
+            answer["embeddings"] = [[1.0, float(len(text)), 0.5] for text in sent["input"]]
+        body = json.dumps(answer).encode()
         try:
             self.send_response(200)
             self.send_header("content-type", "application/json")

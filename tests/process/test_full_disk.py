@@ -104,7 +104,8 @@ def test_a_full_disk_is_named_and_nothing_that_was_acknowledged_is_lost(run: Run
     assert queue["completed"] == len(acknowledged) + 1
     assert queue["failed"] == 0
     assert program.logged("request.failed") == []
-    assert [record["sqlstate"] for record in program.logged("database.exhausted")] == ["53100"]
+    exhausted = [record["sqlstate"] for record in program.logged("database.exhausted")]
+    assert exhausted in (["53100"], ["53100"] * 2)  # once for each process
     assert_conserved(program)
 
 

@@ -29,6 +29,11 @@ def claude_program() -> Path:
 
 
 @pytest.fixture(scope="session")
+def opencode_program() -> Path:
+    return install.opencode()
+
+
+@pytest.fixture(scope="session")
 def inspector() -> Command:
     return install.inspector()
 

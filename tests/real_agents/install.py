@@ -42,6 +42,15 @@ def conformance() -> dict[str, Command]:
     return {name: (_NODE, CLIENTS / "node_modules/@modelcontextprotocol" / name / "dist/index.js") for name in _SUITES}
 
 
+def opencode() -> Path:
+    """The program `opencode`. Skips the test as `claude` does, and where package.json names no package for this machine."""
+    _install()
+    found = sorted(CLIENTS.glob("node_modules/opencode-*/bin/opencode"))
+    if not found:
+        pytest.skip("There is no opencode program for this machine in tests/real_agents/package.json.")
+    return found[0]
+
+
 def _programs() -> list[Path]:
     return sorted(CLIENTS.glob("node_modules/@anthropic-ai/claude-code-*/claude"))
 

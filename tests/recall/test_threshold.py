@@ -19,8 +19,8 @@ async def done(db: Db, cast: Cast) -> list[Typed]:
 async def test_prompts_are_told_what_helps_and_mostly_nothing_else(done: list[Typed]):
     print(f"\n{table(done)}")  # noqa: T201 - shown by pytest -s
 
-    for of in (figures(done, "test"), figures(done)):
-        assert of.unrelated >= 30
-        assert of.related >= 30
+    for of, helped in ((figures(done, "test"), 0.6), (figures(done, "second"), 0.5), (figures(done), 0.6)):
+        assert of.unrelated >= 27
+        assert of.related >= 27
         assert of.silent >= 0.9
-        assert of.helped >= 0.6
+        assert of.helped >= helped

@@ -113,3 +113,62 @@ def test_a_quote_is_never_longer_than_its_limit_and_the_choice_prefers_what_is_o
 @pytest.mark.parametrize("part", ["a", "a_", "a.", "`", "**", "a b ", "- ", "# x\n", "x: ", "Is it? ", "(", "not yet "])
 def test_a_hostile_message_is_read_in_time_that_grows_with_its_length(part: str):
     assert isinstance(read_conclusions(part * 20_000), list)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "It's probably the cache. `ThreadIndex` only keeps message ids for 14 days, so a late answer would get a new ticket.",
+        "Most likely the retention is too long for the volume. I have not confirmed that yet.",
+        "Vermutlich sind es die Retries: `EscalationJob` hat `retry: 5`.",
+        "Sans doute le bfcache de Safari : la page est restaurée telle quelle.",
+        "Autre hypothèse : 40 requêtes, une par sonde (`TableauController.php:31`).",
+    ],
+)
+def test_a_guess_is_not_kept(message: str):
+    assert read_conclusions(message) == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "It was not the cache: `MessageIds.from` looked at the first id only.",
+        "I first suspected the barrier, but that made no difference in `test_refund`.",
+        "The 3 tests may be flaky, but they are not fixed yet.",
+    ],
+)
+def test_what_is_refuted_or_open_is_kept_though_it_names_a_guess(sentence: str):
+    assert [text for _, text in kinds(sentence)] == [sentence]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "I tried Shrine for streaming uploads and dropped it: it needs `down` 4.8.",
+        "We could also match by subject, but I left that out.",
+        "Zwischendurch hatte ich kurz `winnow` probiert und gleich wieder verworfen.",
+        "La parallélisation, je l'ai essayée puis annulée : `TourneeMutable` n'est pas partageable.",
+        "J'avais envisagé `localStorage`, mais les prix changent trop souvent, j'y ai renoncé.",
+    ],
+)
+def test_a_way_not_taken_is_a_kind_of_its_own(sentence: str):
+    assert kinds(sentence) == [("rejected", sentence)]
+
+
+def test_several_open_ends_of_a_paragraph_are_told_apart_and_what_refers_back_stays():
+    message = (
+        "`0051_tax_ids.sql` has not been applied to production. It needs the DBAs. "
+        "Customers from Switzerland are not validated yet, the checksum is different there."
+    )
+
+    assert [(kind, text.split()[0]) for kind, text in kinds(message)] == [("open", "`0051_tax_ids.sql`"), ("open", "Customers")]
+
+
+def test_the_line_before_a_list_says_what_its_items_are():
+    message = "Two things I left for you to decide:\n- `DraftStore` keeps the photos in memory.\n- The build ships clear text."
+
+    assert [kind for kind, _ in kinds(message)] == ["open", "open"]
+
+
+def test_what_would_be_in_a_case_that_has_not_come_is_not_open():
+    assert [kind for kind, _ in kinds("If `V27` succeeds with a wrong result, a migration V28 must follow.")] == ["change"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cmserver.rules.drafts import draft_instruction
-from cmserver.rules.standing import read_standing_instructions
+from cmserver.rules.standing import read_choices, read_standing_instructions
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,34 @@ def test_the_title_of_an_instruction_begins_with_its_point(text: str, title: str
 
     assert draft.title == title
     assert draft.quote == text
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "do it in postgres, not redis - the redis we have runs with allkeys-lru so it evicts",
+        "nein, das macht die plattform am donnerstag abend selber",
+        "Caffeine, en mémoire : on n'a qu'une seule instance et personne ne veut exploiter un Redis",
+        "non, la prod c'est l'exploitation qui la passe jeudi soir, tu n'y touches pas",
+    ],
+)
+def test_what_the_user_decides_for_now_is_a_choice_and_not_laid_down_for_good(prompt: str):
+    assert read_choices(prompt) == [prompt]
+    assert read_standing_instructions(prompt) == []
+
+
+@pytest.mark.parametrize(
+    "prompt", ["go ahead", "why postgres, not redis?", "customers see the old price instead of the new price", "yes please"]
+)
+def test_a_request_a_question_or_a_symptom_is_no_choice(prompt: str):
+    assert read_choices(prompt) == []
+
+
+def test_a_word_of_emphasis_belongs_to_the_sentence_before_it():
+    prompt = "note pour la suite : aucune mise à jour des sondes un vendredi. jamais. et là je file"
+
+    assert read_standing_instructions(prompt) == ["note pour la suite : aucune mise à jour des sondes un vendredi. jamais."]
+
+
+def test_a_quote_of_several_sentences_lays_nothing_down():
+    assert read_standing_instructions("aus dem kanal: »warum am samstag?? man muss ja nie schlafen bei euch«. bitte richten") == []

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cmserver.providers.model import CommandResult, PriorObservation, Verbosity
-from cmserver.rules.batch import open_failures
+from cmserver.rules.failures import open_failures
 from tests.rules.offline import edit, failed_run, file_read, note, observe, record, run, summarise
 from tests.rules.session_orders import REQUESTS, long_session, prompt_events
 
@@ -65,8 +65,8 @@ async def test_minimal_still_knows_in_a_later_batch_what_failed_and_that_it_pass
 
     second = record(await observe(*events, recorded=first, verbosity="minimal"), events, numbers)
 
-    assert list(open_failures(first)) == ["pytest"]
-    assert open_failures([*first, *second]) == {}
+    assert [line.number for line in open_failures(first)] == [1]
+    assert open_failures([*first, *second]) == []
 
 
 async def test_verbose_also_tells_what_was_looked_at_what_passes_and_what_was_run():
@@ -163,9 +163,9 @@ async def test_a_recorded_failure_is_known_and_settled_by_a_pass(command: str, f
     again = await observe(run("e1", command, passed), recorded=first)
     fixed = await observe(change, run("e2", command, passed), recorded=first)
 
-    assert [observation.number for observation in open_failures(first).values()] == [1]
-    assert open_failures([*first, *record(again, [run("e1", command, passed)], numbers)]) == {}
-    assert open_failures([*first, *record(fixed, [change, run("e2", command, passed)], numbers)]) == {}
+    assert [observation.number for observation in open_failures(first)] == [1]
+    assert open_failures([*first, *record(again, [run("e1", command, passed)], numbers)]) == []
+    assert open_failures([*first, *record(fixed, [change, run("e2", command, passed)], numbers)]) == []
     assert fixed.observations[0].type == "bugfix"
     assert subject in (fixed.observations[0].title or "")
     assert subject in (again.observations[0].title or "")

@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import repository as access
-from cmserver.access.api.inputs import Name, clean_name, forget
+from cmserver.access.api.inputs import forget
 from cmserver.access.api.teams import EventsPerMonth, RequestsPerMinute
+from cmserver.access.clean import Name, clean_name
 from cmserver.access.keys import manage, repository
 from cmserver.access.keys.manage import NO_SUCH
 from cmserver.access.keys.model import KeyRequest, NewKey

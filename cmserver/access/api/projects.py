@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import change_project, projects, repository
-from cmserver.access.api.inputs import Metadata, Name, clean_metadata, clean_name, clean_policy, forget
+from cmserver.access.api.inputs import Metadata, clean_metadata, forget
 from cmserver.access.change_project import ProjectChange
-from cmserver.access.model import GenerationPolicy, Principal, SearchLanguage
+from cmserver.access.clean import Name, clean_name, clean_policy
+from cmserver.access.model import Consolidation, GenerationPolicy, Principal, RetentionPolicy, SearchLanguage
 from cmserver.access.wire import OneProjectOut, ProjectsOut, project_out
 from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import Operation
@@ -42,6 +43,8 @@ class ProjectsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """PATCH of a project: what is not sent stays. `aliases` are all there shall be; an older `canonicalId` stays as one of them.
 
+    `consolidation` is what becomes of generated observations that say what is there already: `off`, `suggest` or `merge`.
+    With `mergeWithModel` the configured model words what people merge, and is refused when a fact is missing.
     Under another `searchLanguage` all its texts are made ready to be found anew before there is an answer: some seconds for 10,000.
     """
 
@@ -50,7 +53,10 @@ class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unkno
     aliases: Annotated[list[Key], Meta(max_length=100)] | UnsetType | None = UNSET
     metadata: Metadata | UnsetType | None = UNSET
     generation_policy: GenerationPolicy | UnsetType | None = UNSET
+    retention: RetentionPolicy | UnsetType | None = UNSET
     search_language: SearchLanguage | UnsetType = UNSET
+    consolidation: Consolidation | UnsetType = UNSET
+    merge_with_model: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
 
 
@@ -104,7 +110,7 @@ async def get_project(request: Request) -> Response:
 
 
 async def patch_project(request: Request) -> Response:
-    """Change what a project is called, its aliases, notes, policy and language of search; archive it, or bring it back."""
+    """Change a project's names, notes, policy, language of search and consolidation; archive it, or bring it back."""
     principal = await caller(request, Principal)
     body, size = await read_sized(request, ProjectChangeIn)
     change = ProjectChange(
@@ -113,7 +119,10 @@ async def patch_project(request: Request) -> Response:
         aliases=UNSET if body.aliases is UNSET else body.aliases or [],
         metadata=UNSET if body.metadata is UNSET else await clean_metadata(request, body.metadata, size),
         policy=UNSET if body.generation_policy is UNSET else clean_policy(body.generation_policy),
+        retention=UNSET if body.retention is UNSET else body.retention or RetentionPolicy(),
         search_language=body.search_language,
+        consolidation=body.consolidation,
+        merge_with_model=body.merge_with_model,
         archived=body.archived,
     )
     project = await db(request).in_tenant(

@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import repository, teams
-from cmserver.access.api.inputs import Metadata, Name, clean_metadata, clean_name, clean_policy, forget
+from cmserver.access.api.inputs import Metadata, clean_metadata, forget
+from cmserver.access.clean import Name, clean_name, clean_policy
 from cmserver.access.keys import manage
-from cmserver.access.model import GenerationPolicy, Principal, Role
+from cmserver.access.model import GenerationPolicy, Principal, RetentionPolicy, Role
 from cmserver.access.teams import TeamChange
 from cmserver.access.wire import (
     KeyOut,
@@ -52,6 +53,7 @@ class TeamChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     name: Name | UnsetType = UNSET
     metadata: Metadata | UnsetType | None = UNSET
     generation_policy: GenerationPolicy | UnsetType | None = UNSET
+    retention: RetentionPolicy | UnsetType | None = UNSET
     archived: bool | UnsetType = UNSET
     requests_per_minute: RequestsPerMinute | UnsetType | None = UNSET
     events_per_month: EventsPerMonth | UnsetType | None = UNSET
@@ -114,6 +116,7 @@ async def patch_team(request: Request) -> Response:
         name=UNSET if body.name is UNSET else clean_name(body.name, at="$.name"),
         metadata=UNSET if body.metadata is UNSET else await clean_metadata(request, body.metadata, size),
         policy=UNSET if body.generation_policy is UNSET else clean_policy(body.generation_policy),
+        retention=UNSET if body.retention is UNSET else body.retention or RetentionPolicy(),
         archived=body.archived,
         requests_per_minute=body.requests_per_minute,
         events_per_month=body.events_per_month,

@@ -18,6 +18,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID | None
     actor_id: str | None
     api_key_id: UUID | None
+    user_id: UUID | None
+    """The person who acted, by their account or a key of theirs."""
     request_id: str | None
     details: dict[str, object]
     created_at: datetime
@@ -32,3 +34,12 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     resource_id: str | None = None
     actor_id: str | None = None
     api_key_id: UUID | None = None
+
+
+class ReaderCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Who read an observation in one way (`via`: get, search, list, ...), how often, and when last."""
+
+    actor_id: str | None
+    via: str
+    count: int
+    last_at: datetime

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.access.audit.model import AuditEntry, AuditFilter
+from cmserver.access.audit.model import AuditEntry, AuditFilter, ReaderCount
 from cmserver.base.sql import Conn, Jsonb, Query
 
 OWNS = {"audit_log"}
@@ -16,15 +16,16 @@ OWNS = {"audit_log"}
 APPEND = Query(
     int,
     """
-    INSERT INTO audit_log (team_id, project_id, actor_id, api_key_id, action, resource_type, resource_id, request_id, details)
-    VALUES (%(team_id)s, %(project_id)s, %(actor_id)s, %(api_key_id)s, %(action)s, %(resource_type)s, %(resource_id)s,
-            %(request_id)s, %(details)s)
+    INSERT INTO audit_log (team_id, project_id, actor_id, api_key_id, user_id, action, resource_type, resource_id, request_id,
+                           details)
+    VALUES (%(team_id)s, %(project_id)s, %(actor_id)s, %(api_key_id)s, %(user_id)s, %(action)s, %(resource_type)s,
+            %(resource_id)s, %(request_id)s, %(details)s)
     """,
 )
 
 # Ids are in the order of time, so they are the cursor, and the indexes by team and by project begin the same way.
 _SELECT: LiteralString = """
-    SELECT id, action, resource_type, resource_id, project_id, actor_id, api_key_id, request_id, details, created_at
+    SELECT id, action, resource_type, resource_id, project_id, actor_id, api_key_id, user_id, request_id, details, created_at
       FROM audit_log
      WHERE team_id = %(team_id)s
        AND (%(before)s::bigint IS NULL OR id < %(before)s)
@@ -38,6 +39,22 @@ NEWEST_OF_TEAM = Query(AuditEntry, f"{_SELECT} ORDER BY id DESC LIMIT %(limit)s"
 NEWEST_OF_PROJECT = Query(AuditEntry, f"{_SELECT} AND project_id = %(project_id)s ORDER BY id DESC LIMIT %(limit)s", prepare=False)
 
 
+# What was shown to a session at its start has a receipt, which says more.
+READERS = Query(
+    ReaderCount,
+    """
+    SELECT actor_id, details ->> 'via' AS via, count(*)::integer AS count, max(created_at) AS last_at
+      FROM (SELECT actor_id, details, created_at, action, project_id FROM audit_log
+             WHERE team_id = %(team_id)s ORDER BY id DESC LIMIT %(looked_at)s) latest
+     WHERE action = 'observations.served' AND details -> 'numbers' @> to_jsonb(%(number)s::bigint)
+       AND details ->> 'via' NOT IN ('context', 'prompt', 'file')
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+     GROUP BY 1, 2 ORDER BY 4 DESC LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+
 async def append(
     conn: Conn,
     *,
@@ -45,6 +62,7 @@ async def append(
     project_id: UUID | None,
     actor_id: str | None,
     api_key_id: UUID | None,
+    user_id: UUID | None = None,
     action: str,
     resource_type: str,
     resource_id: str | None,
@@ -58,6 +76,7 @@ async def append(
         project_id=project_id,
         actor_id=actor_id,
         api_key_id=api_key_id,
+        user_id=user_id,
         action=action,
         resource_type=resource_type,
         resource_id=resource_id,
@@ -70,3 +89,10 @@ async def newest(conn: Conn, team_id: UUID, audit_filter: AuditFilter, *, before
     """Newest first; of the whole team without a project."""
     query = NEWEST_OF_TEAM if audit_filter.project_id is None else NEWEST_OF_PROJECT
     return await query.all(conn, team_id=team_id, **msgspec.structs.asdict(audit_filter), before=before, limit=limit)
+
+
+async def readers(
+    conn: Conn, team_id: UUID, number: int, *, project_id: UUID | None, looked_at: int, limit: int
+) -> list[ReaderCount]:
+    """Who was given the observation of that number, among the newest `looked_at` rows of the log, the last reader first."""
+    return await READERS.all(conn, team_id=team_id, number=number, project_id=project_id, looked_at=looked_at, limit=limit)

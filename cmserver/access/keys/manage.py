@@ -23,8 +23,13 @@ from cmserver.base.structs import reshape
 NO_SUCH = "Key not found."
 
 
-async def create(conn: Conn, principal: Principal, request: KeyRequest, *, usual_requests_per_minute: int | None) -> NewKey:
-    """A new key; Forbidden when it would be more than the caller's. `usual_requests_per_minute` is the default of a request."""
+async def create(
+    conn: Conn, principal: Principal, request: KeyRequest, *, usual_requests_per_minute: int | None, key_id: UUID | None = None
+) -> NewKey:
+    """A new key; Forbidden when it would be more than the caller's. `usual_requests_per_minute` is the default of a request.
+
+    Conflict when there is a key with that `key_id`.
+    """
     check_scopes(request.scopes)
     limit = await load_caller_grant(conn, principal)
     days = request.expires_in_days
@@ -32,6 +37,7 @@ async def create(conn: Conn, principal: Principal, request: KeyRequest, *, usual
         scopes=list(dict.fromkeys(request.scopes)),
         project_id=request.project_id or limit.project_id,
         actor_id=request.actor_id or principal.actor_id,
+        user_id=principal.user_id if request.actor_id in (None, principal.actor_id) else None,
         expires_at=limit.expires_at if days is None else await repository.in_days(conn, days),
         requests_per_minute=min_limit(usual_requests_per_minute, limit.requests_per_minute)
         if request.requests_per_minute is UNSET
@@ -39,7 +45,7 @@ async def create(conn: Conn, principal: Principal, request: KeyRequest, *, usual
         events_per_month=limit.events_per_month if request.events_per_month is UNSET else request.events_per_month,
     )
     check_grant(principal, limit, grant)
-    new_key = await make(conn, principal.team_id, grant, name=request.name)
+    new_key = await make(conn, principal.team_id, grant, name=request.name, text=new_key_text(key_id))
     await audit.record(
         conn,
         principal,
@@ -104,6 +110,14 @@ async def revoke_all_of(conn: Conn, principal: Principal, actor_id: str) -> int:
     return len(keys)
 
 
+async def revoke_all_of_user(conn: Conn, principal: Principal, user_id: UUID) -> int:
+    """Revoke all keys that a person made for themselves in the team; returns their count."""
+    keys = await repository.lock_of_user(conn, principal.team_id, user_id)
+    for key in keys:
+        await _revoke(conn, principal, key)
+    return len(keys)
+
+
 async def require_key(conn: Conn, principal: Principal, key_id: UUID) -> Key:
     """The key; NotFound for other teams' keys, and for keys outside the caller's project."""
     return _require_visible(principal, await repository.by_id(conn, principal.team_id, key_id))
@@ -132,8 +146,9 @@ async def _revoke(conn: Conn, principal: Principal, key: Key) -> Key:
     return revoked
 
 
-def new_key_text() -> str:
-    return f"cms_{new_id().hex}_{secrets.token_hex(24)}"
+def new_key_text(key_id: UUID | None = None) -> str:
+    """The text of a new key, of that id or a new one."""
+    return f"cms_{(key_id or new_id()).hex}_{secrets.token_hex(24)}"
 
 
 async def mint(
@@ -185,10 +200,19 @@ def parse(text: str) -> tuple[UUID | None, str]:
 
 
 async def load_caller_grant(conn: Conn, principal: Principal) -> KeyGrant:
-    """What the caller's key may do; locks the key. An operator without a key has no limits."""
+    """What the caller may grant; locks its key. A person's keys are limited as the person is, an operator's are not."""
+    if principal.kind in ("operator", "person"):
+        limits = principal.limits
+        return reshape(
+            principal,
+            KeyGrant,
+            scopes=sorted(principal.scopes),
+            expires_at=None,
+            requests_per_minute=limits.requests_per_minute,
+            events_per_month=limits.events_per_month,
+        )
     if principal.key_id is None:
-        scopes = sorted(principal.scopes)
-        return reshape(principal, KeyGrant, scopes=scopes, expires_at=None, requests_per_minute=None, events_per_month=None)
+        raise Forbidden("Only people and keys can manage keys.")
     key = await repository.lock(conn, principal.team_id, principal.key_id)
     if key is None or key.revoked_at is not None or key.expired:  # since the request was authenticated
         raise Forbidden("This key is expired or revoked and cannot manage other keys.")
@@ -218,7 +242,8 @@ def check_reach(principal: Principal, limit: KeyGrant, grant: KeyGrant) -> None:
         raise Forbidden(
             "This key is bound to a project and can make or revoke keys of that project only. Use a key of the whole team."
         )
-    if grant.actor_id != principal.actor_id and not principal.may("admin"):
+    is_own = (grant.actor_id, grant.user_id) == (principal.actor_id, principal.user_id)
+    if not is_own and not principal.may("admin"):
         raise Forbidden("Only a key with the scope admin may make, rotate or revoke the keys of another actor.")
 
 

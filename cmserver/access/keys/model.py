@@ -22,6 +22,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     team_id: UUID
     project_id: UUID | None
     actor_id: str
+    user_id: UUID | None
+    """The person who made it for themselves."""
     scopes: list[str]
     requests_per_minute: int | None
     events_per_month: int | None
@@ -41,6 +43,7 @@ class KeyGrant(msgspec.Struct, frozen=True, kw_only=True):
     scopes: list[str]
     project_id: UUID | None
     actor_id: str
+    user_id: UUID | None = None
     expires_at: datetime | None
     requests_per_minute: int | None
     events_per_month: int | None

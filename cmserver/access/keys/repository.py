@@ -10,22 +10,22 @@ from msgspec.structs import asdict
 from psycopg import errors
 
 from cmserver.access.keys.model import Key, KeyGrant
-from cmserver.base.errors import NotFound
+from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.sql import Conn, Jsonb, Query
 
 OWNS = {"api_keys"}
 
 _COLUMNS: LiteralString = """
-    id, name, team_id, project_id, actor_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
+    id, name, team_id, project_id, actor_id, user_id, scopes, requests_per_minute, events_per_month, last_used_at, expires_at,
     coalesce(expires_at <= now(), false) AS expired, revoked_at, replaced_by, created_at, updated_at
 """
 
 INSERT = Query(
     Key,
     f"""
-    INSERT INTO api_keys (id, key_hash, team_id, project_id, name, actor_id, scopes, expires_at, requests_per_minute,
+    INSERT INTO api_keys (id, key_hash, team_id, project_id, name, actor_id, user_id, scopes, expires_at, requests_per_minute,
                           events_per_month)
-    VALUES (%(id)s, %(key_hash)s, %(team_id)s, %(project_id)s, %(name)s, %(actor_id)s, %(scopes)s, %(expires_at)s,
+    VALUES (%(id)s, %(key_hash)s, %(team_id)s, %(project_id)s, %(name)s, %(actor_id)s, %(user_id)s, %(scopes)s, %(expires_at)s,
             %(requests_per_minute)s, %(events_per_month)s)
     RETURNING {_COLUMNS}
     """,
@@ -58,6 +58,16 @@ LOCK_OF_ACTOR = Query(
     """,
 )
 
+LOCK_OF_USER = Query(
+    Key,
+    f"""
+    SELECT {_COLUMNS}
+      FROM api_keys
+     WHERE team_id = %(team_id)s AND user_id = %(user_id)s AND revoked_at IS NULL
+     ORDER BY id FOR NO KEY UPDATE
+    """,
+)
+
 NEWEST = Query(
     Key,
     f"""
@@ -80,6 +90,8 @@ REVOKE = Query(
     RETURNING {_COLUMNS}
     """,
 )
+
+REVOKE_ALL = Query(int, "UPDATE api_keys SET revoked_at = now(), updated_at = now() WHERE revoked_at IS NULL")
 
 REPLACE = Query(
     int,
@@ -125,12 +137,14 @@ async def unused_first(conn: Conn) -> Key | None:
 
 
 async def insert(conn: Conn, key_id: UUID, team_id: UUID, *, key_hash: str, name: str, grant: KeyGrant) -> Key:
-    """Store a key; NotFound when its project was deleted meanwhile."""
+    """Store a key; NotFound when its project was deleted meanwhile, Conflict when there is a key with that id."""
     try:
         fields = asdict(grant) | {"scopes": Jsonb(grant.scopes)}
         return await INSERT.one(conn, id=key_id, key_hash=key_hash, team_id=team_id, name=name, **fields)
     except errors.ForeignKeyViolation as error:  # deleted meanwhile
         raise NotFound("Project not found.") from error
+    except errors.UniqueViolation as error:
+        raise Conflict("This key was made already. Make another one.") from error
 
 
 async def by_id(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
@@ -139,6 +153,11 @@ async def by_id(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
 
 async def lock(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
     return await LOCK.first(conn, id=key_id, team_id=team_id)
+
+
+async def lock_of_user(conn: Conn, team_id: UUID, user_id: UUID) -> list[Key]:
+    """A person's keys in the team that are not revoked, locked."""
+    return await LOCK_OF_USER.all(conn, team_id=team_id, user_id=user_id)
 
 
 async def lock_of_actor(conn: Conn, team_id: UUID, actor_id: str) -> list[Key]:
@@ -164,6 +183,11 @@ async def newest(
 
 async def revoke(conn: Conn, team_id: UUID, key_id: UUID) -> Key:
     return await REVOKE.one(conn, id=key_id, team_id=team_id)
+
+
+async def revoke_all(conn: Conn) -> int:
+    """Revoke every key of every team; returns how many."""
+    return await REVOKE_ALL.run(conn)
 
 
 async def replace(conn: Conn, team_id: UUID, key_id: UUID, *, successor: UUID, overlap_seconds: int) -> None:

@@ -1,4 +1,4 @@
-"""Records refusals in the audit log of the key's team."""
+"""Records refusals in the audit log of the caller's team."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from cmserver.base.errors import Unavailable
 
 _EVERY_SECONDS = 60.0
 _REMEMBERED = 10_000
+_RESOURCE_TYPES = {"key": "api_key", "person": "user"}
 
 
 class Denials:
-    """Records a key's first refusal per reason and minute."""
+    """Records a caller's first refusal per reason and minute."""
 
     def __init__(self, db: Db, clock: Callable[[], float] = time.monotonic) -> None:
         self._db = db
@@ -24,16 +25,17 @@ class Denials:
         self._recorded_until: dict[tuple[UUID, str], float] = {}
 
     async def require(self, principal: Principal, scope: str) -> None:
-        """Raise and record Forbidden when the key lacks the scope."""
+        """Raise and record Forbidden when the caller lacks the scope."""
         if not principal.may(scope):
             await self.record(principal, "scope_missing", scope=scope)
         principal.require(scope)
 
     async def record(self, principal: Principal, reason: str, **details: object) -> None:
         """Record a refusal, in a transaction of its own, so that it is stored although the request is not."""
-        if principal.key_id is None:
+        caller_id = principal.key_id or principal.user_id or principal.usage_id
+        if caller_id is None:  # an operator
             return
-        refusal = (principal.key_id, reason)
+        refusal = (caller_id, reason)
         now = self._clock()
         if self._recorded_until.get(refusal, now) > now:
             return
@@ -46,8 +48,8 @@ class Denials:
                     conn,
                     principal,
                     "access.denied",
-                    "api_key",
-                    principal.key_id,
+                    _RESOURCE_TYPES.get(principal.kind, principal.kind),
+                    caller_id,
                     project_id=principal.project_id,
                     reason=reason,
                     **details,

@@ -94,7 +94,7 @@ class Meter:
     """Rate limits and quotas; one instance per process, for one event loop.
 
     Usage is written about a second later, in one transaction for all keys of the team; only a key with limits waits for the
-    database. Operators without a key are not counted.
+    database. People are counted like keys. Operators are not counted.
     """
 
     def __init__(self, db: Db, clock: Callable[[], float] = time.monotonic) -> None:
@@ -123,9 +123,9 @@ class Meter:
                     raise
             else:
                 now = self._clock()
-                refusal = _check_rate(key, limits.requests_per_minute, now, "this key") or (
-                    _check_rate(team, limits.team_requests_per_minute, now, "all keys of this team together")
-                )
+                refusal = _check_rate(
+                    key, limits.requests_per_minute, now, "you" if principal.kind == "person" else "this key"
+                ) or (_check_rate(team, limits.team_requests_per_minute, now, "all keys and people of this team together"))
                 if refusal:
                     await self.denials.record(principal, "rate_limited")
                     raise refusal
@@ -177,8 +177,8 @@ class Meter:
                 return
 
     def _tallies(self, principal: Principal) -> tuple[_Team, _Key] | None:
-        """The counts of the key's team and of the key; made when they are new. None for an operator without a key."""
-        counted_id = principal.counts_as or principal.key_id
+        """The counts of the key's team and of the key; made when they are new. None for an operator."""
+        counted_id = principal.usage_id
         if counted_id is None:
             return None
         team = self._teams.get(principal.team_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
 import structlog
@@ -17,6 +18,7 @@ from cmserver.base.dependencies import Dependencies
 from cmserver.base.errors import CmserverError
 from cmserver.base.http.wire import answer, refusal
 from cmserver.base.ids import new_id
+from cmserver.base.metrics import metrics
 
 log = structlog.get_logger()
 
@@ -27,7 +29,7 @@ HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 ]
-"""Headers of every answer."""
+"""Headers of every answer; a route may give another value (pages do)."""
 _NOT_FOUND = ("NotFound", "Path not found.")
 _NOT_ALLOWED = ("MethodNotAllowed", "This path does not allow that method.")
 
@@ -49,13 +51,17 @@ class AsgiFrame:
             (value for name, value in scope["headers"] if name == b"x-request-id" and self._is_id(value)), None
         )
         request_id = request_id_header or str(new_id()).encode()
-        started = False
+        started, status = False, 0
+        began = time.perf_counter()
 
         async def send_framed(message: Message) -> None:
-            nonlocal started
+            nonlocal started, status
             if message["type"] == "http.response.start":
-                started = True
-                message["headers"] = [*message.get("headers", ()), *HEADERS, (b"x-request-id", request_id)]
+                started, status = True, message["status"]
+                headers = list(message.get("headers", ()))
+                own_names = {name for name, _ in headers}
+                missing = [header for header in HEADERS if header[0] not in own_names]
+                message["headers"] = [*headers, *missing, (b"x-request-id", request_id)]
             await send(message)
 
         # Not unbound afterwards: the server runs each request in a task, and so in a context, of its own.
@@ -77,6 +83,7 @@ class AsgiFrame:
             response = refusal(CmserverError("Internal error."), request_id.decode())
         if response is not None and not started:
             await response(scope, receive, send_framed)
+        _count(scope, status, time.perf_counter() - began)
 
     def _is_id(self, value: bytes) -> bool:
         """Whether a client's request id is safe to log and to store: short, ASCII, and no secret."""
@@ -87,3 +94,11 @@ class AsgiFrame:
         routes = [route for route in self._app.routes if isinstance(route, Route)]
         path = next(route.path for route in routes if route.matches(dict(scope))[0] is not Match.NONE)
         return sorted({method for route in routes if route.path == path for method in route.methods or ()})
+
+
+def _count(scope: Scope, status: int, seconds: float) -> None:
+    """Count the answer; all paths that no route has count as one, and so do unknown methods."""
+    route = scope.get("route")
+    labels = (scope["method"], route.path) if isinstance(route, Route) else ("-", "-")
+    metrics().responses.labels(*labels, str(status)).inc()
+    metrics().request_seconds.labels(*labels).observe(seconds)

@@ -10,7 +10,7 @@ import msgspec
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from cmserver.base.errors import NotFound
+from cmserver.base.errors import CmserverError, NotFound
 from cmserver.base.http.wire import Handler, report_ignored
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -31,7 +31,7 @@ class Operation(Route):
 
     `scope` is what the caller's key must have: None requires no key, "" any key; with `key_optional` a key is checked when it is
     sent. `query` and `body` are the Structs that the handler reads (the body may be a list of them). `answers` are its answers by
-    status, several of one status in a tuple; refusals are the same for all (base.http.wire).
+    status, several of one status in a tuple; refusals are the same for all (base.http.wire), but for those in `refusals`.
 
     Slashes of a name in the middle of a path are sent as `%2F`: `/projects/x%2Fmemory` is the project `x/memory`, and
     `/projects/x/memory` the memory of `x`.
@@ -48,6 +48,7 @@ class Operation(Route):
         query: type[msgspec.Struct] | None = None,
         body: object = None,
         key_optional: bool = False,
+        refusals: Sequence[type[CmserverError]] = (),
     ) -> None:
         # Answers on the paths of claude-mem keep their format.
         super().__init__(path, report_ignored(endpoint) if path.startswith("/v1/") else endpoint, methods=[method])
@@ -57,6 +58,7 @@ class Operation(Route):
         self.query = query
         self.body = body
         self.key_optional = key_optional
+        self.refusals = refusals
         _, name_with_slashes, after = path.rpartition(":path}/")
         self._last = after.encode() if name_with_slashes else None
 

@@ -23,6 +23,7 @@ from cmserver.base.errors import (
     Conflict,
     DatabaseExhausted,
     Forbidden,
+    Gone,
     HeadersTooLarge,
     Invalid,
     Issue,
@@ -64,6 +65,7 @@ STATUS: dict[type[CmserverError], tuple[int, str]] = {
     NotFound: (404, "NotFound"),
     RequestTimeout: (408, "RequestTimeout"),
     Conflict: (409, "Conflict"),
+    Gone: (410, "Gone"),
     TooLarge: (413, "PayloadTooLarge"),
     Misdirected: (421, "MisdirectedRequest"),
     RateLimited: (429, "rate_limited"),
@@ -226,6 +228,8 @@ def refusal(error: CmserverError, request_id: str | None) -> Response:
     content: dict[str, object] = {"error": name, "message": str(error)}
     if isinstance(error, Invalid) or (isinstance(error, NotFound) and error.issues):
         content["issues"] = error.issues
+    if isinstance(error, Gone):
+        content["supersededBy"] = error.superseded_by
     if request_id:
         content["requestId"] = request_id
     headers: dict[str, str] = {}

@@ -129,6 +129,31 @@ toml() {
     [ -n "$enabled" ] || enabled=$said_enabled
 }
 
+# The name in a .contextify.yml: the nearest one in the checkout counts, where no .cmserver.toml there names a project.
+read_yml() {
+    case $1 in
+        name:[" $tab"]*) trim_left "${1#name:}" ;;
+        *) return 0 ;;
+    esac
+    case $text in
+        \"*) text=${text#?} && text=${text%%\"*} ;;
+        \'*) text=${text#?} && text=${text%%\'*} ;;
+        \#*) text='' ;;
+        *) text=${text%%[" $tab"]#*} ;;
+    esac
+    trim_right "$text"
+    [ "${#text}" -le "$NAME_BYTES" ] || text=''
+    yml_named=$text
+    [ -z "$text" ] || yml_root=${here:-/}
+    return 1
+}
+
+# yml FILE
+yml() {
+    [ -z "$yml_named$kind" ] || return 0
+    ! is_file "$1" || read_file read_yml "$1"
+}
+
 toml_string() {
     rest=$text
     while :; do
@@ -294,7 +319,7 @@ git_folders() {
 walk_up() {
     folder_asked=$1
     root='' named='' kind='' enabled='' remote='' branch='' top='' main='' common=''
-    head_line='' commondir='' pointer='' lines=0 bytes=0
+    head_line='' commondir='' pointer='' lines=0 bytes=0 yml_named='' yml_root=''
     here=${1%/}
     until cd -P -- "${here:-/}"; do # it may be gone
         [ -n "$here" ] || return 0
@@ -303,6 +328,7 @@ walk_up() {
     here=${PWD%/} up='' levels=0
     while :; do
         toml "$up.cmserver.toml"
+        yml "$up.contextify.yml"
         if [ -n "$kind" ]; then
             :
         elif [ -f "$up.git" ] || [ -f "$up.git/HEAD" ] || [ -f "$up.git/config" ]; then
@@ -333,9 +359,11 @@ walk_up() {
         if [ -z "$named$enabled" ] && [ "$main" != "${top:-$main}" ] && cd -P -- "$main"; then
             here=${main%/} kind=''
             toml .cmserver.toml
+            yml .contextify.yml
             kind=git
         fi
     fi
+    [ -n "$named" ] || [ -z "$yml_named" ] || { named=$yml_named && root=$yml_root; }
     [ -n "$root" ] || root=${main:-/}
     [ -n "$kind$named" ] || root=$folder_asked
     clean_remote

@@ -1,6 +1,7 @@
 """Routes of other systems, one module or folder per system."""
 
 from cmserver.compat.api.claude_mem import routes as claude_mem
+from cmserver.compat.api.contextify import routes as contextify
 from cmserver.compat.api.worker.context import routes as worker_context
 from cmserver.compat.api.worker.health import routes as worker_health
 from cmserver.compat.api.worker.observations import routes as worker_observations
@@ -18,4 +19,5 @@ routes = [
     *worker_viewer,
     *worker_v4,
     *claude_mem,
+    *contextify,
 ]

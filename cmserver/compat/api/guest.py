@@ -63,13 +63,16 @@ _OWN_NAMES = frozenset({"authorization", "x-api-key"})
 _BY_PERSON = frozenset({"none", "same-origin"})
 
 
-async def admit_caller(request: Request) -> Principal:
-    """The principal of the key; without a key a guest with the scope, if this server has guests. Refuses as `caller` does."""
+async def admit_caller(request: Request, *, more_scopes: frozenset[str] = frozenset()) -> Principal:
+    """The principal of the key; without a key a guest with the scope, if this server has guests. Refuses as `caller` does.
+
+    `more_scopes` are those that guests have on this path besides their usual ones.
+    """
     guests = dependency(request, LoopbackAccess)
     if guests.is_enabled and not _OWN_NAMES.intersection(request.headers):
         why_not = _why_no_guest(request)
         if why_not is None:
-            return await guests.admit(required_scope(request))
+            return await guests.admit(required_scope(request), more_scopes=more_scopes)
         log.info("access.denied", reason=why_not)
     try:
         return await caller(request, Principal)
@@ -97,9 +100,17 @@ def _why_no_guest(request: Request) -> str | None:
     if not names.isdisjoint({"origin", "referer"}) or not _BY_PERSON.issuperset(headers.getlist("sec-fetch-site")):
         return "guest_is_web_page"
     # Older browsers say nothing of themselves. A page can make them post texts and forms without asking, but no JSON.
-    if request.method == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    is_json = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+    if request.method == "POST" and not is_json and not _is_empty(request):
         return "guest_is_web_page"
     return None
+
+
+def _is_empty(request: Request) -> bool:
+    """Whether nothing is sent and no type of it is named, as by no form of a web page."""
+    headers = request.headers
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    return "content-type" not in headers and not has_body
 
 
 def _is_loopback(host: str) -> bool:

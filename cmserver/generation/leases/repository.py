@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
+from cmserver.generation.leases.model import Worker
 
 OWNS = {"generation_workers"}
 BORROWS = {"procrastinate_workers"}  # the heartbeat is the lease
@@ -25,12 +26,16 @@ HEARTBEAT = Query(
     """,
 )
 
+# A worker asks often: it reads no more of a lane than a batch may have.
 CLAIMS_TO_ABORT = Query(
     int,
     """
-    SELECT claim FROM observation_generation_jobs
-     WHERE worker_id = %(worker_id)s AND status = 'processing'
-     GROUP BY claim HAVING bool_and(cancel_requested_at IS NOT NULL)
+    SELECT j.claim FROM generation_lanes l
+     CROSS JOIN LATERAL (
+           SELECT n.claim, n.status, n.cancel_requested_at FROM observation_generation_jobs n
+            WHERE n.lane = l.lane AND n.phase = 'open' ORDER BY n.seq LIMIT 500) j
+     WHERE l.worker_id = %(worker_id)s AND j.status = 'processing' AND j.claim = l.claim
+     GROUP BY j.claim HAVING bool_and(j.cancel_requested_at IS NOT NULL)
     """,
 )
 
@@ -38,8 +43,9 @@ REQUEUE_JOBS = Query(
     int,
     """
     WITH held AS (
-        SELECT id FROM observation_generation_jobs
-         WHERE worker_id = %(worker_id)s AND status = 'processing' ORDER BY id FOR UPDATE
+        SELECT j.id FROM generation_lanes l
+          JOIN observation_generation_jobs j ON j.lane = l.lane AND j.phase = 'open' AND j.status = 'processing'
+         WHERE l.worker_id = %(worker_id)s AND j.worker_id = %(worker_id)s ORDER BY j.id FOR UPDATE OF j
     )
     UPDATE observation_generation_jobs j
        SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE 'queued' END,
@@ -54,6 +60,20 @@ FREE_LANES = Query(
     WITH held AS (SELECT lane FROM generation_lanes WHERE worker_id = %(worker_id)s ORDER BY lane FOR UPDATE)
     UPDATE generation_lanes l SET worker_id = NULL, claim = NULL, due_at = greatest(l.held_until, now())
       FROM held WHERE l.lane = held.lane
+    """,
+)
+
+WORKERS = Query(
+    Worker,
+    """
+    SELECT g.worker_id, g.label, g.lease_seconds, g.started_at, w.last_heartbeat,
+           coalesce(w.last_heartbeat > now() - make_interval(secs => g.lease_seconds), false) AS alive,
+           count(l.lane) AS lanes, min(l.locked_at) AS oldest_batch_at
+      FROM generation_workers g
+      LEFT JOIN procrastinate_workers w ON w.id = g.worker_id
+      LEFT JOIN generation_lanes l ON l.worker_id = g.worker_id
+     GROUP BY g.worker_id, g.label, g.lease_seconds, g.started_at, w.last_heartbeat
+     ORDER BY g.started_at DESC, g.worker_id DESC
     """,
 )
 
@@ -82,6 +102,11 @@ async def requeue_all(conn: Conn, worker_id: int) -> int:
     await FREE_LANES.run(conn, worker_id=worker_id)
     await UNREGISTER.run(conn, worker_id=worker_id)
     return jobs
+
+
+async def workers(conn: Conn) -> list[Worker]:
+    """All registered workers of the server, the newest first."""
+    return await WORKERS.all(conn)
 
 
 async def reap(conn: Conn, *, hard_limit_seconds: float) -> list[UUID]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 
 import msgspec
@@ -15,9 +16,10 @@ from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.generation import repository as outbox
-from cmserver.generation.model import Job
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import repository
-from cmserver.generation.operate.model import JobEvent, JobFilter
+from cmserver.generation.operate.model import MAX_SELECTED, JobEvent, JobFilter, JobSelection, Run
 from cmserver.observations import repository as observations
 from cmserver.observations.plain import one_line
 
@@ -25,6 +27,9 @@ NO_SUCH = "There is no such job."
 MAX_TOTAL = 10_000
 """Totals are counted up to here; counting millions takes too long."""
 _MAX_OFFSET = 10_000
+_MAX_RUNS = 100
+_RETRYABLE: tuple[Status, ...] = ("failed", "cancelled")
+_CANCELLABLE: tuple[Status, ...] = ("queued", "processing")
 _MAX_SENTENCE_CHARS = 300
 """Maximum length of a reason or an error, which a model or a provider may have written."""
 
@@ -36,6 +41,17 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     total_is_capped: bool
     next_cursor: str | None
+
+
+class SelectionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs a selection matched (counted up to MAX_SELECTED + 1), and which of them were changed."""
+
+    matched: int
+    changed: list[Job]
+
+    @property
+    def has_more(self) -> bool:
+        return self.matched > MAX_SELECTED
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +122,63 @@ async def cancel_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, 
     cancelled = await repository.cancel(conn, principal.team_id, job.id)
     await audit.record(conn, principal, "job.cancelled", "generation_job", job.id, project_id=job.project_id, was=job.status)
     return cancelled, True
+
+
+async def list_runs(conn: Conn, principal: Principal, text: str, *, with_answer: bool) -> list[Run]:
+    """The provider calls of the job with that id, newest first, up to 100."""
+    job = await find_job(conn, principal, text)
+    return await repository.runs(conn, job, limit=_MAX_RUNS, with_answer=with_answer)
+
+
+async def retry_jobs(conn: Conn, principal: Principal, selection: JobSelection, *, dry_run: bool) -> SelectionResult:
+    """Queue up to MAX_SELECTED failed jobs of the selection, with three more attempts each; cancelled ones on request."""
+    statuses = _choose_statuses(selection, _RETRYABLE, usual=_RETRYABLE if selection.ids else ("failed",), verb="retried")
+    matched = await repository.count_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED + 1)
+    if dry_run:
+        return SelectionResult(matched=matched, changed=[])
+    jobs = await repository.lock_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED)
+    await repository.retry_selected(
+        conn, principal.team_id, [job.id for job in jobs], api_key_id=principal.key_id, actor_id=principal.actor_id
+    )
+    await _record_selected(conn, principal, "jobs.retried", jobs)
+    return SelectionResult(matched=matched, changed=jobs)
+
+
+async def cancel_jobs(conn: Conn, principal: Principal, selection: JobSelection, *, dry_run: bool) -> SelectionResult:
+    """Cancel up to MAX_SELECTED queued or running jobs of the selection. The jobs are as they were before."""
+    statuses = _choose_statuses(selection, _CANCELLABLE, usual=_CANCELLABLE, verb="cancelled")
+    matched = await repository.count_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED + 1)
+    if dry_run:
+        return SelectionResult(matched=matched, changed=[])
+    jobs = await repository.lock_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED)
+    await repository.cancel_selected(conn, principal.team_id, [job.id for job in jobs])
+    await _record_selected(conn, principal, "jobs.cancelled", jobs)
+    return SelectionResult(matched=matched, changed=jobs)
+
+
+def notify_cancelled(notifier: JobNotifier, jobs: Sequence[Job]) -> None:
+    """Tell workers and those who wait, after the commit, that these jobs were cancelled; the jobs are as they were before."""
+    for lane in {job.lane for job in jobs if job.status == "queued"}:
+        notifier.notify_ended(lane)
+    for job in jobs:
+        if job.status == "processing":
+            notifier.notify_cancelled(job.id)
+
+
+def _choose_statuses(
+    selection: JobSelection, possible: tuple[Status, ...], *, usual: tuple[Status, ...], verb: str
+) -> tuple[Status, ...]:
+    if selection.status is None:
+        return usual
+    if selection.status not in possible:
+        raise Invalid.at("$.status", f"Only jobs that are {' or '.join(possible)} can be {verb}.")
+    return (selection.status,)
+
+
+async def _record_selected(conn: Conn, principal: Principal, action: str, jobs: list[Job]) -> None:
+    """One audit row for each project."""
+    for project_id, count in Counter(job.project_id for job in jobs).items():
+        await audit.record(conn, principal, action, "project", project_id, project_id=project_id, jobs=count)
 
 
 async def resume_provider(conn: Conn, provider: str) -> bool:

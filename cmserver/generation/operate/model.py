@@ -12,7 +12,9 @@ import msgspec
 from cmserver.generation.model import Status
 
 SourceType = Literal["agent_event", "session_summary", "observation_reindex"]
-STATUSES: tuple[str, ...] = Status.__args__
+OPEN_STATUSES: tuple[Status, ...] = ("queued", "processing")
+PHASES: tuple[str, ...] = ("open", "completed", "failed", "cancelled")
+"""`open` while a job is queued or processing, else its status: what the indexes hold."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,42 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: int
     answer: str | None
     created_at: datetime
+
+
+LaneState = Literal["working", "due", "waiting", "held", "idle"]
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """The ordered queue of one session, or of one job without a session."""
+
+    lane: UUID
+    project_id: UUID
+    session_id: UUID | None
+    """The session that the lane is of, as long as it exists."""
+    state: LaneState
+    queued: int
+    due_at: datetime | None
+    held_until: datetime | None
+    held_reason: str | None
+    held_for: str | None
+    """The provider, or what else is waited for."""
+    locked_at: datetime | None
+    """When the worker took it that has it now."""
+
+
+class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs to act on at once: those that match all conditions; None is any. `ids` are at most MAX_SELECTED."""
+
+    project_id: UUID | None = None
+    session_id: UUID | None = None
+    status: Status | None = None
+    source_type: SourceType | None = None
+    since: datetime | None = None
+    ids: list[UUID] | None = None
+
+
+MAX_SELECTED = 1_000
+"""Jobs that are retried or cancelled by one request."""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):

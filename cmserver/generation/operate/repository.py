@@ -12,10 +12,13 @@ from msgspec import structs
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_REINDEX, Job, JobOrigin
 from cmserver.generation.operate.model import (
-    STATUSES,
+    OPEN_STATUSES,
+    PHASES,
     JobEvent,
     JobFilter,
+    JobSelection,
     KindCount,
+    Lane,
     Payload,
     QueueCounts,
     QueueDelay,
@@ -29,19 +32,21 @@ _J_COLUMNS: LiteralString = "j." + JOB_COLUMNS.replace(", ", ", j.")
 
 # `> '-infinity'` is true of every row and makes the partial indexes of migration 0008 usable.
 _MATCHING: LiteralString = """
-                j.team_id = %(team_id)s AND j.status = wanted.status AND j.created_at > '-infinity'
+                j.team_id = %(team_id)s AND j.phase = wanted.phase AND j.created_at > '-infinity'
+                  AND (%(open_status)s::text IS NULL OR j.status = %(open_status)s::text)
                   AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
                   AND (%(session_id)s::uuid IS NULL OR j.server_session_id = %(session_id)s::uuid)
                   AND (%(source_type)s::text IS NULL OR j.source_type = %(source_type)s::text)
-                  AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s::timestamptz)"""
+                  AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s::timestamptz)
+                  AND (%(ids)s::uuid[] IS NULL OR j.id = ANY(%(ids)s::uuid[]))"""
 
-# Reads a page of each status from the end of an index, then takes the newest of all.
+# Reads a page of each phase from the end of an index, then takes the newest of all.
 PAGE = Query(
     Job,
     f"""
     WITH page AS MATERIALIZED (
         SELECT listed.id, listed.created_at
-          FROM unnest(%(statuses)s::text[]) AS wanted(status)
+          FROM unnest(%(phases)s::text[]) AS wanted(phase)
          CROSS JOIN LATERAL (
                SELECT j.id, j.created_at FROM observation_generation_jobs j
                 WHERE {_MATCHING}
@@ -62,7 +67,7 @@ COUNT = Query(
     int,
     f"""
     SELECT count(*) FROM (
-        SELECT 1 FROM unnest(%(statuses)s::text[]) AS wanted(status)
+        SELECT 1 FROM unnest(%(phases)s::text[]) AS wanted(phase)
          CROSS JOIN LATERAL (
                SELECT 1 FROM observation_generation_jobs j
                 WHERE {_MATCHING}
@@ -81,6 +86,26 @@ _BY_ID: LiteralString = f"""
 BY_ID = Query(Job, _BY_ID)
 
 LOCK = Query(Job, f"{_BY_ID} FOR UPDATE")
+
+# Locked in the order of ids, as single jobs are.
+LOCK_SELECTED = Query(
+    Job,
+    f"""
+    WITH chosen AS MATERIALIZED (
+        SELECT j.id FROM unnest(%(phases)s::text[]) AS wanted(phase)
+         CROSS JOIN LATERAL (
+               SELECT j.id FROM observation_generation_jobs j
+                WHERE {_MATCHING}
+                ORDER BY j.created_at DESC, j.id DESC LIMIT %(limit)s::bigint) j
+         LIMIT %(limit)s::bigint
+    )
+    SELECT {_J_COLUMNS}
+      FROM observation_generation_jobs j
+     WHERE j.team_id = %(team_id)s AND j.id = ANY(ARRAY(SELECT id FROM chosen)) AND j.status = ANY(%(statuses)s::text[])
+     ORDER BY j.id FOR UPDATE
+    """,
+    prepare=False,
+)
 
 # A trigger adds three attempts and the event, and makes the lane due. A job whose key was revoked gets the key of the caller.
 RETRY = Query(
@@ -104,6 +129,27 @@ CANCEL = Query(
            cancel_requested_at = CASE WHEN status = 'processing' THEN coalesce(cancel_requested_at, now()) END
      WHERE id = %(id)s AND team_id = %(team_id)s AND status IN ('queued', 'processing')
     RETURNING {JOB_COLUMNS}
+    """,
+)
+
+RETRY_SELECTED = Query(
+    int,
+    """
+    UPDATE observation_generation_jobs
+       SET status = 'queued',
+           api_key_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(api_key_id)s::uuid ELSE api_key_id END,
+           actor_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(actor_id)s ELSE actor_id END
+     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND status IN ('failed', 'cancelled')
+    """,
+)
+
+CANCEL_SELECTED = Query(
+    int,
+    """
+    UPDATE observation_generation_jobs
+       SET status = CASE WHEN status = 'queued' THEN 'cancelled' ELSE status END,
+           cancel_requested_at = CASE WHEN status = 'processing' THEN coalesce(cancel_requested_at, now()) END
+     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND status IN ('queued', 'processing')
     """,
 )
 
@@ -143,6 +189,44 @@ NEWEST_RUN = Query(
     """,
 )
 
+RUNS = Query(
+    Run,
+    """
+    SELECT id, provider, model, status, error_class, error_message,
+           input_tokens + cache_read_tokens + cache_write_tokens AS input_tokens, output_tokens, cost_usd, latency_ms,
+           CASE WHEN %(with_answer)s THEN answer END AS answer, created_at
+      FROM generation_runs
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND job_ids @> ARRAY[%(job_id)s::uuid]
+       AND created_at BETWEEN %(since)s AND coalesce(%(until)s::timestamptz, 'infinity')
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+    """,
+)
+
+# What a lane of this age is due for comes before what it is not; idle lanes are left out unless they are asked for.
+LANES = Query(
+    Lane,
+    """
+    WITH lanes AS MATERIALIZED (
+        SELECT l.lane, l.project_id, l.due_at, l.held_until, l.held_reason, l.held_for, l.locked_at,
+               CASE WHEN l.worker_id IS NOT NULL THEN 'working' WHEN l.held_until > now() THEN 'held'
+                    WHEN l.due_at <= now() THEN 'due' WHEN l.due_at IS NOT NULL THEN 'waiting' ELSE 'idle' END AS state
+          FROM generation_lanes l
+         WHERE l.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR l.project_id = %(project_id)s::uuid)
+           AND (l.worker_id IS NOT NULL OR l.due_at IS NOT NULL)
+    )
+    SELECT l.lane, l.project_id, s.id AS session_id, l.state, q.queued, l.due_at, l.held_until, l.held_reason, l.held_for,
+           l.locked_at
+      FROM (SELECT * FROM lanes WHERE %(state)s::text IS NULL OR state = %(state)s::text
+             ORDER BY array_position(ARRAY['working', 'due', 'held', 'waiting'], state), due_at, lane LIMIT %(limit)s) l
+      LEFT JOIN server_sessions s ON s.id = l.lane AND s.team_id = %(team_id)s
+     CROSS JOIN LATERAL (
+           SELECT count(*) AS queued FROM observation_generation_jobs j
+            WHERE j.lane = l.lane AND j.phase = 'open' AND j.status = 'queued' AND j.team_id = %(team_id)s) q
+     ORDER BY array_position(ARRAY['working', 'due', 'held', 'waiting'], l.state), l.due_at, l.lane
+    """,
+    prepare=False,
+)
+
 LAST_REINDEX = Query(
     Job,
     f"""
@@ -170,7 +254,8 @@ INSERT_REINDEX = Query(
 
 WAITING_OF_SESSION = Query(
     int,
-    "SELECT count(*) FROM observation_generation_jobs WHERE lane = %(session_id)s AND team_id = %(team_id)s AND status = 'queued'",
+    "SELECT count(*) FROM observation_generation_jobs WHERE lane = %(session_id)s AND team_id = %(team_id)s"
+    " AND phase = 'open' AND status = 'queued'",
 )
 
 # Ended jobs are counted from an index alone, one range per status; for all at once the planner reads the table.
@@ -178,29 +263,30 @@ QUEUE_COUNTS = Query(
     QueueCounts,
     """
     WITH ended AS MATERIALIZED (
-        SELECT wanted.status, c.jobs FROM unnest(ARRAY['processing', 'completed', 'failed', 'cancelled']) AS wanted(status)
+        SELECT wanted.phase, c.jobs FROM unnest(ARRAY['completed', 'failed', 'cancelled']) AS wanted(phase)
          CROSS JOIN LATERAL (
                SELECT count(*) AS jobs FROM observation_generation_jobs j
-                WHERE j.team_id = %(team_id)s AND j.status = wanted.status AND j.created_at > '-infinity'
+                WHERE j.team_id = %(team_id)s AND j.phase = wanted.phase AND j.created_at > '-infinity'
                   AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)) c
-    ), queued AS MATERIALIZED (
-        SELECT CASE WHEN l.held_until > now() THEN 'held' WHEN l.due_at > now() THEN 'delayed' ELSE 'waiting' END AS state,
+    ), unfinished AS MATERIALIZED (
+        SELECT CASE WHEN j.status = 'processing' THEN 'active' WHEN l.held_until > now() THEN 'held'
+                    WHEN l.due_at > now() THEN 'delayed' ELSE 'waiting' END AS state,
                j.updated_at
           FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
          WHERE j.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
-           AND j.status = 'queued' AND j.created_at > '-infinity'
+           AND j.phase = 'open' AND j.created_at > '-infinity'
     )
-    SELECT (SELECT count(*) FROM queued WHERE state = 'waiting') AS waiting,
-           (SELECT count(*) FROM queued WHERE state = 'delayed') AS delayed,
-           (SELECT count(*) FROM queued WHERE state = 'held') AS held,
-           (SELECT jobs FROM ended WHERE status = 'processing') AS active,
-           (SELECT jobs FROM ended WHERE status = 'completed') AS completed,
-           (SELECT jobs FROM ended WHERE status = 'failed') AS failed,
-           (SELECT jobs FROM ended WHERE status = 'cancelled') AS cancelled,
+    SELECT (SELECT count(*) FROM unfinished WHERE state = 'waiting') AS waiting,
+           (SELECT count(*) FROM unfinished WHERE state = 'delayed') AS delayed,
+           (SELECT count(*) FROM unfinished WHERE state = 'held') AS held,
+           (SELECT count(*) FROM unfinished WHERE state = 'active') AS active,
+           (SELECT jobs FROM ended WHERE phase = 'completed') AS completed,
+           (SELECT jobs FROM ended WHERE phase = 'failed') AS failed,
+           (SELECT jobs FROM ended WHERE phase = 'cancelled') AS cancelled,
            (SELECT count(*) FROM observation_generation_job_events
              WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
                AND details ->> 'reason' = 'worker lost') AS recovered,
-           (SELECT extract(epoch FROM now() - min(updated_at))::float8 FROM queued WHERE state = 'waiting')
+           (SELECT extract(epoch FROM now() - min(updated_at))::float8 FROM unfinished WHERE state = 'waiting')
                AS oldest_waiting_seconds
     """,
     prepare=False,
@@ -210,15 +296,18 @@ QUEUE_COUNTS = Query(
 KIND_COUNTS = Query(
     KindCount,
     """
-    SELECT source_type, status AS state, count(*) AS jobs FROM observation_generation_jobs
+    SELECT source_type, phase AS state, count(*) AS jobs FROM observation_generation_jobs
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-       AND source_type <> 'agent_event' AND status <> 'queued'
-     GROUP BY source_type, status
+       AND source_type <> 'agent_event' AND phase <> 'open'
+     GROUP BY source_type, phase
      UNION ALL
-    SELECT j.source_type, CASE WHEN l.held_until > now() OR l.due_at > now() THEN 'delayed' ELSE 'waiting' END, count(*)
+    SELECT j.source_type,
+           CASE WHEN j.status = 'processing' THEN 'processing' WHEN l.held_until > now() OR l.due_at > now() THEN 'delayed'
+                ELSE 'waiting' END,
+           count(*)
       FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
      WHERE j.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR j.project_id = %(project_id)s::uuid)
-       AND j.source_type <> 'agent_event' AND j.status = 'queued'
+       AND j.source_type <> 'agent_event' AND j.phase = 'open'
      GROUP BY 1, 2
      UNION ALL
     SELECT j.source_type, 'recovered', count(*)
@@ -239,7 +328,7 @@ QUEUE_DELAYS = Query(
       FROM teams t
      CROSS JOIN LATERAL (
            SELECT j.updated_at FROM observation_generation_jobs j LEFT JOIN generation_lanes l ON l.lane = j.lane
-            WHERE j.team_id = t.id AND j.status = 'queued' AND j.created_at > '-infinity'
+            WHERE j.team_id = t.id AND j.phase = 'open' AND j.status = 'queued' AND j.created_at > '-infinity'
               AND j.updated_at < now() - make_interval(secs => %(seconds)s)
               AND (l.held_until > now()) IS NOT TRUE AND (l.due_at > now()) IS NOT TRUE
             ORDER BY j.created_at, j.id LIMIT 1) w
@@ -247,20 +336,18 @@ QUEUE_DELAYS = Query(
     """,
 )
 
-# Counted from an index alone, one range per team and status.
 QUEUE_LENGTHS = Query(
     QueueLength,
     """
-    SELECT t.id AS team_id, t.name AS team, q.jobs AS queued, p.jobs AS processing
+    SELECT t.id AS team_id, t.name AS team, u.queued, u.processing
       FROM teams t
      CROSS JOIN LATERAL (
-           SELECT count(*) AS jobs FROM observation_generation_jobs j
-            WHERE j.team_id = t.id AND j.status = 'queued' AND j.created_at > '-infinity') q
-     CROSS JOIN LATERAL (
-           SELECT count(*) AS jobs FROM observation_generation_jobs j
-            WHERE j.team_id = t.id AND j.status = 'processing' AND j.created_at > '-infinity') p
-     WHERE q.jobs + p.jobs > 0
-     ORDER BY q.jobs DESC
+           SELECT count(*) FILTER (WHERE j.status = 'queued') AS queued,
+                  count(*) FILTER (WHERE j.status = 'processing') AS processing
+             FROM observation_generation_jobs j
+            WHERE j.team_id = t.id AND j.phase = 'open' AND j.created_at > '-infinity') u
+     WHERE u.queued + u.processing > 0
+     ORDER BY u.queued DESC
     """,
 )
 
@@ -278,7 +365,15 @@ async def count(conn: Conn, criteria: JobFilter, max_count: int) -> int:
 
 
 def _filter_params(criteria: JobFilter) -> dict[str, object]:
-    return {**structs.asdict(criteria), "statuses": [criteria.status] if criteria.status else list(STATUSES)}
+    """Open jobs have their status in no index: it is looked at in their rows."""
+    is_open = criteria.status in OPEN_STATUSES
+    phase = "open" if is_open else criteria.status
+    return {
+        **structs.asdict(criteria),
+        "phases": [phase] if phase else list(PHASES),
+        "ids": None,
+        "open_status": criteria.status if is_open else None,
+    }
 
 
 async def by_id(conn: Conn, team_id: UUID, project_id: UUID | None, job_id: UUID) -> Job | None:
@@ -319,6 +414,57 @@ async def newest_run(conn: Conn, job: Job, *, with_answer: bool) -> Run | None:
         until=None if job.status == "processing" else job.updated_at,
         with_answer=with_answer,
     )
+
+
+async def runs(conn: Conn, job: Job, *, limit: int, with_answer: bool) -> list[Run]:
+    """The provider calls of the job, newest first."""
+    return await RUNS.all(
+        conn,
+        team_id=job.team_id,
+        project_id=job.project_id,
+        job_id=job.id,
+        since=job.created_at,
+        until=None if job.status == "processing" else job.updated_at,
+        with_answer=with_answer,
+        limit=limit,
+    )
+
+
+async def lanes(conn: Conn, team_id: UUID, *, project_id: UUID | None, state: str | None, limit: int) -> list[Lane]:
+    """Lanes with work: those that a worker has first, then by when they are due."""
+    return await LANES.all(conn, team_id=team_id, project_id=project_id, state=state, limit=limit)
+
+
+async def lock_selected(conn: Conn, team_id: UUID, selection: JobSelection, statuses: Sequence[str], limit: int) -> list[Job]:
+    """The jobs of the selection that have one of the statuses, locked in the order of their ids."""
+    return await LOCK_SELECTED.all(conn, **_selection_params(team_id, selection, statuses), limit=limit)
+
+
+async def count_selected(conn: Conn, team_id: UUID, selection: JobSelection, statuses: Sequence[str], limit: int) -> int:
+    """The number of jobs of the selection that have one of the statuses, counted up to `limit`."""
+    return await COUNT.one(conn, **_selection_params(team_id, selection, statuses), max_count=limit)
+
+
+def _selection_params(team_id: UUID, selection: JobSelection, statuses: Sequence[str]) -> dict[str, object]:
+    phases = {"open" if status in OPEN_STATUSES else status for status in statuses}
+    open_statuses = [status for status in statuses if status in OPEN_STATUSES]
+    return {
+        **structs.asdict(selection),
+        "team_id": team_id,
+        "statuses": list(statuses),
+        "phases": sorted(phases),
+        "open_status": open_statuses[0] if len(open_statuses) == 1 else None,
+    }
+
+
+async def retry_selected(conn: Conn, team_id: UUID, ids: Sequence[UUID], *, api_key_id: UUID | None, actor_id: str) -> int:
+    """Queue failed or cancelled jobs that the caller has locked; the key and actor are the caller's."""
+    return await RETRY_SELECTED.run(conn, team_id=team_id, ids=list(ids), api_key_id=api_key_id, actor_id=actor_id)
+
+
+async def cancel_selected(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> int:
+    """End queued jobs, or mark running ones; the caller has locked them."""
+    return await CANCEL_SELECTED.run(conn, team_id=team_id, ids=list(ids))
 
 
 async def last_reindex(conn: Conn, team_id: UUID, project_id: UUID, source_id: UUID) -> Job | None:

@@ -1,7 +1,8 @@
 """Counts how often the texts of observations are read, and when last, from the audit log.
 
 Each row of the log is counted once: its counting and the position behind it commit together. A row that commits late holds up what
-comes after it, and is not lost (`base.log_position`).
+comes after it, and is not lost (`base.log_position`). What expires is counted when it is read, because its fifth read makes it
+permanent: such a row of the log names the numbers under `counted`, and they are left out here.
 """
 
 from __future__ import annotations
@@ -12,11 +13,7 @@ from cmserver.base.db import Db
 from cmserver.base.log_position import advance
 from cmserver.base.sql import Conn
 from cmserver.observations.accesses import repository
-
-VIAS = ("get", "batch", "event", "search.full", "context.search", "timeline.full", "prompt", "file")
-"""How a text is read whole, or shown because it belongs to the work at hand. Lists, index lines and the context at the start of a
-session are no accesses: they are shown whether anybody needs them or not.
-"""
+from cmserver.observations.accesses.model import VIAS
 
 _ROWS = 10_000
 _ROUNDS = 50

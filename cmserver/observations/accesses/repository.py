@@ -56,6 +56,7 @@ COUNT = Query(
           FROM audit_log a CROSS JOIN LATERAL jsonb_array_elements_text(a.details -> 'numbers') AS number
          WHERE a.team_id = %(team_id)s AND a.id > %(after)s AND a.id <= %(until)s
            AND a.action = 'observations.served' AND a.details ->> 'via' = ANY(%(vias)s)
+           AND NOT coalesce(a.details -> 'counted' @> number::jsonb, false)
          GROUP BY number
     )
     UPDATE observations o

@@ -23,9 +23,10 @@ from cmserver.observations.embedding import repository
 from cmserver.observations.embedding.indexes import ensure_index
 from cmserver.observations.embedding.model import ClaimedEmbedding, EmbeddingModel, NewVector, document_text
 from cmserver.observations.embedding.model_choice import ModelsInUseError, apply_choice, settings_of_model, switch
+from cmserver.observations.embedding.model_pull import ModelPull
 from cmserver.observations.embedding.status import explain_missing
 from cmserver.providers.embedding import registry
-from cmserver.providers.embedding.model import Embedder, EmbedderSettings
+from cmserver.providers.embedding.model import Embedder, EmbedderSettings, PullingEmbedder
 from cmserver.providers.model import FailureKind, ProviderError
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -69,6 +70,7 @@ class EmbeddingWorker:
         self._in_use_until = 0.0
         self._embedders: dict[int, Embedder | None] = {}
         self._outages: dict[int, Outage] = {}
+        self._pulls: dict[int, tuple[ModelPull, asyncio.Task[None]]] = {}
         self._hints: set[str] = set()
         self.switched = asyncio.Event()
         """Set when another model has become the current one."""
@@ -88,6 +90,8 @@ class EmbeddingWorker:
                 log_failure=lambda error: log.error("embeddings.failed", exc_info=error),
             )
         finally:
+            for model_id in list(self._pulls):
+                await self._end_pull(model_id)
             for embedder in filter(None, self._embedders.values()):
                 with contextlib.suppress(Exception):
                     await embedder.close()
@@ -126,6 +130,7 @@ class EmbeddingWorker:
 
     async def _clear(self, model: EmbeddingModel) -> bool:
         """Delete some rows of a retired model; returns whether more are left."""
+        await self._end_pull(model.id)
         embedder = self._embedders.pop(model.id, None)
         if embedder is not None:
             await embedder.close()
@@ -137,7 +142,7 @@ class EmbeddingWorker:
         more = not model.is_backfilled and await self._db.in_system(lambda conn: _backfill(conn, model))
         embedder = self._embedder(model)
         outage = self._outages.get(model.id)
-        if embedder is None or (outage is not None and monotonic() < outage.until):
+        if embedder is None or self._is_pull_deciding(embedder, model) or (outage is not None and monotonic() < outage.until):
             return False
         try:
             count = await embed_pending(self._db, embedder, model, lease_seconds=self._lease_seconds)
@@ -147,6 +152,25 @@ class EmbeddingWorker:
         if count and outage is not None:
             await self._recovered(model)
         return more or count == embedder.max_texts
+
+    def _is_pull_deciding(self, embedder: Embedder, model: EmbeddingModel) -> bool:
+        """Whether the embedder may lack the model, which it downloads in the background; looks once for each model."""
+        if not isinstance(embedder, PullingEmbedder):
+            return False
+        if model.id not in self._pulls:
+            pull = ModelPull(self._db, embedder, model, lambda: self._end_outage(model.id))
+            self._pulls[model.id] = (pull, asyncio.create_task(pull.run()))
+        return self._pulls[model.id][0].is_deciding
+
+    async def _end_pull(self, model_id: int) -> None:
+        _, task = self._pulls.pop(model_id, (None, None))
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _end_outage(self, model_id: int) -> None:
+        if outage := self._outages.get(model_id):
+            outage.until = 0.0
 
     @property
     def _lease_seconds(self) -> float:

@@ -35,9 +35,15 @@ class EmbeddingModel(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     is_backfilled: bool
     """Whether every observation that was there before it has its row, waiting or not."""
+    document_prefix: str
+    """What is put before each text, as the model expects it."""
+    pulled_percent: int | None
+    """How much of it its server has downloaded; None while it downloads nothing."""
 
 
-MODEL_COLUMNS: LiteralString = "id, provider, model, base_url, asked_dimensions, dimensions, state, is_backfilled"
+MODEL_COLUMNS: LiteralString = (
+    "id, provider, model, base_url, asked_dimensions, dimensions, state, is_backfilled, document_prefix, pulled_percent"
+)
 
 
 class ClaimedEmbedding(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from cmserver.observations.embedding import repository
 from cmserver.observations.embedding.model import EmbeddingModel
 from cmserver.providers.embedding import registry
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
+from cmserver.providers.embedding.prompt_styles import choose_style
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -36,6 +37,7 @@ def settings_of_model(settings: Settings, model: EmbeddingModel) -> EmbedderSett
         model=model.model,
         base_url=model.base_url,
         dimensions=model.asked_dimensions,
+        document_prefix=model.document_prefix,
         api_key=registry.embedder_key(settings, model.provider, model.base_url),
         timeout_seconds=settings.provider_timeout_seconds,
     )
@@ -49,6 +51,7 @@ def is_same(embedder_settings: EmbedderSettings, named: str | None, model: Embed
         and named == model.model
         and without_user(embedder_settings.base_url) == model.base_url
         and embedder_settings.dimensions in lengths
+        and choose_style(embedder_settings, model.model).document == model.document_prefix
     )
 
 
@@ -116,6 +119,7 @@ async def _change(conn: Conn, embedder_settings: EmbedderSettings | None, embedd
         base_url=without_user(embedder_settings.base_url),
         asked_dimensions=embedder_settings.dimensions,
         dimensions=embedder.dimensions,
+        document_prefix=choose_style(embedder_settings, embedder.model).document,
         state="current" if current is None else "building",
     )
     log.info("embeddings.began", model_id=added.id, embedder=added.provider, model=added.model, state=added.state)

@@ -7,6 +7,7 @@ a new model the observations that were there before it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import LiteralString
 from uuid import UUID
 
 from psycopg import sql
@@ -24,10 +25,14 @@ from cmserver.observations.embedding.model import (
     VectorIndex,
     WaitingCount,
 )
+from cmserver.observations.model import LIVE, LIVE_O
 
 OWNS = {"embedding_models", "observation_embeddings"}
 
 _INDEX = "embeddings_near_"
+
+_WAITS: LiteralString = "(embedding IS NULL OR is_outdated)"
+_WAITS_E: LiteralString = "(e.embedding IS NULL OR e.is_outdated)"
 
 # -- whether there can be vectors
 
@@ -57,8 +62,8 @@ SHORT_LOCK = Query(str, "SELECT set_config('lock_timeout', %(milliseconds)s, tru
 ADD_MODEL = Query(
     EmbeddingModel,
     f"""
-    INSERT INTO embedding_models (provider, model, base_url, asked_dimensions, dimensions, state, switched_at)
-    VALUES (%(provider)s, %(model)s, %(base_url)s, %(asked_dimensions)s, %(dimensions)s, %(state)s,
+    INSERT INTO embedding_models (provider, model, base_url, asked_dimensions, dimensions, document_prefix, state, switched_at)
+    VALUES (%(provider)s, %(model)s, %(base_url)s, %(asked_dimensions)s, %(dimensions)s, %(document_prefix)s, %(state)s,
             CASE WHEN %(state)s::text = 'current' THEN now() END)
     RETURNING {MODEL_COLUMNS}
     """,
@@ -78,20 +83,28 @@ SET_DIMENSIONS = Query(
     int, "UPDATE embedding_models SET dimensions = %(dimensions)s WHERE id = %(model_id)s AND dimensions IS NULL"
 )
 
+SET_PULLED_PERCENT = Query(
+    int,
+    """
+    UPDATE embedding_models SET pulled_percent = %(percent)s
+     WHERE id = %(model_id)s AND pulled_percent IS DISTINCT FROM %(percent)s
+    """,
+)
+
 # From the newest down: what is young is looked for most. One worker at a time; the others find the row locked, and no batch. NO KEY
 # because whoever writes an observation refers to the row, and does not wait. What is just being deleted is waited for and left out.
 BACKFILL = Query(
     bool,
-    """
+    f"""
     WITH model AS (
         SELECT id, coalesce(backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS below FROM embedding_models
          WHERE id = %(model_id)s AND state <> 'retired' AND NOT is_backfilled FOR NO KEY UPDATE SKIP LOCKED
     ), batch AS (
-        SELECT id, team_id, project_id FROM observations
-         WHERE id < (SELECT below FROM model) ORDER BY id DESC LIMIT %(most)s FOR KEY SHARE
+        SELECT id, team_id, project_id, expires_at FROM observations
+         WHERE id < (SELECT below FROM model) AND {LIVE} ORDER BY id DESC LIMIT %(most)s FOR KEY SHARE
     ), added AS (
-        INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id)
-        SELECT batch.id, model.id, batch.team_id, batch.project_id FROM batch CROSS JOIN model
+        INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id, expires_at)
+        SELECT batch.id, model.id, batch.team_id, batch.project_id, batch.expires_at FROM batch CROSS JOIN model
         ON CONFLICT DO NOTHING
     )
     UPDATE embedding_models m
@@ -136,19 +149,19 @@ FORGET = Query(
 
 IS_AHEAD = Query(
     bool,
-    """
+    f"""
     SELECT count(*) >= %(most)s FROM (
         SELECT FROM observation_embeddings
-         WHERE model_id = %(model_id)s AND embedding IS NULL AND next_at < 'infinity' LIMIT %(most)s) AS waiting
+         WHERE model_id = %(model_id)s AND {_WAITS} AND next_at < 'infinity' LIMIT %(most)s) AS waiting
     """,
 )
 
 # What was given up does not wait.
 HAS_WAITING = Query(
     bool,
-    """
+    f"""
     SELECT EXISTS (SELECT FROM observation_embeddings
-                    WHERE model_id = %(model_id)s AND embedding IS NULL AND next_at < 'infinity')
+                    WHERE model_id = %(model_id)s AND {_WAITS} AND next_at < 'infinity')
     """,
 )
 
@@ -156,10 +169,10 @@ HAS_WAITING = Query(
 # row wait anew, with another moment.
 CLAIM = Query(
     ClaimedEmbedding,
-    """
+    f"""
     WITH due AS (
         SELECT observation_id FROM observation_embeddings
-         WHERE model_id = %(model_id)s AND embedding IS NULL AND next_at <= now()
+         WHERE model_id = %(model_id)s AND {_WAITS} AND next_at <= now()
          ORDER BY next_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
     )
     UPDATE observation_embeddings e SET next_at = now() + make_interval(secs => %(lease_seconds)s)
@@ -179,17 +192,26 @@ TEXTS = Query(
 # float8[] becomes a halfvec by assignment, where the column is one; real[] would refuse numbers that are next to nothing.
 STORE = Query(
     int,
-    """
-    UPDATE observation_embeddings e SET embedding = n.embedding, embedded_at = now(), last_error = NULL
+    f"""
+    UPDATE observation_embeddings e SET embedding = n.embedding, is_outdated = false, embedded_at = now(), last_error = NULL
       FROM jsonb_to_recordset(%(rows)s) AS n(observation_id uuid, claimed_until timestamptz, embedding float8[])
      WHERE e.observation_id = n.observation_id AND e.model_id = %(model_id)s
-       AND e.embedding IS NULL AND e.next_at = n.claimed_until
+       AND {_WAITS_E} AND e.next_at = n.claimed_until
+    """,
+)
+
+# Made before the observation was stored, whose row waits since the same transaction.
+FILL = Query(
+    int,
+    """
+    UPDATE observation_embeddings SET embedding = %(vector)s::halfvec, embedded_at = now()
+     WHERE observation_id = %(observation_id)s AND model_id = %(model_id)s AND team_id = %(team_id)s AND embedding IS NULL
     """,
 )
 
 FAIL = Query(
     int,
-    """
+    f"""
     UPDATE observation_embeddings e
        SET attempts = e.attempts + 1, last_error = %(reason)s,
            next_at = CASE WHEN e.attempts + 1 >= %(given_up_after)s::integer THEN 'infinity'::timestamptz
@@ -197,26 +219,26 @@ FAIL = Query(
                                      * (0.5 + random() / 2) * interval '1 second' END
       FROM jsonb_to_recordset(%(rows)s) AS n(observation_id uuid, claimed_until timestamptz)
      WHERE e.observation_id = n.observation_id AND e.model_id = %(model_id)s
-       AND e.embedding IS NULL AND e.next_at = n.claimed_until
+       AND {_WAITS_E} AND e.next_at = n.claimed_until
     """,
 )
 
 GIVE_BACK = Query(
     int,
-    """
+    f"""
     UPDATE observation_embeddings e SET next_at = now()
       FROM jsonb_to_recordset(%(rows)s) AS n(observation_id uuid, claimed_until timestamptz)
      WHERE e.observation_id = n.observation_id AND e.model_id = %(model_id)s
-       AND e.embedding IS NULL AND e.next_at = n.claimed_until
+       AND {_WAITS_E} AND e.next_at = n.claimed_until
     """,
 )
 
 # It is there again: what failed need not wait for its time. What was given up has its reason in itself.
 HURRY = Query(
     int,
-    """
+    f"""
     UPDATE observation_embeddings SET next_at = now()
-     WHERE model_id = %(model_id)s AND embedding IS NULL AND last_error IS NOT NULL AND next_at > now() AND next_at < 'infinity'
+     WHERE model_id = %(model_id)s AND {_WAITS} AND last_error IS NOT NULL AND next_at > now() AND next_at < 'infinity'
     """,
 )
 
@@ -225,17 +247,18 @@ HURRY = Query(
 # What was there before the model, and has no row yet, waits as well.
 WAITING = Query(
     WaitingCount,
-    """
+    f"""
     SELECT m.id AS model_id, count(e.last_error) AS failing,
            count(e.observation_id) + CASE WHEN m.is_backfilled THEN 0 ELSE (
                SELECT count(*) FROM observations o
                 WHERE o.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)
                   AND o.id < coalesce(m.backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                  AND {LIVE_O}
                   AND NOT EXISTS (SELECT FROM observation_embeddings w WHERE w.observation_id = o.id AND w.model_id = m.id)
            ) END AS waiting
       FROM embedding_models m
       LEFT JOIN observation_embeddings e
-        ON e.model_id = m.id AND e.embedding IS NULL AND e.team_id = %(team_id)s
+        ON e.model_id = m.id AND {_WAITS_E} AND e.team_id = %(team_id)s
        AND (%(project_id)s::uuid IS NULL OR e.project_id = %(project_id)s::uuid)
      WHERE m.state <> 'retired'
      GROUP BY m.id
@@ -245,12 +268,12 @@ WAITING = Query(
 
 REASONS = Query(
     FailureReason,
-    """
+    f"""
     SELECT coalesce(last_error, '') AS reason, count(DISTINCT observation_id) AS observations,
            count(DISTINCT observation_id) FILTER (WHERE next_at = 'infinity') AS given_up
       FROM observation_embeddings
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-       AND embedding IS NULL AND last_error IS NOT NULL
+       AND {_WAITS} AND last_error IS NOT NULL
      GROUP BY last_error ORDER BY observations DESC, reason
     """,
     prepare=False,
@@ -258,10 +281,10 @@ REASONS = Query(
 
 RETRY = Query(
     int,
-    """
+    f"""
     UPDATE observation_embeddings SET next_at = now(), attempts = 0
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-       AND embedding IS NULL AND last_error IS NOT NULL
+       AND {_WAITS} AND last_error IS NOT NULL
     """,
     prepare=False,
 )
@@ -358,6 +381,7 @@ async def add_model(
     base_url: str | None,
     asked_dimensions: int | None,
     dimensions: int | None,
+    document_prefix: str,
     state: State,
 ) -> EmbeddingModel:
     return await ADD_MODEL.one(
@@ -367,6 +391,7 @@ async def add_model(
         base_url=base_url,
         asked_dimensions=asked_dimensions,
         dimensions=dimensions,
+        document_prefix=document_prefix,
         state=state,
     )
 
@@ -378,6 +403,11 @@ async def retire(conn: Conn, model_id: int) -> None:
 async def promote(conn: Conn, model_id: int) -> None:
     """The one that is building becomes the current one, which must be retired already."""
     await PROMOTE.run(conn, model_id=model_id)
+
+
+async def set_pulled_percent(conn: Conn, model_id: int, percent: int | None) -> None:
+    """`percent` is None when nothing is downloaded any more."""
+    await SET_PULLED_PERCENT.run(conn, model_id=model_id, percent=percent)
 
 
 async def set_dimensions(conn: Conn, model_id: int, dimensions: int) -> None:
@@ -417,6 +447,11 @@ async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> 
 async def store(conn: Conn, model_id: int, vectors: Sequence[NewVector]) -> int:
     """Store the vectors whose claim holds: the text has not changed, and no other worker has claimed it. Returns their count."""
     return await STORE.run(conn, model_id=model_id, rows=Jsonb(list(vectors)))
+
+
+async def fill(conn: Conn, team_id: UUID, observation_id: UUID, model_id: int, vector: str) -> None:
+    """Store the vector of a new observation, in pgvector's text form, in the transaction that stores the observation."""
+    await FILL.run(conn, team_id=team_id, observation_id=observation_id, model_id=model_id, vector=vector)
 
 
 async def fail(

@@ -35,6 +35,7 @@ async def read_status(conn: Conn, team_id: UUID, project_id: UUID | None, settin
         dimensions=current.dimensions if current else None,
         waiting=waiting,
         failing=failing,
+        pulled_percent=current.pulled_percent if current else None,
         building=_building_out(building, counts) if building else None,
         hint=hint,
     )

@@ -15,13 +15,16 @@ class NextModelOut(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: int | None
     waiting: int
     failing: int
+    pulled_percent: int | None
+    """How much of it the embedder has downloaded; null while it downloads nothing."""
 
 
 class EmbeddingsOut(msgspec.Struct, frozen=True, kw_only=True):
     """What search by meaning goes by. The counts are of the key's team, or of its project when it is bound to one.
 
     `off` has no model, and search goes by words; `filling` has not embedded everything yet. Of those `waiting`, `failing` could not
-    be embedded when it was last tried. `hint` is a sentence when there is something to do.
+    be embedded when it was last tried. `pulled_percent` is how much of a missing model the embedder has downloaded. `hint` is a
+    sentence when there is something to do.
     """
 
     state: Literal["off", "filling", "complete"]
@@ -30,6 +33,7 @@ class EmbeddingsOut(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: int | None
     waiting: int
     failing: int
+    pulled_percent: int | None
     building: NextModelOut | None
     hint: str | None
 

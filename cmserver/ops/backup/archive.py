@@ -57,6 +57,14 @@ class Manifest(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     dump_bytes: int
     dump_sha256: str
     credentials_sha256: str | None
+    checksums: dict[str, str] = {}
+    """By table, of the text of all rows; backups of older programs have none."""
+    snapshot: str | None = None
+    """The transactions that the backup has seen (pg_snapshot)."""
+    cluster: str | None = None
+    """The PostgreSQL cluster that counts them."""
+    journal: str | None = None
+    """The journal of erasures that was kept when it was made: a path on the machine of the server."""
 
 
 class BackupWriter:
@@ -125,15 +133,24 @@ class BackupReader:
         self.manifest = self._read_manifest()
 
     def copy_dump(self, to: Path) -> None:
+        """Write the dump there; BackupError, and no file, when it is not what was backed up."""
+        try:
+            with to.open("wb") as out:
+                self._read_dump(out.write)
+        except BaseException:
+            to.unlink(missing_ok=True)
+            raise
+
+    def check_dump(self) -> None:
+        """Read the dump to its end; BackupError when it is not what was backed up."""
+        self._read_dump(len)
+
+    def _read_dump(self, write: Callable[[bytes], object]) -> None:
         digest = hashlib.sha256()
-        with (
-            _report_damage(self._file),
-            self._archive.open(self._find_member(DUMP, self.manifest.dump_bytes)) as member,
-            to.open("wb") as out,
-        ):
+        with _report_damage(self._file), self._archive.open(self._find_member(DUMP, self.manifest.dump_bytes)) as member:
             while block := member.read(_BLOCK_BYTES):
                 digest.update(block)
-                out.write(block)
+                write(block)
         self._check_hash(digest.hexdigest(), self.manifest.dump_sha256)
 
     def credentials(self) -> bytes | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -14,41 +16,49 @@ from cmserver import __version__
 from cmserver.access.bootstrap import is_key
 from cmserver.base import credentials
 from cmserver.base.credentials import BadCredentials
+from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Unavailable
+from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.embedded.tools import dump, find_tools
+from cmserver.embedded.tools import Tools, dump, find_tools
 from cmserver.ops.backup import repository
 from cmserver.ops.backup.archive import BackupError, Manifest, new_backup
+from cmserver.retention import repository as retention
 
 
-async def back_up(url: str, data_dir: Path, file: Path) -> Manifest:
+async def back_up(url: str, settings: Settings, file: Path) -> Manifest:
     """Back up the database at `url`, and the data folder's credentials when their key is of that database.
 
-    Servers may write meanwhile; the backup holds what was committed before it began.
+    Servers may write meanwhile; the backup holds what was committed before it began. The journal of erasures is begun if there is
+    none yet.
     """
     try:
         async with await AsyncConnection.connect(url, autocommit=True) as conn:
-            return await _back_up(conn, url, data_dir, file)
+            return await _back_up(conn, url, settings, file)
     except psycopg.OperationalError as error:
         raise Unavailable(f"The database could not be read to the end: {str(error).strip()}") from error
 
 
-async def _back_up(conn: AsyncConnection[TupleRow], url: str, data_dir: Path, file: Path) -> Manifest:
+async def _back_up(conn: AsyncConnection[TupleRow], url: str, settings: Settings, file: Path) -> Manifest:
     if not await repository.is_cmserver(conn):
         raise BackupError("The database has no tables of cmserver: there is nothing to back up.")
+    journal = ErasureJournal(settings.backup_folder)
+    if (installation := await repository.installation(conn)) is not None:
+        await asyncio.to_thread(journal.begin, installation, await repository.clock(conn))
     server = conn.info.server_version // 10_000
     tools = find_tools(server, encrypted=conn.pgconn.ssl_in_use)
     await conn.set_isolation_level(IsolationLevel.REPEATABLE_READ)
     await conn.set_read_only(True)
     async with conn.transaction():
         await repository.disable_idle_timeout(conn)
+        await retention.hold_off(conn)
         summary = await repository.export(conn)
         roles = await repository.grantees(conn)
-        counts = await repository.counts(conn)
-        credentials_file = await _read_credentials(conn, data_dir)
+        counts, checksums = await repository.checksums(conn)
+        credentials_file = await _read_credentials(conn, settings.data_dir)
         with new_backup(file) as writer:
             with writer.dump() as write:
-                length, digest = await asyncio.to_thread(dump, tools, url, summary.snapshot, write)
+                length, digest = await _dump(tools, url, summary.snapshot, write)
             if credentials_file is not None:
                 writer.credentials(credentials_file)
             manifest = Manifest(
@@ -61,12 +71,26 @@ async def _back_up(conn: AsyncConnection[TupleRow], url: str, data_dir: Path, fi
                 roles=roles,
                 installation=summary.installation,
                 counts=counts,
+                checksums=checksums,
+                snapshot=summary.transactions,
+                cluster=summary.cluster,
+                journal=str(journal.file),
                 dump_bytes=length,
                 dump_sha256=digest,
                 credentials_sha256=hashlib.sha256(credentials_file).hexdigest() if credentials_file is not None else None,
             )
             writer.manifest(manifest)
     return manifest
+
+
+async def _dump(tools: Tools, url: str, snapshot: str, write: Callable[[bytes], object]) -> tuple[int, str]:
+    """Dump in a thread, which ends soon when this task is cancelled."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(dump, tools, url, snapshot, write, stop)
+    except asyncio.CancelledError:
+        stop.set()
+        raise
 
 
 async def _read_credentials(conn: Conn, data_dir: Path) -> bytes | None:

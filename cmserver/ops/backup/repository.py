@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import LiteralString, cast
 from uuid import UUID
 
@@ -18,6 +19,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The database in the exported snapshot."""
 
     snapshot: str
+    transactions: str
+    cluster: str
     schema: int
     vectors: bool
     installation: UUID
@@ -26,6 +29,21 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 DISABLE_IDLE_TIMEOUT = Query(str, "SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
 
+# What rows look like as text must not depend on the settings of a server.
+SET_TEXT_FORMAT = Query(
+    str,
+    """
+    SELECT set_config(name, value, true)
+      FROM (VALUES ('TimeZone', 'UTC'), ('DateStyle', 'ISO, MDY'), ('IntervalStyle', 'postgres'), ('extra_float_digits', '1'),
+                   ('bytea_output', 'hex')) AS format (name, value)
+    """,
+)
+
+# The table is there only while a restore runs; its comment is the dump.
+UNFINISHED = Query(str, "SELECT obj_description(to_regclass('public.restore_unfinished')::oid, 'pg_class')")
+
+HAS_SEEN = Query(bool, "SELECT pg_visible_in_snapshot(%(transaction)s::xid8, %(snapshot)s::pg_snapshot)")
+
 IS_CMSERVER = Query(
     bool, "SELECT to_regclass('public.schema_migrations') IS NOT NULL AND to_regclass('public.installation') IS NOT NULL"
 )
@@ -33,13 +51,17 @@ IS_CMSERVER = Query(
 EXPORT = Query(
     Summary,
     """
-    SELECT pg_export_snapshot() AS snapshot, (SELECT max(number) FROM schema_migrations) AS schema,
+    SELECT pg_export_snapshot() AS snapshot, pg_current_snapshot()::text AS transactions,
+           (SELECT system_identifier::text FROM pg_control_system()) AS cluster,
+           (SELECT max(number) FROM schema_migrations) AS schema,
            EXISTS (SELECT FROM pg_extension WHERE extname = 'vector') AS vectors, (SELECT id FROM installation) AS installation,
-           to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS created_at
+           to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_at
     """,
 )
 
 HAS_VECTORS = Query(bool, "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector')")
+
+CLOCK = Query(datetime, "SELECT clock_timestamp()")
 
 INSTALLATION = Query(UUID, "SELECT id FROM installation")
 
@@ -135,14 +157,35 @@ async def export(conn: Conn) -> Summary:
     return await EXPORT.one(conn)
 
 
-async def counts(conn: Conn) -> dict[str, int]:
-    """Rows per table."""
+async def checksums(conn: Conn) -> tuple[dict[str, int], dict[str, str]]:
+    """Rows per table, and a checksum of the text of all rows, in whatever order. In a transaction, whose settings it changes."""
+    await SET_TEXT_FORMAT.run(conn)
     row_counts: dict[str, int] = {}
+    sums: dict[str, str] = {}
     for table in await TABLES.all(conn):
-        cursor = await conn.execute(sql.SQL("SELECT count(*) FROM public.{}").format(sql.Identifier(table)))
+        cursor = await conn.execute(
+            sql.SQL("SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)), 0)::text FROM public.{} t").format(
+                sql.Identifier(table)
+            )
+        )
         row = await cursor.fetchone()
-        row_counts[table] = int(row[0]) if row else 0
-    return row_counts
+        row_counts[table], sums[table] = (int(row[0]), str(row[1])) if row else (0, "0")
+    return row_counts, sums
+
+
+async def unfinished(conn: Conn) -> str | None:
+    """The SHA-256 of the dump whose restore has loaded this database and not ended; None when there is none."""
+    return await UNFINISHED.first(conn)
+
+
+async def has_seen(conn: Conn, snapshot: str, transaction: int) -> bool:
+    """Whether a transaction had committed when the snapshot (pg_snapshot) was taken."""
+    return await HAS_SEEN.one(conn, snapshot=snapshot, transaction=str(transaction))
+
+
+async def finish(conn: Conn) -> None:
+    """Mark the restore as ended."""
+    await conn.execute("DROP TABLE IF EXISTS public.restore_unfinished")
 
 
 async def grantees(conn: Conn) -> list[str]:
@@ -160,6 +203,11 @@ async def has_vectors(conn: Conn) -> bool:
 
 async def installation(conn: Conn) -> UUID | None:
     return await INSTALLATION.first(conn) if await is_cmserver(conn) else None
+
+
+async def clock(conn: Conn) -> datetime:
+    """The time by the clock of the database."""
+    return await CLOCK.one(conn)
 
 
 async def is_empty(conn: Conn) -> bool:

@@ -11,12 +11,14 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from cmserver.access.keys import repository as keys
 from cmserver.base.errors import Unavailable
-from cmserver.base.migrate import MigrationError, ensure_tenant_role, migrate, newest
-from cmserver.embedded.tools import find_tools, load
+from cmserver.base.migrate import OLDEST_POSTGRES, MigrationError, ensure_tenant_role, migrate, newest
+from cmserver.embedded.tools import VECTOR_TABLES, find_tools, load
 from cmserver.ops import repository as ops
 from cmserver.ops.backup import repository
 from cmserver.ops.backup.archive import BackupError, BackupReader, Manifest
+from cmserver.ops.backup.replay import KnownErasures, replay
 from cmserver.ops.repository import Conservation
 
 _ROLE_BYTES = 63
@@ -27,29 +29,40 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of the restored database."""
 
     counts: Mapping[str, int]
-    """Rows per table, before the migrations that came after the backup."""
+    """Rows per table, before the migrations and erasures that came after the backup."""
     migrations: list[str]
     teams: list[Conservation]
+    erased: int = 0
+    """How many erasures that came after the backup were repeated."""
+    revoked_keys: int = 0
+    """How many keys were revoked because no journal says which of them were."""
+    without_vectors: bool = False
+    """Whether the database has no pgvector, so that the backup's vectors were left out."""
 
 
-async def restore(backup: BackupReader, url: str, folder: Path) -> RestoreReport:
+async def restore(
+    backup: BackupReader, url: str, folder: Path, erasures: KnownErasures | None = None, *, keep_keys: bool = False
+) -> RestoreReport:
     """Restore the backup into the empty database at `url`; `folder` holds the dump meanwhile. A failure leaves the database empty.
 
-    A database that holds exactly this backup, from a restore that was killed at its end, is accepted.
+    The erasures are repeated; where they are not complete, all keys are revoked unless `keep_keys`. Without `erasures`, as for a
+    drill, nothing is erased. A database that this backup was loaded into by a restore that was killed is accepted.
     """
-    check_version(backup.manifest)
+    manifest = backup.manifest
+    check_version(manifest)
     try:
         async with await AsyncConnection.connect(url, autocommit=True) as conn:
-            await _check_target(conn, backup.manifest)
-            if await _holds_backup(conn, backup.manifest):
-                return await _migrate(conn, url)
-            await _load_dump(conn, backup, url, folder)
+            await _check_target(conn, manifest)
+            with_vectors = not manifest.vectors or await repository.has_vectors(conn)
+            if not await _is_loaded(conn, manifest):
+                await _load_dump(conn, backup, url, folder, with_vectors=with_vectors)
             try:
-                await _check_counts(conn, backup.manifest)
-                return await _migrate(conn, url)
+                counts = await _check_contents(conn, manifest, with_vectors=with_vectors)
+                report = await _finish(conn, url, manifest, counts, erasures, keep_keys=keep_keys)
             except BaseException:
                 await _drop_restored(conn)
                 raise
+            return msgspec.structs.replace(report, without_vectors=not with_vectors)
     except psycopg.OperationalError as error:
         raise Unavailable(f"The database was lost while it was being restored: {str(error).strip()}") from error
 
@@ -70,20 +83,22 @@ def check_roles(manifest: Manifest) -> None:
             raise BackupError(f"The backup is damaged: there is no role {role!r}. Nothing was restored.")
 
 
+async def check_restore_ended(url: str) -> None:
+    """Raise BackupError for a database into which a restore was begun and not ended: erasures may not be repeated yet."""
+    async with await AsyncConnection.connect(url, autocommit=True) as conn:
+        if await repository.unfinished(conn) is not None:
+            raise BackupError(
+                "A restore into this database was not ended, so what was erased after the backup may still be in it. Run "
+                "`cmserver restore` with the same file again."
+            )
+
+
 async def _check_target(conn: AsyncConnection[TupleRow], manifest: Manifest) -> None:
-    """Raise BackupError when the database cannot take the backup: too old, without pgvector, not empty, or roles missing."""
+    """Raise BackupError when the database cannot take the backup: too old, not empty, or roles missing."""
     server = conn.info.server_version // 10_000
-    if server < manifest.postgres:
-        raise BackupError(
-            f"The backup is of PostgreSQL {manifest.postgres}, and this database is PostgreSQL {server}: a dump goes to the same "
-            "version or a newer one."
-        )
-    if manifest.vectors and not await repository.has_vectors(conn):
-        raise BackupError(
-            "The backup holds vectors of pgvector, which this database does not have. Install pgvector, and let a superuser "
-            "execute in this database: CREATE EXTENSION vector;"
-        )
-    if not await repository.is_empty(conn) and not await _holds_backup(conn, manifest):
+    if server < OLDEST_POSTGRES:
+        raise BackupError(f"The database is PostgreSQL {server}; cmserver needs PostgreSQL {OLDEST_POSTGRES} or newer.")
+    if not await repository.is_empty(conn) and not await _is_loaded(conn, manifest):
         raise BackupError("The database is not empty. Restore into one that is: make a new database, or an empty data folder.")
     await ensure_tenant_role(conn)
     if missing := await repository.missing_roles(conn, manifest.roles):
@@ -93,43 +108,64 @@ async def _check_target(conn: AsyncConnection[TupleRow], manifest: Manifest) -> 
         )
 
 
-async def _holds_backup(conn: AsyncConnection[TupleRow], manifest: Manifest) -> bool:
-    """Whether the database is the backup's installation, with the same number of rows in each table."""
-    if await repository.installation(conn) != manifest.installation:
-        return False
-    present = await repository.counts(conn)
-    # Migrations that came after the backup may have been applied already.
-    return all(
-        present[table] == count for table, count in manifest.counts.items() if table in present and table != "schema_migrations"
-    )
+async def _is_loaded(conn: AsyncConnection[TupleRow], manifest: Manifest) -> bool:
+    """Whether a restore that did not end has loaded this backup."""
+    return await repository.unfinished(conn) == manifest.dump_sha256
 
 
-async def _load_dump(conn: AsyncConnection[TupleRow], backup: BackupReader, url: str, folder: Path) -> None:
+async def _load_dump(conn: AsyncConnection[TupleRow], backup: BackupReader, url: str, folder: Path, *, with_vectors: bool) -> None:
     """Copy the dump out of the backup and load it into the database."""
     manifest = backup.manifest
-    server = conn.info.server_version // 10_000
-    tools = find_tools(max(server, manifest.dumped_by), encrypted=conn.pgconn.ssl_in_use)
+    tools = find_tools(conn.info.server_version // 10_000, encrypted=conn.pgconn.ssl_in_use)
+    script_tools = tools if tools.major >= manifest.dumped_by else find_tools(manifest.dumped_by)
     dump = folder / "database.dump"
+    # The digest is hexadecimal: `copy_dump` has compared it.
+    prologue = (
+        f"CREATE TABLE public.restore_unfinished (); COMMENT ON TABLE public.restore_unfinished IS '{manifest.dump_sha256}';\n"
+    )
     try:
         await asyncio.to_thread(backup.copy_dump, dump)
-        await asyncio.to_thread(load, tools, dump, url)
+        await asyncio.to_thread(load, script_tools, tools, dump, url, prologue=prologue.encode(), with_vectors=with_vectors)
     except OSError as error:
         raise BackupError(f"{dump} cannot be written: {error.strerror or error}.") from error
     finally:
         dump.unlink(missing_ok=True)
 
 
-async def _check_counts(conn: AsyncConnection[TupleRow], manifest: Manifest) -> None:
-    if not await _holds_backup(conn, manifest):
-        raise BackupError("What was restored is not what was backed up: the numbers of rows differ.")
-
-
-async def _migrate(conn: AsyncConnection[TupleRow], url: str) -> RestoreReport:
-    counts = await repository.counts(conn)
-    applied = await migrate(url)
+async def _check_contents(conn: AsyncConnection[TupleRow], manifest: Manifest, *, with_vectors: bool) -> dict[str, int]:
+    """Compare the rows of each table, and their checksums, with the manifest's; returns the rows of each table."""
     async with conn.transaction():
+        counts, checksums = await repository.checksums(conn)
+    left_out = set[str]() if with_vectors else set(VECTOR_TABLES)
+    wrong = [table for table, count in manifest.counts.items() if table not in left_out and counts.get(table) != count]
+    if wrong:
+        raise BackupError(f"What was restored is not what was backed up: the numbers of rows differ ({', '.join(wrong)}).")
+    wrong = [table for table, checksum in manifest.checksums.items() if table not in left_out and checksums.get(table) != checksum]
+    if wrong:
+        raise BackupError(f"What was restored is not what was backed up: the checksums differ ({', '.join(wrong)}).")
+    return {table: count for table, count in counts.items() if table in manifest.counts}
+
+
+async def _finish(
+    conn: AsyncConnection[TupleRow],
+    url: str,
+    manifest: Manifest,
+    counts: dict[str, int],
+    erasures: KnownErasures | None,
+    *,
+    keep_keys: bool,
+) -> RestoreReport:
+    """Migrate, repeat the erasures in one transaction, and check the sums."""
+    applied = await migrate(url)
+    erased = revoked = 0
+    async with conn.transaction():
+        if erasures is not None:
+            erased = await replay(conn, manifest, erasures.erasures)
+            if not erasures.is_complete and not keep_keys:
+                revoked = await keys.revoke_all(conn)
+        await repository.finish(conn)
         teams = await ops.conservation(conn)
-    return RestoreReport(counts=counts, migrations=applied, teams=teams)
+    return RestoreReport(counts=counts, migrations=applied, teams=teams, erased=erased, revoked_keys=revoked)
 
 
 async def _drop_restored(conn: AsyncConnection[TupleRow]) -> None:

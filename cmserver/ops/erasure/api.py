@@ -31,7 +31,7 @@ async def delete_project(request: Request) -> Response:
     project_id, counts = await db(request).in_tenant(
         principal.team_id, lambda conn: erase.delete_project(conn, principal, name), has_time_limit=False
     )
-    _forget(request, principal)
+    announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)
     return answer(DeletedProjectOut(project_id=project_id, counts=counts))
 
 
@@ -42,13 +42,8 @@ async def delete_team(request: Request) -> Response:
     counts = await db(request).in_tenant(
         principal.team_id, lambda conn: erase.delete_team(conn, principal, name), has_time_limit=False
     )
-    _forget(request, principal)
+    announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)
     return answer(DeletedTeamOut(team_id=principal.team_id, counts=counts))
-
-
-def _forget(request: Request, principal: Principal) -> None:
-    """Empty this process's caches of the team before it answers; other processes are notified."""
-    dependency(request, NotificationListener).deliver(announce.CHANNEL, str(principal.team_id))
 
 
 routes = [

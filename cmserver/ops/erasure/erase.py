@@ -13,11 +13,12 @@ from cmserver.access import announce, audit, projects, teams
 from cmserver.access import repository as access
 from cmserver.access.keys import repository as keys
 from cmserver.access.model import Principal, Project
-from cmserver.base.errors import NotFound
+from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.events import repository as events
 from cmserver.generation import repository as generation
+from cmserver.memories import repository as memories
 from cmserver.observations import repository as observations
 from cmserver.ops.erasure.wire import ErasureCounts
 from cmserver.recall.receipts import repository as receipts
@@ -27,7 +28,7 @@ from cmserver.sessions import repository as sessions
 async def purge(conn: Conn, principal: Principal, name: str) -> tuple[UUID, ErasureCounts]:
     """Erase the project's memory. The project and its keys stay, and new events are stored."""
     project = await _lock_project(conn, principal, name)
-    counts = await _erase(conn, principal.team_id, project.id)
+    counts = await erase_memory(conn, principal.team_id, project.id)
     await _record_audit(conn, principal, "memory.purged", "project", project.id, counts)
     return project.id, counts
 
@@ -35,7 +36,7 @@ async def purge(conn: Conn, principal: Principal, name: str) -> tuple[UUID, Eras
 async def delete_project(conn: Conn, principal: Principal, name: str) -> tuple[UUID, ErasureCounts]:
     """Erase the project with its memory, its names, and the keys that are bound to it."""
     project = await _lock_project(conn, principal, name)
-    counts = await _erase(conn, principal.team_id, project.id)
+    counts = await erase_memory(conn, principal.team_id, project.id)
     deleted_keys = await keys.delete(conn, principal.team_id, project.id)
     deleted_projects = await access.delete_projects(conn, principal.team_id, project.id)
     counts = msgspec.structs.replace(counts, keys=deleted_keys, projects=deleted_projects)
@@ -52,7 +53,7 @@ async def delete_team(conn: Conn, principal: Principal, name: str) -> ErasureCou
     if not await access.lock_team_to_delete(conn, principal.team_id):
         raise NotFound(teams.NO_SUCH)
     await access.lock_projects_to_delete(conn, principal.team_id, None)
-    counts = await _erase(conn, principal.team_id, None)
+    counts = await erase_memory(conn, principal.team_id, None)
     deleted_keys = await keys.delete(conn, principal.team_id, None)
     deleted_projects = await access.delete_projects(conn, principal.team_id, None)
     counts = msgspec.structs.replace(counts, keys=deleted_keys, projects=deleted_projects)
@@ -65,6 +66,10 @@ async def delete_team(conn: Conn, principal: Principal, name: str) -> ErasureCou
 async def _lock_project(conn: Conn, principal: Principal, name: str) -> Project:
     """Lock the project, also an archived one (by its id), and return it. NotFound when it does not exist."""
     project = await projects.require_project(conn, principal, name)
+    if project.joined_to is not None:
+        raise Conflict(
+            f"Its memory is in the project it was joined to ({project.joined_to}). Delete that one, or separate it first."
+        )
     await _lock(conn, principal.team_id, project.id)
     if await access.lock_projects_to_delete(conn, principal.team_id, project.id) == 0:
         raise NotFound(projects.NO_SUCH)
@@ -80,8 +85,11 @@ async def _lock(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
     await generation.lock_all(conn, team_id, project_id)
 
 
-async def _erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> ErasureCounts:
-    """Delete referring rows first; otherwise the database would set each reference to null row by row."""
+async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> ErasureCounts:
+    """Erase the memory of the project, or of the whole team for None.
+
+    Referring rows first; otherwise the database would set each reference to null row by row.
+    """
     counts = ErasureCounts(
         receipts=await receipts.erase(conn, team_id, project_id),
         observations=await observations.erase(conn, team_id, project_id),
@@ -92,6 +100,7 @@ async def _erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> ErasureC
         runs=await calls.erase_runs(conn, team_id, project_id),
     )
     await generation.erase_lanes(conn, team_id, project_id)
+    await memories.erase(conn, team_id, project_id)
     return counts
 
 

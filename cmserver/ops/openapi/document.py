@@ -315,6 +315,7 @@ def _build_refusals(schemas: Schemas) -> dict[str, Response]:
 def _list_refusals(operation: Operation) -> Iterator[tuple[int, str]]:
     """Yield the status and name of each refusal that the operation can return and does not declare itself."""
     kinds: list[type[CmserverError]] = [Unavailable] if operation.scope is None else list(_KEYED)
+    kinds += operation.refusals
     if operation.key_optional:
         kinds += [Forbidden, RateLimited]
     if operation.scope is not None and operation.method != "GET" and not operation.scope.endswith(":read"):

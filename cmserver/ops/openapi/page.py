@@ -19,6 +19,7 @@ from cmserver.ops.openapi.schemas import NO_NUL, PREFIX, Schema, strip_null
 
 _ID = "0198a6f2-7d4e-7000-8000-000000000000"
 EXAMPLES: dict[str, object] = {
+    "relationship": "CAUSES",
     "projectId": "github.com/acme/orders",
     "project": "github.com/acme/orders",
     "canonicalId": "github.com/acme/orders",

@@ -74,9 +74,9 @@ class Feed:
         async with self._log_lock:
             if self._closed:
                 raise Unavailable("The server is about to stop; connect again in a moment.")
-            if sum(reader.key_id == principal.key_id for reader in self._all_readers()) >= self._streams_per_key:
+            if sum(reader.caller_id == principal.usage_id for reader in self._all_readers()) >= self._streams_per_key:
                 raise RateLimited(
-                    f"This key has {self._streams_per_key:,} streams open, as many as it may (CMSERVER_STREAMS_PER_KEY).",
+                    f"{self._streams_per_key:,} streams are open, as many as one caller may have (CMSERVER_STREAMS_PER_KEY).",
                     retry_after_seconds=self._heartbeat_seconds,
                     limit=self._streams_per_key,
                     full_after_seconds=self._heartbeat_seconds,
@@ -89,7 +89,7 @@ class Feed:
             since = self._cursors.read(last_event_id) if last_event_id else None
             if since and self._is_out_of_reach(since):
                 since = None
-            reader = Reader(principal.team_id, principal.key_id, project_id, names, self._position, since)
+            reader = Reader(principal.team_id, principal.usage_id, principal.key_id, project_id, names, self._position, since)
             self._readers.setdefault(principal.team_id, set()).add(reader)
             self._request_key_check()  # the key may have been revoked since it was authenticated
         try:

@@ -23,6 +23,7 @@ class Reader:
     def __init__(
         self,
         team_id: UUID,
+        caller_id: UUID | None,
         key_id: UUID | None,
         project_id: UUID | None,
         names: frozenset[Name],
@@ -30,6 +31,8 @@ class Reader:
         since: Position | None,
     ) -> None:
         self.team_id = team_id
+        self.caller_id = caller_id
+        """Whose streams are counted together (Principal.usage_id)."""
         self.key_id = key_id
         self.project_id = project_id
         self.names = names

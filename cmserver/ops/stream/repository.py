@@ -10,6 +10,7 @@ from uuid import UUID
 
 from cmserver.base.log_position import look_at
 from cmserver.base.sql import Conn, Query
+from cmserver.observations.model import LIVE
 from cmserver.ops.stream.model import STREAM_NAMES, AuditRow, JobStepRow, Looks, ObservationPreview, Position
 
 OWNS: set[str] = set()
@@ -60,7 +61,7 @@ JOB_STEPS = Query(
 PREVIEWS = Query(
     ObservationPreview,
     f"""
-    {_SELECT_PREVIEWS} WHERE id = ANY(%(ids)s)
+    {_SELECT_PREVIEWS} WHERE id = ANY(%(ids)s) AND {LIVE}
     """,
 )
 
@@ -93,7 +94,7 @@ TEAM_JOB_STEPS = Query(
 TEAM_PREVIEWS = Query(
     ObservationPreview,
     f"""
-    {_SELECT_PREVIEWS} WHERE team_id = %(team_id)s AND id = ANY(%(ids)s)
+    {_SELECT_PREVIEWS} WHERE team_id = %(team_id)s AND id = ANY(%(ids)s) AND {LIVE}
     """,
 )
 

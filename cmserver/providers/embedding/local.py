@@ -7,17 +7,17 @@ licence: docs/why/embeddings.md.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from cmserver.base.errors import Invalid
 from cmserver.base.text import storable
 from cmserver.providers.embedding.model import EmbedderSettings, Purpose
+from cmserver.providers.embedding.model_holder import ModelHolder
 from cmserver.providers.model import FailureKind, ProviderError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-_PACKAGES = ("wordllama", "tokenizers", "safetensors", "numpy")
+_PACKAGES = ("wordllama", "tokenizers", "numpy")
 _MODEL = "l2-supercat-256"
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -41,26 +41,22 @@ _INLINE_CHARS = 1_000
 class _Model(msgspec.Struct, frozen=True):
     tokenizer: Tokenizer
     tokens: NDArray[np.float16]
-    """A row per token."""
-    nothing: NDArray[np.float32]
-    """The vector of a text without tokens: opposite to the mean of all tokens, so similar to no other text."""
+    """A row per token, in the file itself: processes share its pages, and only those of used tokens are read."""
+
+    @property
+    def nothing(self) -> NDArray[np.float32]:
+        """The vector of a text without tokens: opposite to the mean of all tokens, so similar to no other text."""
+        import numpy as np  # noqa: PLC0415 - only where it is installed
+
+        return -self.tokens.mean(axis=0, dtype=np.float32)
 
 
-class _ModelHolder:
-    """Loads the model once per process."""
+class _Tensor(msgspec.Struct, frozen=True):
+    """A tensor in the header of a safetensors file."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.model: _Model | None = None
-
-    def load(self) -> _Model:
-        with self._lock:
-            if self.model is None:
-                self.model = _load()
-            return self.model
-
-
-_holder = _ModelHolder()
+    dtype: str
+    shape: tuple[int, int]
+    data_offsets: tuple[int, int]
 
 
 def is_installed() -> bool:
@@ -109,14 +105,12 @@ class LocalEmbedder:
 
 def _load() -> _Model:
     """Load the model. Raises ProviderError for missing or wrong files."""
-    import numpy as np  # noqa: PLC0415 - only where it is installed
-    from safetensors.numpy import load_file  # noqa: PLC0415 - as above  # pyright: ignore[reportUnknownVariableType]
-    from tokenizers import Tokenizer  # noqa: PLC0415 - as above
+    from tokenizers import Tokenizer  # noqa: PLC0415 - only where it is installed
 
     package = find_spec("wordllama")
     folder = Path(next(iter(package.submodule_search_locations or [""])) if package else "")
     try:
-        tokens = cast("dict[str, NDArray[np.float16]]", load_file(folder / _WEIGHTS))["embedding.weight"]
+        tokens = _map_weights(folder / _WEIGHTS)
         tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
         if tokens.shape != (tokenizer.get_vocab_size(), _DIMENSIONS[0]):
             raise ValueError(f"the weights have the shape {tokens.shape}")  # noqa: TRY301 - told as any other
@@ -127,7 +121,24 @@ def _load() -> _Model:
         ) from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return _Model(tokenizer, tokens, -tokens.mean(axis=0, dtype=np.float32))
+    return _Model(tokenizer, tokens)
+
+
+def _map_weights(file: Path) -> NDArray[np.float16]:
+    """The only tensor of a file in the safetensors format: the length of the header, the header in JSON, the numbers."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    with file.open("rb") as opened:
+        header_bytes = int.from_bytes(opened.read(8), "little")
+        header = msgspec.json.decode(opened.read(header_bytes), type=dict[str, msgspec.Raw])
+    tensor = msgspec.json.decode(header["embedding.weight"], type=_Tensor)
+    if tensor.dtype != "F16":
+        raise ValueError(f"the weights are of type {tensor.dtype}")
+    start = 8 + header_bytes + tensor.data_offsets[0]
+    return np.memmap(file, dtype="<f2", mode="r", offset=start, shape=tensor.shape)
+
+
+_holder = ModelHolder(_load)
 
 
 def make(settings: EmbedderSettings) -> LocalEmbedder:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import AsyncGenerator, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -46,6 +46,19 @@ class Embedder(Protocol):
         ...
 
 
+@runtime_checkable
+class PullingEmbedder(Embedder, Protocol):
+    """An embedder whose server downloads the model when it is told to."""
+
+    async def has_model(self) -> bool:
+        """Whether the server has the model. Raises ProviderError."""
+        ...
+
+    def pull_model(self) -> AsyncGenerator[int]:
+        """Make the server download the model; how much of it is there, in percent, never less than before. Raises ProviderError."""
+        ...
+
+
 class EmbedderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An embedder's settings, from the operator or from the record of a model in use."""
 
@@ -54,6 +67,8 @@ class EmbedderSettings(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     dimensions: int | None = None
     """None leaves it to the model."""
+    document_prefix: str | None = None
+    """What was put before the texts of a model in use; None leaves it to the model."""
     api_key: str | None = None
     timeout_seconds: float = 120.0
     """For one whole call."""

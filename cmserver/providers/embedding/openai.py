@@ -9,6 +9,7 @@ import msgspec
 
 from cmserver.base.errors import Invalid
 from cmserver.providers.embedding.model import EmbedderSettings
+from cmserver.providers.embedding.prompt_styles import choose_style
 from cmserver.providers.embedding.remote import BASE_URL_SETTING, EmbeddingApi, RemoteEmbedder, Request
 from cmserver.providers.http_client import check_key, require_key
 
@@ -57,4 +58,5 @@ def make(settings: EmbedderSettings) -> RemoteEmbedder:
             "server lists it."
         )
     name = "OpenAI" if at_home else f"The server at {BASE_URL_SETTING}"
-    return RemoteEmbedder(settings, _API, name=name, model=model, base_url=settings.base_url or _BASE_URL, key=key)
+    prefix = choose_style(settings, model).prefix
+    return RemoteEmbedder(settings, _API, name=name, model=model, base_url=settings.base_url or _BASE_URL, key=key, prefix=prefix)

@@ -11,11 +11,12 @@ from cmserver.base.settings import Settings
 from cmserver.providers.embedding.local import is_installed
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 
-_NAMES = ("local", "ollama", "openai", "voyage")
+_NAMES = ("local", "minilm", "ollama", "openai", "voyage")
 """Each is a module, imported on first use."""
 
 DEFAULT_MODELS = {
     "local": "l2-supercat-256",
+    "minilm": "all-MiniLM-L6-v2-int8",
     "ollama": "nomic-embed-text",
     "openai": "text-embedding-3-small",
     "voyage": "voyage-4",

@@ -59,11 +59,12 @@ class RemoteEmbedder:
         base_url: str,
         key: str | None,
         max_chars: int = MAX_CHARS,
+        prefix: Callable[[Purpose], str] = lambda _purpose: "",
     ) -> None:
         self.provider = settings.provider
         self.model = model
         self._api = api
-        self._endpoint = HttpEndpoint(
+        self.endpoint = HttpEndpoint(
             name,
             base_url,
             headers={"authorization": f"Bearer {key}"} if key else {},
@@ -73,6 +74,7 @@ class RemoteEmbedder:
         )
         self.max_texts = api.max_texts
         self._max_chars = max_chars
+        self._prefix = prefix
         self._requested_dimensions = settings.dimensions
         self._sends_dimensions = settings.dimensions is not None
         self.dimensions = settings.dimensions
@@ -85,7 +87,7 @@ class RemoteEmbedder:
         return vectors
 
     async def close(self) -> None:
-        await self._endpoint.close()
+        await self.endpoint.close()
 
     async def _embed_in_parts(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
         """Split or shorten texts that are too long for the server, by whatever it counts."""
@@ -101,13 +103,15 @@ class RemoteEmbedder:
 
     async def _ask(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
         """The vectors of the texts by one request; repeated without the dimensions when the model does not take them."""
+        prefix = self._prefix(purpose)
+        prefixed = [prefix + text for text in texts]
         while True:
             dimensions = self._requested_dimensions if self._sends_dimensions else None
-            body = self._api.body(Request(model=self.model, texts=texts, purpose=purpose))
+            body = self._api.body(Request(model=self.model, texts=prefixed, purpose=purpose))
             if dimensions is not None:
                 body[self._api.dimensions_field] = dimensions
-            answer = await self._endpoint.post(self._api.path, body)
-            error = self._endpoint.find_failure(answer)
+            answer = await self.endpoint.post(self._api.path, body)
+            error = self.endpoint.find_failure(answer)
             if error is None:
                 return self._read_vectors(answer, len(texts))
             if not (dimensions is not None and error.kind is FailureKind.SETUP_REQUIRED and _ABOUT_DIMENSIONS.search(answer.text)):
@@ -116,7 +120,7 @@ class RemoteEmbedder:
 
     def _read_vectors(self, answer: HttpAnswer, count: int) -> list[list[float]]:
         """The vectors in the answer, each of length 1; ProviderError when one is missing or unusable."""
-        name = self._endpoint.name
+        name = self.endpoint.name
         try:
             vectors = self._api.vectors(answer.text)
         except msgspec.DecodeError as error:
@@ -130,7 +134,7 @@ class RemoteEmbedder:
 
     def _check_dimensions(self, lengths: set[int]) -> None:
         """Raise ProviderError when the vectors do not all have the expected dimensions."""
-        name = self._endpoint.name
+        name = self.endpoint.name
         length = min(lengths)
         if len(lengths) > 1 or length == 0:
             raise incomplete_answer_error(name, f"its vectors have {length} to {max(lengths)} dimensions")
@@ -153,6 +157,6 @@ class RemoteEmbedder:
         if not math.isfinite(length) or length == 0:
             raise ProviderError(
                 FailureKind.UNUSABLE_ANSWER,
-                f"{self._endpoint.name} answered with a vector that has no direction: its length is {length}.",
+                f"{self.endpoint.name} answered with a vector that has no direction: its length is {length}.",
             )
         return [number / length for number in vector]

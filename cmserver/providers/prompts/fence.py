@@ -11,7 +11,20 @@ import re
 from cmserver.base.lookalikes import AMPERSAND, LESS_THAN, replace_tags
 from cmserver.providers.prompts.text import elide, excerpt, one_line
 
-FENCES = ("session", "project", "root", "requests", "request", "recorded", "open", "event", "earliersummary", "lastmessage")
+FENCES = (
+    "session",
+    "project",
+    "root",
+    "requests",
+    "request",
+    "recorded",
+    "open",
+    "event",
+    "earliersummary",
+    "lastmessage",
+    "stored",
+    "keep",
+)
 """The tags that a prompt puts around data."""
 ANSWERS = (
     "answer", "observation", "observations", "events", "eventid", "eventids", "type", "title", "subtitle", "narrative", "facts",

@@ -48,7 +48,14 @@ def render(prompt: Prompt, form: Form) -> RenderedPrompt:
 
     `user` has at most `event_tokens` * 4 + USER_CHARS characters.
     """
-    user = "\n".join([*_session(prompt), *(_summarised(prompt) if prompt.kind == "summary" else _observed(prompt))])
+    match prompt.kind:
+        case "observations":
+            parts = [*_session(prompt), *_observed(prompt)]
+        case "summary":
+            parts = [*_session(prompt), *_summarised(prompt)]
+        case "merge":
+            parts = [*_merged(prompt)]
+    user = "\n".join(parts)
     return RenderedPrompt(system=instructions(prompt.kind, form, prompt.preferences), user=user)
 
 
@@ -141,3 +148,12 @@ def _summarised(prompt: Prompt) -> Iterator[str]:
     if prompt.last_message:
         yield f"<last_message>\n{fence_text(prompt.last_message, _LAST_MESSAGE)}\n</last_message>"
     yield f"The session had {prompt.events_in_session} events so far. Sum it up."
+
+
+def _merged(prompt: Prompt) -> Iterator[str]:
+    """The notes, and below them the sentences that must not change; nothing is shortened, the caller limits their length."""
+    for text in prompt.stored:
+        yield f"<stored>\n{fence_text(text, USER_CHARS)}\n</stored>"
+    for text in prompt.keep:
+        yield f"<keep>{fence_text(text, USER_CHARS)}</keep>"
+    yield f"Make one note of these {len(prompt.stored)}."

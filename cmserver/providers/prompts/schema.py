@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
+
+from cmserver.providers.model import PromptKind
 
 _TEXT: dict[str, object] = {"type": "string"}
 _TEXTS: dict[str, object] = {"type": "array", "items": _TEXT}
@@ -29,11 +31,12 @@ _OBSERVATION = _object(
 )
 _SUMMARY = _object(request=_TEXT, investigated=_TEXT, learned=_TEXT, completed=_TEXT, next_steps=_TEXT, notes=_TEXT)
 
-SCHEMAS: Final[dict[Literal["observations", "summary"], dict[str, object]]] = {
+SCHEMAS: Final[dict[PromptKind, dict[str, object]]] = {
     "observations": _object(
         observations={"type": "array", "items": _OBSERVATION},
         skipped={"type": "array", "items": _object(event=_TEXT, reason=_TEXT)},
     ),
     "summary": _object(summary=_SUMMARY),
+    "merge": _object(title=_TEXT, narrative=_TEXT, facts=_TEXTS),
 }
 """By the prompt's kind. The answers are JSON of `Answer`."""

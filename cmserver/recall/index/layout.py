@@ -14,6 +14,7 @@ from shlex import quote
 
 import msgspec
 
+from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE
 from cmserver.observations.plain import SUMMARY_LABELS, fence, one_line
 from cmserver.observations.wire import type_shown
 from cmserver.recall.model import ContextReason, IndexLine, IndexRow, ObservationDetails, ScoredRow, SummaryText
@@ -29,8 +30,6 @@ OPEN_ENDS = "Still open, the newest first"
 
 _NAME_CHARS = 100
 _TITLE_CHARS = 80
-_MIN_INSTRUCTION_IMPORTANCE = 0.85
-"""What the user lays down for good is more important than that."""
 _FILE_CHARS = 120
 _FIELD_CHARS = 400
 _MIN_FIELD_CHARS = 60
@@ -165,7 +164,7 @@ def _section(line: IndexLine) -> str | None:
     row = line.scored.row
     if row.state == "open":
         return OPEN_ENDS
-    is_instruction = row.type == "decision" and row.importance > _MIN_INSTRUCTION_IMPORTANCE and row.scope == "project"
+    is_instruction = row.type == "decision" and row.importance > MIN_INSTRUCTION_IMPORTANCE and row.scope == "project"
     return INSTRUCTIONS if is_instruction else None
 
 

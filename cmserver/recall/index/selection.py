@@ -60,6 +60,8 @@ class ComposedIndex(msgspec.Struct, frozen=True, kw_only=True):
     lines: Sequence[IndexLine]
     omitted: Sequence[OmittedRow]
     summary: ScoredRow | None
+    summary_block: str = ""
+    """The lines of the summary that is shown in full."""
 
 
 def compose_index(frame: IndexFrame, budget: ContextBudget, source: IndexInput, weights: Weights = WEIGHTS) -> ComposedIndex:
@@ -84,7 +86,7 @@ def compose_index(frame: IndexFrame, budget: ContextBudget, source: IndexInput, 
     selection.add(scored, render_line)
     rows = [*(line.scored.row for line in selection.lines), *([summary.row] if summary else [])]
     text = render_index(frame, selection.lines, block, rows) if rows else ""
-    return ComposedIndex(text=text, lines=selection.lines, omitted=selection.omitted, summary=summary)
+    return ComposedIndex(text=text, lines=selection.lines, omitted=selection.omitted, summary=summary, summary_block=block)
 
 
 def _render_latest_summary(

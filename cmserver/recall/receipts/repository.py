@@ -9,7 +9,7 @@ import msgspec
 
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.recall.model import NewReceipt, Receipt
+from cmserver.recall.model import NewReceipt, Receipt, ShownReceipt
 
 OWNS = {"context_injections"}
 
@@ -82,6 +82,25 @@ HAS_ANY = Query(
 )
 
 
+# Of each project the newest receipts only: none of it grows with what was ever shown.
+THAT_SHOW = Query(
+    ShownReceipt,
+    """
+    SELECT receipt.server_session_id, receipt.project_id, receipt.reason, receipt.platform_source, receipt.created_at
+      FROM projects p
+     CROSS JOIN LATERAL (
+           SELECT c.server_session_id, c.project_id, c.reason, c.platform_source, c.created_at, c.id, c.numbers
+             FROM context_injections c
+            WHERE c.project_id = p.id AND c.team_id = %(team_id)s AND c.created_at > '-infinity'
+            ORDER BY c.created_at DESC, c.id DESC LIMIT %(looked_at)s) receipt
+     WHERE p.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
+       AND %(number)s = ANY(receipt.numbers)
+     ORDER BY receipt.created_at DESC, receipt.id DESC LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+
 async def insert(conn: Conn, team_id: UUID, project_id: UUID, receipt: NewReceipt) -> None:
     values = msgspec.structs.asdict(receipt) | {"details": Jsonb(receipt.details)}
     await INSERT.run(conn, id=new_id(), team_id=team_id, project_id=project_id, **values)
@@ -115,3 +134,10 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
 async def has_any(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
     """Whether anything was ever shown of the project."""
     return await HAS_ANY.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def that_show(
+    conn: Conn, team_id: UUID, number: int, *, project_id: UUID | None, looked_at: int, limit: int
+) -> list[ShownReceipt]:
+    """The newest receipts that show the observation, among the newest `looked_at` of the project, or of each without one."""
+    return await THAT_SHOW.all(conn, team_id=team_id, number=number, project_id=project_id, looked_at=looked_at, limit=limit)

@@ -10,18 +10,16 @@ looked at, and say least: they still count in what the rarer ones find, but lead
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from itertools import combinations
-from math import log
+from math import log, prod
 from uuid import UUID
 
-import msgspec
-
 from cmserver.base.sql import Conn
+from cmserver.base.text import UNSEGMENTED
 from cmserver.recall.search import repository
-from cmserver.recall.search.model import RankedRow, Ranking, SearchRequest, Term, WordSample
-from cmserver.recall.search.repository import quote_lexeme
-from cmserver.recall.search.score import known_share, unseen_weight
+from cmserver.recall.search.model import QueryVector, RankedRow, Ranking, ScopeStatistics, SearchRequest, WordSample
 
 MAX_CHARS = 10_000
 MAX_WORDS = 64
@@ -37,35 +35,41 @@ _ENTRIES_PER_ROW = 20
 _TOO_COMMON = 10
 """When even the rarest word has this many times `_MAX_ROWS`, rows are looked up by pairs of words."""
 
-# Quoted and excluded words; not -k, -rf and -1, which are options of commands and are searched as they are.
-_MARKED = re.compile(r'(?<!\S)(-?)"([^"]+)"|(?<!\S)-([^\W\d_][^\s"]{2,})')
-_WORD = re.compile(r"[^\W_]+")
+_Scope = tuple[UUID, frozenset[UUID] | None]
 
 
-class QueryWords(msgspec.Struct, frozen=True, kw_only=True):
-    """The words of a query, and how common they are among the newest documents. `any_of` is the tsquery that finds the rows."""
+class ScopeSizes:
+    """The number of documents of large scopes, remembered for a minute: to count 10,000 takes as long as half of what is searched.
 
-    lexemes: list[str]
-    terms: list[Term]
-    any_of: str
-    documents: int
-    mean_words: float
-    """Mean length of a document, in words."""
-    hits: float
-    """How many documents have any of the words, by the estimate from the sample."""
+    A minute adds few to so many. Small scopes are counted each time.
+    """
+
+    SECONDS = 60.0
+    _MAX_SCOPES = 10_000
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._sizes: dict[_Scope, tuple[float, int]] = {}
+
+    def find(self, scope: _Scope) -> int | None:
+        """None where it has to be counted."""
+        counted_at, documents = self._sizes.get(scope, (-self.SECONDS, None))
+        return documents if self._clock() - counted_at < self.SECONDS else None
+
+    def keep(self, scope: _Scope, documents: int) -> None:
+        """Remember it from now on, if the scope is large and it was counted."""
+        if documents > SMALL_SCOPE and self.find(scope) is None:
+            if len(self._sizes) >= self._MAX_SCOPES:
+                self._sizes.clear()
+            self._sizes[scope] = (self._clock(), documents)
 
 
-class WordMatches(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents that share words with the query, and the idf of each lexeme in their order (0 when no document has it)."""
+_sizes = ScopeSizes()
 
-    ranked: list[RankedRow]
-    idfs: list[float]
-    max_bm25: float
-    """The BM25 of a document that has each word once, or of the best document if that is more."""
-    known_share: float
-    """How much of the query is known here, 0 to 1."""
-    matching: int
-    """At least so many documents match."""
+# Quoted and excluded words; not -k, -rf and -1, which are options of commands and are searched as they are. A character of a script
+# without spaces counts as a word.
+_MARKED = re.compile(rf'(?<!\S)(-?)"([^"]+)"|(?<!\S)-([^\W\d_][^\s"]{{2,}}|[{UNSEGMENTED}][^\s"]*)')
+_WORD = re.compile(rf"[{UNSEGMENTED}]|(?:(?![{UNSEGMENTED}])[^\W_])+")
 
 
 def parse_query(query: str) -> tuple[str, str]:
@@ -83,48 +87,34 @@ def parse_query(query: str) -> tuple[str, str]:
     return words, " ".join(binding)
 
 
-async def read_query_words(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: list[str]) -> QueryWords:
-    """The words with their estimated frequency in the scope, from a sample of its newest documents."""
-    samples = await repository.sampled(conn, team_id, project_ids, lexemes)
-    terms, any_of = select_leading_terms(lexemes, samples)
-    first = samples[0]
-    without = 1.0  # the share of the documents that have none of the words, as if they were distributed at random
-    for sample in samples:
-        without *= 1 - sample.found_in / max(sample.sampled, 1)
-    return QueryWords(
-        lexemes=lexemes,
-        terms=terms,
-        any_of=any_of,
-        documents=first.documents,
-        mean_words=max(first.words, 1.0),
-        hits=(1 - without) * first.documents,
+async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str]) -> ScopeStatistics:
+    """The words' estimated frequencies in the scope, from a sample of its newest documents, and which of them lead to the hits."""
+    scope = (team_id, None if project_ids is None else frozenset(project_ids))
+    samples = await repository.sampled(conn, team_id, project_ids, lexemes, _sizes.find(scope))
+    _sizes.keep(scope, samples[0].documents)
+    leading, by_pairs = select_leading(samples)
+    return ScopeStatistics(
+        documents=samples[0].documents,
+        mean_words=max(samples[0].words, 1.0),
+        found_in=[(sample.found_in + 0.5) / (sample.sampled + 1) * sample.documents for sample in samples],
+        leading=leading,
+        by_pairs=by_pairs,
     )
 
 
-def select_leading_terms(lexemes: Sequence[str], samples: Sequence[WordSample]) -> tuple[list[Term], str]:
-    """The terms in the order of `lexemes` and `samples`, and the tsquery that finds the rows to score.
-
-    The tsquery has the rarest words, as many as lead to at most `_MAX_ROWS` rows. These rows give the frequency of those words; the
-    sample gives that of the others.
-    """
-    by_lexeme = dict(zip(lexemes, samples, strict=True))
-    ordered = sorted(lexemes, key=lambda lexeme: by_lexeme[lexeme].found_in)
-    leading: list[str] = []
+def select_leading(samples: Sequence[WordSample]) -> tuple[list[int], bool]:
+    """The places of the rarest words, as many as lead to at most `_MAX_ROWS` rows; and whether each hit must have two of them."""
+    ordered = sorted(range(len(samples)), key=lambda place: samples[place].found_in)
+    if len(ordered) > 1 and _estimate_rows(samples[ordered[0]]) > _TOO_COMMON * _MAX_ROWS:
+        return ordered[:_TOO_COMMON], True
+    leading: list[int] = []
     rows = 0.0
-    for lexeme in ordered:
-        rows += _estimate_rows(by_lexeme[lexeme])
+    for place in ordered:
+        rows += _estimate_rows(samples[place])
         if leading and rows > _MAX_ROWS:
             break
-        leading.append(lexeme)
-    if len(ordered) > 1 and _estimate_rows(by_lexeme[ordered[0]]) > _TOO_COMMON * _MAX_ROWS:
-        pairs = combinations(ordered[:_TOO_COMMON], 2)
-        any_of = " | ".join(f"({quote_lexeme(first)} & {quote_lexeme(second)})" for first, second in pairs)
-        return [_estimated_term(lexeme, by_lexeme[lexeme]) for lexeme in lexemes], any_of
-    terms = [
-        Term(lexeme=lexeme, documents=None) if lexeme in leading else _estimated_term(lexeme, by_lexeme[lexeme])
-        for lexeme in lexemes
-    ]
-    return terms, " | ".join(map(quote_lexeme, leading))
+        leading.append(place)
+    return leading, False
 
 
 def idf(documents: float, found_in: float) -> float:
@@ -132,49 +122,54 @@ def idf(documents: float, found_in: float) -> float:
     return log(1 + max(documents - found_in + 0.5, 0.5) / (found_in + 0.5))
 
 
-async def rank_observations(conn: Conn, request: SearchRequest, words: QueryWords, ranking: Ranking, limit: int) -> WordMatches:
-    """The observations that match the words best and pass the filters."""
+def idfs_of(statistics: ScopeStatistics) -> list[float]:
+    """The idf of each word of the query."""
+    return [idf(statistics.documents, found_in) for found_in in statistics.found_in]
+
+
+def count_matching(statistics: ScopeStatistics) -> int:
+    """How many documents have any of the words, as if words were distributed independently."""
+    without = prod(1 - min(found_in / max(statistics.documents, 1), 1) for found_in in statistics.found_in)
+    return round((1 - without) * statistics.documents)
+
+
+async def rank_observations(
+    conn: Conn,
+    team_id: UUID,
+    request: SearchRequest,
+    lexemes: Sequence[str],
+    statistics: ScopeStatistics,
+    ranking: Ranking,
+    near_ids: Sequence[UUID],
+    vector: QueryVector | None,
+    limit: int,
+) -> tuple[list[RankedRow], RankedRow]:
+    """The observations that match the words best and pass the filters, with those that are near; and the row of statistics.
+
+    On a further page every document count is known; before, those of the leading words are counted in the hits.
+    """
+    quoted = [repository.quote_lexeme(lexemes[place]) for place in statistics.leading]
+    any_of = " | ".join(quoted)
+    if statistics.by_pairs:
+        any_of = " | ".join(f"({first} & {second})" for first, second in combinations(quoted, 2))
+    is_counted = set[int]() if request.after or statistics.by_pairs else set(statistics.leading)
     rows = await repository.rank(
         conn,
+        team_id,
         request.project_ids,
-        words.terms,
-        words.any_of,
+        lexemes,
+        [None if place in is_counted else found_in for place, found_in in enumerate(statistics.found_in)],
+        any_of,
+        near_ids,
+        vector,
         request.filters,
         ranking,
-        documents=words.documents,
-        words=words.mean_words,
-        whole=words.documents <= SMALL_SCOPE,
+        statistics,
+        has_other_words=statistics.by_pairs or len(statistics.leading) < len(lexemes),
+        whole=statistics.documents <= SMALL_SCOPE,
         limit=limit,
     )
-    return _matches(rows)
-
-
-async def rank_prompts(conn: Conn, request: SearchRequest, words: QueryWords, ranking: Ranking, limit: int) -> WordMatches:
-    """The prompts of users that match the words best and pass the filters."""
-    return _matches(await repository.prompts(conn, request.project_ids, words.lexemes, request.filters, ranking, limit))
-
-
-async def rank_ids(conn: Conn, ids: Sequence[UUID], words: QueryWords, matches: WordMatches, ranking: Ranking) -> list[RankedRow]:
-    """The BM25 scores of the observations with these ids, which were found by meaning."""
-    used = [(lexeme, weight) for lexeme, weight in zip(words.lexemes, matches.idfs, strict=True) if weight > 0]
-    if not ids or not used:
-        return []
-    lexemes, idfs = zip(*used, strict=True)
-    return await repository.rank_these(conn, ids, lexemes, idfs, ranking, words.mean_words)
-
-
-def _matches(rows: Sequence[RankedRow]) -> WordMatches:
-    """The matches of the rows; the first row, which is there even without any match, has the frequency of each word."""
-    best = rows[0]
-    strange = unseen_weight(best.documents)
-    weights = [(idf(best.documents, found_in), found_in == 0) for found_in in best.found_in]
-    return WordMatches(
-        ranked=[row for row in rows if row.id is not None],
-        idfs=[0.0 if is_unseen else weight for weight, is_unseen in weights],
-        max_bm25=max(best.score, sum(weight * strange if is_unseen else weight for weight, is_unseen in weights)),
-        known_share=known_share(sum(is_unseen for _, is_unseen in weights), len(weights), best.documents),
-        matching=round(max(best.found_in, default=0)),
-    )
+    return [row for row in rows if row.id is not None], next(row for row in rows if row.id is None)
 
 
 def _estimate_rows(sample: WordSample) -> float:
@@ -182,7 +177,3 @@ def _estimate_rows(sample: WordSample) -> float:
     if sample.documents <= max(SMALL_SCOPE, sample.sampled):
         return 0
     return (sample.found_in + 0.5) / (sample.sampled + 1) * (sample.documents + sample.rows / _ENTRIES_PER_ROW)
-
-
-def _estimated_term(lexeme: str, sample: WordSample) -> Term:
-    return Term(lexeme=lexeme, documents=(sample.found_in + 0.5) / (sample.sampled + 1) * sample.documents)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from math import isfinite
 from typing import Literal
 from uuid import UUID
 
 import msgspec
 
-from cmserver.observations.model import Observation
+from cmserver.observations.model import Observation, Scope
+from cmserver.recall.calibration.model import Calibration
 from cmserver.sessions.model import ListedPrompt
 
 MatchType = Literal["lexical", "semantic", "both"]
@@ -21,19 +23,35 @@ SearchedKind = Literal["observation", "summary", "manual", "prompt"]
 OBSERVATION_KINDS: list[SearchedKind] = ["observation", "summary", "manual"]
 
 
+OF_MEMORIES = ("labels", "scope", "authors", "all_concepts", "min_importance")
+"""The filters on what the writer of an observation says of it; `observations.model` has them in SQL."""
+
+
+K1 = 0.9
+"""Term-frequency saturation of BM25: a word that comes again adds little. Flat from 0.7 to 1.2."""
+B = 0.75
+"""Length normalization of BM25: the textbook's. A long text has more words by chance."""
+MEANING_WEIGHT = 0.5
+"""Words and meaning count alike: each is measured in units of its own spread, so no embedder needs a weight of its own."""
+NEIGHBOUR_SHARE = 0.4
+"""The share of its words that a document lends the ones before and after it in its session. Flat from 0.3 to 0.6."""
+REPEATING_SHARE = 0.3
+"""The share of a positive score that a summary or a prompt keeps: it repeats vaguely what the observations of its session say."""
+
+
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     """How hits are scored. The settings give the defaults; a search may override them.
 
-    `k1` and `b` are those of BM25. `meaning_weight` (0 to 1) is the share of vector similarity in a score, the rest is BM25.
-    `recency` is the share of its score that a very old hit loses. With `neighbours`, a hit raises the observations just before and
-    after it in its session. A search has no hits when the best one scores less than `min_score`.
+    `k1` and `b` are those of BM25. `meaning_weight` (0 to 1) is the share of nearness in meaning in a score, the rest is words.
+    `recency` is the share of its score that a very old hit loses. With `neighbours`, a document's words count for those beside it
+    in its session. Hits that score less than `min_score` (0 to 1) are hidden.
     """
 
-    k1: float = 0.9
-    b: float = 0.4
-    meaning_weight: float = 0.45
+    k1: float = K1
+    b: float = B
+    meaning_weight: float = MEANING_WEIGHT
     min_score: float = 0.0
-    recency: float = 0.1
+    recency: float = 0.0
     neighbours: bool = True
 
 
@@ -42,7 +60,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     `files` are whole paths as stored, `file_prefix` is the beginning of a path, `file_parts` are parts of one. `agents` are the
     platforms of sessions (claude-code, codex). `must` is in the syntax of websearch_to_tsquery. `since` is inclusive, `until`
-    exclusive.
+    exclusive. `labels` are types of the caller, else ours (LABEL); `authors` wrote it by hand; `all_concepts` must all be there.
+    Concepts, agents and authors are in lower case.
     """
 
     kinds: list[SearchedKind] | None = None
@@ -56,6 +75,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     until: datetime | None = None
     must: str = ""
+    labels: list[str] | None = None
+    scope: Scope | None = None
+    authors: list[str] | None = None
+    all_concepts: list[str] | None = None
+    min_importance: float | None = None
 
     @property
     def takes_observations(self) -> bool:
@@ -64,8 +88,9 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def takes_prompts(self) -> bool:
         """Not with a filter on a field that prompts do not have."""
-        observation_filters = self.types or self.concepts or self.files or self.file_prefix or self.file_parts
-        return (self.kinds is None or "prompt" in self.kinds) and not observation_filters
+        of_observations = ("types", "concepts", "files", "file_prefix", "file_parts", *OF_MEMORIES)
+        has_filters = any(getattr(self, name) not in (None, [], "") for name in of_observations)
+        return (self.kinds is None or "prompt" in self.kinds) and not has_filters
 
     @property
     def are_any(self) -> bool:
@@ -73,28 +98,80 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryVector(msgspec.Struct, frozen=True, kw_only=True):
-    """A query's embedding by the current model."""
+    """The embedding of a text of a request by the current model."""
 
     model_id: int
     provider: str
     """The name of its embedder, as in the settings."""
+    model: str = ""
     dimensions: int
     vector: str
     """The vector in the text form of pgvector."""
+    calibration: Calibration | None = None
+    """What a cosine of the model means in the caller's team; None where it was not measured."""
 
 
-class PagePosition(msgspec.Struct, frozen=True, kw_only=True):
+_MAX_COUNT = 2**62
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """The mean and standard deviation of a figure among the documents of a scope."""
+
+    mean: float = 0.0
+    deviation: float = 0.0
+
+    def standardize(self, value: float) -> float:
+        """How many standard deviations the value is above the mean; 0 where all are the same."""
+        return (value - self.mean) / self.deviation if self.deviation > _SAME_DEVIATION else 0.0
+
+
+_SAME_DEVIATION = 1e-6
+
+
+class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What the scores of one query are relative to: the scope that is searched, before filters.
+
+    `found_in` counts the documents with each word of the query; `leading` are the places of the words that lead to the hits, and
+    with `by_pairs` each hit has two of them. A page's cursor carries all of it, so that the pages of one search agree.
+    """
+
+    documents: int
+    mean_words: float
+    """Mean length of a document, in words."""
+    found_in: list[float]
+    leading: list[int]
+    by_pairs: bool
+    words: Spread = Spread()
+    """Of the BM25."""
+    meaning: Spread = Spread()
+    """Of the cosine."""
+    background: float = 0.0
+    """How near in meaning anything is."""
+
+
+class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The last hit of a page; `seen` counts the hits up to it."""
 
-    score: float
+    deviations: float
     id: UUID
     seen: int
+    statistics: ScopeStatistics
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether its numbers can be computed with: it comes from outside."""
+        it, words, meaning = self.statistics, self.statistics.words, self.statistics.meaning
+        counts = [self.seen, it.documents, it.mean_words - 1, *it.found_in]
+        figures = [self.deviations, it.background, words.mean, words.deviation, meaning.mean, meaning.deviation]
+        places = range(len(it.found_in))
+        is_finite = all(0 <= count <= _MAX_COUNT for count in counts) and all(map(isfinite, figures))
+        return is_finite and bool(it.leading) and all(place in places for place in it.leading)
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One search, of the whole team when `project_ids` is None.
 
-    `min_score` hides each hit that scores less; it replaces the ranking's minimum for the best hit.
+    `min_score` replaces the ranking's.
     """
 
     query: str
@@ -118,20 +195,39 @@ class WordSample(msgspec.Struct, frozen=True, kw_only=True):
     """In the table, of all teams, by the planner's estimate."""
 
 
-class Term(msgspec.Struct, frozen=True, kw_only=True):
-    """A word of the query. Where `documents` is None, its document count comes from the hits, all of which are read."""
-
-    lexeme: str
-    documents: float | None
-
-
 class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that shares words with the query. `score` is its BM25; `found_in` is the document count of each word."""
+    """A candidate: its BM25, the sum of its session neighbours' BM25, its cosine where it has a vector and is not near, and its
+    place in the arm where it stands higher (from 1).
+
+    The row without an id has the statistics: of the words the document count of each, the maximum, mean and deviation of the BM25,
+    and how many documents match and pass the filters; of a sample's cosines the mean, the deviation, and `background`, the mean
+    with two more documents of cosine 0: among few documents nearly all are nearer.
+    """
 
     id: UUID | None
-    score: float
-    documents: float
-    found_in: list[float]
+    bm25: float
+    neighbours: float = 0.0
+    neighbour_count: int = 0
+    place: int = 0
+    is_summary: bool = False
+    created_at: datetime | None = None
+    cosine: float | None = None
+    found_in: list[float] | None = None
+    mean: float = 0.0
+    deviation: float = 0.0
+    matching: int = 0
+    cosine_mean: float = 0.0
+    cosine_deviation: float = 0.0
+    background: float = 0.0
+
+
+class RankedPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt that shares words with the query. `matching` counts all that do, up to a limit."""
+
+    id: UUID
+    bm25: float
+    created_at: datetime
+    matching: int
 
 
 class NearObservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,16 +235,6 @@ class NearObservation(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     cosine: float
-
-
-class SessionNeighbours(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation's kind and time, and the observations just before and after it in its session."""
-
-    id: UUID
-    kind: str
-    created_at: datetime
-    before: UUID | None
-    after: UUID | None
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,4 +264,6 @@ class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     is_estimate: bool
     terms: Mapping[str, float]
-    """The idf of each word of the query."""
+    """The idf of each word of the query, 0 for one that no document has."""
+    confidence: float | None = None
+    """How likely, 0 to 1, the query is about what is searched; None where nothing calibrated says so."""

@@ -1,8 +1,10 @@
 """The SQL of search: lexemes, BM25 and vector distance.
 
 Words are looked up through the views `..._in_team`, because @@ cannot use an index under a row policy. A query that also names
-the team lets PostgreSQL check the view's condition once instead of per row. Queries by words or scope are not prepared: the planner
-needs the values to estimate the rows.
+the team lets PostgreSQL check the view's condition once instead of per row.
+
+Queries by words or scope are prepared, since it takes a millisecond to parse them, but each call is planned: the planner needs the
+values to estimate the rows. LEXEMES, which comes first, says so for the transaction.
 """
 
 from __future__ import annotations
@@ -14,14 +16,15 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.sql import Conn, Query
+from cmserver.observations.model import MEMORY_CONDITIONS
 from cmserver.recall.search.model import (
     Filters,
     NearObservation,
     QueryVector,
+    RankedPrompt,
     RankedRow,
     Ranking,
-    SessionNeighbours,
-    Term,
+    ScopeStatistics,
     WordSample,
 )
 
@@ -29,6 +32,10 @@ OWNS: set[str] = set()
 
 SAMPLE = 200
 """How many of the newest documents are sampled for word frequencies."""
+JUDGED = 40
+"""So many documents of either arm are in the first tier. More change nothing where the neighbours of the best are there, too."""
+LENDING = 20
+"""The documents beside so many of the first by words are in the first tier: the answer is often next to what has the words."""
 MAX_COUNTED = 60_001
 _KNOWN_LANGUAGES = ["english", "german", "french", "spanish", "italian", "portuguese", "dutch"]
 """Languages of queries that are told from each other by their stop words."""
@@ -44,13 +51,15 @@ WEIGHTS = (0.46, 0.69, 0.77, 1.0)
 
 # In the order of the text, so that the limit keeps the first. Projects may differ in language, and a query from its projects: then
 # the stop words of the query's own language are left out, which would be rare words here. It is the language that has the most of
-# the query's words as stop words, and clearly more than the projects' own.
+# the query's words as stop words, and clearly more than the projects' own. Two pairs of characters of a script without spaces count
+# as one word; a character without a place is one of several in a row (0027), of which the pairs say more.
 LEXEMES = Query(
     str,
     """
     WITH languages AS MATERIALIZED (
         SELECT DISTINCT search_language AS language FROM projects
          WHERE team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR id = ANY(%(project_ids)s::uuid[]))
+           AND set_config('plan_cache_mode', 'force_custom_plan', true) <> ''
     ), words AS MATERIALIZED (
         SELECT DISTINCT lower(word) AS word FROM regexp_split_to_table(left(%(text)s, %(judged_chars)s), '[^[:alpha:]]+') AS word
          WHERE word <> ''
@@ -66,12 +75,19 @@ LEXEMES = Query(
          CROSS JOIN (SELECT * FROM stop_words ORDER BY found DESC, language LIMIT 1) s
          WHERE s.found >= %(min_stop_words)s
            AND s.found >= %(min_lead)s + coalesce((SELECT max(found) FROM stop_words JOIN languages USING (language)), 0)
+    ), lexemes AS MATERIALIZED (
+        SELECT u.lexeme, min(u.positions[1]) AS place
+          FROM languages l
+         CROSS JOIN LATERAL unnest(search_words(l.language, %(text)s)) u
+         WHERE u.positions IS NOT NULL
+           AND NOT EXISTS (SELECT FROM left_out o WHERE o.language = l.language AND o.lexeme = u.lexeme)
+         GROUP BY u.lexeme
     )
-    SELECT u.lexeme
-      FROM languages l
-     CROSS JOIN LATERAL unnest(search_words(l.language, %(text)s)) u
-     WHERE NOT EXISTS (SELECT FROM left_out o WHERE o.language = l.language AND o.lexeme = u.lexeme)
-     GROUP BY u.lexeme ORDER BY min(u.positions[1]), u.lexeme LIMIT %(limit)s
+    SELECT lexeme
+      FROM (SELECT lexeme, place, sum(CASE WHEN length(lexeme) = 2 AND is_unsegmented(lexeme) THEN 0.5 ELSE 1 END)
+                                  OVER (ORDER BY place, lexeme) AS words FROM lexemes) counted
+     WHERE words <= %(limit)s
+     ORDER BY place, lexeme
     """,
 )
 
@@ -79,8 +95,8 @@ _IN_SCOPE: LiteralString = "(%(project_ids)s::uuid[] IS NULL OR o.project_id = A
 
 # A phrase of stop words only has no lexemes and is no condition.
 _BOUND: LiteralString = """(%(must)s = ''
-        OR numnode(websearch_to_tsquery(('pg_catalog.' || o.search_language)::regconfig, %(must)s)) = 0
-        OR o.content_search @@ websearch_to_tsquery(('pg_catalog.' || o.search_language)::regconfig, %(must)s))"""
+        OR numnode(search_marked(o.search_language, %(must)s)) = 0
+        OR o.content_search @@ search_marked(o.search_language, %(must)s))"""
 
 # For observations and prompts.
 _WANTED_OF_ALL: LiteralString = (
@@ -110,7 +126,9 @@ _WANTED: LiteralString = (
    AND (%(file_parts)s::text[] IS NULL
         OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,
                                unnest(%(file_parts)s::text[]) part
-                    WHERE strpos(f, part) > 0))"""
+                    WHERE strpos(f, part) > 0))
+   AND """
+    + MEMORY_CONDITIONS
 )
 
 _COUNT_WORDS: LiteralString = """
@@ -143,15 +161,17 @@ SAMPLED = Query(
                  ORDER BY n.created_at DESC, n.id DESC LIMIT %(sample)s) chosen
           JOIN observations_in_team o ON o.id = chosen.id AND o.team_id = %(team_id)s
     ), scope AS MATERIALIZED (
-        SELECT (SELECT count(*) FROM (SELECT FROM observations_in_team o
-                                       WHERE o.team_id = %(team_id)s AND o.project_id = ANY(%(project_ids)s::uuid[])
-                                       LIMIT %(max_count)s) p)
-             + (SELECT count(*) FROM (SELECT FROM observations_in_team o
-                                       WHERE o.team_id = %(team_id)s AND o.scope = 'team'
-                                         AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s) AS documents,
+        SELECT coalesce(%(documents)s::bigint,
+                        (SELECT count(*) FROM (SELECT FROM observations_in_team o
+                                                WHERE o.team_id = %(team_id)s AND o.project_id = ANY(%(project_ids)s::uuid[])
+                                                LIMIT %(max_count)s) p)
+                      + (SELECT count(*) FROM (SELECT FROM observations_in_team o
+                                                WHERE o.team_id = %(team_id)s AND o.scope = 'team'
+                                                  AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s)
+                       ) AS documents,
     """
     + _COUNT_WORDS,
-    prepare=False,
+    prepare=True,
 )
 
 # The same for a whole team; the last number it gave out is its size.
@@ -165,7 +185,7 @@ SAMPLED_TEAM = Query(
         SELECT coalesce((SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s), 0) AS documents,
     """
     + _COUNT_WORDS,
-    prepare=False,
+    prepare=True,
 )
 
 # The frequency of a word in a document, without unpacking the tsvector, which takes ten times as long: ts_rank() of one word with
@@ -178,119 +198,158 @@ _RANKS: LiteralString = (
 TIMES: LiteralString = "round(1 / (1.6449340668482264 * (1 - r.flat)) - 0.5)"
 _STANDING: LiteralString = "r.high / r.flat / 0.77"
 
-# BM25. A word without `known` document count is counted in its hits, including those the filters exclude. With `whole` the scope is
-# scanned instead of the word index, whose cost the planner underestimates for common words. Observations that other projects
-# share are a separate branch: one condition for both would read the rows of all projects.
-RANK = Query(
-    RankedRow,
-    f"""
+_BM25: LiteralString = (
+    f"{_STANDING} * {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.content_words / %(mean_words)s))"
+)
+_IN_SAME_SESSION: LiteralString = """
+               CASE WHEN c.place <= %(judged)s AND o.server_session_id IS NOT NULL THEN ARRAY(
+                    SELECT n.id FROM observations_in_team n
+                     WHERE n.project_id = o.project_id AND n.server_session_id = o.server_session_id
+                       AND (n.project_id = ANY(%(project_ids)s::uuid[]) OR n.scope = 'team' OR %(project_ids)s::uuid[] IS NULL)"""
+
+_OWN_VECTORS: LiteralString = """observation_embeddings e
+             WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
+               AND (e.expires_at IS NULL OR e.expires_at > now())
+               AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))"""
+
+# The first `limit` by BM25, those that are `near`, and the neighbours of the very first, with the BM25 of each and of the documents
+# beside it in its session. A word without a `known` count is counted in its hits, including those the filters exclude. With `whole`
+# the scope is scanned instead of the word index, whose cost the planner underestimates for common words. What other projects share
+# is a separate branch: one condition for both would read the rows of all projects. The mean and deviation of the BM25 come from how
+# many documents have each word and what it counts in these, as if words were independent: a sample has no rare words.
+_CANDIDATES: LiteralString = f"""
     WITH terms AS MATERIALIZED (
         SELECT place, quoted::tsquery AS word, known
           FROM unnest(%(quoted)s::text[], %(known)s::float8[]) WITH ORDINALITY AS t (quoted, known, place)
     ), parts AS MATERIALIZED (
-        SELECT o.id, o.created_at, o.wanted, t.place, {_STANDING} AS standing, {TIMES} AS tf,
-               %(k1)s * (1 - %(b)s + %(b)s * o.content_words / %(words)s) AS damping
-          FROM (SELECT o.id, o.created_at, o.content_words, o.content_search, {_WANTED} AS wanted
+        SELECT o.id, o.created_at, o.wanted, t.place, {_BM25} AS share
+          FROM (SELECT o.id, o.created_at, o.content_words, o.content_search, <wanted> AS wanted
                   FROM observations_in_team o
                  WHERE (%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]))
                    AND (%(whole)s OR o.content_search @@ %(any)s::tsquery)
                    AND (NOT %(whole)s OR (o.content_search @@ %(any)s::tsquery) IS TRUE)
                  UNION ALL
-                SELECT o.id, o.created_at, o.content_words, o.content_search, {_WANTED}
+                SELECT o.id, o.created_at, o.content_words, o.content_search, <wanted>
                   FROM observations_in_team o
                  WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
                    AND (o.content_search @@ %(any)s::tsquery) IS TRUE
                 OFFSET 0) o
           JOIN terms t ON o.content_search @@ t.word
          CROSS JOIN LATERAL {_RANKS} r
-    ), counted AS MATERIALIZED (
-        SELECT t.place, coalesce(t.known, count(p.id)) AS documents
-          FROM terms t LEFT JOIN parts p ON p.place = t.place GROUP BY t.place, t.known
     ), idfs AS MATERIALIZED (
-        SELECT place, documents, ln(1 + greatest(%(documents)s - documents + 0.5, 0.5) / (documents + 0.5)) AS idf FROM counted
+        SELECT *, ln(1 + greatest(%(documents)s - documents + 0.5, 0.5) / (documents + 0.5)) AS idf,
+               least((documents + 0.5) / (%(documents)s + 1), 1) AS part
+          FROM (SELECT t.place, t.word, coalesce(t.known, count(p.id))::float8 AS documents, coalesce(avg(p.share), 0) AS mean,
+                       coalesce(avg(p.share * p.share), 0) AS square
+                  FROM terms t LEFT JOIN parts p ON p.place = t.place GROUP BY t.place, t.word, t.known) counted
+    ), matched AS MATERIALIZED (
+        SELECT p.id, p.created_at, p.wanted, round(sum(i.idf * p.share) * 1e9) / 1e9 AS bm25
+          FROM parts p JOIN idfs i ON i.place = p.place GROUP BY p.id, p.created_at, p.wanted
+    ), first AS MATERIALIZED (
+        SELECT id, min(place) AS place, coalesce(min(place) FILTER (WHERE is_match) <= %(lending)s, false) AS is_lending
+          FROM ((SELECT id, row_number() OVER (ORDER BY bm25 DESC, created_at DESC, id DESC) AS place, true AS is_match
+                   FROM matched WHERE wanted ORDER BY bm25 DESC, created_at DESC, id DESC LIMIT %(limit)s)
+                 UNION ALL SELECT id, place, false FROM unnest(%(near)s::uuid[]) WITH ORDINALITY AS near (id, place)) found
+         GROUP BY id
+    ), beside AS MATERIALIZED (
+        SELECT c.id, c.place, c.is_lending, o.kind = 'summary' AS is_summary, o.created_at,{_IN_SAME_SESSION}
+                       AND (n.created_at, n.id) < (o.created_at, o.id)
+                     ORDER BY n.created_at DESC, n.id DESC LIMIT 2) END AS before,{_IN_SAME_SESSION}
+                       AND (n.created_at, n.id) > (o.created_at, o.id)
+                     ORDER BY n.created_at, n.id LIMIT 2) END AS after
+          FROM first c JOIN observations_in_team o ON o.id = c.id
+    ), judged AS MATERIALIZED (
+        SELECT id, place, is_summary, created_at, before[1] AS before, after[1] AS after FROM beside
+         UNION ALL
+        SELECT o.id, l.place, o.kind = 'summary', o.created_at, l.before, l.after
+          FROM (SELECT DISTINCT ON (id) *
+                  FROM (SELECT before[1] AS id, place, before[2] AS before, id AS after FROM beside WHERE is_lending
+                         UNION ALL SELECT after[1], place, id, after[2] FROM beside WHERE is_lending) lent
+                 WHERE NOT EXISTS (SELECT FROM first f WHERE f.id = lent.id)
+                 ORDER BY id, place) l
+          JOIN observations_in_team o ON o.id = l.id
+         WHERE <wanted>
+    ), scored AS MATERIALIZED (
+        SELECT id, bm25 FROM matched
+         UNION ALL
+        SELECT o.id, round(sum(t.idf * {_BM25}) * 1e9) / 1e9
+          FROM observations_in_team o JOIN idfs t ON o.content_search @@ t.word CROSS JOIN LATERAL {_RANKS} r
+         WHERE o.id = ANY(ARRAY(SELECT unnest(%(unmatched)s::uuid[]) EXCEPT SELECT id FROM matched))
+         GROUP BY o.id
     )
-    SELECT r.id, coalesce(r.score, 0) AS score, %(documents)s::float8 AS documents,
-           (SELECT array_agg(documents::float8 ORDER BY place) FROM idfs) AS found_in
-      FROM (SELECT) AS always
-      LEFT JOIN (SELECT p.id,
-                        round(sum(i.idf * p.standing * p.tf * (%(k1)s + 1) / (p.tf + p.damping))::numeric, 9)::float8 AS score,
-                        p.created_at
-                   FROM parts p JOIN idfs i ON i.place = p.place
-                  WHERE p.wanted
-                  GROUP BY p.id, p.created_at
-                  ORDER BY score DESC, p.created_at DESC, p.id DESC
-                  LIMIT %(limit)s) r ON true
-     ORDER BY r.score DESC, r.created_at DESC, r.id DESC
-    """,
-    prepare=False,
+"""
+_HITS: LiteralString = """
+    SELECT j.id, coalesce(own.bm25, 0) AS bm25, coalesce(before.bm25, 0) + coalesce(after.bm25, 0) AS neighbours,
+           num_nonnulls(j.before, j.after) AS neighbour_count, j.place::int AS place, j.is_summary, j.created_at,
+           <cosine>::float8 AS cosine, NULL::float8[] AS found_in, 0::float8 AS mean, 0::float8 AS deviation, 0 AS matching,
+           0::float8 AS cosine_mean, 0::float8 AS cosine_deviation, 0::float8 AS background
+      FROM judged j
+      LEFT JOIN scored own ON own.id = j.id
+      LEFT JOIN scored before ON before.id = j.before
+      LEFT JOIN scored after ON after.id = j.after
+      <vectors>
+     UNION ALL
+    SELECT NULL, coalesce((SELECT max(bm25) FROM matched), 0), 0, 0, 0, false, NULL, NULL, array_agg(documents ORDER BY place),
+           sum(part * idf * mean), sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)),
+           (SELECT count(*)::int FROM matched WHERE wanted), <sample>
+      FROM idfs
+"""
+_WITHOUT_MEANING: LiteralString = _HITS.replace("<cosine>", "NULL").replace("<vectors>", "").replace("<sample>", "0, 0, 0")
+_WITH_MEANING: LiteralString = (
+    _HITS.replace("<cosine>", "1 - (e.embedding <=> %(vector)s::halfvec)")
+    .replace(
+        "<vectors>",
+        "LEFT JOIN observation_embeddings e ON e.observation_id = CASE WHEN NOT j.id = ANY(%(near)s::uuid[]) THEN j.id END"
+        " AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s",
+    )
+    .replace("<sample>", "(SELECT mean FROM sample), (SELECT deviation FROM sample), (SELECT background FROM sample)")
 )
+_SAMPLE: LiteralString = f"""
+    , sample AS MATERIALIZED (
+        SELECT coalesce(avg(n.cosine), 0)::float8 AS mean, coalesce(stddev_pop(n.cosine), 0)::float8 AS deviation,
+               coalesce(sum(n.cosine), 0)::float8 / (count(*) + 2) AS background
+          FROM (SELECT 1 - (e.embedding <=> %(vector)s::halfvec) AS cosine FROM {_OWN_VECTORS} LIMIT %(sample)s) n
+    )
+"""
 
-# BM25 of given documents, with the same weights.
-RANK_THESE = Query(
-    RankedRow,
-    f"""
-    SELECT o.id, round(sum(t.idf * {_STANDING} * {TIMES} * (%(k1)s + 1)
-                           / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.content_words / %(words)s)))::numeric, 9)::float8 AS score,
-           0::float8 AS documents, '{{}}'::float8[] AS found_in
-      FROM observations_in_team o
-      JOIN (SELECT place, quoted::tsquery AS word, idf
-              FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) WITH ORDINALITY AS u (quoted, idf, place)) t
-        ON o.content_search @@ t.word
-     CROSS JOIN LATERAL {_RANKS} r
-     WHERE o.id = ANY(%(ids)s)
-     GROUP BY o.id
-    """,
-)
+RANK = Query(RankedRow, _CANDIDATES.replace("<wanted>", "true") + _WITHOUT_MEANING, prepare=True)
+RANK_WANTED = Query(RankedRow, _CANDIDATES.replace("<wanted>", f"({_WANTED})") + _WITHOUT_MEANING, prepare=True)
+RANK_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", "true") + _SAMPLE + _WITH_MEANING, prepare=True)
+RANK_WANTED_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", f"({_WANTED})") + _SAMPLE + _WITH_MEANING, prepare=True)
+"""With the cosines of those that are not near, and what a sample of the scope says of them."""
 
-# The newest prompts that contain any of the words; their texts are not counted by word.
+# The newest prompts that have any of the words, by what these weigh among the observations; prompts are not counted by word.
 PROMPTS = Query(
-    RankedRow,
+    RankedPrompt,
     f"""
-    WITH scope AS MATERIALIZED (
-        SELECT (SELECT count(*) FROM (SELECT FROM session_prompts_in_team
-                                       WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
-                                       LIMIT %(max_count)s) c)::float8 AS documents,
-               (SELECT coalesce(greatest(avg(length(n.text_search)), 1), 1)
-                  FROM (SELECT text_search FROM session_prompts_in_team
-                         WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
-                         LIMIT %(sample)s) n)::float8 AS words
-    ), terms AS MATERIALIZED (
-        SELECT place, quoted::tsquery AS word FROM unnest(%(quoted)s::text[]) WITH ORDINALITY AS t (quoted, place)
-    ), parts AS MATERIALIZED (
-        SELECT o.id, o.created_at, o.wanted, t.place, {TIMES} AS tf,
-               %(k1)s * (1 - %(b)s + %(b)s * length(o.content_search) / s.words) AS damping
-          FROM (SELECT o.id, o.created_at, o.content_search, {_WANTED_OF_ALL} AS wanted
-                  FROM (SELECT p.*, p.text_search AS content_search FROM session_prompts_in_team p
-                         WHERE p.text_search @@ %(any)s::tsquery
-                           AND (%(project_ids)s::uuid[] IS NULL OR p.project_id = ANY(%(project_ids)s::uuid[]))
-                         ORDER BY p.created_at DESC LIMIT %(max_prompts)s) o
-                OFFSET 0) o
-          JOIN terms t ON o.content_search @@ t.word
-         CROSS JOIN LATERAL (SELECT ts_rank('{{1,1,1,1}}', o.content_search, t.word)::float8 AS flat OFFSET 0) r
-         CROSS JOIN scope s
-    ), idfs AS MATERIALIZED (
-        SELECT t.place, count(p.id) AS documents,
-               ln(1 + greatest(s.documents - count(p.id) + 0.5, 0.5) / (count(p.id) + 0.5)) AS idf
-          FROM terms t CROSS JOIN scope s LEFT JOIN parts p ON p.place = t.place GROUP BY t.place, s.documents
+    WITH terms AS MATERIALIZED (
+        SELECT quoted::tsquery AS word, idf FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) AS t (quoted, idf)
+    ), scope AS MATERIALIZED (
+        SELECT coalesce(greatest(avg(length(n.text_search)), 1), 1)::float8 AS mean_words
+          FROM (SELECT text_search FROM session_prompts_in_team
+                 WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
+                 LIMIT %(sample)s) n
     )
-    SELECT r.id, coalesce(r.score, 0) AS score, (SELECT documents FROM scope) AS documents,
-           (SELECT array_agg(documents::float8 ORDER BY place) FROM idfs) AS found_in
-      FROM (SELECT) AS always
-      LEFT JOIN (SELECT p.id, round(sum(i.idf * p.tf * (%(k1)s + 1) / (p.tf + p.damping))::numeric, 9)::float8 AS score,
-                        p.created_at
-                   FROM parts p JOIN idfs i ON i.place = p.place
-                  WHERE p.wanted
-                  GROUP BY p.id, p.created_at
-                  ORDER BY score DESC, p.created_at DESC, p.id DESC
-                  LIMIT %(limit)s) r ON true
-     ORDER BY r.score DESC, r.created_at DESC, r.id DESC
+    SELECT o.id, o.created_at, count(*) OVER ()::int AS matching,
+           round(sum(t.idf * {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.words / s.mean_words))) * 1e9)
+           / 1e9 AS bm25
+      FROM (SELECT o.id, o.created_at, o.content_search, length(o.content_search) AS words, {_WANTED_OF_ALL} AS wanted
+              FROM (SELECT p.*, p.text_search AS content_search FROM session_prompts_in_team p
+                     WHERE p.text_search @@ %(any)s::tsquery
+                       AND (%(project_ids)s::uuid[] IS NULL OR p.project_id = ANY(%(project_ids)s::uuid[]))
+                     ORDER BY p.created_at DESC LIMIT %(max_prompts)s) o
+            OFFSET 0) o
+      JOIN terms t ON o.content_search @@ t.word
+     CROSS JOIN LATERAL (SELECT ts_rank('{{1,1,1,1}}', o.content_search, t.word)::float8 AS flat OFFSET 0) r
+     CROSS JOIN scope s
+     WHERE o.wanted
+     GROUP BY o.id, o.created_at
+     ORDER BY bm25 DESC, o.created_at DESC, o.id DESC
+     LIMIT %(limit)s
     """,
-    prepare=False,
+    prepare=True,
 )
 
-_OWN_VECTORS: LiteralString = """observation_embeddings e
-             WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
-               AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))"""
 _AND_SHARED: LiteralString = """UNION ALL
             SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec
               FROM observations_in_team o
@@ -308,7 +367,7 @@ NEAREST = Query(
               FROM {_OWN_VECTORS}
              {_AND_SHARED}
     """,
-    prepare=False,
+    prepare=True,
 )
 
 NEAREST_WANTED = Query(
@@ -321,7 +380,7 @@ NEAREST_WANTED = Query(
              WHERE e.embedding IS NOT NULL AND {_IN_SCOPE} AND {_WANTED}) near
      ORDER BY distance, id DESC LIMIT %(limit)s
     """,
-    prepare=False,
+    prepare=True,
 )
 
 # By the index of the team's vectors (observations/embedding/indexes.py), nearest first up to the limit. PostgreSQL uses it only
@@ -363,47 +422,12 @@ BY_INDEX = Query(
     """,
 )
 
-NEARNESS = Query(
-    NearObservation,
-    """
-    SELECT observation_id AS id, 1 - (embedding <=> %(vector)s::halfvec) AS cosine
-      FROM observation_embeddings
-     WHERE observation_id = ANY(%(ids)s) AND model_id = %(model_id)s AND team_id = %(team_id)s AND embedding IS NOT NULL
-    """,
-)
-
-# The mean cosine in the scope, which a hit has to exceed. Two documents of cosine 0 are added: otherwise a single document could
-# never exceed its own.
-BACKGROUND = Query(
-    float,
-    f"""
-    SELECT coalesce(sum(1 - (n.embedding <=> %(vector)s::halfvec)), 0)::float8 / (count(*) + 2)
-      FROM (SELECT e.embedding FROM {_OWN_VECTORS}
-             LIMIT %(sample)s) n
-    """,
-    prepare=False,
-)
-
-# The observations just before and just after in the same session.
-BRIEFS = Query(
-    SessionNeighbours,
-    """
-    SELECT o.id, o.kind, o.created_at,
-           (SELECT b.id FROM observations b
-             WHERE b.project_id = o.project_id AND b.server_session_id = o.server_session_id AND b.team_id = o.team_id
-               AND (b.created_at, b.id) < (o.created_at, o.id)
-             ORDER BY b.created_at DESC, b.id DESC LIMIT 1) AS before,
-           (SELECT a.id FROM observations a
-             WHERE a.project_id = o.project_id AND a.server_session_id = o.server_session_id AND a.team_id = o.team_id
-               AND (a.created_at, a.id) > (o.created_at, o.id)
-             ORDER BY a.created_at, a.id LIMIT 1) AS after
-      FROM observations o WHERE o.id = ANY(%(ids)s) AND o.team_id = %(team_id)s
-    """,
-)
-
 
 async def lexemes(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, text: str, limit: int) -> list[str]:
-    """The first `limit` different lexemes of the text, as the search index has them: words stemmed, names whole and in parts."""
+    """The lexemes of the first `limit` different words of the text, as the search index has them.
+
+    Words are stemmed, names whole and in parts; two pairs of characters of a script without spaces count as a word.
+    """
     return await LEXEMES.all(
         conn,
         known_languages=_KNOWN_LANGUAGES,
@@ -417,83 +441,86 @@ async def lexemes(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None,
     )
 
 
-async def sampled(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str]) -> list[WordSample]:
-    """How common each of the lexemes is among the newest documents, in their order."""
+async def sampled(
+    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, lexemes: Sequence[str], documents: int | None
+) -> list[WordSample]:
+    """How common each of the lexemes is among the newest documents, in their order.
+
+    `documents` is the size of the scope where it is known; otherwise that of a project is counted.
+    """
     words = {"quoted": [quote_lexeme(lexeme) for lexeme in lexemes], "sample": SAMPLE}
     if project_ids is None:
         return await SAMPLED_TEAM.all(conn, team_id=team_id, **words)
-    return await SAMPLED.all(conn, team_id=team_id, project_ids=_listed(project_ids), max_count=MAX_COUNTED, **words)
+    scope = {"project_ids": _listed(project_ids), "documents": documents, "max_count": MAX_COUNTED}
+    return await SAMPLED.all(conn, team_id=team_id, **scope, **words)
 
 
 async def rank(
     conn: Conn,
+    team_id: UUID,
     project_ids: Sequence[UUID] | None,
-    terms: Sequence[Term],
+    lexemes: Sequence[str],
+    known: Sequence[float | None],
     any_of: str,
+    near_ids: Sequence[UUID],
+    vector: QueryVector | None,
     filters: Filters,
     ranking: Ranking,
+    statistics: ScopeStatistics,
     *,
-    documents: int,
-    words: float,
+    has_other_words: bool,
     whole: bool,
     limit: int,
 ) -> list[RankedRow]:
-    """Documents that match the tsquery `any_of` and the filters, ranked by all the terms. `whole` scans the scope without an index.
+    """The first `limit` documents that match the tsquery `any_of` and the filters, those of `near_ids`, and the statistics.
 
-    There is always a first row, without an id when nothing matches: `found_in` is the same in all.
+    `known` are document counts of the lexemes; where it has none, the hits are counted. `has_other_words`: not all that has a word
+    matches `any_of`. `whole` scans the scope without an index. With the `vector`, rows have cosines. The rows are in no order.
     """
-    return await RANK.all(
-        conn,
-        project_ids=_listed(project_ids),
-        any=any_of,
-        quoted=[quote_lexeme(term.lexeme) for term in terms],
-        known=[term.documents for term in terms],
-        weights=list(WEIGHTS),
-        k1=ranking.k1,
-        b=ranking.b,
-        documents=documents,
-        words=words,
-        whole=whole,
-        limit=limit,
-        **msgspec.structs.asdict(filters),
-    )
-
-
-async def rank_these(
-    conn: Conn, ids: Sequence[UUID], lexemes: Sequence[str], idfs: Sequence[float], ranking: Ranking, words: float
-) -> list[RankedRow]:
-    """BM25 of these observations of the team; those without any of the words are left out."""
-    return await RANK_THESE.all(
-        conn,
-        ids=list(ids),
-        quoted=[quote_lexeme(lexeme) for lexeme in lexemes],
-        idfs=list(idfs),
-        weights=list(WEIGHTS),
-        k1=ranking.k1,
-        b=ranking.b,
-        words=words,
-    )
+    words: dict[str, object] = {
+        "project_ids": _listed(project_ids),
+        "any": any_of,
+        "quoted": [quote_lexeme(lexeme) for lexeme in lexemes],
+        "known": list(known),
+        "near": list(near_ids),
+        "unmatched": list(near_ids) if has_other_words else [],
+        "weights": list(WEIGHTS),
+        "k1": ranking.k1,
+        "b": ranking.b,
+        "documents": statistics.documents,
+        "mean_words": statistics.mean_words,
+        "judged": JUDGED if ranking.neighbours else 0,
+        "lending": LENDING,
+        "whole": whole,
+        "limit": limit,
+    }
+    wanted = msgspec.structs.asdict(filters) if filters.are_any else {}
+    if vector is None:
+        return await (RANK_WANTED if wanted else RANK).all(conn, **words, **wanted)
+    meaning = {"team_id": team_id, "model_id": vector.model_id, "vector": vector.vector, "sample": SAMPLE}
+    return await (RANK_WANTED_BY_MEANING if wanted else RANK_BY_MEANING).all(conn, **words, **wanted, **meaning)
 
 
 async def prompts(
     conn: Conn,
     project_ids: Sequence[UUID] | None,
     lexemes: Sequence[str],
+    idfs: Sequence[float],
     filters: Filters,
     ranking: Ranking,
     limit: int,
-) -> list[RankedRow]:
-    """The matching prompts, by the ids of session_prompts. As in `rank`, there is always a first row."""
+) -> list[RankedPrompt]:
+    """The matching prompts, by the ids of session_prompts, best first."""
     words = [quote_lexeme(lexeme) for lexeme in lexemes]
     return await PROMPTS.all(
         conn,
         project_ids=_listed(project_ids),
         any=" | ".join(words),
         quoted=words,
+        idfs=list(idfs),
         k1=ranking.k1,
         b=ranking.b,
         sample=SAMPLE,
-        max_count=MAX_COUNTED,
         max_prompts=MAX_PROMPTS,
         limit=limit,
         **msgspec.structs.asdict(filters),
@@ -530,28 +557,6 @@ async def nearest_by_index(
 def _nearest_scope(team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector, limit: int) -> dict[str, object]:
     scope: dict[str, object] = {"team_id": team_id, "project_ids": _listed(project_ids), "limit": limit}
     return scope | {"model_id": vector.model_id, "vector": vector.vector}
-
-
-async def nearness(conn: Conn, team_id: UUID, ids: Sequence[UUID], vector: QueryVector) -> list[NearObservation]:
-    """The cosines of these; those not embedded yet are left out."""
-    return await NEARNESS.all(conn, team_id=team_id, ids=list(ids), model_id=vector.model_id, vector=vector.vector)
-
-
-async def background(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector) -> float:
-    """The mean cosine between the query and a sample of the scope."""
-    return await BACKGROUND.one(
-        conn,
-        team_id=team_id,
-        project_ids=_listed(project_ids),
-        model_id=vector.model_id,
-        vector=vector.vector,
-        sample=SAMPLE,
-    )
-
-
-async def briefs(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[SessionNeighbours]:
-    """The kind, time and session neighbours of these."""
-    return await BRIEFS.all(conn, team_id=team_id, ids=list(ids))
 
 
 def quote_lexeme(lexeme: str) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from math import isfinite
 from uuid import UUID
 
 import msgspec
@@ -62,7 +60,7 @@ class Searcher:
             after=_decode_cursor(query.cursor),
             min_score=query.min_score,
         )
-        vector = await self.embedder.embed(query.query) if ranking.meaning_weight > 0 else None
+        vector = await self.embedder.embed(query.query, team_id=principal.team_id) if ranking.meaning_weight > 0 else None
         async with self._db.tenant(principal.team_id) as conn:
             page = await find_page(conn, principal, request, ranking, vector)
             await _audit(conn, principal, project_ids, page, via="search.full" if full else "search")
@@ -83,7 +81,7 @@ class Searcher:
         request = SearchRequest(
             query=query.query, project_ids=[project.id], filters=Filters(kinds=OBSERVATION_KINDS), limit=query.limit
         )
-        vector = await self.embedder.embed(query.query)
+        vector = await self.embedder.embed(query.query, team_id=principal.team_id)
         async with self._db.tenant(principal.team_id) as conn:
             page = await find_page(conn, principal, request, self._ranking, vector)
             await _audit(conn, principal, [project.id], page, via="context.search")
@@ -103,6 +101,11 @@ class Searcher:
         if name is None and principal.project_id is None:
             return None
         return [(await self._projects.named_or_own(principal, name, at="$.projectId")).id]
+
+
+def render_confidence(confidence: float | None) -> str:
+    """A sentence that says how likely the query is about what was searched; empty where nothing is known."""
+    return "" if confidence is None else f"The query is about what was searched: {confidence:.0%} likely."
 
 
 def _filters(query: SearchIn) -> Filters:
@@ -156,9 +159,7 @@ def _render_hit(hit: Hit, names: Mapping[UUID, str], *, full: bool) -> str:
 
 
 def _encode_cursor(position: PagePosition | None) -> str | None:
-    if position is None:
-        return None
-    return base64.urlsafe_b64encode(struct.pack(">dI", position.score, position.seen) + position.id.bytes).decode()
+    return None if position is None else base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode()
 
 
 def _decode_cursor(cursor: str | None) -> PagePosition | None:
@@ -166,10 +167,9 @@ def _decode_cursor(cursor: str | None) -> PagePosition | None:
     if cursor is None:
         return None
     try:
-        raw = base64.b64decode(cursor, altchars=b"-_", validate=True)
-        score, seen = struct.unpack(">dI", raw[:12])
-        if not isfinite(score):
-            raise no_cursor()
-        return PagePosition(score=score, id=UUID(bytes=raw[12:]), seen=seen)
-    except (binascii.Error, ValueError, struct.error) as error:
+        position = msgspec.msgpack.decode(base64.b64decode(cursor, altchars=b"-_", validate=True), type=PagePosition)
+    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
         raise no_cursor() from error
+    if not position.is_valid:
+        raise no_cursor()
+    return position

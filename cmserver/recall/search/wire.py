@@ -36,9 +36,9 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     zone).
 
     `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole
-    texts. `minScore` hides hits that score less; usually none are hidden. `meaningWeight`, `recency` and `neighbours` override
-    the ranking; `explain` adds the parts of each score. Other keys of claude-mem's clients have no effect; the answer names
-    them.
+    texts. `minScore` hides hits that score less; usually none are hidden. `meaningWeight` (0: words only, 0.5: both alike, 1:
+    meaning only), `recency` and `neighbours` override the ranking; `explain` adds the parts of each score. Other keys of
+    claude-mem's clients have no effect; the answer names them.
     """
 
     query: NonEmptyText
@@ -119,14 +119,16 @@ class SearchAnswerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     total: int
     total_is_estimate: bool
     by_meaning: bool
+    confidence: float | None
     tokens: int
     terms: dict[str, float] | UnsetType = UNSET
     """With `explain`: the idf of each word of the query, 0 when no document contains it."""
 
 
 class SearchOut(SearchAnswerOut, frozen=True, kw_only=True):
-    """Whole texts, best first, each with its `score`: 0 to 1, comparable between queries.
+    """Whole texts, best first, each with its `score`, 0 to 1: how far it stands out of what was searched (0.1: not at all).
 
+    `confidence` is how likely, 0 to 1, the query is about what was searched at all; null without an embedder that it is known for.
     `nextCursor` is null on the last page. `total` counts the hits; it is an estimate (`totalIsEstimate`) when not all were read.
     `byMeaning` is false without an embedder, or while it does not answer. `tokens` is the cost of this answer's observations and
     prompts as text, at 4 characters per token.
@@ -142,10 +144,14 @@ class SearchIndexOut(SearchAnswerOut, frozen=True, kw_only=True):
 
 
 class ContextOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Hits, and their texts as one block for a model: between our tags, which no stored text can close."""
+    """Hits, and their texts as one block for a model: between our tags, which no stored text can close.
+
+    `confidence` is that of a search.
+    """
 
     observations: list[FullHitOut]
     context: str
+    confidence: float | None
 
 
 def full_hit_out(hit: Hit, observation: Observation, *, explain: bool) -> FullHitOut:
@@ -185,6 +191,10 @@ def prompt_out(hit: Hit, prompt: ListedPrompt, *, full: bool, explain: bool) -> 
 
 def _parts(hit: Hit, *, explain: bool) -> dict[str, float] | UnsetType:
     return {name: _rounded(part) for name, part in hit.parts.items()} if explain else UNSET
+
+
+def rounded(confidence: float | None) -> float | None:
+    return None if confidence is None else _rounded(confidence)
 
 
 def _rounded(number: float) -> float:

@@ -6,7 +6,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
-from cmserver.observations.model import OBSERVATION_COLUMNS, Observation
+from cmserver.observations.model import LIVE, OBSERVATION_COLUMNS, Observation
 from cmserver.recall.timeline.model import TimedPrompt, TimelinePosition, TimelineRange
 
 OWNS: set[str] = set()
@@ -14,7 +14,7 @@ OWNS: set[str] = set()
 _OBSERVATIONS: LiteralString = f"""
     SELECT {OBSERVATION_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s
+     WHERE team_id = %(team_id)s AND {LIVE}
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(summaries)s::boolean IS NULL OR (kind = 'summary') = %(summaries)s::boolean)

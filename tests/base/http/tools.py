@@ -17,9 +17,12 @@ from tests.timeouts import ENOUGH_SECONDS
 
 
 @asynccontextmanager
-async def serving(app: AsgiFrame, settings: Settings) -> AsyncGenerator[int]:
-    """The port where the application is served as `cmserver run` does it."""
-    listener = socket.create_server(("127.0.0.1", 0))
+async def serving(app: AsgiFrame, settings: Settings, port: int = 0) -> AsyncGenerator[int]:
+    """The port where the application is served as `cmserver run` does it: the given one if it is free, else any."""
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except OSError:
+        listener = socket.create_server(("127.0.0.1", 0))
     server = make_server(app, settings)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     async with asyncio.timeout(ENOUGH_SECONDS):

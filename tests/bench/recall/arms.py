@@ -1,4 +1,4 @@
-"""Ways to rank the same documents: search as it is, with parts of it left out or added, and what it is compared with."""
+"""Ways to rank the same documents: search as it is, search without a part of it, and plain methods beside it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ import msgspec
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
-    """`asks` is what a search over HTTP asks beside the query, `sql` a ranking of the table `plain`. One of the two is there."""
+    """`request` has the fields that a search over HTTP sends beside the query, `sql` ranks the table `plain`: one of the two.
+
+    `constants` of `cmserver/recall/search` and `settings` are changed for it in the server that it asks.
+    """
 
     what: str
-    asks: dict[str, object] | None = None
+    request: dict[str, object] | None = None
     sql: LiteralString | None = None
-    needs_meaning: bool = False
-    """It cannot be without an embedder."""
-    counts_tokens: bool = False
-    """Whether the answer is asked for as text, too: with the same hits it is as long in all of them."""
-    with_alike: bool = False
-    """Whether hits that search only names at another one count as hits."""
+    needs_vectors: bool = False
+    constants: dict[str, float] = {}
+    settings: dict[str, float] = {}
+
+    @property
+    def needs_own_server(self) -> bool:
+        return bool(self.constants or self.settings)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it is search with nothing left out, so that its confidence can be judged."""
+        return self.request == {}
 
 
-OURS = "ours"
-UNBOUND = "unbound"
-AIMED = ("contextify", "ts_rank_or", "vectors")
+SEARCH = "search"
+PLAIN_ARMS = ("contextify", "ts_rank_or", "vectors")
 """What search has to beat."""
 
 PLAIN: LiteralString = """
@@ -49,9 +57,9 @@ _CONTEXTIFY: LiteralString = """
 """
 
 _TS_RANK_OR: LiteralString = """
-    WITH asked AS (
+    WITH query_words AS (
          SELECT string_agg(quote_literal(lexeme), ' | ')::tsquery AS query FROM unnest(to_tsvector('english', %(query)s)))
-    SELECT id FROM plain, asked WHERE project_id = %(project_id)s AND words @@ query
+    SELECT id FROM plain, query_words WHERE project_id = %(project_id)s AND words @@ query
      ORDER BY ts_rank(words, query) DESC, created_at DESC LIMIT %(limit)s
 """
 
@@ -60,34 +68,16 @@ _VECTORS: LiteralString = """
      ORDER BY embedding <=> %(vector)s::halfvec, created_at DESC LIMIT %(limit)s
 """
 
-# What differs from `unbound` by one thing is compared without a minimum, which was chosen for the whole.
 ARMS = {
-    OURS: Arm(what="search as it is by default", asks={}, counts_tokens=True),
-    UNBOUND: Arm(what="the same without a minimum score, whatever the server is set to", asks={"minScore": 0}),
-    "words": Arm(what="words alone, as the server is set", asks={"meaningWeight": 0}),
-    "words-unbound": Arm(what="words alone, without a minimum score", asks={"meaningWeight": 0, "minScore": 0}),
-    "meaning": Arm(
-        what="nearness in meaning alone, without a minimum score", asks={"meaningWeight": 1, "minScore": 0}, needs_meaning=True
-    ),
-    "no-neighbours": Arm(
-        what="`unbound`, and no hit speaks for what was observed just before and after it",
-        asks={"minScore": 0, "neighbours": False},
-    ),
-    "no-recency": Arm(what="`unbound`, and old hits are worth as much as new ones", asks={"minScore": 0, "recency": 0}),
-    "fusion": Arm(
-        what="`unbound` by words and meaning only: without neighbours and recency",
-        asks={"minScore": 0, "neighbours": False, "recency": 0},
-    ),
-    "duplicates": Arm(what="`unbound`, and what says the same as a hit stands behind it", asks={"minScore": 0}, with_alike=True),
-    "prompts": Arm(
-        what="`unbound`, with prompts among the hits",
-        asks={"minScore": 0, "kinds": ["observation", "summary", "manual", "prompt"]},
-    ),
+    SEARCH: Arm(what="search as it is by default", request={}),
+    "words": Arm(what="search by words alone", request={"meaningWeight": 0}),
+    "meaning": Arm(what="search by nearness in meaning alone", request={"meaningWeight": 1}, needs_vectors=True),
+    "no-neighbours": Arm(what="search where the neighbours in the session lend nothing", request={"neighbours": False}),
     "contextify": Arm(
         what="0.7 of the cosine and 0.3 of ts_rank, for which all words must be there, as Contextify ranks",
         sql=_CONTEXTIFY,
-        needs_meaning=True,
+        needs_vectors=True,
     ),
     "ts_rank_or": Arm(what="plain ts_rank over all text, for which any word is enough", sql=_TS_RANK_OR),
-    "vectors": Arm(what="the cosine alone, by the same embedder", sql=_VECTORS, needs_meaning=True),
+    "vectors": Arm(what="the cosine alone, by the same embedder", sql=_VECTORS, needs_vectors=True),
 }

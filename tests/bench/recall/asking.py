@@ -1,4 +1,4 @@
-"""Each arm is asked every question, one after the other."""
+"""Asks an arm every question, one after the other."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import msgspec
 import psycopg
 
 from cmserver.base.configuration import load
-from cmserver.observations.model import estimate_tokens
 from cmserver.providers.embedding import registry
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 from tests.bench.recall.arms import PLAIN, Arm
 from tests.bench.recall.corpus import Question
-from tests.bench.recall.scores import DEPTHS, Answer, Answers
+from tests.bench.recall.scores import Answer, Answers
 from tests.bench.recall.serve import Served, Stored
 from tests.bench.world import environment
 
-_LIMIT = max(DEPTHS)
-_WARM = 5
+LIMIT = 20
+"""So many hits are asked for."""
+_WARM_QUESTIONS = 5
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,29 +33,30 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     score: float
     number: int = 0
-    alike: list[int] = []
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a search, as far as it says what was found."""
+class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a search, as far as it says what was found. `confidence` is None where the server does not know it."""
 
     observations: list[Hit]
     prompts: list[Hit] = []
+    confidence: float | None = None
 
-    def numbers(self, *, with_alike: bool) -> list[int]:
-        """The best first."""
+    @property
+    def numbers(self) -> list[int]:
+        """Of the hits, the best first."""
         hits = sorted([*self.observations, *self.prompts], key=lambda hit: -hit.score)
-        return [number for hit in hits for number in (hit.number, *(hit.alike if with_alike else ()))][:_LIMIT]
+        return [hit.number for hit in hits][:LIMIT]
 
 
-class Embeds:
-    """Queries become vectors as the server makes them, by the same settings."""
+class QueryEmbedder:
+    """Turns queries into vectors as the server does, by the same settings."""
 
     def __init__(self, runner: asyncio.Runner, embedder: Embedder) -> None:
         self._runner = runner
         self._embedder = embedder
 
-    def __call__(self, text: str) -> str:
+    def embed(self, text: str) -> str:
         """As pgvector reads it."""
         (vector,) = self._runner.run(self._embedder.embed([text], "query"))
         return str(vector)
@@ -66,91 +67,82 @@ class Embeds:
 
 
 @contextmanager
-def embeds(settings: Mapping[str, object]) -> Generator[Embeds | None]:
+def query_embedder(settings: Mapping[str, object]) -> Generator[QueryEmbedder | None]:
     """None where the settings, those of the server, say that nothing is embedded."""
-    given = embedder(settings)
-    if given is None:
+    chosen = embedder_settings(settings)
+    if chosen is None:
         yield None
         return
     with asyncio.Runner() as runner:
-        made = registry.make(given)
-        yield Embeds(runner, made)
-        runner.run(made.close())
+        embedder = registry.make(chosen)
+        yield QueryEmbedder(runner, embedder)
+        runner.run(embedder.close())
 
 
-def embedder(settings: Mapping[str, object]) -> EmbedderSettings | None:
+def embedder_settings(settings: Mapping[str, object]) -> EmbedderSettings | None:
     """What embeds on a server with these settings, if anything does."""
     return registry.embedder_settings(load(environment({"data_dir": Path.cwd(), **settings})).settings)
 
 
-def answers(
-    served: Served, stored: Stored, arms: Mapping[str, Arm], questions: Sequence[Question], embed: Embeds | None
-) -> dict[str, Answers]:
-    """Of each arm, by its name."""
-    found: dict[str, Answers] = {}
+def ask_arm(
+    served: Served, stored: Stored, arm: Arm, questions: Sequence[Question], embedder: QueryEmbedder | None
+) -> Answers | None:
+    """The answers by the id of the question; None for a ranking by SQL where the database is not known."""
+    if arm.request is not None:
+        with served.client() as client:
+            return _ask_over_http(client, stored, arm.request, questions)
+    if served.database is None:
+        return None
+    with psycopg.connect(served.database, autocommit=True) as conn:
+        conn.execute(PLAIN)
+        return _ask_by_sql(conn, stored, arm, questions, embedder)
+
+
+def ask_confidences(served: Served, questions: Sequence[Question]) -> list[float | None]:
+    """The confidence in each answer, whatever was found."""
     with served.client() as client:
-        for name, arm in arms.items():
-            if arm.asks is not None:
-                found[name] = _over_http(client, stored, arm, arm.asks, questions)
-            elif served.database is not None:
-                with psycopg.connect(served.database, autocommit=True) as conn:
-                    conn.execute(PLAIN)
-                    found[name] = _by_sql(conn, stored, arm, questions, embed)
-    return found
+        return [_search(client, question, {})[0].confidence for question in questions]
 
 
-def _over_http(
-    client: httpx.Client, stored: Stored, arm: Arm, asks: Mapping[str, object], questions: Sequence[Question]
-) -> Answers:
-    for question in questions[:_WARM]:
-        _post(client, _body(question, asks), "application/json")
-    made: Answers = {}
+def _ask_over_http(client: httpx.Client, stored: Stored, request: Mapping[str, object], questions: Sequence[Question]) -> Answers:
+    for question in questions[:_WARM_QUESTIONS]:
+        _search(client, question, request)
+    answers: Answers = {}
     for question in questions:
-        found, milliseconds = _asked(client, _body(question, asks))
-        ranked = [stored.by_number.get(number, "") for number in found.numbers(with_alike=arm.with_alike)]
-        tokens = _tokens(client, _body(question, asks)) if arm.counts_tokens else None
-        made[question.id] = Answer(ranked=ranked, milliseconds=milliseconds, tokens=tokens)
-    return made
+        found, milliseconds = _search(client, question, request)
+        ranked = [stored.by_number.get(number, "") for number in found.numbers]
+        answers[question.id] = Answer(ranked=ranked, milliseconds=milliseconds, confidence=found.confidence)
+    return answers
 
 
-def _asked(client: httpx.Client, body: bytes) -> tuple[Found, float]:
-    """What is found, and after how many milliseconds."""
+def _search(client: httpx.Client, question: Question, request: Mapping[str, object]) -> tuple[SearchAnswer, float]:
+    """What is found, and after how many milliseconds. RuntimeError when the server refuses the request."""
+    body = msgspec.json.encode(
+        {"query": question.text, "projectId": question.project, "limit": LIMIT, "format": "index", **request}
+    )
     began = time.perf_counter()
-    raw = _post(client, body, "application/json").content
+    answer = client.post("/v1/search", content=body, headers={"Content-Type": "application/json"})
     milliseconds = (time.perf_counter() - began) * 1000
-    return msgspec.json.decode(raw, type=Found), milliseconds
+    if answer.is_error:
+        raise RuntimeError(f"{body.decode()} was answered with {answer.status_code}: {answer.text[:500]}")
+    return msgspec.json.decode(answer.content, type=SearchAnswer), milliseconds
 
 
-def _tokens(client: httpx.Client, body: bytes) -> int:
-    """Of the same answer as an agent reads it."""
-    return estimate_tokens(_post(client, body, "text/plain").text)
-
-
-def _body(question: Question, asks: Mapping[str, object]) -> bytes:
-    body = {"query": question.text, "projectId": question.project, "limit": _LIMIT, "format": "index", **asks}
-    return msgspec.json.encode(body)
-
-
-def _post(client: httpx.Client, body: bytes, accept: str) -> httpx.Response:
-    answered = client.post("/v1/search", content=body, headers={"Content-Type": "application/json", "Accept": accept})
-    if answered.is_error:
-        raise RuntimeError(f"{body.decode()} was answered with {answered.status_code}: {answered.text[:500]}")
-    return answered
-
-
-def _by_sql(conn: psycopg.Connection, stored: Stored, arm: Arm, questions: Sequence[Question], embed: Embeds | None) -> Answers:
+def _ask_by_sql(
+    conn: psycopg.Connection, stored: Stored, arm: Arm, questions: Sequence[Question], embedder: QueryEmbedder | None
+) -> Answers:
     assert arm.sql is not None
-    made: Answers = {}
-    for question in [*questions[:_WARM], *questions]:
+    answers: Answers = {}
+    for question in [*questions[:_WARM_QUESTIONS], *questions]:
         began = time.perf_counter()
-        vector = embed(question.text) if arm.needs_meaning and embed else None
-        given = {
+        vector = embedder.embed(question.text) if arm.needs_vectors and embedder else None
+        params = {
             "project_id": stored.projects[question.project],
             "query": question.text,
             "vector": vector,
-            "limit": _LIMIT,
+            "limit": LIMIT,
         }
-        rows = cast("list[tuple[UUID]]", conn.execute(arm.sql, given).fetchall())
+        rows = cast("list[tuple[UUID]]", conn.execute(arm.sql, params).fetchall())
         milliseconds = (time.perf_counter() - began) * 1000
-        made[question.id] = Answer(ranked=[stored.by_id.get(row[0], "") for row in rows], milliseconds=milliseconds)
-    return made
+        answers[question.id] = Answer(ranked=[stored.by_id.get(row[0], "") for row in rows], milliseconds=milliseconds)
+    return answers

@@ -1,20 +1,24 @@
-"""Where a corpus is asked: the real program with the corpus in it, or one that runs already."""
+"""Where corpora are asked: the real program with the corpora in it, or one that runs already."""
 
 from __future__ import annotations
 
+import secrets
+import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 from uuid import UUID
 
 import httpx
 import msgspec
 import psycopg
 
-from cmserver.base.ids import epoch_ms
+from cmserver.base.ids import epoch_ms, new_id
+from tests.bench.load import ROOT
 from tests.bench.recall.corpus import Corpus, Document, Session
-from tests.bench.world import role, value, world
+from tests.bench.world import World, free_port, program, value
 
 _EMBEDDED_SECONDS = 900.0
 _AT_ONCE = 100
@@ -28,42 +32,63 @@ _WAITING = """
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """A server with the corpus in it. Without a `database` only what can be asked over HTTP is asked."""
+    """A server with corpora in it. Without a `database` only what can be asked over HTTP is asked."""
 
     url: str
     key: str
     database: str | None
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=60)
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=60, trust_env=False)
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the corpus is: keys of documents by the number and id of their observations, and projects by their names."""
+    """Where a corpus is: keys of documents by the number and id of their observations, and projects by their names."""
 
     by_number: dict[int, str]
     by_id: dict[UUID, str]
     projects: dict[str, UUID]
 
 
-@contextmanager
-def served(settings: Mapping[str, object]) -> Generator[Served]:
-    """The real program on a PostgreSQL of its own, gone after the block."""
-    with world() as here:
-        place = here.place()
-        with role(here, place, "all", **{"log_level": "error", **settings}) as port:
+class Host:
+    """A database of its own, which servers are started on, one after the other."""
+
+    def __init__(self, world: World, tree: Path = ROOT) -> None:
+        self._world = world
+        self._tree = tree
+        self._name = f"recall_{secrets.token_hex(4)}"
+        self._key = f"cms_{new_id().hex}_{secrets.token_hex(24)}"
+        world.embedded.create_database(self._name)
+
+    @contextmanager
+    def serve(self, settings: Mapping[str, object], constants: Mapping[str, float]) -> Generator[Served]:
+        """The real program, until the end of the block; with `constants` in its score instead of its own."""
+        module = [sys.executable, "-m"]
+        command = [*module, "cmserver", "run"]
+        if constants:
+            pairs = [f"{name}={value}" for name, value in constants.items()]
+            command = [*module, "tests.bench.recall.with_constants", *pairs, "--", "run"]
+        url, superuser_url = self._world.embedded.url_for(self._name), self._world.embedded.url_for(self._name, role="postgres")
+        given = {"database_url": url, "bootstrap_key": self._key, "log_format": "json", "log_level": "error", **settings}
+        port, folder = free_port(), self._world.free_folder()
+        with program(command, given, folder, port=port, tree=self._tree):
             try:
-                yield Served(url=f"http://127.0.0.1:{port}", key=place.key, database=place.superuser_url)
+                yield Served(url=f"http://127.0.0.1:{port}", key=self._key, database=superuser_url)
             except RuntimeError as error:
-                said = "".join(one.read_text(errors="replace") for one in here.folder.glob("*.log"))
-                error.add_note(f"The server said:\n{said[-5000:]}")
+                log = folder.with_name(f"{folder.name}.log").read_text(errors="replace")
+                error.add_note(f"The log of the server ends with:\n{log[-5000:]}")
                 raise
 
 
-def ingest(client: httpx.Client, corpus: Corpus) -> None:
-    """Everything: sessions with their prompts, and their observations with the times at which they were made."""
-    of_session = {name: list(found) for name, found in groupby(sorted(corpus.documents, key=_session), key=_session)}
-    for session in sorted(corpus.sessions, key=lambda one: one.started_at):
+def ingest(client: httpx.Client, *corpora: Corpus) -> None:
+    """Everything: sessions with their prompts, and their observations with the times at which they were made.
+
+    A session that several corpora have goes in once.
+    """
+    sessions = {session.name: session for corpus in corpora for session in corpus.sessions}
+    documents = {document.key: document for corpus in corpora for document in corpus.documents}
+    of_session = {name: list(group) for name, group in groupby(sorted(documents.values(), key=_session), key=_session)}
+    for session in sorted(sessions.values(), key=lambda session: session.started_at):
         _ingest(client, session, of_session.get(session.name, []))
 
 
@@ -76,9 +101,9 @@ def wait_until_embedded(database: str) -> None:
         time.sleep(0.2)
 
 
-def mark_summaries(database: str, corpus: Corpus) -> None:
+def mark_summaries(database: str, corpora: Sequence[Corpus]) -> None:
     """No door takes a summary: only generation makes them. Here they came in by hand, and are made what they are."""
-    keys = [one.key for one in corpus.documents if one.is_summary]
+    keys = [document.key for corpus in corpora for document in corpus.documents if document.is_summary]
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("UPDATE observations SET kind = 'summary' WHERE metadata ->> %s = ANY(%s)", [_NAME, keys])
 
@@ -89,20 +114,20 @@ def analyse(database: str) -> None:
         conn.execute("VACUUM ANALYZE")
 
 
-def stored(client: httpx.Client, corpus: Corpus) -> Stored:
+def find_stored(client: httpx.Client, corpus: Corpus) -> Stored:
     """ValueError when the server does not have the whole corpus."""
-    found = Stored(by_number={}, by_id={}, projects={})
-    sessions = {one.name: one for one in corpus.sessions}
-    project_of = {one.key: sessions[one.session].project for one in corpus.documents}
-    for one in _listed(client):
-        key = str(one.metadata.get(_NAME, ""))
+    stored = Stored(by_number={}, by_id={}, projects={})
+    sessions = {session.name: session for session in corpus.sessions}
+    project_of = {document.key: sessions[document.session].project for document in corpus.documents}
+    for listed in _list_observations(client):
+        key = str(listed.metadata.get(_NAME, ""))
         if key in project_of:
-            found.by_number[one.number], found.by_id[one.id] = key, key
-            found.projects[project_of[key]] = one.project_id
-    missing = len(project_of) - len(found.by_id)
+            stored.by_number[listed.number], stored.by_id[listed.id] = key, key
+            stored.projects[project_of[key]] = listed.project_id
+    missing = len(project_of) - len(stored.by_id)
     if missing:
         raise ValueError(f"{missing} documents of the corpus {corpus.name} are not on this server.")
-    return found
+    return stored
 
 
 class _Listed(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -117,7 +142,7 @@ class _Page(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-def _listed(client: httpx.Client) -> Iterator[_Listed]:
+def _list_observations(client: httpx.Client) -> Iterator[_Listed]:
     cursor: str | None = None
     while True:
         params = {"limit": "200", **({"cursor": cursor} if cursor else {})}
@@ -156,26 +181,26 @@ def _ingest(client: httpx.Client, session: Session, documents: Sequence[Document
     ]
     if prompts:
         _post(client, "/v1/events/batch?generate=false", prompts)
-    ordered = sorted(documents, key=lambda one: one.created_at)
+    ordered = sorted(documents, key=lambda document: document.created_at)
     for first in range(0, len(ordered), _AT_ONCE):
-        _post(client, "/v1/observations/batch", [_sent(session, ours, one) for one in ordered[first : first + _AT_ONCE]])
+        _post(client, "/v1/observations/batch", [_sent(session, ours, document) for document in ordered[first : first + _AT_ONCE]])
 
 
-def _sent(session: Session, ours: UUID, one: Document) -> dict[str, object]:
+def _sent(session: Session, ours: UUID, document: Document) -> dict[str, object]:
     fields: dict[str, object] = {
         "projectId": session.project,
         "sessionId": str(ours),
-        "createdAtEpoch": epoch_ms(one.created_at),
-        "type": one.type,
-        "title": one.title,
-        "subtitle": one.subtitle,
-        "narrative": one.narrative,
-        "content": one.content,
-        "facts": one.facts,
-        "concepts": one.concepts,
-        "filesRead": one.files_read,
-        "filesModified": one.files_modified,
-        "metadata": {_NAME: one.key},
+        "createdAtEpoch": epoch_ms(document.created_at),
+        "type": document.type,
+        "title": document.title,
+        "subtitle": document.subtitle,
+        "narrative": document.narrative,
+        "content": document.content,
+        "facts": document.facts,
+        "concepts": document.concepts,
+        "filesRead": document.files_read,
+        "filesModified": document.files_modified,
+        "metadata": {_NAME: document.key},
     }
     return {name: value for name, value in fields.items() if value not in (None, [])}
 
@@ -187,5 +212,5 @@ def _post(client: httpx.Client, path: str, body: object) -> bytes:
     return answered.content
 
 
-def _session(one: Document) -> str:
-    return one.session
+def _session(document: Document) -> str:
+    return document.session

@@ -8,7 +8,7 @@ import pytest
 
 from cmserver.observations.model import Observation
 from tests.bench.recall.arms import ARMS, PLAIN
-from tests.bench.recall.asking import Found
+from tests.bench.recall.asking import SearchAnswer
 from tests.conftest import Cast
 from tests.make import Make
 
@@ -88,14 +88,15 @@ async def test_contextify_adds_a_little_for_having_all_words(make: Make, cast: C
 def test_an_arm_is_asked_over_http_or_by_sql_and_says_what_it_is(name: str):
     arm = ARMS[name]
 
-    assert (arm.asks is None) is (arm.sql is not None)
+    assert (arm.request is None) is (arm.sql is not None)
     assert arm.what
-    assert arm.needs_meaning is ((arm.asks or {}).get("meaningWeight") == 1 or "%(vector)s" in (arm.sql or ""))
+    assert arm.needs_vectors is ((arm.request or {}).get("meaningWeight") == 1 or "%(vector)s" in (arm.sql or ""))
+    assert arm.is_search is (name == "search")
 
 
-def test_what_search_names_only_at_another_hit_counts_where_the_arm_says_so():
-    hits = b'[{"number": 7, "score": 0.9, "alike": [3, 4]}, {"number": 5, "score": 0.4}]'
-    found = msgspec.json.decode(b'{"observations": ' + hits + b', "prompts": [{"score": 0.6}]}', type=Found)
+def test_hits_are_observations_and_prompts_in_one_order():
+    hits = b'[{"number": 7, "score": 0.9}, {"number": 5, "score": 0.4}]'
+    answer = msgspec.json.decode(b'{"observations": ' + hits + b', "prompts": [{"score": 0.6}]}', type=SearchAnswer)
 
-    assert found.numbers(with_alike=False) == [7, 0, 5]
-    assert found.numbers(with_alike=True) == [7, 3, 4, 0, 5]
+    assert answer.numbers == [7, 0, 5]
+    assert answer.confidence is None

@@ -186,6 +186,35 @@ CASES: dict[str, Case] = {
     "project above the checkout is another's": Case(
         files={**repo(), ".cmserver.toml": "project = 'all'"}, remote=URL, branch="main"
     ),
+    "name in a file of Contextify": Case(
+        files={**repo(), "repo/.contextify.yml": "# ours\nversion: 1\nname: orders # the shop\n"},
+        project="orders",
+        remote=URL,
+        branch="main",
+    ),
+    "quoted name of Contextify": Case(
+        files={"plain/.contextify.yml": "name: 'my orders'\n", "plain/a/": ""}, at="plain/a", root="~/plain", project="my orders"
+    ),
+    "Contextify's name is below ours": Case(
+        files={**repo(), "repo/.cmserver.toml": 'project = "ours"\n', "repo/part/.contextify.yml": "name: theirs\n"},
+        at="repo/part",
+        root="~/repo",
+        project="ours",
+        remote=URL,
+        branch="main",
+    ),
+    "Contextify's name above the checkout is another's": Case(
+        files={**repo(), ".contextify.yml": "name: all"}, remote=URL, branch="main"
+    ),
+    "Contextify's name of a part": Case(
+        files={**repo(), "repo/part/.contextify.yml": 'name: "part"\n'},
+        at="repo/part",
+        root="~/repo/part",
+        project="part",
+        remote=URL,
+        branch="main",
+    ),
+    "no name of Contextify": Case(files={**repo(), "repo/.contextify.yml": "name: # none\nnames: x\n"}, remote=URL, branch="main"),
     "project cannot forge headers": Case(files={"repo/.cmserver.toml": 'project = "a\rX-Evil: 1"'}, project="a?X-Evil: 1"),
 }
 

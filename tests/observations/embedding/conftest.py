@@ -64,8 +64,8 @@ class Room:
 
     async def rows(self) -> list[Row]:
         found = self.ask(
-            "SELECT observation_id, m.model, embedding IS NOT NULL AS is_embedded, attempts, next_at <= now() AS due,"
-            " next_at = 'infinity' AS given_up, last_error"
+            "SELECT observation_id, m.model, embedding IS NOT NULL AND NOT is_outdated AS is_embedded, attempts,"
+            " next_at <= now() AS due, next_at = 'infinity' AS given_up, last_error"
             " FROM observation_embeddings e JOIN embedding_models m ON m.id = e.model_id"
             " JOIN observations o ON o.id = e.observation_id ORDER BY m.id, o.number"
         )

@@ -52,7 +52,7 @@ async def test_the_model_that_is_being_built_is_shown_beside_the_one_in_use(
 
     assert (shown["model"], shown["building"]) == (
         "one",
-        {"embedder": "ollama", "model": "two", "dimensions": None, "waiting": 1, "failing": 0},
+        {"embedder": "ollama", "model": "two", "dimensions": None, "waiting": 1, "failing": 0, "pulled_percent": None},
     )
 
 
@@ -120,3 +120,12 @@ async def test_that_the_model_cannot_be_asked_from_here_is_said(client: httpx.As
 
     assert shown["hint"] is not None
     assert shown["model"] == "voyage-4"
+
+
+async def test_a_model_that_is_being_downloaded_is_shown_with_its_percent(client: httpx.AsyncClient, room: Room, cast: Cast):
+    model = await room.choose("one")
+    await room.db.in_system(lambda conn: repository.set_pulled_percent(conn, model.id, 42))
+
+    shown = await state(client, cast.alice.headers)
+
+    assert shown["pulled_percent"] == 42

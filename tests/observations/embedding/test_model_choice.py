@@ -273,3 +273,24 @@ async def test_of_several_workers_one_changes_the_model(room: Room, make: Make, 
         {"model": "one", "state": "current"},
         {"model": "two", "state": "building"},
     ]
+
+
+async def test_other_words_before_the_texts_make_it_another_model(room: Room):
+    first = await room.choose("nomic-embed-text")
+    room.ask("UPDATE embedding_models SET document_prefix = 'before: '")
+
+    await room.choose("nomic-embed-text")
+    current, building = await room.models()
+
+    assert (current.id, current.state, building.state) == (first.id, "current", "building")
+    assert (first.document_prefix, building.document_prefix) == ("search_document: ", "search_document: ")
+    used = model_choice.settings_of_model(room.chosen("nomic-embed-text"), current)
+    assert (used.model, used.document_prefix) == ("nomic-embed-text", "before: ")
+
+
+async def test_the_same_words_before_the_texts_make_it_the_same_model(room: Room):
+    first = await room.choose("nomic-embed-text")
+
+    again = await room.choose("nomic-embed-text")
+
+    assert again.id == first.id

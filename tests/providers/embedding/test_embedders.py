@@ -11,7 +11,7 @@ import pytest
 
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
-from cmserver.providers.embedding import local, registry
+from cmserver.providers.embedding import local, minilm, registry
 from cmserver.providers.embedding.model import EmbedderSettings
 from cmserver.providers.embedding.registry import embedder_key, embedder_settings, make
 
@@ -94,6 +94,8 @@ def test_the_key_of_an_address_goes_to_no_other_host():
 def test_the_usual_model_is_the_one_that_is_asked(name: str):
     if name == "local" and not local.is_installed():
         pytest.skip("there is no wheel of wordllama for this machine")
+    if name == "minilm" and not minilm.is_installed():
+        pytest.skip("the extra minilm is not installed")
 
     made = make(EmbedderSettings(provider=name, api_key="nobodys-key-0123456789"))
 
@@ -107,7 +109,7 @@ def test_a_server_of_ones_own_has_no_usual_model():
 
 
 def test_a_name_that_nobody_has_is_refused():
-    with pytest.raises(Invalid, match=r"There is no embedder 'word2vec'. Available: local, ollama, openai, voyage."):
+    with pytest.raises(Invalid, match=r"There is no embedder 'word2vec'. Available: local, minilm, ollama, openai, voyage."):
         make(EmbedderSettings(provider="word2vec"))
 
 

@@ -12,6 +12,7 @@ import pytest
 from cmserver.base.errors import Invalid
 from cmserver.providers.embedding import local
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
+from cmserver.providers.embedding.model_holder import ModelHolder
 from cmserver.providers.embedding.registry import make
 from cmserver.providers.model import FailureKind, ProviderError
 
@@ -111,8 +112,7 @@ async def test_it_is_loaded_once_and_not_on_the_event_loop(monkeypatch: pytest.M
         loads.append(threading.current_thread())
         return load()
 
-    monkeypatch.setattr(local, "_holder", local._ModelHolder())  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(local, "_load", counted)
+    monkeypatch.setattr(local, "_holder", ModelHolder(counted))
 
     vectors = await asyncio.gather(*(embedder().embed(["one query"], "query") for _ in range(8)))
 
@@ -150,7 +150,7 @@ def test_where_it_is_not_installed_the_sentence_says_what_to_install(monkeypatch
 
 
 async def test_files_that_cannot_be_read_are_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(local, "_holder", local._ModelHolder())  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(local, "_holder", ModelHolder(local._load))  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(local, "_WEIGHTS", str(tmp_path / "nowhere.safetensors"))
 
     with pytest.raises(ProviderError, match=r"The files of the embedder local in .* cannot be used: ") as failed:

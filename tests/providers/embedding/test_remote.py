@@ -127,7 +127,15 @@ async def test_the_address_of_ollamas_other_api_is_understood(fake: FakeProvider
         ("nomic-embed-text:v1.5", "search_query: text", "search_document: text"),
         ("someone/embeddinggemma:300m", "task: search result | query: text", "title: none | text: text"),
         ("mxbai-embed-large", "Represent this sentence for searching relevant passages: text", "text"),
+        ("snowflake-arctic-embed:335m", "Represent this sentence for searching relevant passages: text", "text"),
+        ("snowflake-arctic-embed2", "query: text", "text"),
+        ("hf.co/Snowflake/snowflake-arctic-embed-l-v2.0-GGUF:Q4", "query: text", "text"),
+        ("bge-large", "Represent this sentence for searching relevant passages: text", "text"),
+        ("BAAI/bge-small-en-v1.5", "Represent this sentence for searching relevant passages: text", "text"),
+        ("bge-large-zh", "text", "text"),
         ("bge-m3", "text", "text"),
+        ("intfloat/multilingual-e5-large", "query: text", "passage: text"),
+        ("all-minilm", "text", "text"),
     ],
 )
 async def test_a_model_that_wants_words_before_a_text_gets_them(
@@ -141,6 +149,25 @@ async def test_a_model_that_wants_words_before_a_text_gets_them(
     await remote.embed(["text"], "document")
 
     assert [input_of(request) for request in fake.asked] == [[query], [document]]
+
+
+@pytest.mark.parametrize("model", ["text-embedding-nomic-embed-text-v1.5", "nomic-ai/nomic-embed-text-v1.5"])
+async def test_a_server_of_ones_own_gets_the_words_before_a_text_too(fake: FakeProvider, model: str):
+    fake.replies = [said.listed([[1.0]])]
+
+    await embedder(fake, "openai", model=model).embed(["text"], "query")
+
+    assert input_of(fake.asked[0]) == ["search_query: text"]
+
+
+async def test_the_words_before_texts_of_the_vectors_that_are_stored_stay(fake: FakeProvider):
+    fake.replies = [said.ollama([[1.0]])] * 2
+    remote = ollama.make(EmbedderSettings(provider="ollama", base_url=fake.url, document_prefix="old: "))
+
+    await remote.embed(["text"], "query")
+    await remote.embed(["text"], "document")
+
+    assert [input_of(request) for request in fake.asked] == [["search_query: text"], ["old: text"]]
 
 
 @pytest.mark.parametrize("provider", ALL)

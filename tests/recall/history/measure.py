@@ -24,7 +24,8 @@ from cmserver.recall.prompt_context import build_prompt_context
 
 HERE = Path(__file__).parent
 
-Half = Literal["development", "test"]
+Half = Literal["development", "test", "second"]
+"""`second` are the prompts that were written later: `test` had been looked at by then."""
 
 
 class Noted(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,11 @@ class Noted(msgspec.Struct, frozen=True, kw_only=True):
     concepts: list[str]
     files_read: list[str]
     files_modified: list[str]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What an observation has of it, by the names there."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if name not in {"number", "minute"}}
 
 
 class Summed(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +67,14 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
     observations: list[Noted]
     summary: Summed | None
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """What one observation or summary of the history says, of which session and when."""
+
+    session: Session
+    created_at: datetime
+    said: Noted | Summed
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,45 +108,45 @@ def history() -> History:
     return msgspec.json.decode((HERE / "history.json").read_bytes(), type=History)
 
 
+def remembered() -> list[Remembered]:
+    """The history in the order of its numbers. A summary comes five minutes after the last observation of its session."""
+    found: list[Remembered] = []
+    for session in history().sessions:
+        found += [
+            Remembered(session=session, created_at=session.started_at + timedelta(minutes=noted.minute), said=noted)
+            for noted in session.observations
+        ]
+        if session.summary:
+            found.append(Remembered(session=session, created_at=found[-1].created_at + timedelta(minutes=5), said=session.summary))
+    return found
+
+
 def prompts() -> list[Later]:
+    """Of the halves `development` and `test`."""
     return msgspec.json.decode((HERE / "prompts.json").read_bytes(), type=Prompts).sessions
+
+
+def second_prompts() -> list[Later]:
+    """Of `second`."""
+    return msgspec.json.decode((HERE / "second_prompts.json").read_bytes(), type=Prompts).sessions
 
 
 async def fill(conn: Conn, project: Project) -> None:
     """Put the history into a project of a team that has no observations yet, so that the numbers are those of the labels."""
-    rows: list[NewObservation] = []
-    at: list[datetime] = []
-    for session in history().sessions:
-        rows += [_observation(noted) for noted in session.observations]
-        at += [session.started_at + timedelta(minutes=noted.minute) for noted in session.observations]
-        if session.summary:
-            rows.append(_summary(session.summary))
-            at.append(at[-1] + timedelta(minutes=5))
+    known = remembered()
+    rows = [_observation(it.said) if isinstance(it.said, Noted) else _summary(it.said) for it in known]
     numbers = await observations.take_numbers(conn, project.team_id, len(rows))
     assert [*numbers] == [row.number for row in rows]
     await observations.insert(conn, project.team_id, project.id, rows)
     await conn.execute(
         "UPDATE observations o SET created_at = t.at FROM unnest(%s::uuid[], %s::timestamptz[]) t (id, at) WHERE o.id = t.id",
-        [[row.id for row in rows], at],
+        [[row.id for row in rows], [it.created_at for it in known]],
     )
 
 
 def _observation(noted: Noted) -> NewObservation:
     content = compose(noted.title, noted.subtitle, noted.narrative, noted.facts)
-    return _new(
-        number=noted.number,
-        kind="observation",
-        type=noted.type,
-        title=noted.title,
-        subtitle=noted.subtitle,
-        narrative=noted.narrative,
-        facts=noted.facts,
-        concepts=noted.concepts,
-        files_read=noted.files_read,
-        files_modified=noted.files_modified,
-        content=content,
-        read_tokens=estimate_tokens(content),
-    )
+    return _new(number=noted.number, kind="observation", content=content, read_tokens=estimate_tokens(content), **noted.fields)
 
 
 _NOTHING = NewObservation(
@@ -211,7 +225,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 async def typed(conn: Conn, principal: Principal, project: Project) -> list[Typed]:
     """Type each prompt into a session of its own, in the project that holds the history."""
     done: list[Typed] = []
-    for session in prompts():
+    for session in [*prompts(), *second_prompts()]:
         for prompt in session.prompts:
             context = await build_prompt_context(conn, principal, project, ContextRequest(reason="prompt"), prompt.text)
             numbers = [observation.number for observation in context.observations] if context else []
@@ -236,9 +250,9 @@ def figures(done: Iterable[Typed], *halves: Half) -> Figures:
 
 
 def table(done: Iterable[Typed]) -> str:
-    """The figures of both halves and of all, as a table for people."""
+    """The figures of each half and of all, as a table for people."""
     done = list(done)
-    rows = {"development": figures(done, "development"), "test": figures(done, "test"), "both": figures(done)}
+    rows = {half: figures(done, half) for half in Half.__args__} | {"all": figures(done)}
     head = f"{'':12} {'unrelated':>9} {'silent':>7} {'related':>8} {'helped':>7} {'useful lines':>13}"
     body = [
         f"{name:12} {of.unrelated:9} {of.silent:7.0%} {of.related:8} {of.helped:7.0%} {of.useful_lines:13.0%}"

@@ -115,13 +115,14 @@ async def test_a_line_ends_with_its_score_and_of_several_projects_with_the_name_
     client: httpx.AsyncClient, cast: Cast, make: Make
 ):
     await make.observation(project=cast.alice.project, title="The wombat is fed")
+    score = (await post_search(client, cast.alice, "wombat"))["observations"][0]["score"]
     as_text = {**cast.alice.headers, "Accept": "text/plain"}
 
     everywhere = await client.post("/v1/search", json={"query": "wombat"}, headers=as_text)
     here = await client.post("/v1/search", json={"query": "wombat", "project": cast.alice.project.canonical_id}, headers=as_text)
 
-    assert everywhere.text.splitlines()[1].endswith(f" 1.00 {cast.alice.project.canonical_id}")
-    assert here.text.splitlines()[1].endswith(" 1.00")
+    assert everywhere.text.splitlines()[1].endswith(f" {score:.2f} {cast.alice.project.canonical_id}")
+    assert here.text.splitlines()[1].endswith(f" {score:.2f}")
 
 
 async def test_a_prompt_is_given_whole_where_whole_texts_are_asked_for(client: httpx.AsyncClient, cast: Cast):

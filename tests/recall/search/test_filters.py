@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from itertools import combinations
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -72,7 +72,7 @@ class FakeEmbedder(QueryEmbedder):
     def __init__(self, sought: QueryVector) -> None:
         self._sought = sought
 
-    async def embed(self, query: str, *, provider: str | None = None) -> QueryVector:
+    async def embed(self, query: str, *, team_id: UUID | None = None) -> QueryVector:
         return self._sought
 
 

@@ -6,13 +6,14 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from statistics import fmean, pstdev
+from uuid import UUID, uuid4
 
 import pytest
 
 from cmserver.base.db import Db
 from cmserver.recall.search import lexical, repository
-from cmserver.recall.search.lexical import QueryWords, WordMatches
-from cmserver.recall.search.model import Ranking, SearchRequest
+from cmserver.recall.search.model import RankedRow, Ranking, SearchRequest
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
 from tests.recall.search.tools import NOON, numbers, run_search
@@ -111,12 +112,18 @@ async def filled(make: Make, person: Person, count: int, *, seed: int = 20260305
     return documents
 
 
-async def ranked(db: Db, person: Person, query: str, ranking: Ranking, limit: int = 1_000) -> tuple[QueryWords, WordMatches]:
+async def ranked(
+    db: Db, person: Person, query: str, ranking: Ranking, *, near: Sequence[UUID] = (), limit: int = 1_000
+) -> tuple[list[RankedRow], RankedRow]:
+    """The rows by their BM25, the best first, and the row of statistics."""
     request = SearchRequest(query=query, project_ids=[person.project.id])
     async with db.tenant(person.team_id) as conn:
         lexemes = await repository.lexemes(conn, person.team_id, request.project_ids, query, 64)
-        words = await lexical.read_query_words(conn, person.team_id, request.project_ids, lexemes)
-        return words, await lexical.rank_observations(conn, request, words, ranking, limit)
+        statistics = await lexical.read_statistics(conn, person.team_id, request.project_ids, lexemes)
+        rows, words = await lexical.rank_observations(
+            conn, person.team_id, request, lexemes, statistics, ranking, near, None, limit
+        )
+        return sorted(rows, key=lambda row: row.place), words
 
 
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.6, 0.75), (0.0, 0.0), (2.0, 1.0)])
@@ -128,11 +135,12 @@ async def test_scores_and_order_are_those_of_the_textbook(db: Db, cast: Cast, ma
 
     for length in (1, 2, 5, 20):
         query = rng.sample(WORDS, length)
-        _, matches = await ranked(db, cast.alice, " ".join(query), Ranking(k1=k1, b=b))
+        rows, words = await ranked(db, cast.alice, " ".join(query), Ranking(k1=k1, b=b))
 
-        scores = {of_number[row.id]: row.score for row in matches.ranked if row.id}
+        scores = {of_number[row.id]: row.bm25 for row in rows}
         assert scores == pytest.approx(textbook(documents, query, k1, b), rel=1e-4)
-        ordered = [(-row.score, -of_number[row.id]) for row in matches.ranked if row.id]
+        assert words.bm25 == max(scores.values())
+        ordered = [(-row.bm25, -of_number[row.id]) for row in rows]
         assert ordered == sorted(ordered)
 
 
@@ -150,23 +158,36 @@ async def test_what_the_team_shares_counts_among_the_documents(db: Db, cast: Cas
     documents[shared.number] = [("zorb", "A"), ("mulk", "A")]
     of_number = await _numbers(db, cast.alice)
 
-    _, matches = await ranked(db, cast.alice, "zorb mulk", Ranking())
+    rows, _ = await ranked(db, cast.alice, "zorb mulk", Ranking())
 
-    scores = {of_number[row.id]: row.score for row in matches.ranked if row.id}
-    assert scores == pytest.approx(textbook(documents, ["zorb", "mulk"], 0.9, 0.4), rel=1e-4)
+    scores = {of_number[row.id]: row.bm25 for row in rows}
+    assert scores == pytest.approx(textbook(documents, ["zorb", "mulk"], 0.9, 0.75), rel=1e-4)
 
 
-async def test_what_was_found_otherwise_is_judged_by_the_same_formula(db: Db, cast: Cast, make: Make):
+async def test_what_was_found_otherwise_is_judged_by_the_same_formula(
+    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch
+):
     await filled(make, cast.alice, 60)
-    ranking = Ranking(k1=1.2, b=0.6)
+    ranking, query = Ranking(k1=1.2, b=0.6), "zorb mulk tarp wisp xant"
+    rows, _ = await ranked(db, cast.alice, query, ranking)
+    monkeypatch.setattr(lexical, "SMALL_SCOPE", 0)
 
-    words, matches = await ranked(db, cast.alice, "zorb mulk tarp wisp xant", ranking)
-    scores = {row.id: row.score for row in matches.ranked if row.id}
-    async with db.tenant(cast.alice.team_id) as conn:
-        again = await lexical.rank_ids(conn, list(scores), words, matches, ranking)
+    again, _ = await ranked(db, cast.alice, query, ranking, near=[row.id for row in rows if row.id], limit=1)
 
-    assert len(scores) > 20
-    assert {row.id: row.score for row in again if row.id} == pytest.approx(scores, abs=1e-8)
+    assert len(rows) > 20
+    assert {row.id: row.bm25 for row in again} == pytest.approx({row.id: row.bm25 for row in rows}, rel=1e-6)
+
+
+async def test_the_mean_and_the_deviation_are_about_those_of_all_documents(db: Db, cast: Cast, make: Make):
+    documents = await filled(make, cast.alice, 300)
+
+    for query in (WORDS[:3], WORDS[20:28], WORDS[-2:]):
+        scores = textbook(documents, query, 0.9, 0.75)
+        _, words = await ranked(db, cast.alice, " ".join(query), Ranking())
+
+        of_all = [scores.get(number, 0.0) for number in documents]
+        assert words.mean == pytest.approx(fmean(of_all), rel=0.02)
+        assert words.deviation == pytest.approx(pstdev(of_all), rel=0.1)
 
 
 async def test_a_word_is_counted_exactly_from_its_rank_in_any_mix_of_fields(db: Db):
@@ -193,13 +214,13 @@ async def test_how_often_a_word_is_there_is_counted_over_all_fields(db: Db, cast
     }
 
     # Then a score is how often the word is there, times how high up it stands, times what its rarity says: see the formula.
-    _, matches = await ranked(db, cast.alice, "wombat", Ranking(k1=10, b=0))
+    rows, words = await ranked(db, cast.alice, "wombat", Ranking(k1=10, b=0))
 
-    (idf,) = matches.idfs
-    for row in matches.ranked:
+    (found_in,) = words.found_in or []
+    for row in rows:
         assert row.id
         tf = min(often[row.id], 255)
-        assert WEIGHT["D"] <= row.score / (idf * tf * 11 / (tf + 10)) * WEIGHT["B"] <= WEIGHT["A"]
+        assert WEIGHT["D"] <= row.bm25 / (lexical.idf(4, found_in) * tf * 11 / (tf + 10)) * WEIGHT["B"] <= WEIGHT["A"]
 
 
 async def test_in_a_large_scope_the_rarer_words_lead_to_what_all_of_them_find_first(
@@ -232,3 +253,30 @@ async def test_two_common_words_lead_to_what_has_both(db: Db, cast: Cast, make: 
 
     assert sorted(numbers(both)) == [n + 1 for n in range(120) if n % 3 == 2]
     assert len(page.hits) == 80
+
+
+def test_the_size_of_a_large_scope_is_remembered_for_a_minute_and_that_of_a_small_one_is_counted():
+    now = 0.0
+    sizes = lexical.ScopeSizes(clock=lambda: now)
+    large, small = (uuid4(), frozenset({uuid4()})), (uuid4(), frozenset({uuid4()}))
+
+    sizes.keep(large, lexical.SMALL_SCOPE + 1)
+    sizes.keep(small, lexical.SMALL_SCOPE)
+    now = 59.0
+    sizes.keep(large, 5 * lexical.SMALL_SCOPE)  # what was remembered was not counted anew
+
+    assert sizes.find(large) == lexical.SMALL_SCOPE + 1
+    assert sizes.find(small) is None
+    now = 61.0
+    assert sizes.find(large) is None
+    sizes.keep(large, 5 * lexical.SMALL_SCOPE)
+    assert sizes.find(large) == 5 * lexical.SMALL_SCOPE
+
+
+def test_scopes_are_told_apart_by_their_team():
+    sizes = lexical.ScopeSizes(clock=lambda: 0.0)
+    project = frozenset({uuid4()})
+
+    sizes.keep((uuid4(), project), 10_000)
+
+    assert sizes.find((uuid4(), project)) is None

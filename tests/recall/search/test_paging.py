@@ -53,7 +53,7 @@ def hits(result_pages: Sequence[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
 async def test_all_pages_are_the_whole_in_order(client: httpx.AsyncClient, cast: Cast, make: Make, limit: int):
-    made = await filled(make, cast, 50)
+    made = await filled(make, cast, 40)
 
     result_pages = await pages(client, cast, limit=limit)
 
@@ -64,7 +64,7 @@ async def test_all_pages_are_the_whole_in_order(client: httpx.AsyncClient, cast:
     whole = await post_search(client, cast.alice, "wombat", limit=100)
     assert numbers == [hit["number"] for hit in whole["observations"]]
     assert whole["nextCursor"] is None
-    assert {(page["total"], page["totalIsEstimate"]) for page in result_pages} == {(50, False)}
+    assert {(page["total"], page["totalIsEstimate"]) for page in result_pages} == {(40, False)}
 
 
 async def test_there_is_no_last_page_before_all_is_told(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -123,6 +123,27 @@ async def test_what_comes_in_meanwhile_repeats_nothing_and_hides_nothing(client:
 
     assert seen == list(dict.fromkeys(seen))
     assert set(seen) == {observation.number for observation in made}
+
+
+async def test_pages_keep_their_scores_while_rows_with_the_words_of_the_query_come_in(
+    client: httpx.AsyncClient, cast: Cast, make: Make
+):
+    made = await filled(make, cast, 30)
+    whole = {hit["number"]: hit["score"] for hit in (await post_search(client, cast.alice, "wombat", limit=100))["observations"]}
+    seen = await post_search(client, cast.alice, "wombat", limit=10)
+    shown = list(seen["observations"])
+
+    for n in range(30):
+        await make.observation(project=cast.alice.project, title=f"long {n}", narrative=f"a wombat at last {n} " + "and on " * 40)
+    while seen["nextCursor"]:
+        seen = await post_search(client, cast.alice, "wombat", limit=10, cursor=seen["nextCursor"])
+        shown += seen["observations"]
+    changed = await post_search(client, cast.alice, "wombat", limit=100)
+
+    of_before = [hit for hit in shown if hit["number"] in whole]
+    assert len(of_before) == len(made)
+    assert {hit["number"]: hit["score"] for hit in of_before} == whole
+    assert any(hit["score"] != whole.get(hit["number"], hit["score"]) for hit in changed["observations"])
 
 
 async def test_many_that_say_the_same_do_not_hide_what_comes_after_them(client: httpx.AsyncClient, cast: Cast, make: Make):

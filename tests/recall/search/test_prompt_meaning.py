@@ -12,10 +12,10 @@ from cmserver.base.db import Db
 from cmserver.observations.model import Observation
 from cmserver.recall import prompt_context
 from cmserver.recall.model import Context, ContextRequest, NewReceipt
-from cmserver.recall.prompt_context import MIN_LIKELIHOOD, build_prompt_context, estimate_likelihood, remove_operators
+from cmserver.recall.prompt_context import build_prompt_context, remove_operators
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.search.lexical import parse_query
-from cmserver.recall.search.model import Hit, QueryVector, SearchPage
+from cmserver.recall.search.model import QueryVector, SearchPage
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person
@@ -107,17 +107,3 @@ async def test_a_search_that_takes_too_long_is_given_up_and_the_transaction_goes
     monkeypatch.setattr(prompt_context, "find_page", too_slow)
 
     assert await show(db, cast.alice, vectors.near(1, 0)) is None
-
-
-def page(terms: int, **parts: float) -> SearchPage:
-    hit = Hit(id=UUID(int=1), source=msgspec.UNSET, score=0.5, parts=parts)  # pyright: ignore[reportArgumentType]
-    return SearchPage(hits=[hit], next=None, total=1, is_estimate=False, terms={str(n): 1.0 for n in range(terms)})
-
-
-def test_words_nearness_and_length_make_it_likely_that_a_prompt_is_about_the_project():
-    assert estimate_likelihood(page(5)) < 0.01
-    assert estimate_likelihood(page(5, words=0.2, cosine=0.1)) < MIN_LIKELIHOOD
-    assert estimate_likelihood(page(5, words=0.6, cosine=0.3)) > MIN_LIKELIHOOD
-    assert estimate_likelihood(page(5, cosine=0.8)) > MIN_LIKELIHOOD
-    assert estimate_likelihood(page(12, words=0.2, cosine=0.3)) > estimate_likelihood(page(3, words=0.2, cosine=0.3))
-    assert estimate_likelihood(SearchPage(hits=[], next=None, total=0, is_estimate=False, terms={})) < 0.01

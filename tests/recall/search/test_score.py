@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,23 +19,35 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.observations.model import Observation
-from cmserver.recall.search.model import MatchType, Ranking, SessionNeighbours
-from cmserver.recall.search.score import Candidate, adjust_scores, is_good_enough, known_share, unseen_weight
+from cmserver.recall.search.model import MatchType, Ranking, ScopeStatistics, SearchPage, SearchRequest, Spread
+from cmserver.recall.search.score import Candidate, score_candidate, score_of
+from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import Searcher
 from tests.compat.worker import session
-from tests.conftest import Cast
+from tests.conftest import Cast, bound_to
 from tests.make import Make
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import MEANT, NOON, PLAIN, Vectors, hit_of, numbers, post_search, run_search, search_numbers
 
+STATISTICS = ScopeStatistics(
+    documents=100,
+    mean_words=10,
+    found_in=[5],
+    leading=[0],
+    by_pairs=False,
+    words=Spread(mean=1.0, deviation=2.0),
+    meaning=Spread(mean=0.1, deviation=0.1),
+)
+RANKING = Ranking()
+
 
 def by_formula(parts: Mapping[str, float], weight: float) -> float:
-    """The shared words, and by their weight the meaning, times what it is, with its neighbours' share, times its age."""
-    score = parts["words"] * parts["known"]
-    if "meaning" in parts:
-        score = (1 - weight) * score + weight * parts["meaning"] * (0.5 + 0.5 * parts["known"])
-    score = min(score * parts.get("waits", 1) * parts.get("kind", 1) + parts.get("neighbours", 0), 1.0)
-    return score * parts.get("recency", 1)
+    """Words and meaning by their weights, in standard deviations, times what it is and its age if it stands out at all."""
+    deviations = 2 * ((1 - weight) * parts["words"] + weight * parts.get("meaning", 0))
+    deviations *= parts.get("factor", 1) if deviations > 0 else 1
+    assert parts["deviations"] == pytest.approx(deviations, abs=0.001)
+    odds = 1 + deviations if deviations > 0 else 1 / (1 - deviations)
+    return odds / (odds + 9)
 
 
 async def diary(client: httpx.AsyncClient, cast: Cast, make: Make) -> list[Observation]:
@@ -72,8 +85,7 @@ async def test_the_parts_that_are_told_make_the_score(
         for hit in hits:
             assert hit["score"] == pytest.approx(by_formula(hit["parts"], weight), abs=0.001)
         assert answer["terms"]["zebra"] == 0 < answer["terms"]["wombat"] < answer["terms"]["quokka"]
-        assert [hit["parts"]["kind"] < 1 for hit in hits if hit["observationKind"] == "summary"] == [True]
-        assert all("neighbours" in hit["parts"] for hit in hits) == bool(fields.get("neighbours", True))
+        assert any(hit["parts"]["neighbours"] for hit in hits) == bool(fields.get("neighbours", True))
 
     assert "parts" not in (await post_search(client, cast.alice, "wombat"))["observations"][0]
     assert "terms" not in await post_search(client, cast.alice, "wombat")
@@ -96,7 +108,6 @@ async def test_a_hit_says_whether_words_or_meaning_have_found_it(db: Db, cast: C
         number: hit_of(page, observation).match_type for observation in (semantic, both, waiting) for number in [observation.number]
     } == expected
     assert "meaning" not in hit_of(page, waiting).parts
-    assert 0 < hit_of(page, waiting).parts["waits"] < 1
     assert not {observation.number for observation in far} & set(numbers(page))
 
 
@@ -124,21 +135,20 @@ async def test_what_is_not_embedded_yet_is_found_by_its_words(db: Db, cast: Cast
     assert page.hits[0].match_type == "lexical"
 
 
-STRICT = Ranking(min_score=0.23)
-
-
-async def test_a_query_about_nothing_known_finds_what_is_nearest_and_nothing_with_a_minimum_score(db: Db, cast: Cast, make: Make):
+async def test_a_query_about_nothing_known_finds_what_is_nearest_and_nothing_with_a_high_minimum_score(
+    db: Db, cast: Cast, make: Make
+):
     for n in range(40):
         await make.observation(project=cast.alice.project, title=f"The wombat {n} is fed", narrative="The keeper checks the fence.")
+    wanted = await make.observation(project=cast.alice.project, title="A quokka escaped", narrative="The fence was open.")
 
-    async def count(query: str, ranking: Ranking) -> int:
-        return len(numbers(await run_search(db, cast.alice, query, ranking=ranking)))
+    async def search(query: str, min_score: float) -> list[int]:
+        return numbers(await run_search(db, cast.alice, query, ranking=Ranking(min_score=min_score)))
 
     nonsense = "how does the quantum flux capacitor of the keeper align tachyon harmonics before teleportation"
-    assert await count(nonsense, Ranking()) > 0
-    assert await count(nonsense, STRICT) == 0
-    assert await count("is the wombat fed by the keeper", STRICT) > 0
-    assert await count("wombat", STRICT) > 0
+    assert len(await search(nonsense, 0)) > 0
+    assert await search(nonsense, 0.3) == []
+    assert await search("has the quokka escaped", 0.3) == [wanted.number]
 
 
 async def test_what_says_the_same_is_told_once_and_named_beside_it(client: httpx.AsyncClient, cast: Cast, make: Make):
@@ -177,11 +187,13 @@ async def test_a_neighbour_in_the_session_speaks_for_a_hit(db: Db, client: httpx
 
     assert hit_of(alone, made[1]).score == pytest.approx(hit_of(alone, made[2]).score)
     assert hit_of(together, made[1]).score > hit_of(together, made[2]).score
-    assert hit_of(together, made[2]).score == pytest.approx(hit_of(alone, made[2]).score)
+    assert hit_of(together, made[2]).parts["neighbours"] == 0
 
 
 async def test_of_equal_ones_the_newer_comes_first_when_age_counts_and_the_better_does_when_not(db: Db, cast: Cast, make: Make):
     now = datetime.now(UTC)
+    for n in range(20):
+        await make.observation(project=cast.alice.project, title=f"something else {n}")
     old = await make.observation(project=cast.alice.project, title="wombat hay", created_at=now - timedelta(days=900))
     new = await make.observation(project=cast.alice.project, title="wombat and other animals of the zoo", created_at=now)
 
@@ -190,7 +202,7 @@ async def test_of_equal_ones_the_newer_comes_first_when_age_counts_and_the_bette
 
     assert numbers(by_words) == [old.number, new.number]
     assert numbers(by_age) == [new.number, old.number]
-    assert hit_of(by_age, old).parts["recency"] == pytest.approx(0.5**10, rel=0.01)
+    assert hit_of(by_age, old).parts["factor"] == pytest.approx(0.5**10, rel=0.01)
 
 
 async def test_what_the_settings_say_is_how_hits_are_judged(
@@ -208,76 +220,100 @@ async def test_what_the_settings_say_is_how_hits_are_judged(
     assert as_said == Ranking(k1=1.5, b=0.7, meaning_weight=0.2, min_score=0.1)
 
 
-def test_a_query_of_few_words_has_to_fit_less_well():
-    ranking = msgspec.structs.replace(PLAIN, min_score=0.2)
-    candidate = Candidate(id=uuid4(), bm25=2.0, score=0.15)
-
-    assert is_good_enough(candidate, 2, ranking)
-    assert not is_good_enough(candidate, 10, ranking)
-
-
-def test_what_is_much_nearer_than_anything_else_fits_whatever_the_words():
-    ranking = msgspec.structs.replace(PLAIN, min_score=0.9)
-
-    assert is_good_enough(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.9}), 10, ranking)
-    assert not is_good_enough(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.1}), 10, ranking)
+def judge(statistics: ScopeStatistics = STATISTICS, ranking: Ranking = RANKING, **fields: Any) -> Candidate:
+    """A scored candidate with these fields."""
+    candidate = Candidate(id=uuid4(), bm25=fields.pop("bm25", 0.0), **fields)
+    score_candidate(candidate, statistics, ranking, NOON)
+    return candidate
 
 
-def test_what_shares_no_word_has_to_be_a_good_deal_nearer_than_the_rest():
-    ranking = msgspec.structs.replace(PLAIN, min_score=0.2)
+def test_each_arm_counts_in_units_of_its_own_spread():
+    far_apart = msgspec.structs.replace(STATISTICS, meaning=Spread(mean=0.0, deviation=0.2))
+    close_together = msgspec.structs.replace(STATISTICS, meaning=Spread(mean=0.7, deviation=0.02))
 
-    assert not is_good_enough(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.2}), 1, ranking)
-    assert is_good_enough(Candidate(id=uuid4(), score=0.1, parts={"meaning": 0.3}), 1, ranking)
-    assert is_good_enough(Candidate(id=uuid4(), bm25=1.0, score=0.1, parts={"meaning": 0.2}), 1, ranking)
-
-
-async def test_with_a_minimum_score_what_hardly_fits_is_not_told_behind_what_does(db: Db, cast: Cast, make: Make):
-    for n in range(250):
-        await make.observation(project=cast.alice.project, title=f"The keeper was here {n}")
-    best = await make.observation(project=cast.alice.project, title="wombat quokka numbat keeper")
-
-    strict, everything = [
-        await run_search(db, cast.alice, "wombat quokka numbat keeper", ranking=ranking) for ranking in (STRICT, Ranking())
-    ]
-
-    assert numbers(strict) == [best.number]
-    assert strict.total == 1
-    assert numbers(everything)[0] == best.number
-    assert everything.total > 60
+    assert judge(far_apart, cosine=0.4).deviations == pytest.approx(judge(close_together, cosine=0.74).deviations)
+    assert judge(cosine=0.3).parts["meaning"] == pytest.approx(2)
+    assert judge(bm25=5.0, ranking=PLAIN).parts["words"] == pytest.approx(2)
 
 
-def test_a_word_that_is_nowhere_tells_the_more_the_more_is_there():
-    assert known_share(0, 4, 10_000) == 1
-    assert known_share(1, 4, 10_000) == 0.75 < known_share(1, 4, 10) < 1
-    assert unseen_weight(10_000) > unseen_weight(10) > 1
+def test_an_arm_that_is_missing_counts_as_the_average():
+    assert judge(bm25=3.0).deviations == pytest.approx(judge(bm25=3.0, cosine=0.1).deviations)
+
+
+def test_neighbours_lend_their_words_and_a_missing_one_is_an_average_one():
+    alone, beside_average = judge(bm25=3.0), judge(bm25=3.0, neighbours=2 * STATISTICS.words.mean, neighbour_count=2)
+
+    assert alone.deviations == pytest.approx(beside_average.deviations)
+    assert judge(bm25=3.0, neighbours=6.0, neighbour_count=2).deviations > alone.deviations
+    assert judge(bm25=3.0, neighbours=0.0, neighbour_count=2).deviations < alone.deviations
+
+
+def test_a_summary_or_prompt_keeps_a_part_of_what_it_stands_out_by_and_gains_nothing_by_being_below_the_average():
+    for candidate in (judge(bm25=5.0, is_summary=True), judge(bm25=5.0, is_prompt=True)):
+        assert candidate.deviations == pytest.approx(0.3 * judge(bm25=5.0).deviations)
+    assert judge(bm25=0.0, is_summary=True).deviations == judge(bm25=0.0).deviations < 0
+
+
+async def test_of_a_session_s_summaries_the_best_is_listed_and_names_the_others(client: httpx.AsyncClient, cast: Cast, make: Make):
+    first, second = await session(client, cast.alice, "s-1"), await session(client, cast.alice, "s-2")
+    for n, in_session in enumerate((first, first, second)):
+        await make.observation(project=cast.alice.project, title=f"wombat {n}x", kind="summary", server_session_id=in_session)
+
+    hits = (await post_search(client, cast.alice, "wombat 0x"))["observations"]
+
+    assert [(hit["number"], hit["alike"]) for hit in hits] == [(1, [2]), (3, [])]
+
+
+@pytest.mark.parametrize("spread", [Spread(), Spread(mean=3.0), Spread(mean=3.0, deviation=1e-12)])
+def test_where_all_are_the_same_none_stands_out(spread: Spread):
+    candidate = judge(msgspec.structs.replace(STATISTICS, words=spread, meaning=spread), bm25=3.0, cosine=3.0)
+
+    assert (candidate.deviations, candidate.score) == (0, pytest.approx(0.1))
+
+
+def test_the_score_grows_with_the_deviations_and_lies_between_0_and_1():
+    scores = [score_of(deviations) for deviations in (-1e9, -100, -3, -0.1, 0, 0.1, 3, 8, 20, 100, 1e9)]
+
+    assert scores == sorted(set(scores))
+    assert 0 < scores[0] < scores[-1] < 1
+    assert score_of(8) == 0.5
 
 
 def test_what_will_be_is_not_newer_than_now():
-    candidate = Candidate(id=uuid4(), bm25=1.0, score=0.5, parts={})
-    brief = SessionNeighbours(id=candidate.id, kind="observation", created_at=NOON + timedelta(days=1), before=None, after=None)
+    ranking = msgspec.structs.replace(RANKING, recency=0.5)
 
-    adjust_scores({candidate.id: candidate}, [brief], NOON, msgspec.structs.replace(PLAIN, recency=0.5))
-
-    assert candidate.score == 0.5
+    assert judge(ranking=ranking, bm25=5.0, created_at=NOON + timedelta(days=1)).deviations == judge(bm25=5.0).deviations
+    assert judge(ranking=ranking, bm25=5.0, created_at=NOON - timedelta(days=90)).parts["factor"] == pytest.approx(0.75)
 
 
-def test_only_what_is_placed_and_its_neighbours_are_looked_at():
-    """Block by block all are placed: were all looked at for each of them, a page far behind would take minutes."""
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("same", [True, False], ids=["all the same", "different"])
+async def test_a_scope_of_few_documents_has_finite_scores(db: Db, cast: Cast, make: Make, vectors: Vectors, count: int, same: bool):
+    for n in range(count):
+        made = await make.observation(project=cast.alice.project, title="wombat" if same else f"wombat v{n}")
+        vectors.give(made, [1, 0 if same else n])
 
-    class Looked(dict[UUID, Candidate]):
-        def __iter__(self) -> Iterator[UUID]:
-            raise AssertionError("all were looked at")
+    page = await run_search(db, cast.alice, "wombat", ranking=Ranking(), sought=vectors.near(1, 0))
 
-        keys = values = items = __iter__  # pyright: ignore[reportAssignmentType]
+    assert sum(1 + len(hit.alike) for hit in page.hits) == count
+    assert all(0 < hit.score < 1 and isfinite(hit.parts["deviations"]) for hit in page.hits)
 
-    candidate, before, other = (Candidate(id=uuid4(), score=0.4, parts={}) for _ in range(3))
-    brief = SessionNeighbours(id=candidate.id, kind="observation", created_at=NOON, before=before.id, after=uuid4())
 
-    adjust_scores(
-        Looked({candidate.id: candidate for candidate in (candidate, before, other)}),
-        [brief],
-        NOON,
-        msgspec.structs.replace(PLAIN, neighbours=True),
-    )
+async def test_several_projects_are_one_scope(db: Db, cast: Cast, make: Make):
+    billing = await bound_to(db, cast.alice, "billing")
+    for n in range(20):
+        await make.observation(project=billing.project, title=f"wombat {n}")
+    rare_here = await make.observation(project=cast.alice.project, title="wombat hay")
+    for n in range(20):
+        await make.observation(project=cast.alice.project, title=f"quokka {n}")
 
-    assert (candidate.score, before.score, other.score) == (pytest.approx(0.5), 0.4, 0.4)
+    async def search(*project_ids: UUID) -> SearchPage:
+        request = SearchRequest(query="wombat", project_ids=project_ids, limit=50)
+        async with db.tenant(cast.alice.team_id) as conn:
+            return await find_page(conn, cast.alice.principal, request, PLAIN)
+
+    here, both = await search(cast.alice.project.id), await search(cast.alice.project.id, billing.project.id)
+
+    assert hit_of(here, rare_here).parts["words"] > 3 > hit_of(both, rare_here).parts["words"]
+    assert both.terms["wombat"] < here.terms["wombat"]
+    assert len(both.hits) == 21

@@ -19,7 +19,7 @@ from cmserver.compat.api.worker.rows import platform
 from cmserver.recall.context import build_context
 from cmserver.recall.index.layout import MAX_CHARS
 from cmserver.recall.model import ContextBudget, ContextRequest
-from cmserver.recall.prompt_context import CALIBRATED_EMBEDDER, build_prompt_context
+from cmserver.recall.prompt_context import build_prompt_context
 from cmserver.recall.search.query_embedder import QueryEmbedder
 
 _MAX_PROJECTS = 5
@@ -92,7 +92,7 @@ async def post_semantic(request: Request) -> Response:
     if project is None:
         return answer(SemanticOut(context="", count=0))
     context_request = ContextRequest(reason="prompt", platform=platform(params.platform_camel))
-    vector = await dependency(request, QueryEmbedder).embed(text, provider=CALIBRATED_EMBEDDER)
+    vector = await dependency(request, QueryEmbedder).embed_unasked(text, principal.team_id)
     async with db(request).tenant(principal.team_id) as conn:
         context = await build_prompt_context(conn, principal, project, context_request, text, vector)
     return answer(SemanticOut(context=context.text if context else "", count=len(context.observations) if context else 0))

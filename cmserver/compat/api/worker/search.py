@@ -49,6 +49,7 @@ from cmserver.observations.wire import type_shown
 from cmserver.recall.search.model import Filters, QueryVector, Ranking, SearchedKind, SearchRequest
 from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.search import find_page
+from cmserver.recall.search.searcher import render_confidence
 from cmserver.recall.timeline.model import MAX_ENTRIES, TimedPrompt
 from cmserver.recall.timeline.timeline import Timelines
 from cmserver.recall.timeline.wire import TimelineIn
@@ -198,9 +199,9 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
     if where is None:
         return _nothing(params)
     ranking = dependency(request, Ranking)
-    vector = await dependency(request, QueryEmbedder).embed(params.query) if params.query else None
+    vector = await dependency(request, QueryEmbedder).embed(params.query, team_id=principal.team_id) if params.query else None
     async with db(request).tenant(principal.team_id) as conn:
-        matches = await _find_rows(conn, principal, where, params, criteria, ranking, vector)
+        matches, confidence = await _find_rows(conn, principal, where, params, criteria, ranking, vector)
         shown = matches[params.offset : params.offset + min(params.limit, MAX_PAGE_ITEMS)]
         seen = [row for row in shown if isinstance(row, Observation)]
         prompts = [row for row in shown if isinstance(row, ListedPrompt)]
@@ -218,7 +219,8 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
         if not shown:
             return _nothing(params)
         names = await read_names(conn, principal, shown)
-    return answer(tool_answer(f"Found in memory: {len(shown)}.", table(shown, names), _SEARCH_FOOT))
+    head = f"Found in memory: {len(shown)}. {render_confidence(confidence)}".rstrip()
+    return answer(tool_answer(head, table(shown, names), _SEARCH_FOOT))
 
 
 async def _find_rows(
@@ -229,14 +231,15 @@ async def _find_rows(
     criteria: _Criteria,
     ranking: Ranking,
     vector: QueryVector | None,
-) -> list[Observation | ListedPrompt]:
-    """The matches, of the best or the newest, in the requested order."""
+) -> tuple[list[Observation | ListedPrompt], float | None]:
+    """The matches, of the best or the newest, in the requested order; and the confidence of a search, where it is known."""
     matches: list[Observation | ListedPrompt]
+    confidence = None
     if params.query:
         project_ids = None if where.project_id is None else [where.project_id]
         search = SearchRequest(query=params.query, project_ids=project_ids, filters=criteria.filters, limit=_CANDIDATES)
         page = await find_page(conn, principal, search, ranking, vector)
-        matches = [hit.source for hit in page.hits]
+        matches, confidence = [hit.source for hit in page.hits], page.confidence
     else:
         matches = await _list_newest(conn, principal, where, criteria)
     if criteria.platform:
@@ -245,7 +248,7 @@ async def _find_rows(
     order = params.order_by or ("relevance" if params.query else "date_desc")
     if order != "relevance":
         matches.sort(key=lambda row: row.created_at, reverse=order == "date_desc")
-    return matches
+    return matches, confidence
 
 
 async def _list_newest(conn: Conn, principal: Principal, where: RowScope, criteria: _Criteria) -> list[Observation | ListedPrompt]:

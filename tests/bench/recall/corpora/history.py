@@ -1,12 +1,14 @@
 """The corpus of coding agents' history in this repository: six months of one product, and what one asks about it later.
 
-`sessions/sNN.json` is what agents have recorded, `questions.json` is what is asked. Nobody who tunes the ranking reads the
-questions of the half `test`.
+`sessions/sNN.json` is what agents have recorded, `questions.json` is what is asked, `hard.json` is what is hard to find, and
+`scripts.json` is a small memory of another project in Chinese, Japanese and Thai. Nobody who tunes the ranking reads the questions
+of the half `test`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests.bench.recall.corpus import HALVES, Corpus, Document, Question, Sessio
 
 HERE = Path(__file__).parents[1] / "history"
 PROJECT = "github.com/kerbline/kerbline"
+SCRIPTS_PROJECT = "github.com/lanternbox/lanternbox"
 KINDS = {
     "identifier": "names an identifier, path, error code, version or flag, as people type it",
     "paraphrase": "asks in words that the document does not have",
@@ -25,6 +28,20 @@ KINDS = {
     "latest": "asks for the present state of what has changed over time; the states before are wrong",
     "two-hop": "needs two observations of different sessions",
     "unanswerable": "asks for what the history never touches, a third of them near to what it does",
+}
+HARD_KINDS = {
+    "hard-paraphrase": "shares no content word with the title, text or facts of a document that answers it",
+    "hard-two-hop": "needs two observations of different sessions, and often does not name what joins them",
+    "hard-latest": "asks for the present state, often in the words of a state before; the states before are wrong",
+    "hard-name": "has a name half remembered: misspelt or partial identifiers, files, flags and error codes",
+    "hard-language": "is in German, French or Spanish, as people type it; the documents are in English",
+}
+HARD_QUESTIONS_OF_A_KIND = 40
+SCRIPT_KINDS = {
+    "script-chinese": "in Chinese, without spaces between words",
+    "script-japanese": "in Japanese, without spaces between words",
+    "script-thai": "in Thai, without spaces between words",
+    "script-mixed": "identifiers or words in Latin letters next to one of these scripts",
 }
 _SUMMARY_AFTER_MINUTES = 5
 DOCUMENTS_AT_LEAST, SESSIONS_AT_LEAST, QUESTIONS_AT_LEAST, DAYS_AT_LEAST = 400, 30, 150, 183
@@ -57,28 +74,36 @@ class _Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     agent: str
     prompts: list[str]
     observations: list[_Noted]
+
+
+class _Summarised(_Recorded, frozen=True, kw_only=True, forbid_unknown_fields=True):
     summary: _Summed
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     questions: list[dict[str, object]]
+    sessions: list[_Recorded] = []
 
 
 def load(path: Path | None = None) -> Corpus:
     """The folder with `sessions/` and `questions.json`; a corpus that is being written may have no questions yet."""
     folder = path or HERE
-    recorded = [msgspec.json.decode(one.read_bytes(), type=_Recorded) for one in sorted((folder / "sessions").glob("*.json"))]
+    recorded = [msgspec.json.decode(one.read_bytes(), type=_Summarised) for one in sorted((folder / "sessions").glob("*.json"))]
     asked = folder / "questions.json"
-    questions = msgspec.json.decode(asked.read_bytes(), type=_Asked).questions if asked.exists() else []
-    return Corpus(
-        name="history",
-        sessions=[
-            Session(name=one.session, project=PROJECT, agent=one.agent, started_at=one.started, prompts=one.prompts)
-            for one in recorded
-        ],
-        documents=[document for one in recorded for document in _documents(one)],
-        questions=[msgspec.convert({**_renamed(one), "project": PROJECT}, Question) for one in questions],
-    )
+    return _build_corpus("history", PROJECT, recorded, _read_questions(asked, PROJECT) if asked.exists() else [])
+
+
+def load_hard(path: Path | None = None) -> Corpus:
+    """The same documents with the questions of `hard.json`: all of them of `HARD_KINDS`, none of them among those of `load`."""
+    folder = path or HERE
+    return msgspec.structs.replace(load(folder), name="history-hard", questions=_read_questions(folder / "hard.json", PROJECT))
+
+
+def load_scripts(path: Path | None = None) -> Corpus:
+    """A small memory of another project in scripts without spaces; its sessions and questions are both in `scripts.json`."""
+    file = (path or HERE) / "scripts.json"
+    recorded = msgspec.json.decode(file.read_bytes(), type=_Asked).sessions
+    return _build_corpus("scripts", SCRIPTS_PROJECT, recorded, _read_questions(file, SCRIPTS_PROJECT))
 
 
 def faults(corpus: Corpus) -> list[str]:
@@ -108,6 +133,25 @@ def faults(corpus: Corpus) -> list[str]:
     return found
 
 
+def list_hard_faults(corpus: Corpus) -> list[str]:
+    """What keeps the hard questions from being those that figures are published of."""
+    found = broken(corpus)
+    for half in HALVES:
+        counted = Counter(question.kind for question in corpus.of_half(half))
+        wrong = sorted(counted.keys() - HARD_KINDS.keys())
+        found += [f"{kind} is no kind of hard question" for kind in wrong]
+        expected = HARD_QUESTIONS_OF_A_KIND // len(HALVES)
+        found += [f"{counted[kind]} questions {kind} in {half}, not {expected}" for kind in HARD_KINDS if counted[kind] != expected]
+    session_by_key = {document.key: document.session for document in corpus.documents}
+    for question in corpus.questions:
+        facts = [{session_by_key.get(key) for key in group} for group in question.expects]
+        if question.kind != "hard-two-hop" and len(facts) != 1:
+            found.append(f"{question.id} needs {len(facts)} facts, not one")
+        if question.kind == "hard-two-hop" and (len(facts) != 2 or facts[0] & facts[1]):
+            found.append(f"{question.id} does not need two facts of different sessions")
+    return found
+
+
 def _documents(one: _Recorded) -> list[Document]:
     noted = [
         Document(
@@ -125,6 +169,8 @@ def _documents(one: _Recorded) -> list[Document]:
         )
         for each in one.observations
     ]
+    if not isinstance(one, _Summarised):
+        return noted
     summed = one.summary
     last = max(each.minute for each in one.observations) + _SUMMARY_AFTER_MINUTES
     summary = Document(
@@ -136,6 +182,23 @@ def _documents(one: _Recorded) -> list[Document]:
         is_summary=True,
     )
     return [*noted, summary]
+
+
+def _build_corpus(name: str, project: str, recorded: Sequence[_Recorded], questions: list[Question]) -> Corpus:
+    return Corpus(
+        name=name,
+        sessions=[
+            Session(name=one.session, project=project, agent=one.agent, started_at=one.started, prompts=one.prompts)
+            for one in recorded
+        ],
+        documents=[document for one in recorded for document in _documents(one)],
+        questions=questions,
+    )
+
+
+def _read_questions(path: Path, project: str) -> list[Question]:
+    asked = msgspec.json.decode(path.read_bytes(), type=_Asked).questions
+    return [msgspec.convert({**_renamed(question), "project": project}, Question) for question in asked]
 
 
 def _renamed(one: dict[str, object]) -> dict[str, object]:

@@ -1,0 +1,168 @@
+"""People over HTTP: who belongs to the team, invitations, and links for a new password."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cmserver.access.api.inputs import forget
+from cmserver.access.model import PersonRole, Principal
+from cmserver.access.people import manage, repository
+from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.model import TeamPerson
+from cmserver.access.people.wire import (
+    AccountOut,
+    AccountsOut,
+    InvitationOut,
+    InvitationsOut,
+    NewInvitationOut,
+    OnePersonOut,
+    PeopleOut,
+    PersonOut,
+    RemovedPersonOut,
+    ResetOut,
+    WithdrawnInvitationOut,
+)
+from cmserver.access.teams import require_team_key
+from cmserver.base import lookalikes
+from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.http.operation import Operation
+from cmserver.base.http.wire import answer, caller, dependency, read
+from cmserver.base.ids import named_id
+from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
+from cmserver.base.text import Text
+from cmserver.redaction.redact import redact
+
+_MAX_ACCOUNTS = 1000
+
+
+class InvitationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """POST of an invitation. `note` says whom it is for; `operator` makes them an operator of the server, too (scope `*`)."""
+
+    role: PersonRole = "member"
+    note: Annotated[Text, Meta(max_length=100)] = ""
+    operator: bool = False
+
+
+class PersonChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """PATCH of a person: what is not sent stays. `operator` takes the scope `*`."""
+
+    role: PersonRole | UnsetType = UNSET
+    operator: bool | UnsetType = UNSET
+
+
+async def get_users(request: Request) -> Response:
+    """The people of the team, by name."""
+    principal = await caller(request, Principal)
+    require_team_key(principal)
+    people = await dependency(request, Accounts).run(lambda conn: repository.people_of(conn, principal.team_id))
+    return answer(PeopleOut(users=[reshape(person, PersonOut) for person in people], next_cursor=None))
+
+
+async def get_accounts(request: Request) -> Response:
+    """The accounts of the whole server, by name, for its operator."""
+    require_team_key(await caller(request, Principal))
+    users = await dependency(request, Accounts).run(lambda conn: repository.users(conn, limit=_MAX_ACCOUNTS))
+    return answer(AccountsOut(accounts=[reshape(user, AccountOut) for user in users]))
+
+
+async def get_invitations(request: Request) -> Response:
+    """Invitations into the team that nobody has used, newest first; never their links."""
+    principal = await caller(request, Principal)
+    require_team_key(principal)
+    rows = await dependency(request, Accounts).run(lambda conn: repository.invitations(conn, principal.team_id))
+    return answer(InvitationsOut(invitations=[reshape(row, InvitationOut) for row in rows]))
+
+
+async def post_invitation(request: Request) -> Response:
+    """Make a link that makes somebody a member of the team, once, within a week. The link is shown only now."""
+    principal = await caller(request, Principal)
+    require_team_key(principal)
+    body = await read(request, InvitationIn)
+    note = lookalikes.clean_name(redact(body.note)[0])
+    new = await dependency(request, Accounts).run(
+        lambda conn: manage.invite(conn, principal, body.role, note=note, makes_operator=body.operator)
+    )
+    path = f"/ui/join/{new.token}"
+    out = NewInvitationOut(invitation=reshape(new.invitation, InvitationOut), path=path, url=_url(request, path))
+    return answer(out, 201)
+
+
+async def delete_invitation(request: Request) -> Response:
+    """Withdraw an invitation: its link makes nobody a member."""
+    principal = await caller(request, Principal)
+    require_team_key(principal)
+    invitation_id = named_id(str(request.path_params["invitation"]))
+    if invitation_id is None:
+        raise NotFound("Invitation not found. It may have been used.")
+    await dependency(request, Accounts).run(lambda conn: manage.uninvite(conn, principal, invitation_id))
+    return answer(WithdrawnInvitationOut(deleted=True, id=invitation_id))
+
+
+async def patch_user(request: Request) -> Response:
+    """Change what a person is in the team, or whether they are an operator of the server."""
+    principal = await caller(request, Principal)
+    require_team_key(principal)
+    body = await read(request, PersonChangeIn)
+    reference = _read_reference(request)
+
+    async def change(conn: Conn) -> TeamPerson:
+        person = await manage.require_person(conn, principal.team_id, reference)
+        if body.role is not UNSET:
+            person = await manage.set_role(conn, principal, reference, body.role)
+        if body.operator is not UNSET:
+            await manage.set_operator(conn, principal, person.name, is_operator=body.operator)
+        return await manage.require_person(conn, principal.team_id, str(person.user_id))
+
+    person = await dependency(request, Accounts).run(change)
+    return answer(OnePersonOut(user=reshape(person, PersonOut)))
+
+
+async def delete_user(request: Request) -> Response:
+    """Take a person out of the team, and revoke the keys that they made for themselves in it. Their account stays."""
+    principal = await caller(request, Principal)
+    require_team_key(principal)
+    reference = _read_reference(request)
+    person, revoked = await dependency(request, Accounts).run(lambda conn: manage.remove_person(conn, principal, reference))
+    forget(request, principal)
+    return answer(RemovedPersonOut(deleted=True, user_id=person.user_id, name=person.name, revoked_keys=revoked))
+
+
+async def post_reset(request: Request) -> Response:
+    """Make a link for a new password, for one day. It signs the person in; for the operator, since accounts are not a team's."""
+    principal = await caller(request, Principal)
+    require_team_key(principal)
+    reference = _read_reference(request)
+    user, token = await dependency(request, Accounts).run(lambda conn: manage.reset(conn, principal, reference))
+    path = f"/ui/reset/{token}"
+    return answer(ResetOut(name=user.name, path=path, url=_url(request, path)), 201)
+
+
+def _read_reference(request: Request) -> str:
+    reference = str(request.path_params["user"])
+    if not reference.strip() or len(reference) > 100:
+        raise Invalid.at("$.user", "A person is named by their name or id.")
+    return reference.strip()
+
+
+def _url(request: Request, path: str) -> str:
+    return f"{str(request.base_url).rstrip('/')}{path}"
+
+
+routes = [
+    Operation("GET", "/v1/users", get_users, scope="", answers={200: PeopleOut}),
+    Operation("GET", "/v1/users/accounts", get_accounts, scope="*", answers={200: AccountsOut}),
+    Operation("GET", "/v1/users/invitations", get_invitations, scope="admin", answers={200: InvitationsOut}),
+    Operation("POST", "/v1/users/invitations", post_invitation, scope="admin", body=InvitationIn, answers={201: NewInvitationOut}),
+    Operation(
+        "DELETE", "/v1/users/invitations/{invitation}", delete_invitation, scope="admin", answers={200: WithdrawnInvitationOut}
+    ),
+    Operation("POST", "/v1/users/{user:path}/reset", post_reset, scope="*", answers={201: ResetOut}),
+    Operation("PATCH", "/v1/users/{user:path}", patch_user, scope="admin", body=PersonChangeIn, answers={200: OnePersonOut}),
+    Operation("DELETE", "/v1/users/{user:path}", delete_user, scope="admin", answers={200: RemovedPersonOut}),
+]

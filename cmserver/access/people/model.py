@@ -1,0 +1,129 @@
+"""Accounts of people, their memberships and sessions, and invitations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from cmserver.access.model import PersonRole, Principal
+from cmserver.base.text import Text
+
+IDLE_DAYS = 14
+"""A session ends after this many days without a request."""
+INVITATION_DAYS = 7
+RESET_DAYS = 1
+MIN_PASSWORD_CHARS = 10
+
+UserName = Annotated[Text, Meta(min_length=1, max_length=100)]
+Password = Annotated[str, Meta(min_length=MIN_PASSWORD_CHARS, max_length=1000)]
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """An account. Its name is unique without regard to case; without a password only a link signs it in."""
+
+    id: UUID
+    name: str
+    is_operator: bool
+    """Whether the person may run the server as a whole."""
+    has_password: bool
+    created_at: datetime
+
+
+class StoredPassword(msgspec.Struct, frozen=True, kw_only=True):
+    """An account with the hash of its password."""
+
+    id: UUID
+    name: str
+    password_hash: str | None
+
+
+class TeamMembership(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a person's teams, and what they are in it; never an archived team."""
+
+    team_id: UUID
+    team_name: str
+    role: PersonRole
+    requests_per_minute: int | None
+    """This and the next are the team's limits."""
+    events_per_month: int | None
+
+
+class TeamPerson(msgspec.Struct, frozen=True, kw_only=True):
+    """A person of a team."""
+
+    user_id: UUID
+    name: str
+    role: PersonRole
+    is_operator: bool
+    last_seen_at: datetime | None
+    """When they last opened a page, to the minute."""
+    created_at: datetime
+
+
+class Invitation(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that makes somebody a member of a team, once."""
+
+    id: UUID
+    team_id: UUID
+    team_name: str
+    role: PersonRole
+    makes_operator: bool
+    note: str
+    invited_by: str
+    expires_at: datetime
+    expired: bool
+    used_at: datetime | None
+    created_at: datetime
+
+
+class NewInvitation(msgspec.Struct, frozen=True, kw_only=True):
+    """An invitation with the token of its link, which is shown only once."""
+
+    invitation: Invitation
+    token: str
+
+
+class WebSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who is signed in, in one browser: a person, or whoever sent a key."""
+
+    id: UUID
+    user_id: UUID | None
+    api_key_id: UUID | None
+    current_team_id: UUID | None
+    address: str
+    browser: str
+    created_at: datetime
+    last_seen_at: datetime
+
+
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """The address and the browser of a request."""
+
+    address: str
+    browser: str = ""
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """A session with who is signed in and what they may do."""
+
+    session: WebSession
+    user: User | None
+    """None for a key."""
+    teams: list[TeamMembership]
+    """Of a person, by name; empty for a key."""
+    principal: Principal | None
+    """In the current team; None for a person without a team."""
+    csrf_token: str
+
+    @property
+    def is_operator(self) -> bool:
+        return self.user is not None and self.user.is_operator
+
+    @property
+    def name(self) -> str:
+        """What the signed-in person, or the key's actor, is called."""
+        return self.user.name if self.user else self.principal.actor_id if self.principal else ""

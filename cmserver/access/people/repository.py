@@ -1,0 +1,427 @@
+"""All SQL on accounts, memberships, invitations and sessions of the web interface. The owner alone reads these tables."""
+
+from __future__ import annotations
+
+from typing import LiteralString
+from uuid import UUID
+
+from psycopg import errors
+
+from cmserver.access.model import PersonRole
+from cmserver.access.people.model import (
+    IDLE_DAYS,
+    INVITATION_DAYS,
+    RESET_DAYS,
+    Client,
+    Invitation,
+    StoredPassword,
+    TeamMembership,
+    TeamPerson,
+    User,
+    WebSession,
+)
+from cmserver.base.errors import Conflict
+from cmserver.base.sql import Conn, Query
+
+OWNS = {"users", "memberships", "invitations", "web_sessions"}
+
+_USER: LiteralString = "u.id, u.name, u.is_operator, u.password_hash IS NOT NULL AS has_password, u.created_at"
+_SESSION: LiteralString = "id, user_id, api_key_id, current_team_id, address, browser, created_at, last_seen_at"
+_INVITATION: LiteralString = """
+    i.id, i.team_id, t.name AS team_name, i.role, i.makes_operator, i.note, i.invited_by, i.expires_at,
+    i.expires_at <= now() AS expired, i.used_at, i.created_at
+"""
+
+ANY_USER = Query(bool, "SELECT EXISTS (SELECT FROM users)")
+
+USER = Query(User, f"SELECT {_USER} FROM users u WHERE u.id = %(id)s")
+
+USER_NAMED = Query(User, f"SELECT {_USER} FROM users u WHERE lower(u.name) = lower(%(name)s)")
+
+USERS = Query(User, f"SELECT {_USER} FROM users u ORDER BY lower(u.name) LIMIT %(limit)s")
+
+PASSWORD = Query(StoredPassword, "SELECT id, name, password_hash FROM users WHERE lower(name) = lower(%(name)s)")
+
+PASSWORD_OF = Query(StoredPassword, "SELECT id, name, password_hash FROM users WHERE id = %(id)s")
+
+INSERT_USER = Query(
+    User,
+    f"""
+    INSERT INTO users AS u (id, name, password_hash, is_operator)
+    VALUES (%(id)s, %(name)s, %(password_hash)s, %(is_operator)s)
+    RETURNING {_USER}
+    """,
+)
+
+SET_PASSWORD = Query(
+    int,
+    """
+    UPDATE users SET password_hash = %(password_hash)s, reset_hash = NULL, reset_expires_at = NULL, updated_at = now()
+     WHERE id = %(id)s
+    """,
+)
+
+SET_OPERATOR = Query(
+    User, f"UPDATE users u SET is_operator = %(is_operator)s, updated_at = now() WHERE u.id = %(id)s RETURNING {_USER}"
+)
+
+OTHER_OPERATORS = Query(bool, "SELECT EXISTS (SELECT FROM users WHERE is_operator AND id <> %(id)s)")
+
+DELETE_USER = Query(int, "DELETE FROM users WHERE id = %(id)s")
+
+SET_RESET = Query(
+    int,
+    """
+    UPDATE users SET reset_hash = %(reset_hash)s, reset_expires_at = now() + make_interval(days => %(days)s), updated_at = now()
+     WHERE id = %(id)s
+    """,
+)
+
+BY_RESET = Query(User, f"SELECT {_USER} FROM users u WHERE u.reset_hash = %(reset_hash)s AND u.reset_expires_at > now() FOR UPDATE")
+
+TEAMS_OF = Query(
+    TeamMembership,
+    """
+    SELECT m.team_id, t.name AS team_name, m.role, t.requests_per_minute, t.events_per_month
+      FROM memberships m JOIN teams t ON t.id = m.team_id
+     WHERE m.user_id = %(user_id)s AND t.archived_at IS NULL
+     ORDER BY t.name, t.id
+    """,
+)
+
+PEOPLE_OF = Query(
+    TeamPerson,
+    """
+    SELECT u.id AS user_id, u.name, m.role, u.is_operator, m.created_at,
+           (SELECT max(s.last_seen_at) FROM web_sessions s WHERE s.user_id = u.id) AS last_seen_at
+      FROM memberships m JOIN users u ON u.id = m.user_id
+     WHERE m.team_id = %(team_id)s
+     ORDER BY lower(u.name)
+    """,
+)
+
+LOCK_MEMBERSHIPS = Query(UUID, "SELECT user_id FROM memberships WHERE team_id = %(team_id)s ORDER BY user_id FOR UPDATE")
+
+ROLE = Query(str, "SELECT role FROM memberships WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
+
+OTHER_OWNERS = Query(
+    bool,
+    "SELECT EXISTS (SELECT FROM memberships WHERE team_id = %(team_id)s AND role = 'owner' AND user_id <> %(user_id)s)",
+)
+
+PUT_MEMBERSHIP = Query(
+    int,
+    """
+    INSERT INTO memberships AS m (team_id, user_id, role) VALUES (%(team_id)s, %(user_id)s, %(role)s)
+    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, updated_at = now()
+    """,
+)
+
+# A second invitation never takes a role away.
+JOIN = Query(
+    int,
+    """
+    INSERT INTO memberships AS m (team_id, user_id, role) VALUES (%(team_id)s, %(user_id)s, %(role)s)
+    ON CONFLICT (team_id, user_id) DO UPDATE SET role = excluded.role, updated_at = now()
+     WHERE array_position(ARRAY['viewer', 'member', 'owner'], excluded.role)
+         > array_position(ARRAY['viewer', 'member', 'owner'], m.role)
+    """,
+)
+
+REMOVE_MEMBERSHIP = Query(int, "DELETE FROM memberships WHERE team_id = %(team_id)s AND user_id = %(user_id)s")
+
+INSERT_INVITATION = Query(
+    int,
+    """
+    INSERT INTO invitations (id, team_id, role, makes_operator, token_hash, note, invited_by, expires_at)
+    VALUES (%(id)s, %(team_id)s, %(role)s, %(makes_operator)s, %(token_hash)s, %(note)s, %(invited_by)s,
+            now() + make_interval(days => %(days)s))
+    """,
+)
+
+INVITATION = Query(
+    Invitation,
+    f"SELECT {_INVITATION} FROM invitations i JOIN teams t ON t.id = i.team_id WHERE i.id = %(id)s AND i.team_id = %(team_id)s",
+)
+
+BY_TOKEN = Query(
+    Invitation,
+    f"""
+    SELECT {_INVITATION}
+      FROM invitations i JOIN teams t ON t.id = i.team_id
+     WHERE i.token_hash = %(token_hash)s AND i.used_at IS NULL AND i.expires_at > now() AND t.archived_at IS NULL
+       FOR UPDATE OF i
+    """,
+)
+
+INVITATIONS = Query(
+    Invitation,
+    f"""
+    SELECT {_INVITATION}
+      FROM invitations i JOIN teams t ON t.id = i.team_id
+     WHERE i.team_id = %(team_id)s AND i.used_at IS NULL
+     ORDER BY i.created_at DESC, i.id DESC LIMIT 200
+    """,
+)
+
+USE_INVITATION = Query(int, "UPDATE invitations SET used_at = now(), used_by = %(user_id)s WHERE id = %(id)s")
+
+DELETE_INVITATION = Query(int, "DELETE FROM invitations WHERE id = %(id)s AND team_id = %(team_id)s AND used_at IS NULL")
+
+INSERT_SESSION = Query(
+    WebSession,
+    f"""
+    INSERT INTO web_sessions (id, token_hash, user_id, api_key_id, current_team_id, address, browser)
+    VALUES (%(id)s, %(token_hash)s, %(user_id)s, %(api_key_id)s, %(current_team_id)s, %(address)s, %(browser)s)
+    RETURNING {_SESSION}
+    """,
+)
+
+SESSION = Query(
+    WebSession,
+    f"""
+    SELECT {_SESSION}
+      FROM web_sessions
+     WHERE token_hash = %(token_hash)s AND last_seen_at > now() - make_interval(days => %(idle_days)s)
+    """,
+)
+
+SESSION_BY_ID = Query(
+    bool,
+    """
+    SELECT EXISTS (SELECT FROM web_sessions
+                    WHERE id = %(id)s AND last_seen_at > now() - make_interval(days => %(idle_days)s))
+    """,
+)
+
+TOUCH_SESSION = Query(
+    int, "UPDATE web_sessions SET last_seen_at = now() WHERE id = %(id)s AND last_seen_at < now() - interval '1 minute'"
+)
+
+SET_TEAM = Query(int, "UPDATE web_sessions SET current_team_id = %(team_id)s WHERE id = %(id)s")
+
+SESSIONS_OF = Query(
+    WebSession,
+    f"""
+    SELECT {_SESSION}
+      FROM web_sessions
+     WHERE user_id = %(user_id)s AND last_seen_at > now() - make_interval(days => %(idle_days)s)
+     ORDER BY last_seen_at DESC, id LIMIT 200
+    """,
+)
+
+END_SESSION = Query(int, "DELETE FROM web_sessions WHERE token_hash = %(token_hash)s")
+
+END_SESSION_OF = Query(int, "DELETE FROM web_sessions WHERE id = %(id)s AND user_id = %(user_id)s")
+
+END_SESSIONS_OF = Query(int, "DELETE FROM web_sessions WHERE user_id = %(user_id)s AND token_hash <> %(but_token_hash)s")
+
+FORGET_ENDED = Query(int, "DELETE FROM web_sessions WHERE last_seen_at <= now() - make_interval(days => %(idle_days)s)")
+
+
+async def any_user(conn: Conn) -> bool:
+    return await ANY_USER.one(conn)
+
+
+async def user(conn: Conn, user_id: UUID) -> User | None:
+    return await USER.first(conn, id=user_id)
+
+
+async def user_named(conn: Conn, name: str) -> User | None:
+    """The account with that name in any case."""
+    return await USER_NAMED.first(conn, name=name)
+
+
+async def users(conn: Conn, *, limit: int) -> list[User]:
+    """Accounts of the whole server, by name."""
+    return await USERS.all(conn, limit=limit)
+
+
+async def password(conn: Conn, name: str) -> StoredPassword | None:
+    return await PASSWORD.first(conn, name=name)
+
+
+async def password_of(conn: Conn, user_id: UUID) -> StoredPassword | None:
+    return await PASSWORD_OF.first(conn, id=user_id)
+
+
+async def insert_user(conn: Conn, user_id: UUID, name: str, *, password_hash: str | None, is_operator: bool) -> User:
+    try:
+        return await INSERT_USER.one(conn, id=user_id, name=name, password_hash=password_hash, is_operator=is_operator)
+    except errors.UniqueViolation as error:
+        raise Conflict(f"The name {name!r} is taken. Choose another one, or sign in first if it is yours.") from error
+
+
+async def set_password(conn: Conn, user_id: UUID, password_hash: str) -> None:
+    """Also makes a link for a new password useless."""
+    await SET_PASSWORD.run(conn, id=user_id, password_hash=password_hash)
+
+
+async def set_operator(conn: Conn, user_id: UUID, *, is_operator: bool) -> User:
+    return await SET_OPERATOR.one(conn, id=user_id, is_operator=is_operator)
+
+
+async def other_operators(conn: Conn, user_id: UUID) -> bool:
+    """Whether there is an operator besides that one."""
+    return await OTHER_OPERATORS.one(conn, id=user_id)
+
+
+async def delete_user(conn: Conn, user_id: UUID) -> None:
+    await DELETE_USER.run(conn, id=user_id)
+
+
+async def set_reset(conn: Conn, user_id: UUID, reset_hash: str) -> None:
+    await SET_RESET.run(conn, id=user_id, reset_hash=reset_hash, days=RESET_DAYS)
+
+
+async def by_reset(conn: Conn, reset_hash: str) -> User | None:
+    """The account that the link for a new password is for, locked; None when it is used or expired."""
+    return await BY_RESET.first(conn, reset_hash=reset_hash)
+
+
+async def teams_of(conn: Conn, user_id: UUID) -> list[TeamMembership]:
+    """The person's teams by name, without archived ones."""
+    return await TEAMS_OF.all(conn, user_id=user_id)
+
+
+async def people_of(conn: Conn, team_id: UUID) -> list[TeamPerson]:
+    """The people of a team, by name."""
+    return await PEOPLE_OF.all(conn, team_id=team_id)
+
+
+async def lock_memberships(conn: Conn, team_id: UUID) -> None:
+    """Lock who belongs to the team, so that an owner stays."""
+    await LOCK_MEMBERSHIPS.all(conn, team_id=team_id)
+
+
+async def role(conn: Conn, team_id: UUID, user_id: UUID) -> str | None:
+    return await ROLE.first(conn, team_id=team_id, user_id=user_id)
+
+
+async def other_owners(conn: Conn, team_id: UUID, user_id: UUID) -> bool:
+    """Whether the team has an owner besides that person."""
+    return await OTHER_OWNERS.one(conn, team_id=team_id, user_id=user_id)
+
+
+async def put_membership(conn: Conn, team_id: UUID, user_id: UUID, role: PersonRole) -> None:
+    await PUT_MEMBERSHIP.run(conn, team_id=team_id, user_id=user_id, role=role)
+
+
+async def join(conn: Conn, team_id: UUID, user_id: UUID, role: PersonRole) -> None:
+    """Make the person a member with at least that role."""
+    await JOIN.run(conn, team_id=team_id, user_id=user_id, role=role)
+
+
+async def remove_membership(conn: Conn, team_id: UUID, user_id: UUID) -> None:
+    await REMOVE_MEMBERSHIP.run(conn, team_id=team_id, user_id=user_id)
+
+
+async def insert_invitation(
+    conn: Conn,
+    invitation_id: UUID,
+    team_id: UUID,
+    *,
+    role: PersonRole,
+    makes_operator: bool,
+    token_hash: str,
+    note: str,
+    invited_by: str,
+) -> Invitation:
+    """Conflict when there is one with that id."""
+    try:
+        await INSERT_INVITATION.run(
+            conn,
+            id=invitation_id,
+            team_id=team_id,
+            role=role,
+            makes_operator=makes_operator,
+            token_hash=token_hash,
+            note=note,
+            invited_by=invited_by,
+            days=INVITATION_DAYS,
+        )
+    except errors.UniqueViolation as error:
+        raise Conflict("This invitation was made already. Reload the page to make another one.") from error
+    return await INVITATION.one(conn, id=invitation_id, team_id=team_id)
+
+
+async def by_token(conn: Conn, token_hash: str) -> Invitation | None:
+    """The invitation, locked; None when it is used or expired."""
+    return await BY_TOKEN.first(conn, token_hash=token_hash)
+
+
+async def invitations(conn: Conn, team_id: UUID) -> list[Invitation]:
+    """Invitations that nobody has used, newest first, expired ones too."""
+    return await INVITATIONS.all(conn, team_id=team_id)
+
+
+async def use_invitation(conn: Conn, invitation_id: UUID, user_id: UUID) -> None:
+    await USE_INVITATION.run(conn, id=invitation_id, user_id=user_id)
+
+
+async def delete_invitation(conn: Conn, team_id: UUID, invitation_id: UUID) -> bool:
+    """Whether there was one to delete."""
+    return await DELETE_INVITATION.run(conn, id=invitation_id, team_id=team_id) > 0
+
+
+async def insert_session(
+    conn: Conn,
+    session_id: UUID,
+    token_hash: str,
+    client: Client,
+    *,
+    user_id: UUID | None = None,
+    api_key_id: UUID | None = None,
+    team_id: UUID | None = None,
+) -> WebSession:
+    """Also deletes sessions that have ended."""
+    await FORGET_ENDED.run(conn, idle_days=IDLE_DAYS)
+    return await INSERT_SESSION.one(
+        conn,
+        id=session_id,
+        token_hash=token_hash,
+        user_id=user_id,
+        api_key_id=api_key_id,
+        current_team_id=team_id,
+        address=client.address,
+        browser=client.browser,
+    )
+
+
+async def session(conn: Conn, token_hash: str) -> WebSession | None:
+    """The session, if it has not ended."""
+    return await SESSION.first(conn, token_hash=token_hash, idle_days=IDLE_DAYS)
+
+
+async def is_session(conn: Conn, session_id: UUID) -> bool:
+    """Whether the session has not ended."""
+    return await SESSION_BY_ID.one(conn, id=session_id, idle_days=IDLE_DAYS)
+
+
+async def touch_session(conn: Conn, session_id: UUID) -> None:
+    """Note that the session is in use, once a minute."""
+    await TOUCH_SESSION.run(conn, id=session_id)
+
+
+async def set_team(conn: Conn, session_id: UUID, team_id: UUID) -> None:
+    """Make it the session's current team."""
+    await SET_TEAM.run(conn, id=session_id, team_id=team_id)
+
+
+async def sessions_of(conn: Conn, user_id: UUID) -> list[WebSession]:
+    """The person's sessions, the one that was used last first."""
+    return await SESSIONS_OF.all(conn, user_id=user_id, idle_days=IDLE_DAYS)
+
+
+async def end_session(conn: Conn, token_hash: str) -> None:
+    await END_SESSION.run(conn, token_hash=token_hash)
+
+
+async def end_session_of(conn: Conn, user_id: UUID, session_id: UUID) -> bool:
+    """Whether the person had that session."""
+    return await END_SESSION_OF.run(conn, id=session_id, user_id=user_id) > 0
+
+
+async def end_sessions_of(conn: Conn, user_id: UUID, *, but_token_hash: str = "") -> int:
+    """End the person's sessions but that one; returns how many."""
+    return await END_SESSIONS_OF.run(conn, user_id=user_id, but_token_hash=but_token_hash)

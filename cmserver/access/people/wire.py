@@ -1,0 +1,100 @@
+"""People and invitations on the wire."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access.model import PersonRole
+
+
+class PersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A person of the team. `lastSeenAtEpoch` is when they last opened a page, known to the minute."""
+
+    user_id: UUID
+    name: str
+    role: PersonRole
+    is_operator: bool
+    last_seen_at_epoch: int | None
+    created_at_epoch: int
+
+
+class PeopleOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """By name; `nextCursor` is always null."""
+
+    users: list[PersonOut]
+    next_cursor: str | None
+
+
+class OnePersonOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One person of the team."""
+
+    user: PersonOut
+
+
+class AccountOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An account of the server."""
+
+    id: UUID
+    name: str
+    is_operator: bool
+    has_password: bool
+    created_at_epoch: int
+
+
+class AccountsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """By name, at most 1,000."""
+
+    accounts: list[AccountOut]
+
+
+class InvitationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An invitation without its link."""
+
+    id: UUID
+    role: PersonRole
+    makes_operator: bool
+    note: str
+    invited_by: str
+    expires_at_epoch: int
+    expired: bool
+    created_at_epoch: int
+
+
+class InvitationsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest first, expired ones too, at most 200."""
+
+    invitations: list[InvitationOut]
+
+
+class NewInvitationOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A new invitation with its link, which is shown only now. `path` is the link without the server's address."""
+
+    invitation: InvitationOut
+    path: str
+    url: str
+
+
+class WithdrawnInvitationOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The invitation that is gone."""
+
+    deleted: bool
+    id: UUID
+
+
+class RemovedPersonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Who was removed from the team, and how many keys of theirs were revoked with it."""
+
+    deleted: bool
+    user_id: UUID
+    name: str
+    revoked_keys: int
+
+
+class ResetOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A link for a new password, which is shown only now. `path` is the link without the server's address."""
+
+    name: str
+    path: str
+    url: str

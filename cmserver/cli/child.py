@@ -1,0 +1,147 @@
+"""A process that `cmserver run` starts beside itself: the worker, or one more process of the API.
+
+Standard input is its lifeline: the first line says what to do, and its end, which comes also when the parent is killed, to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+import click
+import msgspec
+import structlog
+import uvloop
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.base import logs
+from cmserver.base.configuration import BadSetting
+from cmserver.base.db import DatabaseUrls
+from cmserver.base.errors import CmserverError, Invalid
+from cmserver.base.process import return_freed_memory
+from cmserver.base.settings import Settings
+from cmserver.base.waiting import wait_any
+from cmserver.cli.exit_codes import exit_code
+from cmserver.cli.process import DatabaseConnections, divide_pool, open_connections, stop_on_signals, work
+from cmserver.providers import registry
+from cmserver.providers.model import Provider
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+_LIFELINE = 0
+"""Standard input, read without a buffer: a thread that waits in Python's own would abort the end of the process."""
+STOPPING_SECONDS = 10.0
+"""Beyond `drain_seconds`: by then a child that was told to stop has ended, or is ended."""
+
+WORKER_NICENESS = 5
+"""On a machine with nothing to spare, requests get three times the processor time of the worker, which can wait."""
+
+
+class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child does, as its parent says it."""
+
+    role: Literal["api", "worker"]
+    settings: Settings
+    urls: DatabaseUrls
+    is_embedded: bool
+    listener: int | None
+    """Descriptor of the socket that all processes of the API accept connections from."""
+
+
+def encode_order(order: ChildOrder) -> bytes:
+    """The order as one line."""
+    return msgspec.json.encode(order, enc_hook=str) + b"\n"
+
+
+def _read_order() -> ChildOrder:
+    line = b""
+    while not line.endswith(b"\n") and (read := os.read(_LIFELINE, 65_536)):
+        line += read
+    return msgspec.json.decode(line, type=ChildOrder, dec_hook=lambda wanted, value: Path(value) if wanted is Path else value)
+
+
+def main() -> None:
+    """Do what standard input says until it ends."""
+    for signal_number in (signal.SIGINT, signal.SIGTERM):  # until the loop has its own handlers
+        signal.signal(signal_number, signal.SIG_DFL)
+    order = _read_order()
+    return_freed_memory()
+    logs.configure(order.settings.log_format, order.settings.log_level)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(order))
+    except CmserverError as error:
+        click.echo(f"cmserver: {error}", err=True)
+        sys.exit(exit_code(error))
+
+
+async def _run(order: ChildOrder) -> None:
+    settings, stop = order.settings, asyncio.Event()
+    stop_on_signals(stop)
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_watch_parent, args=(loop, stop, settings.drain_seconds), daemon=True).start()
+    pool_size = divide_pool(settings) if order.role == "api" else None
+    async with open_connections(settings, order.urls, is_embedded=order.is_embedded, pool_size=pool_size) as connections:
+        if order.role == "worker":
+            os.nice(WORKER_NICENESS)
+            working = asyncio.create_task(work(settings, connections, _load_providers(settings), stop))
+            await _run_until_stopped(connections, stop, working)
+            await working
+        else:
+            await _serve(order, connections, stop)
+
+
+def _load_providers(settings: Settings) -> list[Provider]:
+    try:
+        return registry.chain(settings)
+    except Invalid as error:
+        raise BadSetting(str(error)) from error
+
+
+async def _serve(order: ChildOrder, connections: DatabaseConnections, stop: asyncio.Event) -> None:
+    # What the worker does not need takes 15 MB.
+    from cmserver.base.migrate import installation_secret  # noqa: PLC0415
+    from cmserver.cli.api_server import ApiServer  # noqa: PLC0415
+    from cmserver.generation.queue_monitor import QueueMonitor  # noqa: PLC0415
+
+    assert order.listener is not None
+    async with connections.db.system_statement() as conn:
+        secret = await installation_secret(conn)
+    monitor = QueueMonitor(connections.db, order.settings, warns=False)
+    server = ApiServer(order.settings, connections, socket.socket(fileno=order.listener), secret, monitor)
+    tasks = [await server.start(), asyncio.create_task(monitor.run(stop))]
+    log.info("process.ready", pid=os.getpid())
+    await _run_until_stopped(connections, stop, *tasks)
+    server.stop()
+    await asyncio.gather(*tasks)
+    await server.flush()
+
+
+async def _run_until_stopped(connections: DatabaseConnections, stop: asyncio.Event, *tasks: asyncio.Task[None]) -> None:
+    await wait_any(stop, connections.listening, *tasks)
+    stop.set()
+    connections.db.hurry()
+    connections.notifications.close()  # wakes requests that wait for observations
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, drain_seconds: float) -> None:
+    """Tell the loop to stop when standard input ends; end the process when it does not. A thread, as the loop may hang."""
+    while os.read(_LIFELINE, 1024):
+        pass
+    try:
+        loop.call_soon_threadsafe(stop.set)
+    except RuntimeError:  # it has ended already
+        return
+    time.sleep(drain_seconds + STOPPING_SECONDS)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""What each process of a server has: its connections, its signals; and what the worker's does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from cmserver.access import announce
+from cmserver.base.db import DatabaseUrls, Db, PoolTimeouts
+from cmserver.base.erasure_journal import ErasureJournal
+from cmserver.base.metrics import observe_loop_lag
+from cmserver.base.notifications import PROBE, NotificationListener
+from cmserver.base.settings import Settings
+from cmserver.generation.job_notifier import CHANNELS, JobNotifier
+from cmserver.providers.model import Provider
+
+
+class DatabaseConnections(msgspec.Struct, frozen=True):
+    """The connections to the database that a process shares."""
+
+    db: Db
+    notifications: NotificationListener
+    notifier: JobNotifier
+    listening: asyncio.Task[None]
+    """Ends only with the connections, or by an unexpected error."""
+
+
+@asynccontextmanager
+async def open_connections(
+    settings: Settings, urls: DatabaseUrls, *, is_embedded: bool, pool_size: int | None = None
+) -> AsyncGenerator[DatabaseConnections]:
+    """The connections of this process, until the end of the block. `pool_size` instead of the setting's."""
+    async with Db(
+        urls,
+        size=pool_size or settings.database_pool_size,
+        timeouts=PoolTimeouts(
+            wait_seconds=settings.database_pool_timeout_seconds, idle_seconds=settings.database_pool_idle_seconds
+        ),
+        statement_timeout_seconds=settings.statement_timeout_seconds,
+        idle_in_transaction_seconds=min(10.0, settings.lease_seconds),
+        answer_seconds=settings.job_hard_limit_seconds,
+        disk=settings.data_dir if is_embedded else None,
+        journal=ErasureJournal(settings.backup_folder),
+    ) as db:
+        notifications = NotificationListener(urls.session)
+        listening = asyncio.create_task(notifications.listen([*CHANNELS, announce.CHANNEL, announce.NEWS, PROBE]))
+        observing = asyncio.create_task(observe_loop_lag())
+        try:
+            yield DatabaseConnections(db, notifications, JobNotifier(db, notifications), listening)
+        finally:
+            for task in (listening, observing):
+                task.cancel()
+            await asyncio.gather(listening, observing, return_exceptions=True)
+
+
+def divide_pool(settings: Settings) -> int:
+    """The size of the pools of each process of the API: together they hold about as many connections as one would."""
+    return max(min(2, settings.database_pool_size), -(-settings.database_pool_size // settings.api_processes))
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Set `stop` on SIGINT and SIGTERM."""
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_number, stop.set)
+
+
+async def work(settings: Settings, connections: DatabaseConnections, providers: Sequence[Provider], stop: asyncio.Event) -> None:
+    """Be the worker until `stop`."""
+    from cmserver.worker import run_worker  # noqa: PLC0415 - twenty megabytes, which no process of the API should take
+
+    freeze_garbage()
+    await run_worker(settings, connections.db, connections.notifications, connections.notifier, providers, stop)
+
+
+def freeze_garbage() -> None:
+    """Exclude the objects of the start from garbage collection, and collect less often: it took 20 % of a batch's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 100)

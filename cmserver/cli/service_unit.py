@@ -1,0 +1,365 @@
+"""`cmserver service`: has systemd or launchd run the server from the start of the machine, or of the user's session, on."""
+
+from __future__ import annotations
+
+import os
+import plistlib
+import pwd
+import shutil
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from cmserver.base.atomic_file import write_file
+from cmserver.base.configuration import BadSetting, load
+from cmserver.base.errors import CmserverError
+from cmserver.base.settings import Settings, fields
+from cmserver.cli.config import config_file_option
+from cmserver.cli.output import as_called
+from cmserver.embedded.files import SYSTEM_USER, system_user
+
+SYSTEMD_NAME = "cmserver.service"
+LAUNCHD_LABEL = "cmserver"
+ENVIRONMENT_NAME = "environment"
+"""A file in the data folder, with a line `NAME=value` for each variable that the service shall have, such as a provider's key."""
+_WATCHDOG_SECONDS = 60
+_STOP_SECONDS_BEYOND_DRAIN = 30
+
+
+class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service manager needs to know. `user` is None for the user who installs it; `is_system` starts with the machine."""
+
+    command: Sequence[str]
+    folder: Path
+    data_dir: Path
+    environment: Mapping[str, str]
+    stop_seconds: int
+    is_system: bool
+    user: str | None = None
+
+
+def render_systemd_unit(unit: ServiceUnit) -> str:
+    """The text of the unit. What it may do is what the embedded PostgreSQL needs, too."""
+    command = " ".join(_quote(word) for word in unit.command)
+    environment = "".join(f"Environment={_quote(f'{name}={value}')}\n" for name, value in unit.environment.items())
+    user = f"User={unit.user}\n" if unit.user else ""
+    # A manager of a user's own may not forbid what it could not do itself; it needs namespaces that some systems do not give.
+    protection = _SYSTEM_PROTECTION.format(data_dir=_quote(str(unit.data_dir))) if unit.is_system else ""
+    return _SYSTEMD_UNIT.format(
+        command=command,
+        folder=unit.folder,
+        environment=environment,
+        environment_file=unit.data_dir / ENVIRONMENT_NAME,
+        user=user,
+        stop_seconds=unit.stop_seconds,
+        watchdog_seconds=_WATCHDOG_SECONDS,
+        protection=protection,
+        target="multi-user.target" if unit.is_system else "default.target",
+    )
+
+
+def render_launchd_plist(unit: ServiceUnit) -> bytes:
+    """The property list for macOS; the output goes into the data folder."""
+    log = str(unit.data_dir / "cmserver.log")
+    return plistlib.dumps(
+        {
+            "Label": LAUNCHD_LABEL,
+            "ProgramArguments": list(unit.command),
+            "WorkingDirectory": str(unit.folder),
+            "EnvironmentVariables": dict(unit.environment),
+            "RunAtLoad": True,
+            "KeepAlive": {"SuccessfulExit": False},
+            "ThrottleInterval": 5,
+            "ExitTimeOut": unit.stop_seconds,
+            "StandardOutPath": log,
+            "StandardErrorPath": log,
+            **({"UserName": unit.user} if unit.user else {}),
+        }
+    )
+
+
+@click.group("service")
+def service_group() -> None:
+    """Run the server as a service of systemd (Linux) or launchd (macOS)."""
+
+
+_system_option = click.option(
+    "--system/--user",
+    "is_system",
+    default=lambda: os.geteuid() == 0,
+    help="Of the machine, or of your user. [default: --system as root]",
+)
+
+
+@service_group.command()
+@config_file_option
+@_system_option
+@click.option("--print", "only_prints", is_flag=True, help="Print the service's file, and change nothing.")
+def install(config_file: Path | None, *, is_system: bool, only_prints: bool) -> None:
+    """Install the service, start it now, and again whenever the machine or your session starts.
+
+    Its settings are those of config.toml in the data folder (or --config), and the variables in the file `environment` there.
+    """
+    loaded = load(os.environ, config_file=config_file)
+    settings = loaded.settings
+    manager = _find_manager(is_system=is_system)
+    unit = _make_unit(settings, config_file, is_system=is_system, makes_user=not only_prints)
+    text = manager.render(unit)
+    if only_prints:
+        click.echo(text.decode(), nl=False)
+        return
+    manager.path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(manager.path, text, mode=0o644)
+    manager.start()
+    click.echo(f"Installed {manager.path} and started it. Data: {settings.data_dir}")
+    forgotten = _find_forgotten_variables(loaded.sources)
+    if forgotten:
+        click.echo(
+            f"The service does not have this shell's {', '.join(forgotten)}: write NAME=value lines into "
+            f"{settings.data_dir / ENVIRONMENT_NAME} (mode 600), and run the command again.",
+            err=True,
+        )
+    if manager.hint:
+        click.echo(manager.hint)
+    click.echo(as_called("`cmserver service status` shows its state, `cmserver service logs` its log."))
+
+
+@service_group.command("status")
+@_system_option
+def service_status(*, is_system: bool) -> None:
+    """Show what the service manager says of the service. Exits with 1 when it does not run."""
+    manager = _find_installed(is_system=is_system)
+    sys.exit(1 if manager.run(*manager.status_command, check=False) else 0)
+
+
+@service_group.command()
+@_system_option
+@click.option("--follow", "-f", is_flag=True, help="Go on with what comes.")
+@click.option("--lines", "-n", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="How many lines.")
+def logs(*, is_system: bool, follow: bool, lines: int) -> None:
+    """Show the last lines of the service's log."""
+    manager = _find_installed(is_system=is_system)
+    sys.exit(1 if manager.run(*manager.log_command(lines, follow=follow), check=False) else 0)
+
+
+@service_group.command()
+@_system_option
+def remove(*, is_system: bool) -> None:
+    """Stop the service and remove its file; the data folder stays."""
+    manager = _find_installed(is_system=is_system)
+    manager.stop()
+    manager.path.unlink(missing_ok=True)
+    manager.forget()
+    click.echo(f"Stopped the service and removed {manager.path}. What is remembered stays in the data folder.")
+
+
+class _Manager(ABC):
+    """A service manager: where it looks for the service's file, and its commands."""
+
+    path: Path
+    status_command: list[str]
+    hint: str | None = None
+
+    @abstractmethod
+    def render(self, unit: ServiceUnit) -> bytes: ...
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+    def forget(self) -> None:  # noqa: B027 - launchd has nothing to do
+        """Let it notice that the file is gone."""
+
+    @abstractmethod
+    def log_command(self, lines: int, *, follow: bool) -> list[str]: ...
+
+    def run(self, *command: str, check: bool = True) -> int:
+        """Run its command with our output; CmserverError when it fails."""
+        try:
+            code = subprocess.run(command, check=False).returncode  # noqa: S603 - its own commands
+        except FileNotFoundError as error:
+            raise CmserverError(f"{command[0]} is not installed here.") from error
+        if check and code != 0:
+            raise CmserverError(f"`{' '.join(command)}` failed (exit code {code}).")
+        return code
+
+
+class _Systemd(_Manager):
+    def __init__(self, *, is_system: bool) -> None:
+        self._scope = [] if is_system else ["--user"]
+        config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        self.path = (Path("/etc/systemd/system") if is_system else config_home / "systemd" / "user") / SYSTEMD_NAME
+        self.status_command = ["systemctl", *self._scope, "status", "--no-pager", SYSTEMD_NAME]
+        if not is_system:
+            self.hint = "It runs while you are logged in; `loginctl enable-linger` lets it run always."
+
+    def render(self, unit: ServiceUnit) -> bytes:
+        return render_systemd_unit(unit).encode()
+
+    def start(self) -> None:
+        self.run("systemctl", *self._scope, "daemon-reload")
+        self.run("systemctl", *self._scope, "enable", SYSTEMD_NAME)
+        self.run("systemctl", *self._scope, "restart", SYSTEMD_NAME)
+
+    def stop(self) -> None:
+        self.run("systemctl", *self._scope, "disable", "--now", SYSTEMD_NAME)
+
+    def forget(self) -> None:
+        self.run("systemctl", *self._scope, "daemon-reload")
+
+    def log_command(self, lines: int, *, follow: bool) -> list[str]:
+        return [
+            "journalctl",
+            *self._scope,
+            "--unit",
+            SYSTEMD_NAME,
+            "--lines",
+            str(lines),
+            *(["--follow"] if follow else ["--no-pager"]),
+        ]
+
+
+class _Launchd(_Manager):
+    """See launchd.plist(5) and launchctl(1) of macOS."""
+
+    def __init__(self, *, is_system: bool) -> None:
+        self._domain = "system" if is_system else f"gui/{os.getuid()}"
+        folder = Path("/Library/LaunchDaemons") if is_system else Path.home() / "Library" / "LaunchAgents"
+        self.path = folder / f"{LAUNCHD_LABEL}.plist"
+        self.status_command = ["launchctl", "print", f"{self._domain}/{LAUNCHD_LABEL}"]
+
+    def render(self, unit: ServiceUnit) -> bytes:
+        return render_launchd_plist(unit)
+
+    def start(self) -> None:
+        self.run("launchctl", "bootout", f"{self._domain}/{LAUNCHD_LABEL}", check=False)
+        self.run("launchctl", "bootstrap", self._domain, str(self.path))
+
+    def stop(self) -> None:
+        self.run("launchctl", "bootout", f"{self._domain}/{LAUNCHD_LABEL}")
+
+    def log_command(self, lines: int, *, follow: bool) -> list[str]:
+        log = plistlib.loads(self.path.read_bytes())["StandardErrorPath"]
+        return ["tail", "-n", str(lines), *(["-F"] if follow else []), log]
+
+
+def _find_manager(*, is_system: bool) -> _Manager:
+    if sys.platform == "darwin":
+        return _Launchd(is_system=is_system)
+    if shutil.which("systemctl") is None:
+        raise CmserverError(
+            "There is no systemd here (systemctl is missing). `cmserver start` runs the server in the background; "
+            "another service manager needs the command `cmserver run`."
+        )
+    return _Systemd(is_system=is_system)
+
+
+def _find_installed(*, is_system: bool) -> _Manager:
+    manager = _find_manager(is_system=is_system)
+    if not manager.path.exists():
+        raise CmserverError(as_called(f"{manager.path} does not exist: `cmserver service install` makes it."))
+    return manager
+
+
+def _make_unit(settings: Settings, config_file: Path | None, *, is_system: bool, makes_user: bool) -> ServiceUnit:
+    if is_system and os.geteuid() != 0:
+        raise BadSetting("A service of the machine is installed by root: use sudo, or --user.")
+    folder = Path(__file__).parents[2]
+    user = _find_user(settings.data_dir, makes_user=makes_user) if is_system else None
+    if user not in (None, "root"):
+        _check_others_can_run(Path(sys.executable).absolute(), folder, user)
+    return ServiceUnit(
+        command=[sys.executable, "-m", "cmserver", "run", *(["--config", str(config_file.resolve())] if config_file else [])],
+        folder=folder,
+        data_dir=settings.data_dir.absolute(),
+        environment={"CMSERVER_DATA_DIR": str(settings.data_dir.absolute())},
+        stop_seconds=round(settings.drain_seconds) + _STOP_SECONDS_BEYOND_DRAIN,
+        is_system=is_system,
+        user=user,
+    )
+
+
+def _find_user(data_dir: Path, *, makes_user: bool) -> str:
+    """Who runs a service of the machine: the owner of the data folder, else a user of its own, which is made if it is missing."""
+    if data_dir.exists():
+        return pwd.getpwuid(data_dir.stat().st_uid).pw_name
+    if not makes_user:
+        return SYSTEM_USER
+    user = system_user()
+    data_dir.mkdir(parents=True, mode=0o700)
+    os.chown(data_dir, user.pw_uid, user.pw_gid)
+    return SYSTEM_USER
+
+
+def _check_others_can_run(python: Path, folder: Path, user: str) -> None:
+    """BadSetting when the user cannot get through a folder above the program, as below /root."""
+    for place in (python, folder):
+        closed = next((parent for parent in [place, *place.parents] if not parent.stat().st_mode & 0o001), None)
+        if closed is not None:
+            raise BadSetting(
+                f"The service runs as the user {user}, who cannot get through {closed} to the program. "
+                "Install cmserver where every user can read it, such as in /opt (python3 -m venv /opt/cmserver)."
+            )
+
+
+def _find_forgotten_variables(sources: Mapping[str, str]) -> list[str]:
+    """The variables of this shell that set something, without the data folder's, which the service has."""
+    names = {field.name: field.environment for field in fields()}
+    return sorted(
+        names[name] for name, source in sources.items() if source.startswith("environment") and names[name] != "CMSERVER_DATA_DIR"
+    )
+
+
+def _quote(text: str) -> str:
+    """A word of a unit file: in quotes, with systemd's own signs taken literally."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$") + '"'
+
+
+_SYSTEMD_UNIT = """\
+[Unit]
+Description=cmserver, memory for coding agents
+After=network-online.target postgresql.service
+Wants=network-online.target
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={command}
+WorkingDirectory={folder}
+{environment}EnvironmentFile=-{environment_file}
+{user}Restart=on-failure
+RestartSec=5
+RestartPreventExitStatus=2 4
+TimeoutStartSec=300
+TimeoutStopSec={stop_seconds}
+WatchdogSec={watchdog_seconds}
+# The server stops its worker and its PostgreSQL itself, in order.
+KillMode=mixed
+LimitNOFILE=65536
+UMask=0077
+{protection}
+[Install]
+WantedBy={target}
+"""
+
+_SYSTEM_PROTECTION = """\
+NoNewPrivileges=yes
+ProtectSystem=strict
+ReadWritePaths={data_dir}
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictSUIDSGID=yes
+RestrictRealtime=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+LockPersonality=yes
+"""

@@ -1,0 +1,213 @@
+"""The files of an agent that `cmserver connect` changes: how our part gets into each, and out of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from cmserver.base.errors import Conflict
+from cmserver.base.tolerant_json import texts
+from cmserver.client.json_edit import Addition, add_values, remove_values
+from cmserver.client.json_settings import (
+    IsOurs,
+    Json,
+    hook_command,
+    hook_group,
+    install_hooks,
+    json_object,
+    uninstall_hooks,
+)
+
+SERVER_NAME = "cmserver"
+"""Of the MCP server in an agent's settings."""
+
+_BLOCK_START = "<!-- cmserver: begin. `cmserver disconnect` removes this block. -->"
+_BLOCK_END = "<!-- cmserver: end -->"
+
+
+class Hook(msgspec.Struct, frozen=True):
+    """One event of an agent that runs the hook client. `timeout` is in the agent's own unit."""
+
+    event: str
+    timeout: int
+    matcher: str | None = None
+    argument: str | None = None
+    """What the hook client is called with, where that is not the event: it knows the start of a session as SessionStart."""
+
+    def command(self, program: Path) -> str:
+        return hook_command(program, self.argument or self.event)
+
+
+class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent's files are on this machine, and what is written into them."""
+
+    name: str
+    environ: Mapping[str, str]
+    home: Path
+    platform: str
+    """As `sys.platform` has it."""
+    hook: Path
+    """The hook client."""
+    hooks: tuple[Hook, ...]
+    is_our_hook: IsOurs
+    mcp_command: tuple[str, ...]
+    """Starts the MCP bridge; empty where the server has no MCP."""
+
+    @property
+    def config_home(self) -> Path:
+        """Where desktop programs keep their settings."""
+        if self.platform == "darwin":
+            return self.home / "Library" / "Application Support"
+        return self.xdg_config_home
+
+    @property
+    def xdg_config_home(self) -> Path:
+        """Where programs for the terminal keep their settings, on every platform."""
+        configured = self.environ.get("XDG_CONFIG_HOME")
+        return Path(configured) if configured else self.home / ".config"
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """The text of a file with our part."""
+
+    text: str | None
+    made: list[str] = []
+    """What was made for our part besides, so that it goes with it: see `json_edit.add_values`."""
+
+
+class AgentFile(Protocol):
+    """One file. Both verbs raise `UnusableSettings` or Conflict for a file that they cannot edit safely."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def install(self, text: str | None) -> Installation:
+        """The text with our part; the same text when it has it already. None stands for no file."""
+        ...
+
+    def uninstall(self, text: str | None, made: Sequence[str]) -> str | None:
+        """The text without our part; the same text when it has none, and None where no file is left."""
+        ...
+
+
+class GroupedHooks(msgspec.Struct, frozen=True, kw_only=True):
+    """Hooks in the form of Claude Code: groups with a matcher, by event, below `hooks`."""
+
+    path: Path
+    groups: Sequence[tuple[str, Json]]
+    is_ours: IsOurs
+
+    def install(self, text: str | None) -> Installation:
+        return Installation(text=install_hooks(text, self.path, self.groups, self.is_ours))
+
+    def uninstall(self, text: str | None, made: Sequence[str]) -> str | None:
+        del made
+        return uninstall_hooks(text, self.path, self.is_ours)
+
+
+class JsonFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Members and items of ours in a JSON file."""
+
+    path: Path
+    additions: tuple[Addition, ...]
+    is_wanted: bool = True
+    """Whether our values belong into it now; else those of an earlier time are removed."""
+
+    def install(self, text: str | None) -> Installation:
+        if not self.is_wanted:
+            return Installation(text=remove_values(self.path, text, self.additions, ()))
+        added, made = add_values(self.path, text, self.additions)
+        return Installation(text=added, made=made)
+
+    def uninstall(self, text: str | None, made: Sequence[str]) -> str | None:
+        return remove_values(self.path, text, self.additions, made)
+
+
+class TextBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A block of ours at the end of a text that is the user's."""
+
+    path: Path
+    block: str
+
+    def install(self, text: str | None) -> Installation:
+        block = f"{_BLOCK_START}\n{self.block.strip()}\n{_BLOCK_END}\n"
+        if text is not None and block in text:
+            return Installation(text=text)
+        before = self.uninstall(text, ()) or ""
+        return Installation(text=f"{before}\n{block}" if before else block, made=[] if text else [""])
+
+    def uninstall(self, text: str | None, made: Sequence[str]) -> str | None:
+        if text is None:
+            return None
+        begin = text.find(_BLOCK_START)
+        end = text.find(_BLOCK_END, begin)
+        if begin < 0 or end < 0:
+            return text
+        before, after = text[:begin].removesuffix("\n") if begin else "", text[end + len(_BLOCK_END) :].removeprefix("\n")
+        return None if "" in made and not before and not after else before + after
+
+
+class OwnFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is ours as a whole. `mark` is in each version of it."""
+
+    path: Path
+    text: str
+    mark: str
+
+    def install(self, text: str | None) -> Installation:
+        if text is not None and text.strip() and self.mark not in text:
+            raise Conflict(f"{self.path} is not from cmserver. It is left as it is. Rename it, then connect again.")
+        return Installation(text=self.text)
+
+    def uninstall(self, text: str | None, made: Sequence[str]) -> str | None:
+        del made
+        return None if text is not None and self.mark in text else text
+
+
+# -- what the files of several agents have in common
+
+
+def mcp_server(place: AgentPlace, path: Path, container: str, build_entry: Callable[[Sequence[str]], Json]) -> JsonFile:
+    """The file with the MCP server `cmserver`, which starts the bridge with the agent's own key."""
+
+    def is_ours(value: object) -> bool:
+        entry = json_object(value)
+        words = [*texts(entry.get("command")), *texts(entry.get("args"))]  # a list, or a program with a list
+        return any(words[at : at + 3] == ["mcp", "--agent", place.name] for at in range(len(words)))
+
+    entry = Addition(container=(container,), name=SERVER_NAME, value=build_entry(place.mcp_command), is_ours=is_ours)
+    return JsonFile(path=path, additions=(entry,), is_wanted=bool(place.mcp_command))
+
+
+def grouped_hooks(place: AgentPlace, path: Path, *, names_hooks: bool) -> GroupedHooks:
+    """The file with hooks in the form of Claude Code."""
+    name = SERVER_NAME if names_hooks else None
+    groups = [
+        (hook.event, hook_group(hook.command(place.hook), hook.timeout, matcher=hook.matcher, name=name)) for hook in place.hooks
+    ]
+    return GroupedHooks(path=path, groups=groups, is_ours=place.is_our_hook)
+
+
+def listed_hooks(place: AgentPlace, path: Path) -> JsonFile:
+    """The file with hooks in the form of Cursor: a list of commands by event, below `hooks`."""
+
+    def is_ours(value: object) -> bool:
+        command = json_object(value).get("command")
+        return isinstance(command, str) and place.is_our_hook(command)
+
+    def is_version(value: object) -> bool:
+        return value == 1
+
+    hooks = [
+        Addition(
+            container=("hooks", hook.event),
+            name=None,
+            value={"command": hook.command(place.hook), "timeout": hook.timeout},
+            is_ours=is_ours,
+        )
+        for hook in place.hooks
+    ]
+    return JsonFile(path=path, additions=(Addition(container=(), name="version", value=1, is_ours=is_version, yields=True), *hooks))

@@ -1,0 +1,274 @@
+"""Merges observations into one, and undoes changes. One transaction each, alone in the project."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access import announce, audit
+from cmserver.access.model import Principal
+from cmserver.base.errors import Conflict, Forbidden, Invalid, Issue
+from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
+from cmserver.consolidation import repository
+from cmserver.consolidation.merge import MergeableText, MergeTooLong, merge_texts
+from cmserver.consolidation.model import SUPERSEDES, Merge, ModelRefusal, NewRelation, SkippedSource, SkipReason, Undo
+from cmserver.observations import repository as observations
+from cmserver.observations.history import repository as history
+from cmserver.observations.history.model import Change, MergeStrategy, restore
+from cmserver.observations.model import LISTS, Observation, estimate_tokens
+from cmserver.observations.read import find_any_observation, find_observation, parse_name
+
+_NOT_FOR_TEAM = "This key is bound to one project and may not change what the whole team shares. Use a key without a project."
+_NOT_YOURS = "This observation is shared by another project. A key that is bound to a project may only read it."
+
+
+class MergeWording(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's words for the merge of these texts, by the ids of their observations; or why there are none."""
+
+    texts: dict[UUID, MergeableText]
+    words: MergeableText | None = None
+    refusal: ModelRefusal | None = None
+
+    def is_of(self, rows: Sequence[Observation]) -> bool:
+        """Whether these are the observations, and say what they said."""
+        texts = {row.id: text_of(row) for row in rows}
+        if texts.keys() != self.texts.keys():
+            return False
+        return all(msgspec.structs.replace(texts[id_], updated_at=text.updated_at) == text for id_, text in self.texts.items())
+
+
+async def merge_observations(
+    conn: Conn,
+    principal: Principal,
+    target_name: str,
+    source_names: Sequence[int | str],
+    strategy: MergeStrategy,
+    wording: MergeWording | None = None,
+) -> Merge:
+    """Merge the sources into the target; those that cannot be are named in the answer, and change nothing.
+
+    `wording` is a model's, for this merge; it is not taken if the texts are others by now.
+    NotFound without the target, Gone when it is superseded or expired, Invalid for a summary or for texts too long together.
+    """
+    target = await _find_target(conn, principal, target_name)
+    await history.lock_project(conn, target.project_id)
+    rows = await _find_sources(conn, principal, source_names)
+    locked = await history.lock(conn, principal.team_id, [target.id, *(row.id for row in rows)])
+    target = await find_observation(conn, principal, str(target.id))
+    sources, skipped = await _select_sources(conn, target, source_names, locked)
+    if principal.project_id is not None and any(source.scope != target.scope for source in sources):
+        raise Forbidden(_NOT_FOR_TEAM)
+    if not sources:
+        return Merge(observation=target, merged=[], skipped=skipped, strategy=strategy)
+    text = merge_fields(target, sources, strategy)
+    refusal = wording.refusal if wording is not None else None
+    if wording is not None and wording.words is not None:
+        if wording.is_of([target, *sources]):
+            text = wording.words
+        else:
+            refusal = "texts_changed"
+    worded_by = "rules" if wording is None or text is not wording.words else "model"
+    change = Change(
+        action="merged", performed_by=principal.actor_id, source_ids=[source.id for source in sources], strategy=strategy
+    )
+    merged = await combine(conn, target, sources, change, text)
+    await audit.record(
+        conn,
+        principal,
+        "observation.merged",
+        "observation",
+        merged.id,
+        project_id=merged.project_id,
+        sources=[source.number for source in sources],
+        strategy=strategy,
+        worded_by=worded_by,
+    )
+    await announce.wake_stream(conn)
+    return Merge(observation=merged, merged=sources, skipped=skipped, strategy=strategy, worded_by=worded_by, model_refused=refusal)
+
+
+async def find_mergeable(
+    conn: Conn, principal: Principal, target_name: str, source_names: Sequence[int | str]
+) -> tuple[Observation, list[Observation]]:
+    """The target and those sources that can be merged into it, without a lock. Refuses a target as `merge_observations` does."""
+    target = await _find_target(conn, principal, target_name)
+    rows = await _find_sources(conn, principal, source_names)
+    sources, _ = await _select_sources(conn, target, source_names, rows)
+    return target, sources
+
+
+async def _find_target(conn: Conn, principal: Principal, name: str) -> Observation:
+    target = await find_observation(conn, principal, name)
+    if not principal.sees(target.project_id):
+        raise Forbidden(_NOT_YOURS)
+    if target.kind == "summary":
+        raise Invalid("The summary of a session is not merged.")
+    return target
+
+
+async def _find_sources(conn: Conn, principal: Principal, names: Sequence[int | str]) -> list[Observation]:
+    """Those of that names, live or not, which the principal may change."""
+    keys = {key for name in names if (key := parse_name(str(name))) is not None}
+    return [row for row in await observations.any_by_names(conn, principal.team_id, keys) if principal.sees(row.project_id)]
+
+
+async def _select_sources(
+    conn: Conn, target: Observation, names: Sequence[int | str], rows: Sequence[Observation]
+) -> tuple[list[Observation], list[SkippedSource]]:
+    """Those of the rows that can be merged into the target, in the order of the names, and what cannot."""
+    rows_by_key = {key: row for row in rows for key in (row.id, row.number)}
+    skipped: list[SkippedSource] = []
+    sources: dict[UUID, Observation] = {}
+    for name in dict.fromkeys(names):
+        key = parse_name(str(name))
+        source = rows_by_key.get(key) if key is not None else None
+        reason = await _find_skip_reason(conn, target, source)
+        if source is None or reason is not None:
+            skipped.append(SkippedSource(name=name, reason=reason or "missing"))
+        else:
+            sources[source.id] = source
+    return list(sources.values()), skipped
+
+
+async def _find_skip_reason(conn: Conn, target: Observation, source: Observation | None) -> SkipReason | None:
+    if source is None:
+        return "missing"
+    if source.id == target.id:
+        return "itself"
+    if source.project_id != target.project_id:
+        return "other_project"
+    for gone in await observations.gone(conn, target.team_id, ids=[source.id]):
+        return "superseded" if gone.superseded_by is not None else "expired"
+    return "summary" if source.kind == "summary" else None
+
+
+async def combine(
+    conn: Conn, target: Observation, sources: Sequence[Observation], change: Change, text: MergeableText | None = None
+) -> Observation:
+    """Write the merged observation and supersede the sources, all of which are locked, live, and of one project.
+
+    `text` is what they say merged, where that is known already.
+    """
+    text = text or merge_fields(target, sources, change.strategy or "smart_merge")
+    states = [row.state for row in (target, *sources) if row.state is not None]
+    merged = msgspec.structs.replace(
+        target,
+        title=text.title,
+        subtitle=text.subtitle,
+        narrative=text.narrative,
+        content=text.content,
+        **{name: list(getattr(text, name)) or None for name in LISTS},
+        importance=max(row.importance for row in (target, *sources)),
+        merged_from=list(dict.fromkeys([*target.merged_from, *(source.id for source in sources)])),
+        read_tokens=estimate_tokens(text.content),
+        scope="team" if any(row.scope == "team" for row in (target, *sources)) else target.scope,
+        state=target.state or (states[0] if states else None),
+        closed_at=target.closed_at or next((row.closed_at for row in sources if row.state == (states or [None])[0]), None),
+        **_longest_life([target, *sources]),
+    )
+    stored = await observations.correct(conn, target.team_id, merged)
+    await history.add(conn, target, stored, change)
+    source_ids = [source.id for source in sources]
+    await history.supersede(conn, target.team_id, source_ids, stored.id)
+    for source in sources:
+        relation = NewRelation(
+            from_id=stored.id,
+            from_project_id=stored.project_id,
+            to_id=source.id,
+            to_project_id=source.project_id,
+            relationship=SUPERSEDES,
+            strength=1.0,
+        )
+        await repository.relate(conn, target.team_id, relation)
+    await repository.accept_among(conn, target.team_id, [stored.id, *source_ids], change.performed_by)
+    return stored
+
+
+async def undo(conn: Conn, principal: Principal, name: str) -> Undo:
+    """Undo the observation's last change; the sources of a merge are shown again, an expired one for good.
+
+    Conflict when nothing is left to undo, when it was itself merged into another, or when a source of the merge is gone.
+    """
+    found = await find_any_observation(conn, principal, name)
+    if not principal.sees(found.project_id):
+        raise Forbidden(_NOT_YOURS)
+    await history.lock_project(conn, found.project_id)
+    last = await history.last(conn, principal.team_id, found.id)
+    ids = [found.id, *(last.source_ids if last else ())]
+    locked = {row.id: row for row in await history.lock(conn, principal.team_id, ids)}
+    observation = locked.get(found.id)
+    if observation is None or await history.last(conn, principal.team_id, found.id) != last:
+        raise Conflict("It was changed at this moment. Try again.")
+    if observation.superseded_by is not None:
+        raise Conflict("It was merged into another observation: undo that merge.")
+    is_expired = any(await observations.gone(conn, principal.team_id, ids=[found.id]))
+    if is_expired:
+        kept = await observations.correct(conn, principal.team_id, msgspec.structs.replace(observation, **_PERMANENT))
+        await history.add(conn, observation, kept, Change(action="promoted", performed_by=principal.actor_id))
+        undone, restored = kept, [kept.number]
+    else:
+        if last is None or last.before is None:
+            raise Conflict("No change is left to undo.")
+        if principal.project_id is not None and last.before.scope != observation.scope:
+            raise Forbidden(_NOT_FOR_TEAM)
+        undone = await observations.correct(conn, principal.team_id, _with_life(restore(observation, last.before), observation))
+        await history.mark_undone(conn, principal.team_id, last.id)
+        restored = await _revive_sources(conn, principal, undone, last.source_ids, [locked.get(id_) for id_ in last.source_ids])
+    await audit.record(
+        conn, principal, "observation.undone", "observation", found.id, project_id=found.project_id, restored=restored
+    )
+    await announce.wake_stream(conn)
+    return Undo(observation=undone, restored=restored)
+
+
+async def _revive_sources(
+    conn: Conn, principal: Principal, target: Observation, source_ids: Sequence[UUID], sources: Sequence[Observation | None]
+) -> list[int]:
+    """Show the sources of a merge again, and never suggest it again; returns their numbers."""
+    if not source_ids:
+        return []
+    there = [source for source in sources if source is not None and source.superseded_by == target.id]
+    if len(there) < len(source_ids):
+        raise Conflict("A source of the merge is deleted: it cannot be undone.")
+    await history.revive(conn, principal.team_id, source_ids, target.id)
+    await repository.unrelate_superseded(conn, principal.team_id, target.id, source_ids)
+    await repository.dismiss(conn, target, source_ids, similarity=1.0, resolved_by=principal.actor_id)
+    return sorted(source.number for source in there)
+
+
+_PERMANENT: dict[str, None] = {"ttl_seconds": None, "expires_at": None}
+
+
+def _with_life(before: Observation, now: Observation) -> Observation:
+    """What is restored, with a life that has not ended: extended meanwhile it stays so, and one that is over is for good."""
+    if before.expires_at is None:
+        return before
+    if before.expires_at <= datetime.now(UTC):
+        return msgspec.structs.replace(before, **_PERMANENT)
+    if now.expires_at is not None and now.expires_at > before.expires_at:
+        return msgspec.structs.replace(before, ttl_seconds=now.ttl_seconds, expires_at=now.expires_at)
+    return before
+
+
+def _longest_life(rows: Sequence[Observation]) -> dict[str, int | datetime | None]:
+    """The lifetime of a merged observation: that of the source that lives longest."""
+    longest = max(rows, key=lambda row: (row.expires_at is None, row.expires_at.timestamp() if row.expires_at else 0.0))
+    return {"ttl_seconds": longest.ttl_seconds, "expires_at": longest.expires_at}
+
+
+def merge_fields(target: Observation, sources: Sequence[Observation], strategy: MergeStrategy) -> MergeableText:
+    """The texts merged by rules; MergeTooLong names `$.sources`."""
+    try:
+        return merge_texts(text_of(target), [text_of(source) for source in sources], strategy)
+    except MergeTooLong as error:
+        raise MergeTooLong(str(error), [Issue("$.sources", str(error))]) from error
+
+
+def text_of(observation: Observation) -> MergeableText:
+    """What of an observation a merge changes."""
+    lists = {name: tuple(getattr(observation, name) or ()) for name in LISTS}
+    return reshape(observation, MergeableText, **lists)

@@ -1,0 +1,243 @@
+"""Compares what was written since the last time with the rest of its project, and merges or suggests what says the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+import structlog
+from psycopg import errors
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.access import announce
+from cmserver.access.audit import repository as audit
+from cmserver.access.model import Consolidation
+from cmserver.base.db import Db
+from cmserver.base.sql import Conn
+from cmserver.consolidation import repository as consolidation
+from cmserver.consolidation.combine import combine
+from cmserver.consolidation.comparison import repository
+from cmserver.consolidation.comparison.model import NearPair, NewRow
+from cmserver.consolidation.difference import find_difference
+from cmserver.consolidation.marks import TextMarks, compared_text, read_marks
+from cmserver.consolidation.merge import MergeTooLong
+from cmserver.consolidation.model import NewSuggestion
+from cmserver.consolidation.similarity import Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
+from cmserver.observations import repository as observations
+from cmserver.observations.embedding import repository as embeddings
+from cmserver.observations.embedding.model import EmbeddingModel
+from cmserver.observations.history import repository as history
+from cmserver.observations.history.model import Change
+from cmserver.observations.model import Observation
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+NEW_AT_ONCE = 5_000
+"""So many new observations are compared in a round."""
+ROUNDS = 10
+"""So many rounds a team gets in a run."""
+BLOCK = 5_000
+"""With so many stored ones at a time: some 100 MB."""
+PARTNERS = 3
+"""So many suggestions a new observation gets at most."""
+WAIT_SECONDS = 600.0
+"""So long a new observation is waited for that has no vector yet."""
+_PAIRS_AT_ONCE = 200
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to become of a pair."""
+
+    newer: UUID
+    older: UUID
+    similarity: float
+    measured_by: Literal["vector", "words"]
+    verdict: Verdict
+
+
+async def compare_new(db: Db) -> int:
+    """Compare what is new in all teams; returns how many observations that were."""
+    compared = 0
+    for team_id in await db.in_system(repository.behind):
+        try:
+            compared += await _compare_rounds(db, team_id)
+        except Exception as error:  # of one team: the others are compared
+            log.exception("consolidation.failed", team=str(team_id), exc_info=error)
+    return compared
+
+
+async def _compare_rounds(db: Db, team_id: UUID) -> int:
+    """Compare what is new in the team, in a few rounds; the next run continues."""
+    compared = 0
+    for _ in range(ROUNDS):
+        count = await _compare_team(db, team_id)
+        compared += count
+        if count < NEW_AT_ONCE:
+            break
+    return compared
+
+
+async def _compare_team(db: Db, team_id: UUID) -> int:
+    """Compare the next observations of the team and remember how far; returns how many those were.
+
+    Two processes may do so at once, and one that dies repeats the round: a pair is suggested once, and what is merged is not
+    compared again.
+    """
+    async with db.tenant(team_id) as conn:
+        compared_to = await repository.progress(conn, team_id)
+        model = await embeddings.current(conn)
+        rows = await repository.new(
+            conn,
+            team_id,
+            after=compared_to,
+            model_id=model.id if model else None,
+            wait_seconds=WAIT_SECONDS,
+            limit=NEW_AT_ONCE,
+        )
+    due = rows[: next((place for place, row in enumerate(rows) if row.waits), len(rows))]
+    modes: dict[UUID, Consolidation] = {row.project_id: row.consolidation for row in due if row.consolidation != "off"}
+    for project_id, mode in modes.items():
+        mine = [row for row in due if row.project_id == project_id and row.is_compared]
+        await _compare_project(db, team_id, project_id, mode, mine, model)
+    if due:
+        await db.in_tenant(team_id, lambda conn: repository.keep_progress(conn, team_id, due[-1].number))
+    return len(due)
+
+
+async def _compare_project(
+    db: Db, team_id: UUID, project_id: UUID, mode: Consolidation, new: Sequence[NewRow], model: EmbeddingModel | None
+) -> None:
+    if model is None or not any(row.has_vector for row in new):
+        return
+    pairs = await _find_pairs(db, team_id, project_id, [row.id for row in new if row.has_vector], model)
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        judgements = await _judge(db, team_id, pairs[start : start + _PAIRS_AT_ONCE], model)
+        await db.in_tenant(
+            team_id, lambda conn, judgements=judgements: _apply(conn, team_id, project_id, mode, judgements), has_time_limit=False
+        )
+
+
+async def _find_pairs(db: Db, team_id: UUID, project_id: UUID, new_ids: Sequence[UUID], model: EmbeddingModel) -> list[NearPair]:
+    """The older observations nearest to each new one, by their vectors."""
+    from cmserver.consolidation.comparison.blocks import BlockComparison  # noqa: PLC0415 - with numpy, which most never need
+
+    async with db.tenant(team_id, has_time_limit=False) as conn:
+        new = await repository.vectors(conn, team_id, project_id, model.id, ids=new_ids, after=UUID(int=0), limit=NEW_AT_ONCE)
+        comparison = BlockComparison(new, at_least=find_thresholds(model.provider, model.model).suggest, most=PARTNERS)
+        after: UUID | None = UUID(int=0)
+        while after is not None:
+            block = await repository.vectors(conn, team_id, project_id, model.id, after=after, limit=BLOCK)
+            await asyncio.to_thread(comparison.compare, block)
+            after = block[-1].id if len(block) == BLOCK else None
+    return comparison.pairs()
+
+
+async def _judge(db: Db, team_id: UUID, pairs: Sequence[NearPair], model: EmbeddingModel) -> list[Judgement]:
+    """What is to become of each pair of which both are still shown."""
+    ids = {id_ for pair in pairs for id_ in (pair.newer, pair.older)}
+    async with db.tenant(team_id) as conn:
+        rows = {row.id: row for row in await observations.by_ids(conn, team_id, list(ids))}
+    return await asyncio.to_thread(_judge_all, pairs, rows, model)
+
+
+def _judge_all(pairs: Sequence[NearPair], rows: Mapping[UUID, Observation], model: EmbeddingModel) -> list[Judgement]:
+    thresholds = find_thresholds(model.provider, model.model)
+    marks: dict[UUID, TextMarks] = {id_: read_marks(compared_text(row)) for id_, row in rows.items()}
+    judgements: list[Judgement] = []
+    for pair in pairs:
+        if pair.newer not in marks or pair.older not in marks:
+            continue
+        left, right = marks[pair.newer], marks[pair.older]
+        lexical = lexical_similarity(left, right)
+        cosine = readable_cosine(pair.cosine, left, right, thresholds)
+        verdict = judge_pair(cosine, lexical, find_difference(left, right), thresholds)
+        by_vector = cosine is not None and cosine >= lexical
+        judgements.append(
+            Judgement(
+                newer=pair.newer,
+                older=pair.older,
+                similarity=max(cosine or 0.0, lexical),
+                measured_by="vector" if by_vector else "words",
+                verdict=verdict,
+            )
+        )
+    return judgements
+
+
+async def _apply(conn: Conn, team_id: UUID, project_id: UUID, mode: Consolidation, judgements: Sequence[Judgement]) -> None:
+    """Merge what the project lets be merged, and suggest the rest."""
+    await history.lock_project(conn, project_id)
+    suggested: list[Judgement] = []
+    for judgement in judgements:
+        if judgement.verdict.decision == "none":
+            continue
+        if mode == "merge" and judgement.verdict.decision == "merge" and await _merge(conn, team_id, judgement):
+            continue
+        suggested.append(judgement)
+    pairs = [
+        NewSuggestion(
+            left_id=judgement.newer,
+            right_id=judgement.older,
+            similarity=judgement.similarity,
+            measured_by=judgement.measured_by,
+            reason=judgement.verdict.reason or "same",
+        )
+        for judgement in suggested
+    ]
+    await consolidation.suggest(conn, team_id, project_id, pairs)
+
+
+async def _follow(conn: Conn, team_id: UUID, observation_id: UUID) -> UUID:
+    """The observation, or the one that is shown in its place."""
+    while rows := await observations.any_by_names(conn, team_id, {observation_id}):
+        if rows[0].superseded_by is None:
+            break
+        observation_id = rows[0].superseded_by
+    return observation_id
+
+
+async def _merge(conn: Conn, team_id: UUID, judgement: Judgement) -> bool:
+    """Merge the newer into the older, or into what that was merged into by now, if they still say the same; whether it was done.
+
+    False also when they are too long together, or when somebody dismissed the pair.
+    """
+    target_id = await _follow(conn, team_id, judgement.older)
+    locked = await history.lock(conn, team_id, [judgement.newer, target_id])
+    live = {row.id: row for row in await observations.by_ids(conn, team_id, [row.id for row in locked])}
+    newer, older = live.get(judgement.newer), live.get(target_id)
+    if newer is None or older is None or newer.id == older.id:
+        return False
+    if await consolidation.is_dismissed(conn, team_id, newer.id, older.id):
+        return False
+    if find_difference(read_marks(compared_text(newer)), read_marks(compared_text(older))) is not None:
+        return False
+    change = Change(
+        action="merged",
+        performed_by="system",
+        source_ids=[newer.id],
+        strategy="smart_merge",
+        similarity=judgement.similarity,
+        measured_by=judgement.measured_by,
+    )
+    try:
+        async with conn.transaction():
+            merged = await combine(conn, older, [newer], change)
+    except (MergeTooLong, errors.ProgramLimitExceeded):  # over a field's limit, or too many words to index
+        return False
+    await audit.append(
+        conn,
+        team_id=team_id,
+        project_id=merged.project_id,
+        actor_id="system",
+        api_key_id=None,
+        action="observation.merged",
+        resource_type="observation",
+        resource_id=str(merged.id),
+        request_id=None,
+        details={"sources": [newer.number], "strategy": "smart_merge"},
+    )
+    await announce.wake_stream(conn)
+    return True

@@ -1,0 +1,47 @@
+"""Rows that are compared with each other."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access.model import Consolidation
+from cmserver.observations.model import TYPE_FAMILIES
+
+
+class NewRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation that is not compared yet. One that `waits` gets its vector soon."""
+
+    id: UUID
+    number: int
+    project_id: UUID
+    consolidation: Consolidation
+    is_compared: bool
+    has_vector: bool
+    waits: bool
+
+
+class StoredVector(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation's vector as halfvec_send() writes it, and what must be equal for two to be compared."""
+
+    id: UUID
+    number: int
+    scope: str
+    type: str
+    caller_type: str | None
+    vector: bytes
+
+    @property
+    def group(self) -> tuple[str, int, str | None]:
+        """Equal for two observations that may say the same."""
+        family = next((place for place, types in enumerate(TYPE_FAMILIES) if self.type in types), -1)
+        return self.scope, family, self.caller_type
+
+
+class NearPair(msgspec.Struct, frozen=True, kw_only=True):
+    """A new observation and an older one near to it."""
+
+    newer: UUID
+    older: UUID
+    cosine: float

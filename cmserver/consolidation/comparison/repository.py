@@ -1,0 +1,203 @@
+"""The SQL that finds which stored observations to compare a text with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import LiteralString
+from uuid import UUID
+
+from cmserver.base.sql import Conn, Query
+from cmserver.consolidation.comparison.model import NewRow, StoredVector
+from cmserver.observations.model import LIVE_O, ManualObservation
+from cmserver.recall.search.model import NearObservation, QueryVector
+
+OWNS: set[str] = set()
+
+_FIRST_NEAREST = 30
+"""So many of the nearest vectors are looked at for those that may be compared."""
+_MAX_WORDS = 12
+"""So many of the longest words of a text are looked up, which are rarely in others."""
+
+_COMPARABLE: LiteralString = f"""{LIVE_O}
+       AND o.scope = %(scope)s AND o.kind <> 'summary' AND o.type = ANY(%(types)s)
+       AND o.caller_type IS NOT DISTINCT FROM %(caller_type)s"""
+
+# By the index on the hash; the texts themselves are not compared, because letters and spaces do not matter. Through the view,
+# because the function of the hash cannot use its index under a policy.
+EXACT = Query(
+    UUID,
+    """
+    SELECT id FROM observations_in_team
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind = 'manual'
+       AND observation_hash(title, subtitle, narrative, facts, content)
+         = observation_hash(%(title)s::text, %(subtitle)s::text, %(narrative)s::text, %(facts)s::text[], %(content)s::text)
+       AND scope = %(scope)s AND type = %(type)s AND caller_type IS NOT DISTINCT FROM %(caller_type)s::text
+     ORDER BY number LIMIT 1
+    """,
+)
+
+# All vectors of the project, exactly. One of a text that has changed since says nothing of what stands there now.
+NEAREST = Query(
+    NearObservation,
+    f"""
+    SELECT o.id, 1 - near.distance AS cosine
+      FROM (SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec AS distance
+              FROM observation_embeddings e
+             WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.project_id = %(project_id)s
+               AND e.embedding IS NOT NULL AND NOT e.is_outdated AND (e.expires_at IS NULL OR e.expires_at > now())
+             ORDER BY distance LIMIT %(first)s) near
+      JOIN observations o ON o.id = near.observation_id AND o.team_id = %(team_id)s
+     WHERE {_COMPARABLE}
+     ORDER BY near.distance, o.number LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+# Through the view, because @@ cannot use its index under a policy.
+BY_WORDS = Query(
+    UUID,
+    f"""
+    WITH words AS MATERIALIZED (
+        SELECT string_agg('''' || replace(replace(u.lexeme, '\\', '\\\\'), '''', '''''') || '''', ' | ')::tsquery AS any_of
+          FROM (SELECT lexeme FROM unnest(search_words((SELECT search_language FROM projects WHERE id = %(project_id)s), %(text)s))
+                 WHERE positions IS NOT NULL
+                 ORDER BY length(lexeme) DESC, lexeme LIMIT %(max_words)s) u
+    )
+    SELECT o.id
+      FROM observations_in_team o CROSS JOIN words w
+     WHERE o.project_id = %(project_id)s AND o.content_search @@ w.any_of AND {_COMPARABLE}
+     ORDER BY ts_rank(o.content_search, w.any_of) DESC, o.number LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+
+# -- new observations of all projects, as the owner
+
+# The counter's row is locked until its numbers are committed: below the last number there are none to come.
+BEHIND = Query(
+    UUID,
+    """
+    SELECT c.team_id FROM observation_counters c LEFT JOIN consolidation_progress p ON p.team_id = c.team_id
+     WHERE c.last_number > coalesce(p.compared_to, 0) ORDER BY c.team_id
+    """,
+)
+
+PROGRESS = Query(int, "SELECT compared_to FROM consolidation_progress WHERE team_id = %(team_id)s")
+KEEP_PROGRESS = Query(
+    int,
+    """
+    INSERT INTO consolidation_progress AS p (team_id, compared_to) VALUES (%(team_id)s, %(compared_to)s)
+    ON CONFLICT (team_id) DO UPDATE SET compared_to = greatest(p.compared_to, excluded.compared_to)
+    """,
+)
+
+# `waits` until it has its vector, but no longer than that: an embedder that is away must not hold up all that comes after it.
+NEW = Query(
+    NewRow,
+    f"""
+    SELECT o.id, o.number, o.project_id, p.consolidation, {LIVE_O} AND o.kind <> 'summary' AS is_compared,
+           e.embedding IS NOT NULL AND NOT e.is_outdated AS has_vector,
+           coalesce((e.embedding IS NULL OR e.is_outdated) AND e.next_at < 'infinity'
+                    AND o.created_at > now() - make_interval(secs => %(wait_seconds)s), false) AS waits
+      FROM observations o
+      JOIN projects p ON p.id = o.project_id AND p.team_id = o.team_id
+      LEFT JOIN observation_embeddings e
+        ON e.observation_id = o.id AND e.model_id = %(model_id)s::smallint AND e.team_id = o.team_id
+     WHERE o.team_id = %(team_id)s AND o.number > %(after)s
+     ORDER BY o.number LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+# In the binary form of pgvector: two bytes of length, two of nothing, and two for each number.
+VECTORS = Query(
+    StoredVector,
+    f"""
+    SELECT o.id, o.number, o.scope, o.type, o.caller_type, halfvec_send(e.embedding) AS vector
+      FROM observation_embeddings e
+      JOIN observations o ON o.id = e.observation_id AND o.team_id = e.team_id
+     WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.project_id = %(project_id)s AND e.embedding IS NOT NULL
+       AND NOT e.is_outdated AND {LIVE_O} AND o.kind <> 'summary'
+       AND (%(ids)s::uuid[] IS NULL OR o.id = ANY(%(ids)s::uuid[]))
+       AND o.id > %(after)s ORDER BY o.id LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+
+async def exact(conn: Conn, team_id: UUID, observation: ManualObservation) -> UUID | None:
+    """The first observation written by hand in the project that has the same text, type and scope."""
+    return await EXACT.first(
+        conn,
+        team_id=team_id,
+        project_id=observation.project_id,
+        title=observation.title,
+        subtitle=observation.subtitle,
+        narrative=observation.narrative,
+        facts=observation.facts,
+        content=observation.content,
+        scope=observation.scope,
+        type=observation.type,
+        caller_type=observation.caller_type,
+    )
+
+
+async def nearest(
+    conn: Conn, team_id: UUID, observation: ManualObservation, types: Sequence[str], vector: QueryVector, limit: int
+) -> list[NearObservation]:
+    """The observations of the project with the nearest vectors that may say the same, nearest first."""
+    return await NEAREST.all(
+        conn,
+        team_id=team_id,
+        project_id=observation.project_id,
+        model_id=vector.model_id,
+        vector=vector.vector,
+        first=_FIRST_NEAREST,
+        scope=observation.scope,
+        types=list(types),
+        caller_type=observation.caller_type,
+        limit=limit,
+    )
+
+
+async def by_words(conn: Conn, observation: ManualObservation, types: Sequence[str], text: str, limit: int) -> list[UUID]:
+    """The observations of the project that share the most of the text's longest words and may say the same."""
+    return await BY_WORDS.all(
+        conn,
+        project_id=observation.project_id,
+        text=text,
+        max_words=_MAX_WORDS,
+        scope=observation.scope,
+        types=list(types),
+        caller_type=observation.caller_type,
+        limit=limit,
+    )
+
+
+async def behind(conn: Conn) -> list[UUID]:
+    """The teams with observations that are not compared yet."""
+    return await BEHIND.all(conn)
+
+
+async def progress(conn: Conn, team_id: UUID) -> int:
+    """Up to which number the team is compared."""
+    return await PROGRESS.first(conn, team_id=team_id) or 0
+
+
+async def keep_progress(conn: Conn, team_id: UUID, compared_to: int) -> None:
+    """Remember how far the team is compared, unless another process is further."""
+    await KEEP_PROGRESS.run(conn, team_id=team_id, compared_to=compared_to)
+
+
+async def new(conn: Conn, team_id: UUID, *, after: int, model_id: int | None, wait_seconds: float, limit: int) -> list[NewRow]:
+    """The next observations of the team by number, with whether they have their vector by the model, or wait for it."""
+    return await NEW.all(conn, team_id=team_id, after=after, model_id=model_id, wait_seconds=wait_seconds, limit=limit)
+
+
+async def vectors(
+    conn: Conn, team_id: UUID, project_id: UUID, model_id: int, *, ids: Sequence[UUID] | None = None, after: UUID, limit: int
+) -> list[StoredVector]:
+    """The vectors of the project's live observations (or of these), by id, beginning after one."""
+    listed = None if ids is None else list(ids)
+    return await VECTORS.all(conn, team_id=team_id, project_id=project_id, model_id=model_id, ids=listed, after=after, limit=limit)

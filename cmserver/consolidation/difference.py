@@ -1,0 +1,211 @@
+"""Tells whether two texts that are near in meaning differ in a fact."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from cmserver.consolidation.marks import (
+    IS_CHARACTER,
+    SentenceMarks,
+    TextMarks,
+    Token,
+    TokenKind,
+    load_words,
+    opposites_by_word,
+)
+
+DifferenceKind = Literal["number", "version", "path", "identifier", "name", "negation", "opposite", "word", "order", "change"]
+
+SAME_PLACE_SHARE = 0.5
+"""Two sentences with this share of common words say something of the same thing; where they differ, they differ in a fact."""
+
+_KINDS: tuple[tuple[TokenKind, DifferenceKind], ...] = (
+    ("number", "number"),
+    ("version", "version"),
+    ("path", "path"),
+    ("identifier", "identifier"),
+    ("name", "name"),
+    ("word", "word"),
+)
+_EXACT_KINDS: tuple[TokenKind, ...] = ("number", "version", "path", "identifier")
+_LONGEST_END = 300
+_MAX_ENDS = 6
+_REMEMBERED_NAMES = 20_000
+_SEPARATORS = str.maketrans({":": ".", "#": ".", "\\": "/"})
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Where two texts differ in a fact. `left` and `right` are as they are written; one is empty where only the other has it."""
+
+    kind: DifferenceKind
+    left: str
+    right: str
+
+
+def find_difference(left: TextMarks, right: TextMarks) -> Difference | None:
+    """The first fact in which two texts differ, or None. One that only says more than the other does not differ from it.
+
+    It means to find all: a paraphrase may differ by it, a text in which a number, name or negation was changed never agrees.
+    """
+    return next(_differences(left, right), None)
+
+
+def find_reversal(left: TextMarks, right: TextMarks) -> Difference | None:
+    """The first opposite, negation or change by which one of two sentences about one thing turns the other's sense, or None."""
+    return next(
+        (difference for compare in (_compare_opposites, _compare_negations, _compare_times) for difference in compare(left, right)),
+        None,
+    )
+
+
+def _differences(left: TextMarks, right: TextMarks) -> Iterator[Difference]:
+    left_only, right_only = _unmatched(left, right), _unmatched(right, left)
+    for mine, others in _places(left, right):
+        yield from _compare_place(mine, others, left, right)
+    yield from _compare_opposites(left, right)
+    for kind in _EXACT_KINDS:
+        mine, others = left_only[kind], right_only[kind]
+        if mine and others:
+            yield Difference(_difference_kind(kind), left.tokens[min(mine)].text, right.tokens[min(others)].text)
+        elif (mine and _tells_change(left)) or (others and _tells_change(right)):
+            left_text, right_text = (
+                texts[min(values)].text if values else "" for texts, values in ((left.tokens, mine), (right.tokens, others))
+            )
+            yield Difference(_difference_kind(kind), left_text, right_text)
+    yield from _compare_negations(left, right)
+    yield from _compare_times(left, right)
+
+
+def _compare_place(mine: SentenceMarks, others: SentenceMarks, left: TextMarks, right: TextMarks) -> Iterator[Difference]:
+    """What differs in two sentences about the same thing: other words on both sides, a negation, or the order."""
+    mine_only, others_only = _without_same_names(mine.counts - others.counts, others.counts - mine.counts, left, right)
+    if mine_only and others_only:
+        yield _replaced(mine_only, others_only, left, right)
+    else:
+        yield from _added_characters(mine_only, others_only)
+    if mine.negation_count != others.negation_count:
+        yield _negation(mine.negation_count > others.negation_count)
+    if mine.counts == others.counts and mine.values != others.values and mine.negation_count == others.negation_count:
+        place = next(place for place, (a, b) in enumerate(zip(mine.values, others.values, strict=False)) if a != b)
+        yield Difference("order", mine.values[place], others.values[place])
+
+
+def _added_characters(mine: Counter[str], others: Counter[str]) -> Iterator[Difference]:
+    """A character that only one has, of a script without spaces: it may be another word (เปิด, ไม่เปิด), so it is no mere detail."""
+    if character := next(filter(IS_CHARACTER.fullmatch, [*mine, *others]), None):
+        yield Difference("word", character if mine else "", "" if mine else character)
+
+
+def _without_same_names(
+    mine: Counter[str], others: Counter[str], left: TextMarks, right: TextMarks
+) -> tuple[Counter[str], Counter[str]]:
+    """What is left without the names of which one is the end of the other: `presence.ex` of `lib/presence.ex`."""
+    named = {other: names for other in others if (names := _names(right.tokens[other]))}
+    for value in list(mine) if named else ():
+        names = _names(left.tokens[value])
+        for other, other_names in named.items():
+            if names and other in others and (names[0] in other_names or other_names[0] in names):
+                mine, others = mine - Counter([value]), others - Counter([other])
+                break
+    return mine, others
+
+
+def _replaced(mine: Counter[str], others: Counter[str], left: TextMarks, right: TextMarks) -> Difference:
+    """The words of a kind that both sides have, else the first of each."""
+    for kind, name in _KINDS:
+        my_word = next((value for value in mine if left.tokens[value].kind == kind), None)
+        other_word = next((value for value in others if right.tokens[value].kind == kind), None)
+        if my_word is not None and other_word is not None:
+            is_opposite = kind == "word" and _is_opposite(left.tokens[my_word].text, right.tokens[other_word].text)
+            return Difference("opposite" if is_opposite else name, left.tokens[my_word].text, right.tokens[other_word].text)
+    return Difference("word", left.tokens[next(iter(mine))].text, right.tokens[next(iter(others))].text)
+
+
+def _places(left: TextMarks, right: TextMarks) -> Iterator[tuple[SentenceMarks, SentenceMarks]]:
+    """Sentences that are about the same thing, and the whole texts if they are; none where only the order of sentences differs."""
+    mine, others = _without_equal(left.sentences, right.sentences), _without_equal(right.sentences, left.sentences)
+    if (mine or others) and _share(left.whole, right.whole) >= SAME_PLACE_SHARE:
+        yield left.whole, right.whole
+    for sentence in mine:
+        nearest = max(others, key=lambda other: _share(sentence, other), default=None)
+        if nearest is not None and _share(sentence, nearest) >= SAME_PLACE_SHARE:
+            yield sentence, nearest
+
+
+def _without_equal(sentences: Iterable[SentenceMarks], others: Iterable[SentenceMarks]) -> list[SentenceMarks]:
+    equal = {sentence.values for sentence in others}
+    return [sentence for sentence in sentences if sentence.values not in equal]
+
+
+def _share(left: SentenceMarks, right: SentenceMarks) -> float:
+    """The common words of both as a share of all of theirs, 0 to 1."""
+    total = left.counts.total() + right.counts.total()
+    return 2 * (left.counts & right.counts).total() / total if total else 0.0
+
+
+def _compare_opposites(left: TextMarks, right: TextMarks) -> Iterator[Difference]:
+    for word in left.plain_words - right.plain_words:
+        for opposite in opposites_by_word().get(word, ()):
+            if opposite in right.plain_words and opposite not in left.plain_words:
+                yield Difference("opposite", word, opposite)
+
+
+def _is_opposite(left: str, right: str) -> bool:
+    return right.casefold() in opposites_by_word().get(left.casefold(), ())
+
+
+def _compare_negations(left: TextMarks, right: TextMarks) -> Iterator[Difference]:
+    if bool(left.whole.negation_count) != bool(right.whole.negation_count):
+        yield _negation(left.whole.negation_count > 0)
+
+
+def _compare_times(left: TextMarks, right: TextMarks) -> Iterator[Difference]:
+    """One holds for the time being or tells of a change, and the other does not."""
+    words = load_words()
+    for group in (words.temporary, words.changes):
+        mine, others = group & left.plain_words, group & right.plain_words
+        if bool(mine) != bool(others):
+            yield Difference("change", min(mine, default=""), min(others, default=""))
+
+
+def _tells_change(marks: TextMarks) -> bool:
+    return not load_words().changes.isdisjoint(marks.plain_words)
+
+
+def _unmatched(texts: TextMarks, others: TextMarks) -> dict[TokenKind, set[str]]:
+    """The values of the exact kinds that the other text lacks; `presence.ex` is in a text that has `lib/presence.ex`."""
+    full_names = {names[0] for token in others.tokens.values() if (names := _names(token))}
+    all_names = {name for token in others.tokens.values() for name in _names(token)}
+    unmatched: dict[TokenKind, set[str]] = {kind: set() for kind in _EXACT_KINDS}
+    for value, token in texts.tokens.items():
+        if token.kind in unmatched and value not in others.tokens:
+            names = _names(token)
+            if not names or (names[0] not in all_names and full_names.isdisjoint(names)):
+                unmatched[token.kind].add(value)
+    return unmatched
+
+
+def _difference_kind(kind: TokenKind) -> DifferenceKind:
+    return next(name for known, name in _KINDS if known == kind)
+
+
+def _negation(is_left: bool) -> Difference:
+    return Difference("negation", "not" if is_left else "", "" if is_left else "not")
+
+
+def _names(token: Token) -> tuple[str, ...]:
+    """A path or identifier, whole and without its first parts; empty for other words."""
+    return _list_ends(token.value) if token.kind in {"path", "identifier"} else ()
+
+
+@lru_cache(maxsize=_REMEMBERED_NAMES)
+def _list_ends(name: str) -> tuple[str, ...]:
+    value = name.translate(_SEPARATORS)
+    start = max(0, len(value) - _LONGEST_END)
+    places = [place for place, sign in enumerate(value[start:], start) if sign in "/."]
+    return (value, *(value[place + 1 :] for place in places[-_MAX_ENDS:]))

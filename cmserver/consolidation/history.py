@@ -1,0 +1,33 @@
+"""Reads the versions of an observation."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cmserver.access.model import Principal
+from cmserver.base.errors import NotFound
+from cmserver.base.sql import Conn
+from cmserver.observations import repository as observations
+from cmserver.observations.history import repository
+from cmserver.observations.history.model import ObservationVersion
+from cmserver.observations.model import Observation
+from cmserver.observations.read import NO_SUCH, audit_read, find_any_observation
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation with its changes, the last first, and the number of the one that it was merged into."""
+
+    observation: Observation
+    versions: list[ObservationVersion]
+    superseded_by: int | None
+
+
+async def read_history(conn: Conn, principal: Principal, name: str, limit: int) -> History:
+    """The changes of an observation, shown or not. NotFound also for what another project shares with the team."""
+    observation = await find_any_observation(conn, principal, name)
+    if not principal.sees(observation.project_id):
+        raise NotFound(NO_SUCH)
+    versions = await repository.of_observation(conn, principal.team_id, observation.id, limit)
+    gone = await observations.gone(conn, principal.team_id, ids=[observation.id])
+    await audit_read(conn, principal, observation.project_id, "history", [observation])
+    return History(observation=observation, versions=versions, superseded_by=next((row.superseded_by for row in gone), None))

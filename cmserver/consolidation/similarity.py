@@ -1,0 +1,92 @@
+"""Judges whether two observations say the same: how near they are, and whether they differ in a fact."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Literal
+
+import msgspec
+
+from cmserver.consolidation.difference import Difference
+from cmserver.consolidation.marks import TextMarks
+from cmserver.consolidation.model import SuggestionReason
+
+Decision = Literal["merge", "suggest", "none"]
+
+_SHORT_WORDS = 8
+"""A text with fewer different words has too few trigrams to compare."""
+
+_SAME_WORDING = 0.25
+"""From this lexical similarity on, two texts that differ in a fact contradict each other; below, they may be worded apart."""
+
+
+class Thresholds(msgspec.Struct, frozen=True):
+    """From which similarity on (0 to 1) two observations are merged, or shown to a person as near to each other."""
+
+    merge: float
+    suggest: float
+    reads_all_scripts: bool = True
+    """Whether the embedder knows scripts without spaces; for one that does not, their texts are all alike."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What becomes of a pair; a suggestion has its reason."""
+
+    decision: Decision
+    reason: SuggestionReason | None = None
+    difference: Difference | None = None
+
+
+WORDS = Thresholds(merge=0.8, suggest=0.3)
+"""For the lexical similarity, with every embedder and without one."""
+
+USUAL = Thresholds(merge=0.92, suggest=0.75)
+"""For the cosine of an embedder that was not measured."""
+
+THRESHOLDS: dict[tuple[str, str], Thresholds] = {
+    ("local", "l2-supercat-256"): Thresholds(merge=0.88, suggest=0.5, reads_all_scripts=False),
+    ("minilm", "all-MiniLM-L6-v2-int8"): Thresholds(merge=0.88, suggest=0.55, reads_all_scripts=False),
+    ("ollama", "nomic-embed-text"): USUAL,
+    ("openai", "text-embedding-3-small"): USUAL,
+    ("voyage", "voyage-4"): USUAL,
+}
+"""For the cosine, by the provider and model of an embedder."""
+
+
+def find_thresholds(provider: str, model: str) -> Thresholds:
+    """Those of the embedder's cosine."""
+    return THRESHOLDS.get((provider, model), USUAL)
+
+
+def lexical_similarity(left: TextMarks, right: TextMarks) -> float:
+    """The share of common word trigrams, 0 to 1 (Dice); of common words, where one text has few."""
+    if min(len(left.words), len(right.words)) < _SHORT_WORDS:
+        return _dice(left.words, right.words)
+    return _dice(left.trigrams, right.trigrams)
+
+
+def readable_cosine(cosine: float | None, left: TextMarks, right: TextMarks, thresholds: Thresholds) -> float | None:
+    """The cosine; None where one of the texts is mostly in a script that the embedder does not know."""
+    is_readable = thresholds.reads_all_scripts or not (left.is_unsegmented or right.is_unsegmented)
+    return cosine if is_readable else None
+
+
+def judge_pair(cosine: float | None, lexical: float, difference: Difference | None, thresholds: Thresholds) -> Verdict:
+    """What becomes of two observations: `thresholds` are for the cosine, WORDS for the lexical similarity, and one is enough.
+
+    Texts that differ in a fact never merge. Without a cosine the words alone decide, and `thresholds` are not used.
+    """
+    cosine = 0.0 if cosine is None else cosine
+    if difference is None and (cosine >= thresholds.merge or lexical >= WORDS.merge):
+        return Verdict("merge")
+    if cosine < thresholds.suggest and lexical < WORDS.suggest:
+        return Verdict("none", None, difference)
+    if difference is not None and lexical >= _SAME_WORDING:
+        return Verdict("suggest", "contradicts", difference)
+    is_near = difference is None or cosine >= (thresholds.merge + thresholds.suggest) / 2
+    return Verdict("suggest", "same" if is_near else "related", difference)
+
+
+def _dice(left: AbstractSet[object], right: AbstractSet[object]) -> float:
+    total = len(left) + len(right)
+    return 2 * len(left & right) / total if total else 0.0

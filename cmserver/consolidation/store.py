@@ -1,0 +1,254 @@
+"""Stores observations without repeating what is there: exact repeats once, near ones merged or suggested."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access import audit
+from cmserver.access.model import Principal
+from cmserver.access.projects import Projects
+from cmserver.base.db import Db
+from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
+from cmserver.consolidation import repository
+from cmserver.consolidation.combine import combine
+from cmserver.consolidation.comparison import repository as comparison
+from cmserver.consolidation.difference import find_difference
+from cmserver.consolidation.marks import compared_text, read_marks
+from cmserver.consolidation.merge import MergeTooLong
+from cmserver.consolidation.model import NewSuggestion, Suggestion
+from cmserver.consolidation.similarity import USUAL, Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
+from cmserver.events.model import Origin
+from cmserver.observations import repository as observations
+from cmserver.observations.embedding import repository as embeddings
+from cmserver.observations.embedding.model import ObservationText, document_text
+from cmserver.observations.history import repository as history
+from cmserver.observations.history.model import Change, Measure, MergeStrategy
+from cmserver.observations.model import TYPE_FAMILIES, ManualObservation, Observation
+from cmserver.observations.wire import ObservationIn, OnDuplicate
+from cmserver.observations.write import clean_observation, write
+from cmserver.recall.search.model import QueryVector
+from cmserver.recall.search.query_embedder import QueryEmbedder
+
+CANDIDATES = 5
+"""A new observation is compared with so many others."""
+
+
+class StoreResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an observation that was to be stored.
+
+    `created`, or `repeated`: the one that says it already is returned, or `merged` into the one that is returned. `similarity`
+    (0 to 1) is to that one, and `measured_by` says by what; both are None for what was created. `suggestions` are near ones.
+    """
+
+    observation: Observation
+    action: Literal["created", "repeated", "merged"]
+    similarity: float | None = None
+    measured_by: Measure | None = None
+    suggestions: list[Suggestion] = []
+
+
+class _Match(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored observation that was compared with a new one."""
+
+    observation: Observation
+    similarity: float
+    measured_by: Literal["vector", "words"]
+    verdict: Verdict
+
+
+class _Plan(msgspec.Struct, kw_only=True):
+    """What is to become of a new observation: it repeats a stored one, or another of the request, or is written, and merged."""
+
+    new: ManualObservation
+    vector: QueryVector | None
+    repeats: Observation | None = None
+    same_as: int | None = None
+    merge_into: _Match | None = None
+    near: list[_Match] = []
+
+
+async def store_observations(
+    db: Db,
+    projects: Projects,
+    embedder: QueryEmbedder,
+    principal: Principal,
+    new: Sequence[ObservationIn],
+    *,
+    on_duplicate: OnDuplicate | None = None,
+    strategy: MergeStrategy = "smart_merge",
+    field_max_chars: int,
+    size_bytes: int,
+    origin: Origin = "api",
+    is_batch: bool = False,
+) -> list[StoreResult]:
+    """Store all of these or none; returns what became of each, in their order.
+
+    `on_duplicate` is for those that say nothing about it themselves. Texts are embedded first, outside of any transaction; then
+    each project is locked for as long as it takes to look, decide and write. Observations of one request are compared with stored
+    ones, and among each other by their text only. Errors name the wrong one by its path (`$[3].title`) when it is a batch.
+    """
+    paths = [f"$[{place}]" if is_batch else "$" for place in range(len(new))]
+    clean = [
+        await clean_observation(projects, principal, observation, at, field_max_chars, size_bytes)
+        for observation, at in zip(new, paths, strict=True)
+    ]
+    chosen: list[OnDuplicate] = [observation.on_duplicate or on_duplicate or "keep" for observation in new]
+    compared = [place for place, choice in enumerate(chosen) if choice != "keep"]
+    texts = [_embedded_text(clean[place]) for place in compared]
+    vectors = await embedder.embed_documents(texts) if texts else None
+    by_place = dict(zip(compared, vectors or [None] * len(compared), strict=True))
+    return await db.in_tenant(
+        principal.team_id,
+        lambda conn: _store(conn, principal, clean, chosen, by_place, strategy, origin),
+    )
+
+
+async def _store(
+    conn: Conn,
+    principal: Principal,
+    new: Sequence[ManualObservation],
+    chosen: Sequence[OnDuplicate],
+    vectors: dict[int, QueryVector | None],
+    strategy: MergeStrategy,
+    origin: Origin,
+) -> list[StoreResult]:
+    """One transaction: locks in their order are the projects, the rows that are merged into, the counter."""
+    for project_id in sorted({new[place].project_id for place in vectors}):
+        await history.lock_project(conn, project_id)
+    plans = [_Plan(new=observation, vector=vectors.get(place)) for place, observation in enumerate(new)]
+    for place, plan in enumerate(plans):
+        if chosen[place] != "keep":
+            await _decide(conn, principal, plan, plans[:place], is_merging=chosen[place] == "merge")
+    targets = {plan.merge_into.observation.id for plan in plans if plan.merge_into is not None}
+    if targets:
+        await history.lock(conn, principal.team_id, sorted(targets))
+    to_write = [plan for plan in plans if plan.repeats is None and plan.same_as is None]
+    written = iter(await write(conn, principal, [plan.new for plan in to_write], origin=origin) if to_write else [])
+    results: list[StoreResult] = []
+    for plan in plans:
+        if plan.repeats is not None:
+            results.append(StoreResult(observation=plan.repeats, action="repeated", similarity=1.0, measured_by="text"))
+        elif plan.same_as is not None:
+            first = results[plan.same_as].observation
+            results.append(StoreResult(observation=first, action="repeated", similarity=1.0, measured_by="text"))
+        else:
+            results.append(await _finish(conn, principal, plan, next(written), strategy))
+    return results
+
+
+async def _decide(conn: Conn, principal: Principal, plan: _Plan, earlier: Sequence[_Plan], *, is_merging: bool) -> None:
+    """Find what the new observation repeats, and otherwise what it is near to."""
+    same_id = await comparison.exact(conn, principal.team_id, plan.new)
+    if same_id is not None:
+        plan.repeats = await observations.by_id(conn, principal.team_id, same_id)
+        return
+    key = _text_key(plan.new)
+    plan.same_as = next((place for place, other in enumerate(earlier) if _text_key(other.new) == key), None)
+    if plan.same_as is not None:
+        return
+    matches = await find_matches(conn, principal.team_id, plan.new, plan.vector)
+    if is_merging:
+        plan.merge_into = next((match for match in matches if match.verdict.decision == "merge"), None)
+    plan.near = [match for match in matches if match.verdict.decision != "none" and match is not plan.merge_into]
+
+
+async def find_matches(conn: Conn, team_id: UUID, new: ManualObservation, vector: QueryVector | None) -> list[_Match]:
+    """The stored observations that are nearest to the new one, nearest first, each with what may become of the pair."""
+    types = next(sorted(family) for family in TYPE_FAMILIES if new.type in family)
+    cosines: dict[UUID, float] = {}
+    if vector is not None:
+        near = await comparison.nearest(conn, team_id, new, types, vector, CANDIDATES)
+        cosines = {row.id: row.cosine for row in near}
+    text = compared_text(new)
+    found = set(cosines) or set(await comparison.by_words(conn, new, types, text, CANDIDATES))
+    marks = read_marks(text)
+    thresholds = find_thresholds(vector.provider, vector.model) if vector else USUAL
+    matches: list[_Match] = []
+    for row in await observations.by_ids(conn, team_id, list(found)):
+        others = read_marks(compared_text(row))
+        cosine = readable_cosine(cosines.get(row.id), marks, others, thresholds)
+        lexical = lexical_similarity(marks, others)
+        verdict = judge_pair(cosine, lexical, find_difference(marks, others), thresholds)
+        by_vector = cosine is not None and cosine >= lexical
+        similarity = cosine if by_vector and cosine is not None else lexical
+        measure: Literal["vector", "words"] = "vector" if by_vector else "words"
+        matches.append(_Match(observation=row, similarity=min(1.0, similarity), measured_by=measure, verdict=verdict))
+    return sorted(matches, key=lambda match: (-match.similarity, match.observation.number))
+
+
+async def _finish(conn: Conn, principal: Principal, plan: _Plan, stored: Observation, strategy: MergeStrategy) -> StoreResult:
+    """What else belongs to a new row: its vector, its merge, or suggestions."""
+    if plan.vector is not None:
+        await embeddings.fill(conn, principal.team_id, stored.id, plan.vector.model_id, plan.vector.vector)
+    match = plan.merge_into
+    target = await _find_target(conn, stored, match) if match is not None else None
+    if match is not None and target is not None:
+        change = Change(
+            action="merged",
+            performed_by="system",
+            source_ids=[stored.id],
+            strategy=strategy,
+            similarity=match.similarity,
+            measured_by=match.measured_by,
+        )
+        try:
+            merged = await combine(conn, target, [stored], change)
+        except MergeTooLong:
+            return await _suggest(conn, principal, stored, [match, *plan.near])
+        await audit.record(
+            conn,
+            principal,
+            "observation.merged",
+            "observation",
+            merged.id,
+            project_id=merged.project_id,
+            sources=[stored.number],
+            strategy=strategy,
+        )
+        return StoreResult(observation=merged, action="merged", similarity=match.similarity, measured_by=match.measured_by)
+    return await _suggest(conn, principal, stored, [match, *plan.near] if match is not None else plan.near)
+
+
+async def _find_target(conn: Conn, stored: Observation, match: _Match) -> Observation | None:
+    """What the new row is merged into, as it is now; None when it is gone, or says another fact since something else was merged."""
+    await history.lock(conn, stored.team_id, [match.observation.id])
+    targets = await observations.by_ids(conn, stored.team_id, [match.observation.id])
+    if not targets:
+        return None
+    difference = find_difference(read_marks(compared_text(targets[0])), read_marks(compared_text(stored)))
+    return targets[0] if difference is None else None
+
+
+async def _suggest(conn: Conn, principal: Principal, stored: Observation, matches: Sequence[_Match]) -> StoreResult:
+    """Suggest the new row with each of those that are still there."""
+    pairs = [
+        NewSuggestion(
+            left_id=stored.id,
+            right_id=near.observation.id,
+            similarity=near.similarity,
+            measured_by=near.measured_by,
+            reason=near.verdict.reason or "same",
+        )
+        for near in matches
+    ]
+    if not pairs:
+        return StoreResult(observation=stored, action="created")
+    await repository.suggest(conn, principal.team_id, stored.project_id, pairs)
+    suggestions = await repository.suggestions(conn, principal.team_id, status="open", observation_id=stored.id, limit=CANDIDATES)
+    return StoreResult(observation=stored, action="created", suggestions=suggestions)
+
+
+def _text_key(observation: ManualObservation) -> tuple[object, ...]:
+    """Equal for two observations of a request that say the same; as observation_hash() in the database."""
+    text = " ".join(compared_text(observation).lower().split())
+    return observation.project_id, observation.scope, observation.type, observation.caller_type, text
+
+
+def _embedded_text(observation: ManualObservation) -> str:
+    text = reshape(observation, ObservationText, observation_id=UUID(int=0), summary=None, content=observation.content or "")
+    return document_text(text)

@@ -1,0 +1,295 @@
+"""Versions, merges, relations and suggestions on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from cmserver.base.paging import Limit
+from cmserver.base.structs import reshape
+from cmserver.base.text import Key, Text
+from cmserver.consolidation.model import (
+    DEPTH_MOST,
+    SOURCES_MOST,
+    Merge,
+    ModelRefusal,
+    Relation,
+    Relationship,
+    SkipReason,
+    Strength,
+    Suggestion,
+    SuggestionReason,
+    SuggestionStatus,
+    WordedBy,
+)
+from cmserver.consolidation.store import StoreResult
+from cmserver.observations.history.model import Action, Measure, MergeStrategy, ObservationVersion
+from cmserver.observations.wire import ObservationOut, observation_out
+
+Name = Annotated[int, Meta(ge=1)] | Key
+"""An observation's number (12, "#12") or id."""
+
+
+class HistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How many changes to show, the last first."""
+
+    limit: Limit = 50
+
+
+class TextsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What an observation said."""
+
+    type: str
+    title: str | None
+    subtitle: str | None
+    narrative: str | None
+    facts: list[str]
+    concepts: list[str]
+    content: str
+    importance: float
+    scope: str
+
+
+class ObservationVersionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A change: the version that came of it, and what stood there before. An undone change has no `before`.
+
+    `sourceIds`, `strategy`, `similarity` and `measuredBy` are of merges; `similarity` is null when somebody asked for the merge.
+    """
+
+    version: int
+    action: Action
+    before: TextsOut | None
+    source_ids: list[UUID]
+    strategy: MergeStrategy | None
+    similarity: float | None
+    measured_by: Measure | None
+    performed_by: str
+    created_at_epoch: int
+    undone_at_epoch: int | None
+
+
+class HistoryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An observation's changes, the last first. `supersededBy` is the number of the one that it was merged into."""
+
+    number: int
+    version: int
+    superseded_by: int | None
+    versions: list[ObservationVersionOut]
+
+
+class MergeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`sources` are numbers or ids.
+
+    `smart_merge` keeps each fact and sentence once, `append` the whole texts, `latest_wins` only the newest.
+    """
+
+    sources: Annotated[list[Name], Meta(min_length=1, max_length=SOURCES_MOST)]
+    strategy: MergeStrategy = "smart_merge"
+
+
+class SkippedSourceOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A source that was not merged, as it was named."""
+
+    name: int | str
+    reason: SkipReason
+
+
+class MergeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The merged observation, the numbers of those merged into it, and what was not merged.
+
+    `wordedBy` is `model` where a model's words were taken; `modelRefused` says why they were not, where the project wants them.
+    """
+
+    observation: ObservationOut
+    merged: list[int]
+    skipped: list[SkippedSourceOut]
+    strategy: MergeStrategy
+    worded_by: WordedBy
+    model_refused: ModelRefusal | None
+
+
+class UndoOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The observation as it was before its last change, and the numbers of those that are shown again."""
+
+    observation: ObservationOut
+    restored: list[int]
+
+
+class RelationIn(msgspec.Struct, rename={"from_": "from"}, kw_only=True, forbid_unknown_fields=True):
+    """A relation from one observation to another, named by a word in capitals (RELATED_TO, CAUSES, DEPENDS_ON)."""
+
+    from_: Name
+    to: Name
+    relationship: Relationship
+    strength: Strength = 0.5
+    context: Annotated[Text, Meta(max_length=2_000)] | None = None
+
+
+class RelationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A relation, with the numbers and ids of both ends."""
+
+    id: UUID
+    from_id: UUID
+    from_number: int
+    to_id: UUID
+    to_number: int
+    relationship: str
+    strength: float
+    context: str | None
+    created_at_epoch: int
+
+
+class OneRelationOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The relation as it is now."""
+
+    relation: RelationOut
+
+
+class DeletedRelationOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The relation is deleted."""
+
+    id: UUID
+    deleted: bool = True
+
+
+class RelationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`type` is one relationship, or several with commas; `depth` is over how many relations to go."""
+
+    type: Text | None = None
+    depth: Annotated[int, Meta(ge=1, le=DEPTH_MOST)] = 1
+
+
+class RelatedObservationsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What is related, nearest first, and the relations that lead there, both ways."""
+
+    observations: list[ObservationOut]
+    relations: list[RelationOut]
+
+
+class SuggestionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Without `project`, of all that the key sees. `contradictions=true` lists only those, and false only the others."""
+
+    project: str | None = None
+    status: SuggestionStatus | None = "open"
+    contradictions: bool | None = None
+    limit: Limit = 50
+    cursor: str | None = None
+
+
+class SuggestionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Two observations that seem to say the same (`same`), that are near to each other (`related`), or that contradict each other.
+
+    `similarity` is 0 to 1, by their vectors or by their words. Accepting merges the newer into the older.
+    """
+
+    id: UUID
+    project_id: UUID
+    left_number: int
+    left_title: str | None
+    right_number: int
+    right_title: str | None
+    similarity: float
+    measured_by: Literal["vector", "words"]
+    reason: SuggestionReason
+    status: SuggestionStatus
+    created_at_epoch: int
+    resolved_at_epoch: int | None
+    resolved_by: str | None
+
+
+class SuggestionsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    suggestions: list[SuggestionOut]
+    next_cursor: str | None
+
+
+class ResolutionIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`accepted` merges the pair, by the strategy; `dismissed` never suggests it again; `open` suggests again what was dismissed.
+
+    `into` is the number of the pair that the other is merged into; the older one when it is not sent.
+    """
+
+    status: Literal["accepted", "dismissed", "open"]
+    strategy: MergeStrategy = "smart_merge"
+    into: Annotated[int, Meta(ge=1)] | None = None
+
+
+class ResolvedSuggestionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The suggestion, and what it was merged into by this request, with `wordedBy` and `modelRefused` as of a merge."""
+
+    suggestion: SuggestionOut
+    observation: ObservationOut | None
+    worded_by: WordedBy | None
+    model_refused: ModelRefusal | None
+
+
+class StoreResultOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What became of an observation that was sent: `created`, `repeated` (it was there already), or `merged` into another.
+
+    `similarity` (0 to 1) is to the one that was there; `measuredBy` is `text` for an exact repeat, else `vector` or `words`.
+    """
+
+    action: Literal["created", "repeated", "merged"]
+    similarity: float | None
+    measured_by: Measure | None
+    suggestions: list[SuggestionOut]
+
+
+class StoredObservationOut(StoreResultOut, rename="camel", frozen=True, kw_only=True):
+    """The observation as it is stored now, and what became of the one that was sent."""
+
+    observation: ObservationOut
+
+
+class NewObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The observations as they are stored now, and what became of each that was sent, in the order of the batch."""
+
+    observations: list[ObservationOut]
+    results: list[StoreResultOut]
+
+
+def store_result_out(result: StoreResult) -> StoreResultOut:
+    return reshape(result, StoreResultOut, suggestions=[*map(suggestion_out, result.suggestions)])
+
+
+def stored_out(result: StoreResult) -> StoredObservationOut:
+    suggestions = [*map(suggestion_out, result.suggestions)]
+    return reshape(result, StoredObservationOut, observation=observation_out(result.observation), suggestions=suggestions)
+
+
+def version_out(version: ObservationVersion) -> ObservationVersionOut:
+    before = version.before
+    texts = before and reshape(before, TextsOut, facts=before.facts or [], concepts=before.concepts or [])
+    return reshape(version, ObservationVersionOut, before=texts)
+
+
+def merge_out(merge: Merge) -> MergeOut:
+    return MergeOut(
+        observation=observation_out(merge.observation),
+        merged=[source.number for source in merge.merged],
+        skipped=[reshape(source, SkippedSourceOut) for source in merge.skipped],
+        strategy=merge.strategy,
+        worded_by=merge.worded_by,
+        model_refused=merge.model_refused,
+    )
+
+
+def resolved_out(suggestion: Suggestion, merge: Merge | None) -> ResolvedSuggestionOut:
+    return ResolvedSuggestionOut(
+        suggestion=suggestion_out(suggestion),
+        observation=observation_out(merge.observation) if merge else None,
+        worded_by=merge.worded_by if merge else None,
+        model_refused=merge.model_refused if merge else None,
+    )
+
+
+def relation_out(relation: Relation) -> RelationOut:
+    return reshape(relation, RelationOut)
+
+
+def suggestion_out(suggestion: Suggestion) -> SuggestionOut:
+    return reshape(suggestion, SuggestionOut)

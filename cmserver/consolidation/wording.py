@@ -1,0 +1,213 @@
+"""Has a model word what people merge, where the project says so. The model is called outside of any transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.access import repository as access
+from cmserver.access.model import Principal
+from cmserver.answers.parse import parse
+from cmserver.base.db import Db
+from cmserver.base.errors import Invalid
+from cmserver.base.ids import new_id
+from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
+from cmserver.calls import budget
+from cmserver.calls import repository as calls
+from cmserver.calls.complete import ANSWER_TOKENS, clamp_completion, complete_in_time, truncated_error
+from cmserver.calls.provider_health import find_active_pause
+from cmserver.consolidation.combine import MergeWording, find_mergeable, text_of
+from cmserver.consolidation.merge import MergeableText, MergeTooLong, merge_texts
+from cmserver.consolidation.model import ModelRefusal
+from cmserver.consolidation.review import find_suggestion
+from cmserver.consolidation.wording_check import find_refusal, list_exact_units
+from cmserver.observations.history.model import MergeStrategy
+from cmserver.observations.model import Observation
+from cmserver.providers import registry
+from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings
+from cmserver.providers.prices import compute_cost
+from cmserver.providers.prompts.render import estimate_tokens
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+MAX_CHARS = 10_000
+"""Longer texts are merged by rules: no prompt shortens a text of which the answer must keep every sentence."""
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts of a merge, the target's first, and what a provider is asked about them."""
+
+    project_id: UUID
+    texts: dict[UUID, MergeableText]
+    prompt: Prompt
+
+
+class MergeWriter:
+    """Asks the configured provider for the words of a merge. A provider is made when it is first needed."""
+
+    def __init__(self, db: Db, settings: Settings) -> None:
+        self._db = db
+        self._settings = settings
+        self._providers: dict[str, Provider] = {}
+
+    async def word_merge(
+        self, principal: Principal, target_name: str, source_names: Sequence[int | str], strategy: MergeStrategy
+    ) -> MergeWording | None:
+        """A model's words for that merge, or why there are none; None where no model is to be asked.
+
+        Raises what `merge_observations` raises for a target or sources that it refuses.
+        """
+
+        async def find_texts(conn: Conn) -> _Request | None:
+            target, sources = await find_mergeable(conn, principal, target_name, source_names)
+            return await self._build_request(conn, target, sources)
+
+        return await self._word(principal, find_texts, strategy)
+
+    async def word_suggestion(
+        self, principal: Principal, suggestion_id: UUID, strategy: MergeStrategy = "smart_merge", into: int | None = None
+    ) -> MergeWording | None:
+        """As `word_merge`, for the merge that accepts a suggestion."""
+
+        async def find_texts(conn: Conn) -> _Request | None:
+            suggestion = await find_suggestion(conn, principal, suggestion_id)
+            if suggestion.status != "open":
+                return None
+            target_number, source_number = suggestion.merge_order(into)
+            target, sources = await find_mergeable(conn, principal, str(target_number), [source_number])
+            return await self._build_request(conn, target, sources)
+
+        return await self._word(principal, find_texts, strategy)
+
+    async def _word(
+        self, principal: Principal, find_texts: Callable[[Conn], Awaitable[_Request | None]], strategy: MergeStrategy
+    ) -> MergeWording | None:
+        chain = registry.provider_settings(self._settings)
+        if strategy != "smart_merge" or chain[0].name == "offline":
+            return None
+        async with self._db.tenant(principal.team_id) as conn:
+            request = await find_texts(conn)
+        if request is None:
+            return None
+        if sum(len(text) for text in request.prompt.stored) > MAX_CHARS:
+            return MergeWording(texts=request.texts, refusal="too_long")
+        words, refusal = await self._ask(principal, chain, request)
+        return MergeWording(texts=request.texts, words=words, refusal=refusal)
+
+    async def _build_request(self, conn: Conn, target: Observation, sources: Sequence[Observation]) -> _Request | None:
+        """None when nothing is to be merged, or the project wants no model."""
+        project = await access.project(conn, target.team_id, target.project_id)
+        if project is None or not project.merge_with_model or not sources:
+            return None
+        texts = {row.id: text_of(row) for row in (target, *sources)}
+        rows = sorted(texts.values(), key=lambda row: row.updated_at)
+        stored = ["\n\n".join(filter(None, [row.composed, row.own_content])) for row in rows]
+        prompt = Prompt(kind="merge", project=project.canonical_id, stored=stored, keep=list_exact_units(rows))
+        return _Request(project_id=project.id, texts=texts, prompt=prompt)
+
+    async def _ask(
+        self, principal: Principal, chain: Sequence[ProviderSettings], request: _Request
+    ) -> tuple[MergeableText | None, ModelRefusal | None]:
+        """The checked words of the first provider that is not paused, or why there are none. Never raises for a provider."""
+        rows = list(request.texts.values())
+        try:
+            merged = merge_texts(rows[0], rows[1:])
+        except MergeTooLong:
+            return None, "too_long"
+        name = chain[0].name
+        try:
+            provider = await self._load_provider(chain)
+            if provider is None:
+                return None, "provider_paused"
+            name = provider.name
+            completion = await self._call(principal.team_id, request, provider)
+            if completion is None:
+                return None, "budget_spent"
+            words = _read_answer(merged, completion.text)
+        except Invalid as error:
+            log.warning("merge.wording_failed", provider=name, error=str(error))
+            return None, "provider_failed"
+        except ProviderError as error:
+            log.warning("merge.wording_failed", provider=name, kind=error.kind.value, error=str(error))
+            return None, "unusable_answer" if error.kind is FailureKind.UNUSABLE_ANSWER else "provider_failed"
+        refusal = find_refusal(rows, words)
+        return (None, refusal) if refusal else (words, None)
+
+    async def _load_provider(self, chain: Sequence[ProviderSettings]) -> Provider | None:
+        """The first provider of the chain that is not paused; None when that is `offline`, or none is left."""
+        for entry in chain:
+            if entry.name == "offline":
+                return None
+            if entry.name not in self._providers:  # in a thread: a client library may take a second to load
+                self._providers[entry.name] = await asyncio.to_thread(registry.load, entry)
+            provider = self._providers[entry.name]
+            async with self._db.system() as conn:
+                pause = await find_active_pause(conn, provider.name)
+            if pause is None:
+                return provider
+        return None
+
+    async def _call(self, team_id: UUID, request: _Request, provider: Provider) -> Completion | None:
+        """Make the call and record it, without its text; None when a budget is spent, and nothing was sent."""
+        run_id = new_id()
+        estimate = Completion(
+            text="", model=provider.model, input_tokens=estimate_tokens(request.prompt), output_tokens=ANSWER_TOKENS
+        )
+
+        async def begin(conn: Conn) -> bool:
+            if await budget.admit(conn, team_id=team_id, project_id=request.project_id):
+                return False
+            await calls.begin_run(
+                conn,
+                run_id=run_id,
+                team_id=team_id,
+                project_id=request.project_id,
+                lane=run_id,
+                claim=0,
+                kind="merge",
+                provider=provider.name,
+                job_ids=[],
+                estimate=estimate,
+                cost_usd=compute_cost(provider.name, estimate),
+            )
+            return True
+
+        if not await self._db.in_system(begin):
+            return None
+        started = time.monotonic()
+        try:
+            completion = clamp_completion(await complete_in_time(provider, request.prompt, self._settings.provider_timeout_seconds))
+            error = truncated_error(completion) if completion.truncated else None
+        except ProviderError as failure:
+            completion, error = failure.completion and clamp_completion(failure.completion), failure
+        except Exception as failure:  # noqa: BLE001 - a provider of the operator's own may raise anything
+            completion, error = None, ProviderError(FailureKind.TRANSIENT, f"{failure!r}", perhaps_paid=True)
+        status = "applied" if error is None else "failed" if completion is None else "unusable"
+        recorded = completion and msgspec.structs.replace(completion, text="")
+        latency_ms = round((time.monotonic() - started) * 1000)
+        price = completion and compute_cost(provider.name, completion)
+
+        async def finish(conn: Conn) -> None:
+            await calls.finish_run(conn, run_id, status, latency_ms=latency_ms, completion=recorded, cost_usd=price, error=error)
+
+        await self._db.in_system(finish)
+        if error is not None:
+            raise error
+        return completion
+
+
+def _read_answer(merged: MergeableText, answer: str) -> MergeableText:
+    """The merge by rules with the answer's title, narrative and facts; ProviderError when the answer is none."""
+    drafts = parse(answer, []).observations
+    if len(drafts) != 1:
+        raise ProviderError(FailureKind.UNUSABLE_ANSWER, f"The answer holds {len(drafts)} notes, not one.")
+    draft = drafts[0].draft
+    worded = msgspec.structs.replace(merged, title=draft.title or merged.title, narrative=draft.narrative, facts=tuple(draft.facts))
+    return msgspec.structs.replace(worded, content=worded.composed)

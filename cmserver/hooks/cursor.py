@@ -1,0 +1,96 @@
+"""Cursor: its hooks' payloads as events.
+
+A conversation is a session, and each prompt in it has its own generation. What a tool answers comes as JSON in a text. A reply
+comes in a hook of its own, before the hook of the turn's end, which says no more. Only at a session's start does context reach the
+model.
+https://cursor.com/docs/hooks
+"""
+
+from __future__ import annotations
+
+from cmserver.base.errors import Invalid
+from cmserver.base.json_text import decode_json
+from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
+from cmserver.hooks.payload import (
+    MAX_ID_CHARS,
+    MAX_PATH_CHARS,
+    Fields,
+    build_event,
+    build_tool_use,
+    make_delivery_event_id,
+    parse_fields,
+    read_list,
+    read_text,
+    read_texts,
+    require_text,
+    to_snake_case,
+)
+
+_TYPES = {"beforeSubmitPrompt": "user_prompt", "afterAgentResponse": "assistant_message"}
+_TOOL_USES = {"postToolUse": "tool_use", "postToolUseFailure": "tool_use_failure"}
+_IGNORED_HOOKS = {
+    *("preToolUse", "beforeShellExecution", "beforeMCPExecution", "beforeReadFile", "beforeTabFileRead", "workspaceOpen"),
+    *("afterShellExecution", "afterMCPExecution", "afterFileEdit", "afterTabFileEdit", "afterAgentThought"),
+}
+"""They say what is about to happen, repeat postToolUse, or are not of the agent."""
+_MOMENTS: dict[str, Moment] = {
+    "sessionStart": "start",
+    "beforeSubmitPrompt": "prompt",
+    "afterAgentResponse": "turn_end",
+    "sessionEnd": "end",
+}
+
+
+def parse(payload: object, delivery_id: str | None) -> HookCall:
+    """What a hook of Cursor reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
+    fields = {name: value for name, value in parse_fields(payload).items() if name != "user_email"}
+    name = require_text(fields, "hook_event_name")
+    session_id = read_text(fields, "conversation_id") or require_text(fields, "session_id")
+    roots = [root for root in read_list(fields.get("workspace_roots")) if isinstance(root, str)]
+    return HookCall(
+        name=name,
+        session_id=session_id,
+        cwd=read_text({"root": roots[0]} if roots else {}, "root", MAX_PATH_CHARS) or read_text(fields, "cwd", MAX_PATH_CHARS),
+        moment=_MOMENTS.get(name, "other"),
+        events=_build_events(name, fields, delivery_id),
+        prompt=read_text(fields, "prompt", None) or "" if name == "beforeSubmitPrompt" else None,
+        metadata=read_texts(fields, "model", "composer_mode", max_chars=MAX_PATH_CHARS) if name == "sessionStart" else {},
+    )
+
+
+def _build_events(name: str, fields: Fields, delivery_id: str | None) -> list[HookEvent]:
+    """The events of a hook; none for a hook that is of no interest."""
+    if name in _IGNORED_HOOKS:
+        return []
+    if name in _TOOL_USES:
+        added: Fields = {"error": fields.get("error_message")} if "error_message" in fields else {}
+        if "tool_output" in fields:
+            added["tool_response"] = _read_output(fields["tool_output"])
+        kept = {key: value for key, value in fields.items() if key != "tool_output"}
+        return build_tool_use(_TOOL_USES[name], {**kept, **added}, delivery_id)
+    event_id = make_delivery_event_id(delivery_id)
+    if name == "beforeSubmitPrompt":
+        generation = read_text(fields, "generation_id", MAX_ID_CHARS)
+        event_id = f"prompt:{generation}" if generation else event_id
+    if name == "afterAgentResponse":
+        fields = {**fields, "last_assistant_message": fields.get("text")}  # where a summary looks for it
+    return build_event(_TYPES.get(name) or to_snake_case(name), fields, event_id)
+
+
+def _read_output(output: object) -> object:
+    """What the tool answered: the JSON in the text, else the text."""
+    if not isinstance(output, str):
+        return output
+    try:
+        return decode_json(output.encode())
+    except (Invalid, UnicodeEncodeError):
+        return output
+
+
+ADAPTER = Adapter(
+    platform="cursor",
+    parse=parse,
+    context_hooks={"sessionStart"},
+    silent_hooks={"beforeSubmitPrompt", "postToolUse", "postToolUseFailure", "afterAgentResponse", "sessionEnd"},
+    is_flat=True,
+)

@@ -1,0 +1,166 @@
+"""Merges memories, relates them, and works through suggestions to merge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from uuid import UUID
+
+from cmserver.base.errors import CmserverError, Invalid, Issue, Unavailable
+from cmserver.base.sql import Conn
+from cmserver.consolidation import relate
+from cmserver.consolidation import repository as consolidation
+from cmserver.consolidation.combine import MergeWording, merge_observations
+from cmserver.consolidation.model import Relation, SuggestionStatus
+from cmserver.consolidation.review import resolve_suggestion
+from cmserver.memories import repository
+from cmserver.memories.memories import Memories, MemoryCaller, by_ids, memories_out, memory_id
+from cmserver.memories.wire import (
+    STATUSES,
+    MemoryConsolidationIn,
+    MemoryRecordOut,
+    MemoryRelationIn,
+    MemoryRelationOut,
+    MemorySuggestionsOut,
+    MergeLogEntryOut,
+    MergeResultOut,
+    RelatedMemoriesOut,
+    RequestedStatus,
+    memory_relation_out,
+    memory_suggestion_out,
+    merge_log_entry_out,
+)
+from cmserver.observations import repository as observations
+from cmserver.observations.history.model import MergeStrategy
+from cmserver.observations.read import audit_read, find_any_observation
+
+_WORD = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_NO_WORD = "A relationship is a word of letters, digits and _, such as SOLVES or DEPENDS_ON."
+
+
+async def merge_memories(
+    memories: Memories, caller: MemoryCaller, target_id: UUID, source_ids: Sequence[UUID], strategy: MergeStrategy
+) -> tuple[MemoryRecordOut, int]:
+    """The merged memory, and how many went into it. Those that cannot, as of another project, are left out. NotFound as usual."""
+    names = [str(source_id) for source_id in source_ids]
+    wording = await memories.merge_writer.word_merge(caller.principal, str(target_id), names, strategy)
+    return await _merge(memories, caller, target_id, names, strategy, wording)
+
+
+async def _merge(
+    memories: Memories,
+    caller: MemoryCaller,
+    target_id: UUID,
+    names: Sequence[str],
+    strategy: MergeStrategy,
+    wording: MergeWording | None = None,
+) -> tuple[MemoryRecordOut, int]:
+    async def act(conn: Conn) -> tuple[MemoryRecordOut, int]:
+        merge = await merge_observations(conn, caller.principal, str(target_id), names, strategy, wording)
+        (memory,) = await memories_out(conn, caller.principal, [merge.observation])
+        return memory, len(merge.merged)
+
+    return await memories.db.in_tenant(caller.team_id, act)
+
+
+async def merge_several(memories: Memories, caller: MemoryCaller, request: MemoryConsolidationIn) -> list[MergeResultOut]:
+    """Each operation by itself, in its own transaction and by rules: the memory, or why it is none."""
+    results: list[MergeResultOut] = []
+    for operation in request.operations:
+        try:
+            target = memory_id(operation.target_id, "$.target_id")
+            sources = [str(memory_id(name, "$.source_ids")) for name in operation.source_ids]
+            if not sources:
+                raise Invalid.at("$.source_ids", "source_ids are required.")
+            memory, _ = await _merge(memories, caller, target, sources, request.strategy or "smart_merge")
+            results.append(MergeResultOut(target_id=operation.target_id, memory=memory))
+        except Unavailable:
+            raise
+        except CmserverError as error:
+            results.append(MergeResultOut(target_id=operation.target_id, error=str(error)))
+    return results
+
+
+async def list_merge_log(
+    memories: Memories, caller: MemoryCaller, *, target_id: UUID | None, limit: int, offset: int
+) -> list[MergeLogEntryOut]:
+    """A page of the merges, the last first."""
+    async with memories.db.tenant(caller.team_id) as conn:
+        merges = await consolidation.merges(
+            conn, caller.team_id, project_id=caller.principal.project_id, target_id=target_id, limit=limit, offset=offset
+        )
+        rows = await observations.any_by_names(conn, caller.team_id, {merge.observation_id for merge in merges})
+        await audit_read(conn, caller.principal, caller.principal.project_id, "history", rows)
+    return [*map(merge_log_entry_out, merges)]
+
+
+async def relate_memories(memories: Memories, caller: MemoryCaller, new: MemoryRelationIn) -> MemoryRelationOut:
+    """The relation. The same once more keeps its id, and gets the new strength and context."""
+    word = re.sub(r"[\s-]+", "_", new.relationship.strip()).upper()
+    if not _WORD.fullmatch(word):
+        raise Invalid(_NO_WORD, [Issue("$.relationship", _NO_WORD)])
+    strength = new.strength if new.strength > 0 else 0.5
+    relation = await memories.db.in_tenant(
+        caller.team_id,
+        lambda conn: relate.relate(
+            conn, caller.principal, str(new.from_memory_id), str(new.to_memory_id), word, strength, new.context or None
+        ),
+    )
+    return memory_relation_out(relation)
+
+
+async def read_related(
+    memories: Memories, caller: MemoryCaller, memory: UUID, *, relationships: Sequence[str] | None = None
+) -> RelatedMemoriesOut:
+    """The relations of the memory, both ways, the strongest first, and their other ends; also what was merged into it."""
+    async with memories.db.tenant(caller.team_id) as conn:
+        start = await find_any_observation(conn, caller.principal, str(memory))
+        relations = await consolidation.relations_of(conn, caller.team_id, [start.id], relationships, relate.RELATIONS_MOST)
+        others = [_other_end(relation, start.id) for relation in relations]
+        found = await by_ids(conn, caller.principal, set(others))
+        gone = await observations.gone(conn, caller.team_id, ids=found.keys())
+        expired = {row.id for row in gone if row.superseded_by is None}
+        shown = [
+            (relation, found[other])
+            for relation, other in zip(relations, others, strict=True)
+            if other in found and other not in expired
+        ]
+        rows = [row for _, row in shown]
+        await audit_read(conn, caller.principal, start.project_id, "related", rows)
+        return RelatedMemoriesOut(
+            memories=await memories_out(conn, caller.principal, rows),
+            relationships=[memory_relation_out(relation) for relation, _ in shown],
+        )
+
+
+def _other_end(relation: Relation, id_: UUID) -> UUID:
+    return relation.to_id if relation.from_id == id_ else relation.from_id
+
+
+async def list_suggestions(
+    memories: Memories, caller: MemoryCaller, *, project: str | None, status: RequestedStatus, limit: int, offset: int = 0
+) -> MemorySuggestionsOut:
+    """A page of pairs that may say the same, the most similar first."""
+    project_id = await memories.project_to_count(caller.principal, project)
+    wanted: SuggestionStatus = STATUSES[status]
+    async with memories.db.tenant(caller.team_id) as conn:
+        pairs = await repository.suggestions(conn, caller.team_id, project_id=project_id, status=wanted, limit=limit, offset=offset)
+        total = await repository.count_suggestions(conn, caller.team_id, project_id=project_id, status=wanted)
+        rows = await by_ids(conn, caller.principal, {id_ for pair in pairs for id_ in (pair.left_id, pair.right_id)})
+        await audit_read(conn, caller.principal, project_id, "suggestions", list(rows.values()))
+        outs = {out.id: out for out in await memories_out(conn, caller.principal, list(rows.values()))}
+    suggestions = [
+        memory_suggestion_out(pair, outs[pair.left_id], outs[pair.right_id])
+        for pair in pairs
+        if pair.left_id in outs and pair.right_id in outs
+    ]
+    return MemorySuggestionsOut(suggestions=suggestions, total=total)
+
+
+async def resolve(memories: Memories, caller: MemoryCaller, suggestion_id: UUID, *, is_accepted: bool) -> None:
+    """Accept the suggestion, which merges the newer memory into the older one, or dismiss it for good."""
+    wording = await memories.merge_writer.word_suggestion(caller.principal, suggestion_id) if is_accepted else None
+    status = "accepted" if is_accepted else "dismissed"
+    await memories.db.in_tenant(
+        caller.team_id, lambda conn: resolve_suggestion(conn, caller.principal, suggestion_id, status, wording=wording)
+    )

@@ -1,0 +1,92 @@
+"""Versions of observations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from cmserver.base.structs import reshape
+from cmserver.observations.model import Observation, ObservationState, Scope
+
+Action = Literal["corrected", "merged", "promoted"]
+MergeStrategy = Literal["latest_wins", "append", "smart_merge"]
+Measure = Literal["text", "vector", "words"]
+"""How alike two observations are is told by their texts being the same, by their vectors, or by their words."""
+
+
+SYSTEM = "system"
+"""Who performs what happens by itself."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change may change of an observation."""
+
+    type: str
+    scope: Scope
+    title: str | None
+    subtitle: str | None
+    narrative: str | None
+    facts: list[str] | None
+    concepts: list[str] | None
+    files_read: list[str] | None
+    files_modified: list[str] | None
+    content: str
+    read_tokens: int | None
+    importance: float
+    caller_type: str | None
+    metadata: dict[str, object]
+    merged_from: list[UUID]
+    ttl_seconds: int | None
+    expires_at: datetime | None
+    state: ObservationState | None
+    closed_by: int | None
+    closed_at: datetime | None
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done, and by the key of that actor, or `system`. The other fields are of merges."""
+
+    action: Action
+    performed_by: str
+    source_ids: list[UUID] = []
+    strategy: MergeStrategy | None = None
+    similarity: float | None = None
+    measured_by: Measure | None = None
+
+
+class ObservationVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A change: the version that the observation got with it, and what it was before. An undone change has no `before`."""
+
+    id: UUID
+    project_id: UUID
+    observation_id: UUID
+    version: int
+    action: Action
+    before: Snapshot | None
+    source_ids: list[UUID]
+    strategy: MergeStrategy | None
+    similarity: float | None
+    measured_by: Measure | None
+    performed_by: str
+    created_at: datetime
+    undone_at: datetime | None
+    sources_purged_at: datetime | None = None
+    """When the texts of a merge's sources went by retention; from then on it cannot be undone."""
+
+
+VERSION_COLUMNS: LiteralString = (
+    "id, project_id, observation_id, version, action, before, source_ids, strategy, similarity, measured_by, performed_by,"
+    " created_at, undone_at, sources_purged_at"
+)
+
+
+def take_snapshot(observation: Observation) -> Snapshot:
+    return reshape(observation, Snapshot)
+
+
+def restore(observation: Observation, before: Snapshot) -> Observation:
+    """The observation as it was."""
+    return msgspec.structs.replace(observation, **msgspec.structs.asdict(before))

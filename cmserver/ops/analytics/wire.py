@@ -1,0 +1,81 @@
+"""What was stored, shown and opened, on the wire."""
+
+from __future__ import annotations
+
+from datetime import date
+from uuid import UUID
+
+import msgspec
+
+
+class AnalyticsDayOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A day (UTC): new observations; receipts of what agents were shown, lines in them, and their tokens."""
+
+    day: date
+    stored: int
+    receipts: int
+    lines: int
+    tokens: int
+
+
+class AnalyticsAgentOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sessions of an agent were shown."""
+
+    agent: str
+    sessions: int
+    receipts: int
+    lines: int
+    tokens: int
+
+
+class AnalyticsProjectOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A project's new observations, and what its sessions were shown."""
+
+    project: str
+    stored: int
+    sessions: int
+    lines: int
+    tokens: int
+
+
+class ShownObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An observation that was shown often: `times` in these days. `accessCount` counts how often it was opened, ever."""
+
+    id: UUID
+    number: int
+    title: str | None
+    type: str
+    times: int
+    access_count: int
+
+
+class RecallFunnelOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What clients of Contextify did: searches, those with a hit, memories offered, and those that were kept."""
+
+    recall_attempts: int
+    recall_hits: int
+    store_opportunities: int
+    store_actions: int
+
+
+class AnalyticsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The last `days` (UTC, with today).
+
+    `stored` counts new observations, `shown` different observations that agents were shown, and `opened` those of them that were
+    read whole, or shown because a prompt or a file is about them. Merged ones count as long as they are stored.
+    """
+
+    days: int
+    project: str | None
+    stored: int
+    shown: int
+    opened: int
+    receipts: int
+    lines: int
+    tokens: int
+    recall: RecallFunnelOut
+    by_day: list[AnalyticsDayOut]
+    """Days without anything are left out."""
+    by_project: list[AnalyticsProjectOut]
+    by_agent: list[AnalyticsAgentOut]
+    top: list[ShownObservationOut]

@@ -1,0 +1,26 @@
+"""Begins the journal of erasures when a process starts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.base.db import Db
+from cmserver.base.erasure_journal import ErasureJournal, JournalError
+from cmserver.ops.backup import repository
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+async def begin_journal(db: Db, journal: ErasureJournal) -> None:
+    """Make the journal of this installation if there is none. Where it cannot be written, erasures are refused until it can."""
+    async with db.system_statement() as conn:
+        installation, now = await repository.installation(conn), await repository.clock(conn)
+    if installation is None:
+        return
+    try:
+        await asyncio.to_thread(journal.begin, installation, now)
+    except JournalError as error:
+        log.warning("journal.unavailable", error=str(error))

@@ -1,0 +1,201 @@
+"""Checks of the database: that it keeps teams apart, delivers notifications, is cleaned up, and that its queue moves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+
+import psycopg
+from psycopg import AsyncConnection
+
+from cmserver.base.db import DatabaseUrls, Db, check_pooling
+from cmserver.base.errors import Unavailable
+from cmserver.base.ids import new_id
+from cmserver.base.migrate import newest
+from cmserver.base.settings import Settings
+from cmserver.base.tenant_role import UnsafeConnection
+from cmserver.calls import repository as calls
+from cmserver.observations.embedding import repository as embeddings
+from cmserver.observations.embedding.model import EmbeddingModel
+from cmserver.observations.embedding.model_choice import is_same
+from cmserver.ops.doctor import repository
+from cmserver.ops.doctor.model import DatabaseFacts, DeadRows, DoctorFinding, KeyEnd, OpenTransaction, SpentBudget, find
+from cmserver.providers.embedding import registry as embedders
+
+_CLOCK_SECONDS = 60
+_TRANSACTION_SECONDS = 600
+_DEAD_ROWS = 50_000
+_NOTIFY_SECONDS = 3.0
+_NEARLY_ALL = 0.9
+
+
+async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None = None) -> list[DoctorFinding]:
+    """All checks of the database. With `urls` also that of poolers and of NOTIFY, by connections of their own."""
+    try:
+        async with db.system_statement() as conn:
+            number = await repository.schema_number(conn)
+    except psycopg.errors.UndefinedTable:
+        number = 0
+    except (Unavailable, psycopg.OperationalError) as error:
+        return [find("database.unreachable", f"The database does not answer: {error}")]
+    if number != newest():
+        return [_schema_finding(number)]
+    findings = [*await _check_connections(db, urls)]
+    async with db.system() as conn:
+        facts, now = await repository.facts(conn), time.time()
+        transactions = await repository.open_transactions(conn, _TRANSACTION_SECONDS)
+        tables = await repository.dead_rows(conn, _DEAD_ROWS)
+        keys = await repository.key_ends(conn)
+        budgets = await repository.spent_budgets(conn)
+        models = await embeddings.models(conn)
+        pauses = [pause for pause in await calls.pauses(conn) if pause.seconds_left > 0]
+    findings += _check_facts(facts, now, settings)
+    findings += _check_queue(facts, settings)
+    findings += _check_embedder(facts, models, settings)
+    findings += _check_upkeep(facts, transactions, tables)
+    findings += [
+        find("provider.paused", f"The provider {pause.provider} is paused ({pause.reason}).", name=pause.provider)
+        for pause in pauses
+    ]
+    findings += [*_check_budgets(budgets), *_check_keys(keys)]
+    return findings
+
+
+def _schema_finding(number: int) -> DoctorFinding:
+    code = "schema.older" if number < newest() else "schema.newer"
+    return find(code, f"The database has schema {number}; this program has {newest()}.")
+
+
+async def _check_connections(db: Db, urls: DatabaseUrls | None) -> list[DoctorFinding]:
+    findings: list[DoctorFinding] = []
+    try:
+        await db.check_tenant()
+    except Unavailable as error:
+        findings.append(find("tenant.role", str(error)))
+    if urls is None:
+        return findings
+    try:
+        await check_pooling(urls)
+    except UnsafeConnection as error:
+        findings.append(find("database.pooling", str(error)))
+    if not await _is_notified(db, urls):
+        findings.append(
+            find(
+                "database.notify",
+                "NOTIFY does not arrive: workers look for jobs only every two seconds. Check the pooler settings.",
+            )
+        )
+    return findings
+
+
+async def _is_notified(db: Db, urls: DatabaseUrls) -> bool:
+    """Whether a notification reaches a listener on the connection for sessions."""
+    payload = new_id().hex
+    async with await AsyncConnection.connect(urls.session, autocommit=True, prepare_threshold=None) as listener:
+        await repository.listen(listener)
+        async with db.system_statement() as conn:
+            await repository.notify(conn, payload)
+        try:
+            async with asyncio.timeout(_NOTIFY_SECONDS):
+                async for notification in listener.notifies():
+                    if notification.payload == payload:
+                        return True
+        except TimeoutError:
+            pass
+    return False
+
+
+def _check_facts(facts: DatabaseFacts, now: float, settings: Settings) -> Iterator[DoctorFinding]:
+    """The database as a whole."""
+    apart = abs(facts.epoch - now)
+    if apart > _CLOCK_SECONDS:
+        yield find("database.clock", f"The clocks of the database and of this machine are {apart / 60:.0f} minutes apart.")
+    if facts.unprotected_tables:
+        yield find("tenant.policies", f"Without row-level security or a policy: {', '.join(facts.unprotected_tables)}.")
+    if facts.collation_changed:
+        yield find("database.collation", name=facts.database)
+    needed = 2 * settings.database_pool_size + facts.reserved_connections
+    if facts.max_connections < needed:
+        yield find(
+            "database.connections",
+            f"The database allows {facts.max_connections} connections; one process may need {needed} "
+            "(CMSERVER_DATABASE_POOL_SIZE twice, and those reserved for superusers).",
+            number=needed + 20,
+        )
+    elif facts.used_connections > _NEARLY_ALL * (facts.max_connections - facts.reserved_connections):
+        yield find(
+            "database.connections",
+            f"{facts.used_connections} of {facts.max_connections} connections of the database are taken.",
+            number=facts.max_connections * 2,
+        )
+
+
+def _check_queue(facts: DatabaseFacts, settings: Settings) -> Iterator[DoctorFinding]:
+    if not facts.live_workers:
+        yield find("worker.none")
+    if facts.dead_workers:
+        yield find("worker.dead", f"{_count(facts.dead_workers, 'worker')} fell silent; a live worker takes over what they held.")
+    if facts.expired_leases:
+        yield find("lease.expired", f"{_count(facts.expired_leases, 'lane')} held by workers whose lease has expired.")
+    if facts.stuck_lanes:
+        yield find("lane.stuck", f"{_count(facts.stuck_lanes, 'lane')} due for more than five minutes, and no worker takes them.")
+    if (facts.oldest_waiting_seconds or 0) > settings.queue_warning_seconds:
+        yield find("queue.behind", f"The oldest waiting job has been due for {facts.oldest_waiting_seconds:.0f} s.")
+    if facts.failed_jobs:
+        yield find("jobs.failed", f"{_count(facts.failed_jobs, 'job')} failed for good in the last seven days.")
+    if facts.failing_embeddings:
+        yield find("embeddings.failing", f"{_count(facts.failing_embeddings, 'text')} could not be embedded.")
+
+
+def _check_embedder(facts: DatabaseFacts, models: Sequence[EmbeddingModel], settings: Settings) -> Iterator[DoctorFinding]:
+    chosen = embedders.embedder_settings(settings)
+    current = next((model for model in models if model.state == "current"), None)
+    if chosen is None:
+        if current is not None:
+            yield find("embedder.absent", f"There are vectors of {current.provider} ({current.model}), and no embedder is set.")
+        return
+    if not facts.has_vector:
+        if settings.embedder != "auto":  # what comes with the program is used where it can be
+            yield find("database.extension")
+        return
+    is_changing = any(model.state == "building" for model in models)
+    if current is not None and not is_changing and chosen.model is not None and not is_same(chosen, chosen.model, current):
+        yield find(
+            "embedder.stale",
+            f"The settings name {chosen.provider} ({chosen.model}); in use is {current.provider} ({current.model}).",
+        )
+
+
+def _check_upkeep(facts: DatabaseFacts, transactions: list[OpenTransaction], tables: list[DeadRows]) -> Iterator[DoctorFinding]:
+    for transaction in transactions:
+        yield find(
+            "database.transaction",
+            f"{transaction.program} has had a transaction open for {transaction.seconds / 60:.0f} minutes in {facts.database}.",
+            pid=transaction.pid,
+        )
+    for table in tables:
+        yield find(
+            "database.vacuum", f"{table.name} has {table.dead:,} dead rows beside {table.live:,} live ones.", table=table.name
+        )
+
+
+def _check_budgets(budgets: list[SpentBudget]) -> Iterator[DoctorFinding]:
+    for budget in budgets:
+        whose = f"{budget.project} of the team {budget.team}" if budget.project else f"the team {budget.team}"
+        yield find("budget.exhausted", f"The {budget.period}'s budget of {whose} is spent; its events wait.")
+
+
+def _check_keys(keys: list[KeyEnd]) -> Iterator[DoctorFinding]:
+    for key in keys:
+        if key.days_left > 0:
+            yield find(
+                "key.expiring", f"A key of {key.actor} in the team {key.team} expires in {key.days_left:.1f} days.", id=key.id
+            )
+        else:
+            yield find("key.expired", f"A key of {key.actor} in the team {key.team} has expired, and was used in the last week.")
+
+
+def _count(number: int, noun: str) -> str:
+    shown = "1,000 or more" if number >= 1000 else str(number)
+    return f"{shown} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,212 @@
+"""What `cmserver doctor` looks for: each fault with its mending command, and what was found."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Severity = Literal["error", "warning"]
+Place = Literal["database", "server", "machine"]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A fault that is looked for.
+
+    `place` says where: in the database; in the settings and files of the server; or on the machine of the command, where agents are
+    connected, which the page does not see.
+    """
+
+    code: str
+    severity: Severity
+    place: Place
+    fault: str
+    command: str
+    """What mends it; what is in capitals is filled in by the finding where it is known."""
+
+
+class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault that was found, in a sentence, and the command that mends it."""
+
+    code: str
+    severity: Severity
+    message: str
+    command: str
+
+
+CHECKS = [
+    Check("database.unreachable", "error", "database", "The database does not answer.", "cmserver status"),
+    Check("schema.older", "error", "database", "The database's schema is older than the program.", "cmserver restart"),
+    Check(
+        "schema.newer", "error", "database", "The database's schema is newer than the program.", "pip install --upgrade cmserver"
+    ),
+    Check("tenant.role", "error", "database", "Row-level security does not bind the connections of requests.", "cmserver restart"),
+    Check(
+        "tenant.policies",
+        "error",
+        "database",
+        "A table with a team has no row-level security or no policy.",
+        "cmserver restore FILE",
+    ),
+    Check(
+        "database.pooling",
+        "error",
+        "database",
+        "The URLs lead to a pooler that the settings do not name.",
+        "cmserver config",
+    ),
+    Check(
+        "database.notify",
+        "error",
+        "database",
+        "NOTIFY does not reach a listener: workers only poll.",
+        "cmserver config",
+    ),
+    Check(
+        "database.clock",
+        "error",
+        "database",
+        "The database's clock and this machine's are more than a minute apart.",
+        "timedatectl set-ntp true",
+    ),
+    Check(
+        "database.collation",
+        "warning",
+        "database",
+        "The operating system sorts otherwise than when the database was made.",
+        "psql -c 'REINDEX DATABASE NAME' -c 'ALTER DATABASE NAME REFRESH COLLATION VERSION'",
+    ),
+    Check(
+        "database.extension",
+        "warning",
+        "database",
+        "An embedder is set, and the database has no pgvector: search goes by words.",
+        "psql -c 'CREATE EXTENSION vector'",
+    ),
+    Check(
+        "database.connections",
+        "error",
+        "database",
+        "Nearly all connections of the database are taken, or it allows fewer than one process needs.",
+        "psql -c 'ALTER SYSTEM SET max_connections = NUMBER'",
+    ),
+    Check(
+        "database.transaction",
+        "warning",
+        "database",
+        "A transaction has been open for more than ten minutes: nothing that it can see is cleaned up.",
+        "psql -c 'SELECT pg_terminate_backend(PID)'",
+    ),
+    Check(
+        "database.vacuum",
+        "warning",
+        "database",
+        "Autovacuum is behind: a table has more dead rows than half of its live ones.",
+        "psql -c 'VACUUM (ANALYZE) TABLE'",
+    ),
+    Check("worker.none", "error", "database", "No worker runs: events are stored and wait.", "cmserver run --role worker"),
+    Check("worker.dead", "warning", "database", "A worker fell silent without saying good-bye.", "cmserver restart"),
+    Check("lease.expired", "warning", "database", "A lane is held by a worker whose lease has expired.", "cmserver restart"),
+    Check("lane.stuck", "warning", "database", "A lane has been due for more than five minutes.", "cmserver restart"),
+    Check(
+        "queue.behind",
+        "warning",
+        "database",
+        "The oldest waiting job waits for longer than CMSERVER_QUEUE_WARNING_SECONDS.",
+        "cmserver jobs status",
+    ),
+    Check("jobs.failed", "warning", "database", "Jobs have failed for good in the last seven days.", "cmserver jobs retry --all"),
+    Check("provider.paused", "warning", "database", "A provider is paused.", "cmserver providers resume NAME"),
+    Check("budget.exhausted", "warning", "database", "A budget is spent: generation waits.", "cmserver budgets set --usd AMOUNT"),
+    Check("embeddings.failing", "warning", "database", "Texts could not be embedded.", "cmserver embeddings retry"),
+    Check(
+        "embedder.stale", "warning", "database", "The embedder in the settings is not the one in use.", "cmserver embeddings status"
+    ),
+    Check(
+        "embedder.absent",
+        "warning",
+        "database",
+        "There are vectors, and no embedder is set: what is new is not found by meaning.",
+        "cmserver doctor embedder",
+    ),
+    Check("key.expiring", "warning", "database", "A key expires within a week.", "cmserver keys rotate ID"),
+    Check("key.expired", "warning", "database", "A key that was used in the last week has expired.", "cmserver keys create"),
+    Check("provider.key", "error", "server", "A provider in the settings cannot be used.", "cmserver doctor provider"),
+    Check("embedder.settings", "error", "server", "The embedder in the settings cannot be used.", "cmserver doctor embedder"),
+    Check("settings.unknown", "warning", "server", "A variable or a line of the config file is no setting.", "cmserver config"),
+    Check("disk.full", "error", "server", "The disk of the data folder is nearly full.", "df -h FOLDER"),
+    Check("files.owner", "error", "server", "A file in the data folder belongs to somebody else.", "chown -R USER FOLDER"),
+    Check("files.unreadable", "error", "server", "A file in the data folder cannot be read.", "chmod -R u+rwX FOLDER"),
+    Check("credentials.readable", "error", "server", "Others can read the credentials file.", "chmod 600 FILE"),
+    Check("port.taken", "error", "machine", "Another program has the server's port.", "cmserver start --port PORT"),
+    Check("hooks.entry", "error", "machine", "An agent's settings file with the hooks is gone.", "cmserver connect AGENT"),
+    Check("hooks.client", "warning", "machine", "An agent's hook client is from another version.", "cmserver connect AGENT"),
+    Check("hooks.key", "error", "machine", "The server refuses an agent's key, or it is missing.", "cmserver connect AGENT"),
+    Check("hooks.tools", "error", "machine", "The hooks found neither curl nor python3.", "apt-get install curl"),
+    Check("hooks.spool", "warning", "machine", "Calls of an agent wait for more than 15 minutes.", "cmserver connections"),
+    Check("hooks.lost", "warning", "machine", "Calls of an agent were lost or refused.", "cmserver connections"),
+]
+BY_CODE = {check.code: check for check in CHECKS}
+
+
+def find(code: str, message: str = "", **names: object) -> DoctorFinding:
+    """The finding of a check. `names` replace the words in capitals of its command: `name="anthropic"` replaces NAME."""
+    check = BY_CODE[code]
+    command = check.command
+    for name, value in names.items():
+        command = command.replace(name.upper(), str(value))
+    return DoctorFinding(code=code, severity=check.severity, message=message or check.fault, command=command)
+
+
+class OpenTransaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of the database that has had a transaction open for long."""
+
+    pid: int
+    program: str
+    seconds: float
+
+
+class DeadRows(msgspec.Struct, frozen=True, kw_only=True):
+    """A table with many dead rows."""
+
+    name: str
+    dead: int
+    live: int
+
+
+class KeyEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that ends soon or has ended."""
+
+    id: str
+    actor: str
+    team: str
+    days_left: float
+
+
+class SpentBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget that is spent in the present period."""
+
+    team: str
+    project: str | None
+    period: str
+
+
+class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at the database tells."""
+
+    schema_number: int
+    epoch: float
+    database: str
+    collation_changed: bool
+    has_vector: bool
+    max_connections: int
+    reserved_connections: int
+    used_connections: int
+    live_workers: int
+    dead_workers: int
+    expired_leases: int
+    stuck_lanes: int
+    failed_jobs: int
+    oldest_waiting_seconds: float | None
+    failing_embeddings: int
+    unprotected_tables: list[str]

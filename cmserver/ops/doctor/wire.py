@@ -1,0 +1,36 @@
+"""What the doctor found, on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from cmserver.base.structs import reshape
+from cmserver.ops.doctor.model import CHECKS, DoctorFinding
+
+
+class FindingOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault that was found, and the command that mends it. `code` is that of docs/reference/doctor.md."""
+
+    code: str
+    severity: Literal["error", "warning"]
+    message: str
+    command: str
+
+
+class DiagnosisOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Errors first. `checks` is the number of faults that were looked for."""
+
+    findings: list[FindingOut]
+    checks: int
+
+
+def diagnosis_out(findings: Iterable[DoctorFinding], places: set[str]) -> DiagnosisOut:
+    """The findings of the checks in these places, the errors first."""
+    ordered = sorted(findings, key=lambda finding: finding.severity)  # "error" < "warning"
+    return DiagnosisOut(
+        findings=[reshape(finding, FindingOut) for finding in ordered],
+        checks=sum(check.place in places for check in CHECKS),
+    )

@@ -1,0 +1,47 @@
+"""Joining projects over HTTP."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cmserver.access import announce
+from cmserver.access.model import Principal
+from cmserver.access.wire import OneProjectOut, project_out
+from cmserver.base.http.operation import Operation
+from cmserver.base.http.wire import answer, caller, db, dependency, read
+from cmserver.base.notifications import NotificationListener
+from cmserver.base.text import Key
+from cmserver.ops.joining.join import join_projects, separate_projects
+
+
+class ProjectJoinIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """The project that gets the memory of the one in the path: any of its names."""
+
+    into: Key
+
+
+async def post_join(request: Request) -> Response:
+    """Join a project to another one, which gets all its memory and its names; the answer is that one."""
+    principal = await caller(request, Principal)
+    body = await read(request, ProjectJoinIn)
+    project = await join_projects(db(request), principal, str(request.path_params["project"]), body.into)
+    announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)
+    return answer(OneProjectOut(project=project_out(project)))
+
+
+async def post_separate(request: Request) -> Response:
+    """Separate a joined project, named by its id: it gets its memory back, and what came under its names since."""
+    principal = await caller(request, Principal)
+    project = await separate_projects(db(request), principal, str(request.path_params["project"]))
+    announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)
+    return answer(OneProjectOut(project=project_out(project)))
+
+
+routes = [
+    Operation(
+        "POST", "/v1/projects/{project:path}/join", post_join, scope="admin", body=ProjectJoinIn, answers={200: OneProjectOut}
+    ),
+    Operation("POST", "/v1/projects/{project:path}/separate", post_separate, scope="admin", answers={200: OneProjectOut}),
+]

@@ -1,0 +1,328 @@
+"""Reads claude-mem's SQLite database: what version 3 has kept (memories, overviews), and 4 to 13 (observations, summaries).
+
+A database that was upgraded has both. Columns came and went with its versions, so each is read where it is there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import msgspec
+
+from cmserver.answers.model import SUMMARY_FIELDS, summary_text
+from cmserver.base.errors import Invalid
+from cmserver.base.ids import from_epoch_ms, from_iso
+from cmserver.observations.model import INSTRUCTION_IMPORTANCE, ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, compose
+from cmserver.ops.transfer.ids import derive_id
+from cmserver.ops.transfer.model import DataLine, EventLine, ObservationLine, ProjectLine, PromptLine, RefusedLine, SessionLine
+from cmserver.providers.model import DraftSummary
+
+_NAME = "claude-mem"
+_NO_PROJECT = "claude-mem"
+"""The project of what names none."""
+_SESSION_TABLES = ("sdk_sessions", "sessions")
+_OBSERVATION_TABLES = ("observations", "session_summaries", "memories", "overviews", "directives")
+_MAX_SECONDS = 100_000_000_000
+"""Times below are in seconds, above in milliseconds."""
+_YEAR_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = Mapping[str, Any]
+
+
+class ClaudeMemSource:
+    """The lines of a database of claude-mem. Invalid when the file is none."""
+
+    name = _NAME
+    has_own_ids = False
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.absolute()
+        if not self._file.is_file():
+            raise Invalid(f"There is no file {file}. Name claude-mem's database: `cmserver import claude-mem FILE`.")
+        try:
+            with closing(self._open()) as database:
+                names = {str(row["name"]) for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except sqlite3.Error as error:
+            raise Invalid(f"{file} cannot be read as an SQLite database: {error}.") from error
+        self._tables = names & {*_SESSION_TABLES, *_OBSERVATION_TABLES, "user_prompts"}
+        if not self._tables & {*_OBSERVATION_TABLES}:
+            raise Invalid(f"{file} has none of claude-mem's tables ({', '.join(_OBSERVATION_TABLES)}).")
+        self._sessions: dict[str, UUID] = {}
+        """By the session's id at its agent, and by claude-mem's own."""
+
+    def count(self) -> int:
+        with closing(self._open()) as database:
+            rows = sum(int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in self._tables)  # noqa: S608
+            prompts = (
+                int(database.execute("SELECT count(*) FROM user_prompts").fetchone()[0]) if "user_prompts" in self._tables else 0
+            )
+        return rows + prompts
+
+    def project_ids(self) -> set[UUID]:
+        return set()
+
+    def lines(self) -> Iterator[tuple[str, DataLine] | RefusedLine]:
+        self._sessions.clear()
+        with closing(self._open()) as database:
+            yield from self._projects(database)
+            yield from self._session_lines(database)
+            yield from self._prompt_lines(database)
+            for table, make in _MAKERS.items():
+                for row in self._rows(database, table):
+                    line = make(row, self._session_of(row))
+                    place = f"{table}, id {row.get('id')}"
+                    yield (place, line) if line else RefusedLine(record="observation", place=place, reason="It has no text.")
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True)
+        database.row_factory = sqlite3.Row
+        database.text_factory = _decode
+        return database
+
+    def _rows(self, database: sqlite3.Connection, table: str) -> Iterator[Row]:
+        if table not in self._tables:
+            return
+        for row in database.execute(f"SELECT * FROM {table} ORDER BY rowid"):  # noqa: S608 - one of our names
+            yield dict(cast("Mapping[str, Any]", row))
+
+    def _projects(self, database: sqlite3.Connection) -> Iterator[tuple[str, DataLine]]:
+        names: dict[str, datetime] = {}
+        for table in sorted(self._tables - {"user_prompts"}):
+            for row in self._rows(database, table):
+                name, at = _project(row), _time(row, "created_at", "started_at")
+                names[name] = min(at, names.get(name, at))
+        for name, at in names.items():
+            yield f"project {name}", ProjectLine(id=_project_id(name), canonical_id=name, name=name, created_at=at)
+
+    def _session_lines(self, database: sqlite3.Connection) -> Iterator[tuple[str, DataLine]]:
+        for table in _SESSION_TABLES:
+            for row in self._rows(database, table):
+                agents_id = _first(row, "content_session_id", "claude_session_id", "session_id")
+                if agents_id is None or agents_id in self._sessions:
+                    continue
+                at = _time(row, "started_at", "created_at")
+                session_id = derive_id(_NAME, f"session {agents_id}", at)
+                for name in (agents_id, _first(row, "memory_session_id", "sdk_session_id")):
+                    if name is not None:
+                        self._sessions.setdefault(name, session_id)
+                line = SessionLine(
+                    id=session_id,
+                    project_id=_project_id(_project(row)),
+                    external_session_id=agents_id,
+                    content_session_id=agents_id,
+                    platform_source=_first(row, "platform_source") or "claude",
+                    title=_line(_first(row, "custom_title")),
+                    started_at=at,
+                    ended_at=_time(row, "completed_at") if row.get("completed_at") or row.get("completed_at_epoch") else None,
+                )
+                yield f"{table}, id {row.get('id')}", line
+
+    def _prompt_lines(self, database: sqlite3.Connection) -> Iterator[tuple[str, DataLine]]:
+        """The event that each prompt came in, then the prompts. Without a table of prompts, sessions have their first one."""
+        projects = {
+            _first(row, "content_session_id", "claude_session_id"): _project(row) for row in self._rows(database, "sdk_sessions")
+        }
+        rows: Iterable[Row] = self._rows(database, "user_prompts")
+        if "user_prompts" not in self._tables:
+            first: dict[str, object] = {"prompt_number": 1}
+            rows = ({**row, **first, "prompt_text": row.get("user_prompt")} for row in self._rows(database, "sdk_sessions"))
+        prompts: list[tuple[str, PromptLine]] = []
+        seen: set[tuple[UUID, int]] = set()
+        for row in rows:
+            agents_id, text = _first(row, "content_session_id", "claude_session_id"), _text(_first(row, "prompt_text"))
+            session_id = self._sessions.get(agents_id or "")
+            number = row.get("prompt_number")
+            if session_id is None or text is None or not isinstance(number, int) or number < 1 or (session_id, number) in seen:
+                continue
+            seen.add((session_id, number))
+            at, place = _time(row, "created_at", "started_at"), f"user_prompts, id {row.get('id')}"
+            project_id = _project_id(projects.get(agents_id, _NO_PROJECT))
+            event_id = derive_id(_NAME, f"event {agents_id} {number}", at)
+            yield (
+                place,
+                EventLine(
+                    id=event_id,
+                    project_id=project_id,
+                    server_session_id=session_id,
+                    source_adapter="import",
+                    event_type="user_prompt",
+                    platform_source="claude",
+                    payload={"prompt": text},
+                    occurred_at=at,
+                    received_at=at,
+                ),
+            )
+            prompts.append((place, PromptLine(
+                id=derive_id(_NAME, f"prompt {agents_id} {number}", at),
+                project_id=project_id,
+                server_session_id=session_id,
+                agent_event_id=event_id,
+                prompt_number=number,
+                text=text,
+                created_at=at,
+            )))  # fmt: skip
+        yield from prompts
+
+    def _session_of(self, row: Row) -> UUID | None:
+        return self._sessions.get(_first(row, "memory_session_id", "sdk_session_id", "session_id") or "")
+
+
+def _observation(row: Row, session_id: UUID | None) -> ObservationLine | None:
+    """Of versions 4 to 13; those of 4 have only a text."""
+    narrative = _text(_first(row, "narrative")) or _text(_first(row, "text"))
+    return _structured(row, session_id, "observation", narrative, files_read=_list(row.get("files_read")))
+
+
+def _memory(row: Row, session_id: UUID | None) -> ObservationLine | None:
+    """Of version 3."""
+    row = {"type": "discovery", **row}
+    return _structured(row, session_id, "memory", _text(_first(row, "text")), files_read=_list(row.get("files_touched")))
+
+
+def _structured(
+    row: Row, session_id: UUID | None, table: str, narrative: str | None, *, files_read: list[str] | None
+) -> ObservationLine | None:
+    title, subtitle, facts = _line(_first(row, "title")), _text(_first(row, "subtitle")), _list(row.get("facts"))
+    content = compose(title, subtitle, narrative, facts)
+    if not content:
+        return None
+    line = _line_of(row, session_id, table, content)
+    return msgspec.structs.replace(
+        line,
+        type=_first(row, "type") or "change",
+        title=title,
+        subtitle=subtitle,
+        narrative=narrative,
+        facts=facts,
+        concepts=_list(row.get("concepts")),
+        files_read=files_read,
+        files_modified=_list(row.get("files_modified")),
+    )
+
+
+def _summary(row: Row, session_id: UUID | None) -> ObservationLine | None:
+    fields = {name: _text(_first(row, name)) for name in SUMMARY_FIELDS}
+    return _summed_up(row, session_id, "summary", fields)
+
+
+def _overview(row: Row, session_id: UUID | None) -> ObservationLine | None:
+    """Version 3's summary of a session, which is one text."""
+    return _summed_up(row, session_id, "overview", {"completed": _text(_first(row, "content"))})
+
+
+def _summed_up(row: Row, session_id: UUID | None, table: str, fields: Mapping[str, str | None]) -> ObservationLine | None:
+    content = summary_text(DraftSummary(**fields))
+    if not content:
+        return None
+    return msgspec.structs.replace(
+        _line_of(row, session_id, table, content),
+        kind="summary",
+        title=_line(fields.get("request") or fields.get("completed")) or "Session summary",
+        summary=dict(fields),
+        files_read=_list(row.get("files_read")),
+        files_modified=_list(row.get("files_edited")),
+    )
+
+
+def _directive(row: Row, session_id: UUID | None) -> ObservationLine | None:
+    """A rule that the user laid down for good."""
+    content = _text(_first(row, "content"))
+    if content is None or row.get("status", "active") != "active":
+        return None
+    line = _line_of(row, session_id, "directive", content)
+    scope = "team" if row.get("scope") == "global" else "project"
+    return msgspec.structs.replace(
+        line, type="decision", title=_line(content), narrative=content, importance=INSTRUCTION_IMPORTANCE, scope=scope
+    )
+
+
+_MAKERS = {
+    "memories": _memory,
+    "overviews": _overview,
+    "observations": _observation,
+    "session_summaries": _summary,
+    "directives": _directive,
+}
+
+
+def _line_of(row: Row, session_id: UUID | None, table: str, content: str) -> ObservationLine:
+    """What all tables have. A row is known by its session, its id and its time: two machines count their rows alike."""
+    at = _time(row, "created_at")
+    session = _first(row, "memory_session_id", "sdk_session_id", "session_id")
+    model = _first(row, "generated_by_model")
+    tokens, number = row.get("discovery_tokens"), row.get("prompt_number")
+    return ObservationLine(
+        id=derive_id(_NAME, f"{table} {session} {row.get('id')}", at),
+        project_id=_project_id(_project(row)),
+        server_session_id=session_id,
+        content=content,
+        prompt_number=number if isinstance(number, int) and number > 0 else None,
+        discovery_tokens=tokens if isinstance(tokens, int) and tokens >= 0 else None,
+        metadata={"importedFrom": _NAME, **({"model": model} if model else {})},
+        created_at=at,
+        updated_at=at,
+    )
+
+
+def _decode(text: bytes) -> str:
+    return text.decode(errors="replace")
+
+
+def _project(row: Row) -> str:
+    return " ".join((_first(row, "merged_into_project", "project") or _NO_PROJECT).split())
+
+
+def _project_id(name: str) -> UUID:
+    return derive_id(_NAME, f"project {name}", _YEAR_1970)
+
+
+def _first(row: Row, *names: str) -> str | None:
+    """The first of the columns that has a text."""
+    for name in names:
+        value = row.get(name)
+        if isinstance(value, str) and value.strip():
+            return value
+    return None
+
+
+def _text(value: str | None) -> str | None:
+    return (value or "").strip()[:TEXT_MOST].rstrip() or None
+
+
+def _line(value: str | None) -> str | None:
+    line = " ".join((value or "").split())
+    return line[: TITLE_MOST - 1] + "…" if len(line) > TITLE_MOST else line or None
+
+
+def _list(value: object) -> list[str] | None:
+    """A list as claude-mem keeps it: JSON, or words between commas."""
+    if not isinstance(value, str) or not value.strip():
+        return None
+    try:
+        items: object = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        items = value.split(",")
+    texts = [str(item) for item in cast("Sequence[object]", items)] if isinstance(items, list) else [str(items)]
+    kept = (text.strip()[:ITEM_MOST].rstrip() for text in texts)
+    return list(dict.fromkeys(text for text in kept if text))[:ITEMS_MOST] or None
+
+
+def _time(row: Row, *names: str) -> datetime:
+    """The first of these times, as its epoch or else as its text; 1970 when there is none."""
+    for name in names:
+        epoch = row.get(f"{name}_epoch")
+        if isinstance(epoch, int | float) and 0 < epoch < 253_402_300_799_999:
+            return from_epoch_ms(int(epoch * 1000 if epoch < _MAX_SECONDS else epoch))
+        text = row.get(name)
+        if isinstance(text, str):
+            try:
+                return from_iso(text.replace("Z", "+00:00"))
+            except ValueError:
+                continue
+    return _YEAR_1970

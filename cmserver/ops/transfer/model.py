@@ -1,0 +1,230 @@
+"""The lines of an export: JSON Lines, one thing each. Importers of other formats make the same lines.
+
+The order is that of the references: projects, sessions, events, prompts, observations, then what links them. A line names others by
+their ids. `number` is the observation's number in its team, by which texts refer to it (#12).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from cmserver.observations.model import Kind, ObservationState, Scope
+
+FORMAT = 1
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="record"):
+    """One line. A field that has its default is left out."""
+
+
+class HeaderLine(Line, frozen=True, kw_only=True, tag="export"):
+    """The first line."""
+
+    format: int
+    """The version of the format; a program refuses what is newer than it."""
+
+
+class ProjectLine(Line, frozen=True, kw_only=True, tag="project"):
+    """A project with its settings. Names of projects that were joined into it are among its aliases."""
+
+    id: UUID
+    canonical_id: str
+    name: str
+    aliases: list[str] = []
+    metadata: dict[str, object] = {}
+    archived_at: datetime | None = None
+    generation_policy: dict[str, object] = {}
+    search_language: str = "english"
+    consolidation: str = "suggest"
+    retention: dict[str, object] = {}
+    stays_apart: bool = False
+    merge_with_model: bool = False
+    created_at: datetime
+
+
+class SessionLine(Line, frozen=True, kw_only=True, tag="session"):
+    """A conversation of an agent with its user."""
+
+    id: UUID
+    project_id: UUID
+    external_session_id: str | None = None
+    content_session_id: str | None = None
+    agent_id: str | None = None
+    agent_type: str | None = None
+    platform_source: str | None = None
+    title: str | None = None
+    metadata: dict[str, object] = {}
+    started_at: datetime
+    ended_at: datetime | None = None
+
+
+class EventLine(Line, frozen=True, kw_only=True, tag="event"):
+    """What an agent reported, redacted."""
+
+    id: UUID
+    project_id: UUID
+    server_session_id: UUID | None = None
+    source_adapter: str
+    source_event_id: str | None = None
+    event_type: str
+    platform_source: str | None = None
+    payload: object = None
+    metadata: dict[str, object] = {}
+    occurred_at: datetime
+    received_at: datetime
+    payload_purged_at: datetime | None = None
+    """When retention emptied the payload."""
+
+
+class PromptLine(Line, frozen=True, kw_only=True, tag="prompt"):
+    """What a user asked for, which came in the event."""
+
+    id: UUID
+    project_id: UUID
+    server_session_id: UUID
+    agent_event_id: UUID
+    prompt_number: int
+    text: str
+    created_at: datetime
+
+
+class ObservationLine(Line, frozen=True, kw_only=True, tag="observation"):
+    """What is remembered; also what was merged into another (`superseded_by`) or has expired and is not deleted yet."""
+
+    id: UUID
+    number: int | None = None
+    """None takes the team's next number."""
+    project_id: UUID
+    server_session_id: UUID | None = None
+    scope: Scope = "project"
+    kind: Kind = "observation"
+    type: str = "change"
+    title: str | None = None
+    subtitle: str | None = None
+    narrative: str | None = None
+    facts: list[str] | None = None
+    concepts: list[str] | None = None
+    files_read: list[str] | None = None
+    files_modified: list[str] | None = None
+    summary: dict[str, str | None] | None = None
+    prompt_number: int | None = None
+    importance: float = 0.5
+    quote: str | None = None
+    quote_event_id: UUID | None = None
+    anchors: list[str] | None = None
+    state: ObservationState | None = None
+    closed_by: int | None = None
+    closed_at: datetime | None = None
+    content: str
+    discovery_tokens: int | None = None
+    read_tokens: int | None = None
+    metadata: dict[str, object] = {}
+    agent: str | None = None
+    caller_type: str | None = None
+    ttl_seconds: int | None = None
+    expires_at: datetime | None = None
+    version: int = 1
+    superseded_by: UUID | None = None
+    superseded_at: datetime | None = None
+    merged_from: list[UUID] = []
+    access_count: int = 0
+    last_accessed_at: datetime | None = None
+    created_at: datetime
+    updated_at: datetime
+
+
+class SourceLine(Line, frozen=True, kw_only=True, tag="source"):
+    """What an observation was made of."""
+
+    id: UUID
+    project_id: UUID
+    observation_id: UUID
+    source_type: Literal["agent_event", "session_summary", "observation_reindex", "manual"]
+    source_id: UUID
+    metadata: dict[str, object] = {}
+    created_at: datetime
+
+
+class VersionLine(Line, frozen=True, kw_only=True, tag="version"):
+    """A change of an observation, and how it was before."""
+
+    id: UUID
+    project_id: UUID
+    observation_id: UUID
+    version: int
+    action: Literal["corrected", "merged", "promoted"]
+    before: dict[str, object] | None = None
+    source_ids: list[UUID] = []
+    strategy: str | None = None
+    similarity: float | None = None
+    measured_by: str | None = None
+    performed_by: str
+    created_at: datetime
+    undone_at: datetime | None = None
+    sources_purged_at: datetime | None = None
+
+
+class RelationshipLine(Line, frozen=True, kw_only=True, tag="relationship"):
+    """How one observation relates to another."""
+
+    id: UUID
+    from_id: UUID
+    from_project_id: UUID
+    to_id: UUID
+    to_project_id: UUID
+    relationship: str
+    strength: float = 0.5
+    context: str | None = None
+    created_at: datetime
+
+
+DataLine: TypeAlias = (
+    ProjectLine | SessionLine | EventLine | PromptLine | ObservationLine | SourceLine | VersionLine | RelationshipLine
+)
+AnyLine: TypeAlias = HeaderLine | DataLine
+LINE_TYPES: tuple[type[DataLine], ...] = (
+    ProjectLine,
+    SessionLine,
+    EventLine,
+    PromptLine,
+    ObservationLine,
+    SourceLine,
+    VersionLine,
+    RelationshipLine,
+)
+
+
+def record_name(line_type: type[msgspec.Struct]) -> str:
+    """The value of `record` in lines of this type."""
+    return str(line_type.__struct_config__.tag)
+
+
+class RefusedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A thing that was not taken."""
+
+    record: str
+    place: str
+    """Where it is in the source: a line, or a table and an id."""
+    reason: str
+
+
+class ImportReport(msgspec.Struct, rename="camel", kw_only=True):
+    """What became of the things of a source, by kind."""
+
+    taken: dict[str, int] = {}
+    known: dict[str, int] = {}
+    """What was there already."""
+    erased: dict[str, int] = {}
+    """What was erased here before, and stays away."""
+    refused: dict[str, int] = {}
+    examples: list[RefusedLine] = []
+    """The first refusals."""
+    redactions: dict[str, int] = {}
+    """Secrets and private passages that were removed, by kind."""
+    renumbered: int = 0
+    """Observations whose number was another's here, and that got a new one."""
+    seconds: float = 0.0

@@ -1,0 +1,426 @@
+"""Stores the lines of a source in a team: redacted, once, with their times, and with a report of what was not taken.
+
+Every importer makes the lines of an export (`model.py`), in their order; the rest is the same for all of them. A run that was
+interrupted is repeated: what is there already is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+from psycopg import errors
+
+from cmserver.access import announce, audit, projects
+from cmserver.access import repository as access
+from cmserver.access.model import Principal
+from cmserver.base.db import Db
+from cmserver.base.erasure_journal import read_journal
+from cmserver.base.errors import CmserverError, Invalid
+from cmserver.base.sql import Conn
+from cmserver.ingest.identity import make_event_key
+from cmserver.observations.model import TYPES, estimate_tokens
+from cmserver.ops.transfer import repository
+from cmserver.ops.transfer.ids import move_id
+from cmserver.ops.transfer.model import (
+    DataLine,
+    EventLine,
+    ImportReport,
+    ObservationLine,
+    ProjectLine,
+    PromptLine,
+    RefusedLine,
+    RelationshipLine,
+    SessionLine,
+    VersionLine,
+    record_name,
+)
+from cmserver.redaction.clean import clean
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+BATCH_LINES = 500
+_BATCHES_AT_ONCE = 2
+_MAX_EXAMPLES = 20
+_MAX_FIELD_CHARS = 200_000
+"""Fields of other programs may be longer than those of events; what is cut is counted by nobody."""
+_REFERENCES = {
+    "id", "project_id", "server_session_id", "agent_event_id", "quote_event_id", "superseded_by", "observation_id", "source_id",
+    "from_id", "from_project_id", "to_id", "to_project_id",
+}  # fmt: skip
+_REFERENCE_LISTS = {"merged_from", "source_ids"}
+
+
+class Source(Protocol):
+    """A file of another program, or an export, read as lines."""
+
+    name: str
+    """Names the source in the audit log."""
+    has_own_ids: bool
+    """Whether its ids are those of a cmserver, to be kept where they are free."""
+
+    def count(self) -> int:
+        """About how many lines there will be; 0 when that is not known."""
+        ...
+
+    def project_ids(self) -> set[UUID]:
+        """The ids of its projects, where they are those of a cmserver."""
+        ...
+
+    def lines(self) -> Iterator[tuple[str, DataLine] | RefusedLine]:
+        """The lines with their places in the source, or why one cannot be read."""
+        ...
+
+
+class Importer:
+    """One run of an import into a team."""
+
+    def __init__(self, db: Db, principal: Principal, source: Source, *, journal: Path, dry_run: bool = False) -> None:
+        self._db = db
+        self._principal = principal
+        self._source = source
+        self._team_id = principal.team_id
+        self._journal = journal
+        self._dry_run = dry_run
+        self._report = ImportReport()
+        self._erased: set[UUID] = set()
+        self._projects: dict[UUID | None, UUID] = {}
+        """Id in the source -> id here."""
+        self._sessions: dict[UUID | None, UUID] = {}
+        """Id in the source, as it would be here -> id of the session that is here already."""
+        self._numbers: dict[int, int] = {}
+        """Number in the source -> number here, where they differ."""
+        self._links: list[dict[str, object]] = []
+        self._moves = False
+
+    async def run(self, progress: Callable[[int], object]) -> ImportReport:
+        """Store everything; `progress` is told how many lines are done. A dry run stores nothing, and counts what it would."""
+        began = time.monotonic()
+        self._erased = self._read_erased()
+        async with self._db.system() as conn:
+            self._moves = not self._source.has_own_ids or await repository.are_of_other_teams(
+                conn, self._team_id, self._source.project_ids()
+            )
+        await self._store_all(progress)
+        await self._db.in_system(self._finish)
+        self._report.seconds = round(time.monotonic() - began, 1)
+        return self._report
+
+    async def _store_all(self, progress: Callable[[int], object]) -> None:
+        """Store batch after batch. While the database works on one, the next one is read and redacted."""
+        done = 0
+        running: deque[asyncio.Task[None]] = deque()
+        last_type: type[DataLine] | None = None
+        try:
+            for line_type, batch in _batches(self._source.lines(), self._refuse):
+                # What a batch refers to is stored before it begins.
+                while running and (line_type is not last_type or len(running) >= _BATCHES_AT_ONCE):
+                    await running.popleft()
+                running.append(asyncio.create_task(self._store(line_type, batch)))
+                await asyncio.sleep(0)
+                last_type, done = line_type, done + len(batch)
+                progress(done)
+            while running:
+                await running.popleft()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _store(self, line_type: type[DataLine], batch: Sequence[tuple[str, DataLine]]) -> None:
+        await self._db.in_system(lambda conn: self._take(conn, line_type, batch))
+
+    def _read_erased(self) -> set[UUID]:
+        """Observations that were erased here: an import does not bring them back."""
+        journal = read_journal(self._journal)
+        if journal is None:
+            return set()
+        return {
+            UUID(erasure.resource_id)
+            for erasure in journal[1]
+            if erasure.action == "observation.deleted" and erasure.team_id == self._team_id
+        }
+
+    async def _take(self, conn: Conn, line_type: type[DataLine], batch: Sequence[tuple[str, DataLine]]) -> None:
+        """Store one batch of lines of one type."""
+        if line_type is ProjectLine:
+            for place, line in batch:
+                await self._take_project(conn, place, cast("ProjectLine", line))
+            return
+        lines = [(place, self._translated(line)) for place, line in batch if self._has_project(place, line)]
+        if line_type is SessionLine:
+            lines = await self._find_sessions(conn, lines)
+        there = await repository.present(conn, self._team_id, line_type, [line.id for _, line in lines])
+        record = record_name(line_type)
+        rows: list[tuple[str, DataLine]] = []
+        for place, line in lines:
+            if line.id in there:
+                _count(self._report.known, record)
+            elif self._is_erased(line):
+                _count(self._report.erased, record)
+            elif (cleaned := self._cleaned(place, line)) is not None:
+                rows.append((place, cleaned))
+        if self._dry_run:
+            _count(self._report.taken, record, len(rows))
+            return
+        if line_type is ObservationLine:
+            await self._number(conn, cast("list[tuple[str, ObservationLine]]", rows))
+        await self._add(conn, line_type, rows)
+
+    async def _find_sessions(self, conn: Conn, lines: Sequence[tuple[str, DataLine]]) -> list[tuple[str, DataLine]]:
+        """The lines without those whose session is there already with another id, as agents report it to this server, too."""
+        sessions = cast("Sequence[tuple[str, SessionLine]]", lines)
+        there = await repository.match_sessions(conn, self._team_id, [line for _, line in sessions])
+        self._sessions |= there
+        _count(self._report.known, "session", len(there))
+        return [(place, line) for place, line in lines if line.id not in there]
+
+    def _has_project(self, place: str, line: DataLine) -> bool:
+        """Whether its projects are here; refuses the line if not."""
+        ids = (
+            [line.from_project_id, line.to_project_id]
+            if isinstance(line, RelationshipLine)
+            else [getattr(line, "project_id", None)]
+        )
+        if all(project_id in self._projects for project_id in ids):
+            return True
+        self._refuse(
+            RefusedLine(record=record_name(type(line)), place=place, reason="Its project is not in the source, or was not taken.")
+        )
+        return False
+
+    async def _add(self, conn: Conn, line_type: type[DataLine], rows: Sequence[tuple[str, DataLine]]) -> None:
+        """Insert the rows; where the database refuses one of them, in halves, until that one is found."""
+        if not rows:
+            return
+        try:
+            async with conn.transaction():
+                added = await repository.add(conn, self._team_id, line_type, [self._row(line) for _, line in rows])
+        except (errors.IntegrityError, errors.DataError, errors.ProgramLimitExceeded) as error:
+            if len(rows) == 1:
+                self._refuse(RefusedLine(record=record_name(line_type), place=rows[0][0], reason=_reason(error)))
+                return
+            middle = len(rows) // 2
+            await self._add(conn, line_type, rows[:middle])
+            await self._add(conn, line_type, rows[middle:])
+            return
+        _count(self._report.taken, record_name(line_type), len(added))
+        for place, line in rows:
+            if line.id not in added:
+                self._refuse(RefusedLine(record=record_name(line_type), place=place, reason=_DOUBLE[line_type]))
+
+    # -- projects
+
+    async def _take_project(self, conn: Conn, place: str, line: ProjectLine) -> None:
+        """Find the project by its name, or make it with the settings of the line."""
+        try:
+            found = await projects.find(conn, self._principal, line.canonical_id)
+            if found is not None:
+                self._projects[line.id] = found.id
+                _count(self._report.known, "project")
+                return
+            canonical = projects.canonical_id(line.canonical_id)
+            there = await access.names_taken(conn, self._team_id, [canonical])
+            project_id = there[0].project_id if there else self._translate_id(line.id)
+            self._projects[line.id] = project_id
+            if there:
+                _count(self._report.known, "project")
+                return
+            _count(self._report.taken, "project")
+            if self._dry_run:
+                return
+            cleaned = cast("dict[str, Any]", self._clean(msgspec.to_builtins(line)))
+            name, metadata = str(cleaned["name"]), cast("dict[str, object]", cleaned.get("metadata") or {})
+            async with conn.transaction():
+                await access.insert_project(conn, project_id, self._team_id, canonical, name, metadata, line.search_language)
+                await repository.set_project(
+                    conn, self._team_id, msgspec.structs.replace(line, id=project_id, aliases=cleaned.get("aliases") or [])
+                )
+        except (CmserverError, errors.IntegrityError, errors.DataError) as error:
+            self._projects.pop(line.id, None)
+            self._refuse(RefusedLine(record="project", place=place, reason=str(error).splitlines()[0]))
+
+    # -- ids and numbers
+
+    def _translate_id(self, original: UUID) -> UUID:
+        return move_id(self._team_id, original) if self._moves else original
+
+    def _translated(self, line: T) -> T:
+        """The line with the ids of this team."""
+        values: dict[str, object] = {}
+        for name in line.__struct_fields__:
+            value: Any = getattr(line, name)
+            if name in {"project_id", "from_project_id", "to_project_id"}:
+                values[name] = self._projects.get(value) or self._translate_id(value)
+            elif self._moves and name in _REFERENCES and value is not None:
+                moved = self._translate_id(value)
+                values[name] = self._sessions.get(moved, moved) if name == "server_session_id" else moved
+            elif name == "server_session_id" and value in self._sessions:
+                values[name] = self._sessions[value]
+            elif self._moves and name in _REFERENCE_LISTS:
+                values[name] = [self._translate_id(item) for item in value or ()]
+        return msgspec.structs.replace(line, **values) if values else line
+
+    def _is_erased(self, line: DataLine) -> bool:
+        if isinstance(line, ObservationLine):
+            return line.id in self._erased
+        if isinstance(line, RelationshipLine):
+            return line.from_id in self._erased or line.to_id in self._erased
+        return getattr(line, "observation_id", None) in self._erased
+
+    async def _number(self, conn: Conn, rows: list[tuple[str, ObservationLine]]) -> None:
+        """Replace numbers that others have, and give one to each row that has none, in place."""
+        if not rows:
+            return
+        wanted = [line.number for _, line in rows if line.number is not None]
+        highest = await repository.raise_numbers(conn, self._team_id, max(wanted, default=0))
+        taken = await repository.taken_numbers(conn, self._team_id, wanted)
+        for index, (place, line) in enumerate(rows):
+            number = line.number
+            if number is None or number in taken:
+                highest += 1
+                if number is not None:
+                    self._numbers[number] = highest
+                    self._report.renumbered += 1
+                rows[index] = place, msgspec.structs.replace(line, number=highest)
+            else:
+                taken.add(number)
+        await repository.raise_numbers(conn, self._team_id, highest)
+
+    async def _finish(self, conn: Conn) -> None:
+        """Link the observations, which may refer to later ones; wake the streams; leave a trace."""
+        if self._dry_run:
+            return
+        for row in self._links:
+            if (closed_by := row["closed_by"]) is not None:
+                row["closed_by"] = self._numbers.get(cast("int", closed_by), closed_by)
+        for chunk in _chunks(self._links, BATCH_LINES):
+            await repository.link(conn, self._team_id, chunk)
+        if self._report.taken:
+            await audit.record(
+                conn, self._principal, "memory.imported", "team", self._team_id, source=self._source.name, counts=self._report.taken
+            )
+            await announce.drop_cached(conn, self._team_id)
+            await announce.wake_stream(conn)
+
+    # -- contents
+
+    def _cleaned(self, place: str, line: DataLine) -> DataLine | None:
+        """The line without secrets and private passages; None when it cannot be stored."""
+        if isinstance(line, ObservationLine) and line.type not in TYPES:
+            line = msgspec.structs.replace(line, caller_type=line.caller_type or line.type, type="change")
+        try:
+            values = {name: getattr(line, name) for name in _TEXT_FIELDS[type(line)]}
+            cleaned = cast("dict[str, Any]", self._clean(values))
+        except Invalid as error:
+            self._refuse(RefusedLine(record=record_name(type(line)), place=place, reason=str(error)))
+            return None
+        changed = {name: value for name, value in cleaned.items() if value is not values[name]}
+        if not changed:
+            return line
+        try:
+            return msgspec.convert({**msgspec.structs.asdict(line), **changed}, type(line))
+        except msgspec.ValidationError as error:
+            self._refuse(RefusedLine(record=record_name(type(line)), place=place, reason=str(error)))
+            return None
+
+    def _clean(self, value: object) -> object:
+        cleaned = clean(value, field_max_chars=_MAX_FIELD_CHARS)
+        for kind, count in cleaned.redactions.items():
+            _count(self._report.redactions, kind, count)
+        return cleaned.value
+
+    def _row(self, line: DataLine) -> object:
+        """The line as its table wants it."""
+        if isinstance(line, EventLine):
+            text = msgspec.json.encode(line.payload).decode()
+            return {**msgspec.structs.asdict(line), "size_chars": len(text), "idempotency_key": self._event_key(line)}
+        if isinstance(line, ObservationLine):
+            if line.superseded_by is not None or line.closed_by is not None:
+                self._links.append({
+                    "id": line.id,
+                    "superseded_by": line.superseded_by,
+                    "superseded_at": line.superseded_at,
+                    "closed_by": line.closed_by,
+                })  # fmt: skip
+            tokens = estimate_tokens(line.content) if line.read_tokens is None else line.read_tokens
+            return msgspec.structs.replace(line, read_tokens=tokens)
+        return line
+
+    def _event_key(self, line: EventLine) -> str:
+        """The key by which the event is recognised when its agent sends it again."""
+        return make_event_key(
+            team_id=self._team_id,
+            project_id=line.project_id,
+            source_adapter=line.source_adapter,
+            platform_source=line.platform_source,
+            source_event_id=line.source_event_id if line.source_event_id is not None else f"import:{line.id}",
+            session=None,
+            event_type=line.event_type,
+            occurred_at=line.occurred_at,
+            payload_hash="",
+        )
+
+    def _refuse(self, refusal: RefusedLine) -> None:
+        _count(self._report.refused, refusal.record)
+        if len(self._report.examples) < _MAX_EXAMPLES:
+            self._report.examples.append(refusal)
+
+
+_TEXT_FIELDS: dict[type[DataLine], tuple[str, ...]] = {
+    SessionLine: ("external_session_id", "content_session_id", "agent_id", "agent_type", "platform_source", "title", "metadata"),
+    EventLine: ("source_event_id", "payload", "metadata"),
+    PromptLine: ("text",),
+    ObservationLine: (
+        "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "summary", "quote", "anchors",
+        "content", "metadata", "agent", "caller_type",
+    ),
+    VersionLine: ("before", "performed_by"),
+    RelationshipLine: ("context",),
+}  # fmt: skip
+_DOUBLE: dict[type[DataLine], str] = {
+    SessionLine: "A session with its agent's id is there already, or another team has its id.",
+    EventLine: "An event with its source's id is there already, or another team has its id.",
+    PromptLine: "Its event or its session has that prompt already, or its project was not taken.",
+    ObservationLine: "Its project was not taken, or another team has its id.",
+}
+
+
+def _batches(
+    lines: Iterable[tuple[str, DataLine] | RefusedLine], refuse: Callable[[RefusedLine], None]
+) -> Iterator[tuple[type[DataLine], list[tuple[str, DataLine]]]]:
+    """Lines of one type that follow each other, up to BATCH_LINES of them."""
+    batch: list[tuple[str, DataLine]] = []
+    for line in lines:
+        if isinstance(line, RefusedLine):
+            refuse(line)
+            continue
+        if batch and (type(batch[-1][1]) is not type(line[1]) or len(batch) >= BATCH_LINES):
+            yield type(batch[-1][1]), batch
+            batch = []
+        batch.append(line)
+    if batch:
+        yield type(batch[-1][1]), batch
+
+
+def _chunks(rows: Sequence[dict[str, object]], size: int) -> Iterator[list[dict[str, object]]]:
+    iterator = iter(rows)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+def _count(counts: dict[str, int], name: str, by: int = 1) -> None:
+    if by:
+        counts[name] = counts.get(name, 0) + by
+
+
+def _reason(error: Exception) -> str:
+    """The database's words, without the values of the row."""
+    return str(error).splitlines()[0]

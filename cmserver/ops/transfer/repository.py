@@ -1,0 +1,397 @@
+"""SQL of exports and imports: whole rows of a team's memory, out and in. As owner, for operators."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import LiteralString, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.ops.transfer.model import (
+    DataLine,
+    EventLine,
+    ObservationLine,
+    ProjectLine,
+    PromptLine,
+    RelationshipLine,
+    SessionLine,
+    SourceLine,
+    VersionLine,
+)
+
+OWNS: set[str] = set()
+BORROWS = {
+    "projects",
+    "project_aliases",
+    "server_sessions",
+    "agent_events",
+    "session_prompts",
+    "observations",
+    "observation_counters",
+    "observation_sources",
+    "observation_versions",
+    "observation_relationships",
+}  # an import writes rows as they are, with their ids and times
+
+
+class SessionMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that is here with another id than it has in a source."""
+
+    other_id: UUID
+    id: UUID
+
+
+L = TypeVar("L", bound=DataLine)
+_PAGE_ROWS = 1_000
+
+_OF_TEAM: LiteralString = """
+     WHERE r.team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR r.project_id = ANY(%(project_ids)s::uuid[]))
+       AND (%(after)s::uuid IS NULL OR r.id > %(after)s::uuid)
+     ORDER BY r.id LIMIT %(limit)s
+"""
+
+PROJECTS = Query(
+    ProjectLine,
+    """
+    SELECT r.id, r.canonical_id, r.name, r.metadata, r.archived_at, r.generation_policy, r.search_language, r.consolidation,
+           r.retention, r.stays_apart, r.merge_with_model, r.created_at,
+           ARRAY(SELECT a.alias FROM project_aliases a WHERE a.project_id = r.id AND a.team_id = r.team_id
+                  UNION
+                 SELECT j.canonical_id FROM projects j WHERE j.joined_to = r.id AND j.team_id = r.team_id
+                  UNION
+                 SELECT a.alias FROM projects j JOIN project_aliases a ON a.project_id = j.id AND a.team_id = j.team_id
+                  WHERE j.joined_to = r.id AND j.team_id = r.team_id
+                  ORDER BY 1) AS aliases
+      FROM projects r
+     WHERE r.team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR r.id = ANY(%(project_ids)s::uuid[]))
+       AND r.joined_to IS NULL AND (%(after)s::uuid IS NULL OR r.id > %(after)s::uuid)
+     ORDER BY r.id LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+SESSIONS = Query(
+    SessionLine,
+    f"""
+    SELECT r.id, r.project_id, r.external_session_id, r.content_session_id, r.agent_id, r.agent_type, r.platform_source, r.title,
+           r.metadata, r.started_at, r.ended_at
+      FROM server_sessions r {_OF_TEAM}
+    """,
+    prepare=False,
+)
+EVENTS = Query(
+    EventLine,
+    f"""
+    SELECT r.id, r.project_id, r.server_session_id, r.source_adapter, r.source_event_id, r.event_type, r.platform_source, r.payload,
+           r.metadata, r.occurred_at, r.received_at, r.payload_purged_at
+      FROM agent_events r {_OF_TEAM}
+    """,
+    prepare=False,
+)
+PROMPTS = Query(
+    PromptLine,
+    f"""
+    SELECT r.id, r.project_id, r.server_session_id, r.agent_event_id, r.prompt_number, r.text, r.created_at
+      FROM session_prompts r {_OF_TEAM}
+    """,
+    prepare=False,
+)
+_OBSERVATION_COLUMNS: LiteralString = (
+    "id, number, project_id, server_session_id, scope, kind, type, title, subtitle, narrative, facts, concepts, files_read,"
+    " files_modified, summary, prompt_number, importance, quote, quote_event_id, anchors, state, closed_by, closed_at, content,"
+    " discovery_tokens, read_tokens, metadata, agent, caller_type, ttl_seconds, expires_at, version, superseded_by, superseded_at,"
+    " merged_from, access_count, last_accessed_at, created_at, updated_at"
+)
+OBSERVATIONS = Query(ObservationLine, f"SELECT {_OBSERVATION_COLUMNS} FROM observations r {_OF_TEAM}", prepare=False)
+SOURCES = Query(
+    SourceLine,
+    f"""
+    SELECT r.id, r.project_id, r.observation_id, r.source_type, r.source_id, r.metadata, r.created_at
+      FROM observation_sources r {_OF_TEAM}
+    """,
+    prepare=False,
+)
+VERSIONS = Query(
+    VersionLine,
+    f"""
+    SELECT r.id, r.project_id, r.observation_id, r.version, r.action, r.before, r.source_ids, r.strategy, r.similarity,
+           r.measured_by,
+           r.performed_by, r.created_at, r.undone_at, r.sources_purged_at
+      FROM observation_versions r {_OF_TEAM}
+    """,
+    prepare=False,
+)
+RELATIONSHIPS = Query(
+    RelationshipLine,
+    """
+    SELECT r.id, r.from_id, r.from_project_id, r.to_id, r.to_project_id, r.relationship, r.strength, r.context, r.created_at
+      FROM observation_relationships r
+     WHERE r.team_id = %(team_id)s
+       AND (%(project_ids)s::uuid[] IS NULL
+            OR (r.from_project_id = ANY(%(project_ids)s::uuid[]) AND r.to_project_id = ANY(%(project_ids)s::uuid[])))
+       AND (%(after)s::uuid IS NULL OR r.id > %(after)s::uuid)
+     ORDER BY r.id LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+_BY_TYPE: dict[type[DataLine], Query[DataLine]] = {  # pyright: ignore[reportAssignmentType] - each makes the lines of its type
+    ProjectLine: PROJECTS,
+    SessionLine: SESSIONS,
+    EventLine: EVENTS,
+    PromptLine: PROMPTS,
+    ObservationLine: OBSERVATIONS,
+    SourceLine: SOURCES,
+    VersionLine: VERSIONS,
+    RelationshipLine: RELATIONSHIPS,
+}
+
+SET_UTC = Query(str, "SELECT set_config('TimeZone', 'UTC', true)")
+
+OF_OTHER_TEAMS = Query(bool, "SELECT EXISTS (SELECT FROM projects WHERE id = ANY(%(ids)s) AND team_id <> %(team_id)s)")
+
+PRESENT_SESSIONS = Query(UUID, "SELECT id FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_EVENTS = Query(UUID, "SELECT id FROM agent_events WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_PROMPTS = Query(UUID, "SELECT id FROM session_prompts WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_OBSERVATIONS = Query(UUID, "SELECT id FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_SOURCES = Query(UUID, "SELECT id FROM observation_sources WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_VERSIONS = Query(UUID, "SELECT id FROM observation_versions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_RELATIONSHIPS = Query(UUID, "SELECT id FROM observation_relationships WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+_PRESENT: dict[type[DataLine], Query[UUID]] = {
+    SessionLine: PRESENT_SESSIONS,
+    EventLine: PRESENT_EVENTS,
+    PromptLine: PRESENT_PROMPTS,
+    ObservationLine: PRESENT_OBSERVATIONS,
+    SourceLine: PRESENT_SOURCES,
+    VersionLine: PRESENT_VERSIONS,
+    RelationshipLine: PRESENT_RELATIONSHIPS,
+}
+
+MATCH_SESSIONS = Query(
+    SessionMatch,
+    """
+    SELECT n.id AS other_id, s.id
+      FROM jsonb_populate_recordset(NULL::server_sessions, %(rows)s) n
+      JOIN server_sessions s ON coalesce(s.origin_project_id, s.project_id) = n.project_id AND s.team_id = %(team_id)s
+       AND coalesce(s.platform_source, '') = coalesce(n.platform_source, '') AND s.external_session_id = n.external_session_id
+     WHERE s.id <> n.id
+    """,
+)
+
+SET_PROJECT = Query(
+    int,
+    """
+    UPDATE projects SET archived_at = %(archived_at)s, generation_policy = %(generation_policy)s, consolidation = %(consolidation)s,
+           retention = %(retention)s, stays_apart = %(stays_apart)s, merge_with_model = %(merge_with_model)s,
+           created_at = %(created_at)s
+     WHERE id = %(id)s AND team_id = %(team_id)s
+    """,
+)
+ADD_ALIASES = Query(
+    int,
+    """
+    INSERT INTO project_aliases (team_id, alias, project_id) SELECT %(team_id)s, alias, %(id)s
+      FROM unnest(%(aliases)s::text[]) AS alias
+    ON CONFLICT DO NOTHING
+    """,
+)
+
+# A session without a sign of life would be ended and summarised; what was imported is over.
+ADD_SESSIONS = Query(
+    UUID,
+    """
+    INSERT INTO server_sessions (id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type,
+                                 platform_source, title, metadata, started_at, ended_at, generation_status, idle_from)
+    SELECT id, project_id, %(team_id)s, external_session_id, content_session_id, agent_id, agent_type, platform_source, title,
+           coalesce(metadata, '{}'), started_at, ended_at, 'completed', NULL
+      FROM jsonb_populate_recordset(NULL::server_sessions, %(rows)s)
+    ON CONFLICT DO NOTHING
+    RETURNING id
+    """,
+)
+ADD_EVENTS = Query(
+    UUID,
+    """
+    INSERT INTO agent_events (id, project_id, team_id, server_session_id, source_adapter, source_event_id, idempotency_key,
+                              event_type,
+                              platform_source, origin, generate, size_chars, payload, metadata, occurred_at, received_at,
+                              payload_purged_at)
+    SELECT id, project_id, %(team_id)s, server_session_id, source_adapter, source_event_id, idempotency_key, event_type,
+           platform_source, 'import', false, size_chars, coalesce(payload, 'null'), coalesce(metadata, '{}'), occurred_at,
+           received_at,
+           payload_purged_at
+      FROM jsonb_populate_recordset(NULL::agent_events, %(rows)s)
+    ON CONFLICT DO NOTHING
+    RETURNING id
+    """,
+)
+ADD_PROMPTS = Query(
+    UUID,
+    """
+    INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text, created_at,
+                                 search_language)
+    SELECT n.id, %(team_id)s, n.project_id, n.server_session_id, n.agent_event_id, n.prompt_number, n.text, n.created_at,
+           p.search_language
+      FROM jsonb_populate_recordset(NULL::session_prompts, %(rows)s) n
+      JOIN projects p ON p.id = n.project_id AND p.team_id = %(team_id)s
+    ON CONFLICT DO NOTHING
+    RETURNING id
+    """,
+)
+# What they were merged into, and closed by, may come later.
+ADD_OBSERVATIONS = Query(
+    UUID,
+    """
+    INSERT INTO observations (id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle,
+                              narrative,
+                              facts, concepts, files_read, files_modified, summary, prompt_number, importance, quote,
+                              quote_event_id,
+                              anchors, state, closed_at, content, discovery_tokens, read_tokens, metadata, agent, caller_type,
+                              ttl_seconds, expires_at, version, merged_from, access_count, last_accessed_at, created_at, updated_at,
+                              search_language)
+    SELECT n.id, n.number, n.project_id, %(team_id)s, n.server_session_id, coalesce(n.scope, 'project'),
+           coalesce(n.kind, 'observation'), coalesce(n.type, 'change'), 'import', n.title, n.subtitle, n.narrative, n.facts,
+           n.concepts,
+           n.files_read, n.files_modified, n.summary, n.prompt_number, coalesce(n.importance, 0.5), n.quote, n.quote_event_id,
+           n.anchors, n.state, n.closed_at, n.content, n.discovery_tokens, n.read_tokens, coalesce(n.metadata, '{}'), n.agent,
+           n.caller_type, n.ttl_seconds, n.expires_at, coalesce(n.version, 1), coalesce(n.merged_from, '{}'),
+           coalesce(n.access_count, 0), n.last_accessed_at, n.created_at, n.updated_at, p.search_language
+      FROM jsonb_populate_recordset(NULL::observations, %(rows)s) n
+      JOIN projects p ON p.id = n.project_id AND p.team_id = %(team_id)s
+    ON CONFLICT DO NOTHING
+    RETURNING id
+    """,
+)
+ADD_SOURCES = Query(
+    UUID,
+    """
+    INSERT INTO observation_sources (id, team_id, project_id, observation_id, agent_event_id, source_type, source_id, metadata,
+                                     created_at)
+    SELECT id, %(team_id)s, project_id, observation_id, CASE WHEN source_type = 'agent_event' THEN source_id END, source_type,
+           source_id, coalesce(metadata, '{}'), created_at
+      FROM jsonb_populate_recordset(NULL::observation_sources, %(rows)s)
+    ON CONFLICT DO NOTHING
+    RETURNING id
+    """,
+)
+ADD_VERSIONS = Query(
+    UUID,
+    """
+    INSERT INTO observation_versions (id, team_id, project_id, observation_id, version, action, before, source_ids, strategy,
+                                      similarity, measured_by, performed_by, created_at, undone_at, sources_purged_at)
+    SELECT id, %(team_id)s, project_id, observation_id, version, action, before, coalesce(source_ids, '{}'), strategy, similarity,
+           measured_by, performed_by, created_at, undone_at, sources_purged_at
+      FROM jsonb_populate_recordset(NULL::observation_versions, %(rows)s)
+    ON CONFLICT DO NOTHING
+    RETURNING id
+    """,
+)
+ADD_RELATIONSHIPS = Query(
+    UUID,
+    """
+    INSERT INTO observation_relationships (id, team_id, from_id, from_project_id, to_id, to_project_id, relationship,
+                                           strength, context,
+                                           created_at)
+    SELECT id, %(team_id)s, from_id, from_project_id, to_id, to_project_id, relationship, coalesce(strength, 0.5), context,
+           created_at
+      FROM jsonb_populate_recordset(NULL::observation_relationships, %(rows)s)
+    ON CONFLICT DO NOTHING
+    RETURNING id
+    """,
+)
+_ADD: dict[type[DataLine], Query[UUID]] = {
+    SessionLine: ADD_SESSIONS,
+    EventLine: ADD_EVENTS,
+    PromptLine: ADD_PROMPTS,
+    ObservationLine: ADD_OBSERVATIONS,
+    SourceLine: ADD_SOURCES,
+    VersionLine: ADD_VERSIONS,
+    RelationshipLine: ADD_RELATIONSHIPS,
+}
+
+# Locks the team's counter until the transaction ends, as every writer of observations does.
+RAISE_NUMBERS = Query(
+    int,
+    """
+    INSERT INTO observation_counters AS c (team_id, last_number) VALUES (%(team_id)s, %(highest)s)
+    ON CONFLICT (team_id) DO UPDATE SET last_number = greatest(c.last_number, excluded.last_number)
+    RETURNING last_number
+    """,
+)
+TAKEN_NUMBERS = Query(int, "SELECT number FROM observations WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[])")
+
+LINK = Query(
+    int,
+    """
+    UPDATE observations o
+       SET superseded_by = n.superseded_by, superseded_at = n.superseded_at, closed_by = n.closed_by
+      FROM jsonb_to_recordset(%(rows)s) AS n (id uuid, superseded_by uuid, superseded_at timestamptz, closed_by bigint)
+     WHERE o.id = n.id AND o.team_id = %(team_id)s
+       AND (o.superseded_by, o.closed_by) IS DISTINCT FROM (n.superseded_by, n.closed_by)
+       AND (n.superseded_by IS NULL
+            OR EXISTS (SELECT FROM observations t
+                        WHERE t.id = n.superseded_by AND t.team_id = o.team_id AND t.project_id = o.project_id))
+    """,
+)
+
+
+async def lines(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, line_type: type[L]) -> AsyncIterator[L]:
+    """The lines of that type, in the order of their ids; None for the whole team."""
+    query, after = _BY_TYPE[line_type], None
+    while True:
+        rows = await query.all(conn, team_id=team_id, project_ids=project_ids, after=after, limit=_PAGE_ROWS)
+        for row in rows:
+            yield row  # pyright: ignore[reportReturnType]
+        if len(rows) < _PAGE_ROWS:
+            return
+        after = rows[-1].id
+
+
+async def show_times_in_utc(conn: Conn) -> None:
+    """For the rest of the transaction."""
+    await SET_UTC.run(conn)
+
+
+async def are_of_other_teams(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> bool:
+    """Whether one of the projects is there in another team."""
+    return await OF_OTHER_TEAMS.one(conn, team_id=team_id, ids=list(project_ids))
+
+
+async def present(conn: Conn, team_id: UUID, line_type: type[DataLine], ids: Collection[UUID]) -> set[UUID]:
+    """Those of the ids that the team has rows of."""
+    return set(await _PRESENT[line_type].all(conn, team_id=team_id, ids=list(ids)))
+
+
+async def match_sessions(conn: Conn, team_id: UUID, sessions: Sequence[SessionLine]) -> dict[UUID, UUID]:
+    """By the id of those of the sessions that the team has with another id: that one."""
+    rows = await MATCH_SESSIONS.all(conn, team_id=team_id, rows=Jsonb(list(sessions)))
+    return {row.other_id: row.id for row in rows}
+
+
+async def set_project(conn: Conn, team_id: UUID, project: ProjectLine) -> None:
+    """Give a new project the settings and names of the line; a name that another project has stays that one's."""
+    fields = msgspec.structs.asdict(project)
+    names = ("id", "archived_at", "consolidation", "stays_apart", "merge_with_model", "created_at")
+    policies = {name: Jsonb(fields[name]) for name in ("generation_policy", "retention")}
+    await SET_PROJECT.run(conn, team_id=team_id, **{name: fields[name] for name in names}, **policies)
+    await ADD_ALIASES.run(conn, team_id=team_id, id=project.id, aliases=project.aliases)
+
+
+async def add(conn: Conn, team_id: UUID, line_type: type[DataLine], rows: Sequence[object]) -> set[UUID]:
+    """Store rows of that type; returns the ids of those that were not there."""
+    return set(await _ADD[line_type].all(conn, team_id=team_id, rows=Jsonb(list(rows))))
+
+
+async def raise_numbers(conn: Conn, team_id: UUID, highest: int) -> int:
+    """Let the team's numbers go on after `highest`; returns the last number. Locks the counter."""
+    return await RAISE_NUMBERS.one(conn, team_id=team_id, highest=highest)
+
+
+async def taken_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> set[int]:
+    """Those of the numbers that observations of the team have."""
+    return set(await TAKEN_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers)))
+
+
+async def link(conn: Conn, team_id: UUID, rows: Sequence[object]) -> int:
+    """Set what observations were merged into and closed by; returns how many were changed."""
+    return await LINK.run(conn, team_id=team_id, rows=Jsonb(list(rows)))

@@ -1,0 +1,50 @@
+"""Calibrates a new embedding model by itself, for each team once it has enough documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+from procrastinate import App
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.base.db import Db
+from cmserver.base.errors import Conflict, Unavailable
+from cmserver.base.settings import Settings
+from cmserver.observations.embedding import repository as embeddings
+from cmserver.providers.embedding import registry
+from cmserver.providers.embedding.model import Embedder, EmbedderSettings
+from cmserver.recall.calibration import repository
+from cmserver.recall.calibration.calibrate import MIN_TITLES, calibrate_team
+from cmserver.recall.calibration.model import is_built_in
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+async def calibrate_teams(db: Db, settings: Settings, make: Callable[[EmbedderSettings], Embedder] = registry.make) -> None:
+    """Calibrate the current model for each team with enough documents that has not been yet.
+
+    A team whose documents are too few, or an embedder that does not answer, is tried again the next time.
+    """
+    async with db.system() as conn:
+        model = await embeddings.current(conn)
+        if model is None or is_built_in(model.provider, model.model, model.dimensions):
+            return
+        teams = await repository.list_uncalibrated(conn, model.id, MIN_TITLES)
+    for team in teams:
+        try:
+            await calibrate_team(db, settings, team.team_id, make)
+        except Conflict as error:
+            log.debug("embedder.not_calibrated", embedder=model.provider, model=model.model, reason=str(error))
+        except Unavailable as error:
+            log.warning("embedder.not_calibrated", embedder=model.provider, model=model.model, reason=str(error))
+            return
+
+
+def add_periodic(app: App, db: Db, settings: Settings) -> None:
+    """Register the periodic task. Not as a blueprint: adding one to an app renames its tasks, and each restart makes a new app."""
+
+    @app.periodic(cron="*/10 * * * *")
+    @app.task(name="recall.calibrate_teams", queue="maintenance", queueing_lock="recall.calibrate_teams")
+    async def run(timestamp: int) -> None:  # noqa: ARG001 # pyright: ignore[reportUnusedFunction]
+        await calibrate_teams(db, settings)

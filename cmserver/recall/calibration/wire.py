@@ -1,0 +1,20 @@
+"""How a calibration looks on the wire."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CalibrationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What a cosine of the embedder means in the team's documents, measured with so many of its `titles`.
+
+    The log-odds that a title is one of the project are `intercept + slope * cosine`, of the title and its nearest document;
+    `evenCosine` is where both are as likely.
+    """
+
+    embedder: str
+    model: str
+    titles: int
+    intercept: float
+    slope: float
+    even_cosine: float

@@ -1,0 +1,292 @@
+"""Reads what a shell command line is for: a look-up, a test run, a commit, an install ..."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from pathlib import PurePosixPath
+
+import msgspec
+
+from cmserver.tooluse import shell
+from cmserver.tooluse.text import shorten
+
+
+class Purpose(IntEnum):
+    """What a command is for. Of a line with several commands the highest counts."""
+
+    LOOK = 0
+    ROUTINE = 1
+    OTHER = 2
+    FILES = 3
+    DEED = 4
+    INSTALL = 5
+    CHECK = 6
+    TEST = 7
+    COMMIT = 8
+
+
+_KEEPS_CHANGES = {"-b", "-B", "--orphan", "--staged", "-S"}
+
+
+class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """One simple command of a line. `label` names its program and purpose (`pytest`, `git push`, `npm test`)."""
+
+    purpose: Purpose
+    label: str
+    words: list[str]
+    output_path: str | None = None
+    """The file its output is redirected to."""
+    appends: bool = False
+
+
+class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A command line, understood by its most telling command."""
+
+    text: str
+    """Short enough for a title, without `cd` and redirections where one command tells it all."""
+    main: SimpleCommand
+    commands: list[SimpleCommand]
+    heredocs: list[str]
+
+    @property
+    def is_check(self) -> bool:
+        """True for test runs and other checks of the code."""
+        return self.main.purpose in {Purpose.TEST, Purpose.CHECK}
+
+    @property
+    def undone_paths(self) -> list[str]:
+        """The arguments of `git checkout` and `git restore` that may be files or folders whose changes they undo."""
+        return [
+            word.removeprefix("./").rstrip("/") or "."
+            for command in self.commands
+            if command.label in {"git checkout", "git restore"} and not _KEEPS_CHANGES.intersection(command.words)
+            for word in command.words[2:]
+            if not word.startswith("-")
+        ]
+
+    @property
+    def selectors(self) -> list[str]:
+        """What a check is limited to: paths, tests, packages. Empty when it runs everything."""
+        label, previous, selectors = self.main.label.split(), "", list[str]()
+        for word in self.main.words[1:]:
+            flag, _, value = word.partition("=")
+            if flag in _SELECTING_FLAGS and value:
+                selectors.append(value)
+            elif not word.startswith("-") and word not in label and not word.isdigit() and previous not in _OTHER_FLAGS:
+                selectors.append(word.removeprefix("./").rstrip("/"))
+            previous = word
+        return [selector for selector in selectors if selector not in _EVERYTHING and not selector.startswith("no:")]
+
+    @property
+    def compares(self) -> bool:
+        """Whether it runs a check without the changes, which wait in a stash meanwhile."""
+        first = next((it for it in self.commands if it.label == "git stash" or it.purpose >= Purpose.CHECK), None)
+        return self.is_check and first is not None and first.label == "git stash"
+
+    @property
+    def key(self) -> str:
+        """Two runs with the same key try the same thing: checks and commits by their label, other commands by their text."""
+        numbers = "".join(f"{setting} " for setting in _NUMBER_SETTING.findall(self.text)) if self.is_check else ""
+        return numbers + self.main.label if self.is_check or self.main.purpose is Purpose.COMMIT else self.text
+
+
+_SELECTING_FLAGS = {"--test", "--tests", "--package", "--filter", "--grep"}
+_OTHER_FLAGS = {
+    "-n",
+    "-c",
+    "-j",
+    "-o",
+    "-W",
+    "--maxfail",
+    "--tb",
+    "--workers",
+    "--cov",
+    "--config",
+    "--reporter",
+    "--count",
+    "--seed",
+}
+"""Flags whose values select nothing."""
+_EVERYTHING = {"", ".", "...", "tests", "test", "src", "spec", "run", "all"}
+_NUMBER_SETTING = re.compile(r"\b[A-Z]\w*=\d{2,}\b")
+"""In the environment of a check: another port, another seed, other results."""
+_WRITERS = {"cat", "echo", "printf"}
+_GITHUB_DEEDS = {("pr", "create"), ("pr", "merge"), ("release", "create"), ("issue", "create"), ("issue", "close")}
+_INSTALL_NOTHING_NEW = {"-r", "--requirement", "-e", "--editable", "-c"}
+
+_PROGRAMS: dict[Purpose, str] = {
+    Purpose.LOOK: "cat ls cd pwd echo find head tail which whereis grep egrep rg ag wc tree less more stat file du df printenv ps "
+    "top whoami date id type true : sleep jq yq sort uniq cut diff cmp printf test [ [[ bat fd history clear uname hostname lsof "
+    "netstat ss man basename dirname realpath readlink md5sum sha256sum xxd od strings awk column nl tr wait jobs pgrep",
+    Purpose.ROUTINE: "mkdir touch chmod chown cp ln export source . set unset kill pkill black isort prettier gofmt rustfmt tar "
+    "unzip zip for while if done fi esac tee fg bg ssh-add direnv nvm pyenv pushd popd alias",
+    Purpose.TEST: "pytest py.test jest vitest tox nox rspec phpunit ctest mocha ava behave playwright cypress unittest",
+    Purpose.CHECK: "mypy pyright basedpyright eslint tsc flake8 pylint golangci-lint staticcheck shellcheck pre-commit bandit "
+    "lint-imports stylelint vulture import-linter",
+}
+_SUBCOMMANDS: dict[Purpose, str] = {
+    Purpose.LOOK: "go list, terraform plan, kubectl get, kubectl describe, kubectl logs, docker ps, docker logs, docker images, "
+    "docker inspect, pip list, pip show, pip freeze",
+    Purpose.ROUTINE: "cargo fmt, go fmt, go mod, ruff format, uv sync, uv lock, uv venv, git add, git checkout, git switch, "
+    "git stash, git pull, git restore, git clean, git init, git clone, git worktree, git reset, git config",
+    Purpose.FILES: "git rm, git mv",
+    Purpose.DEED: "git push, git merge, git revert, git tag, git rebase, git cherry-pick, cargo publish, alembic upgrade, "
+    "alembic downgrade, terraform apply, kubectl apply, helm install, helm upgrade, twine upload, docker push",
+    Purpose.INSTALL: "cargo add, go get, dotnet add, brew install, gem install, composer require, apt-get install, apt install, "
+    "conda install, apk add, uv add, dnf install, pip install, poetry add, pipenv install, pdm add",
+    Purpose.CHECK: "cargo check, cargo clippy, cargo build, go vet, go build, ruff check, biome check, biome lint, dotnet build, "
+    "mvn package, mvn compile, gradle build, gradlew build, mix compile, swift build, deno check, deno lint",
+    Purpose.TEST: "cargo test, cargo nextest, go test, dotnet test, mvn test, mvn verify, gradle test, gradle check, gradlew test, "
+    "gradlew check, mix test, swift test, deno test",
+    Purpose.COMMIT: "git commit",
+}
+_SCRIPTS: dict[Purpose, str] = {
+    Purpose.TEST: "test tests spec e2e",
+    Purpose.CHECK: "lint check typecheck types build compile",
+}
+"""Words in the names of make targets and package scripts."""
+
+_PROGRAM_PURPOSES = {name: purpose for purpose, names in _PROGRAMS.items() for name in names.split()}
+_SUBCOMMAND_PURPOSES = {name: purpose for purpose, names in _SUBCOMMANDS.items() for name in names.split(", ")}
+_SCRIPT_PURPOSES = {word: purpose for purpose, words in _SCRIPTS.items() for word in words.split()}
+_WITH_SUBCOMMANDS = {name.split()[0] for name in _SUBCOMMAND_PURPOSES}
+
+
+def read_command_line(line: str) -> CommandLine:
+    """Understand a command line; what is no shell still gives a command of purpose OTHER."""
+    bare, heredocs = shell.split_heredocs(line[: shell.MAX_COMMAND])
+    pieces = shell.split_commands(bare)
+    commands = [_understand(piece) for piece in pieces]
+    if len(commands) == 1 and commands[0].label in shell.SHELLS and (script := shell.script_of(commands[0].words)):
+        return read_command_line(script)
+    if not commands:
+        return CommandLine(text="", main=_NOTHING, commands=[_NOTHING], heredocs=heredocs)
+    # Of several checks the last one prints its totals last.
+    place = max(
+        range(len(commands)),
+        key=lambda place: (commands[place].purpose, place if commands[place].purpose >= Purpose.CHECK else -place),
+    )
+    text = pieces[place].source if commands[place].purpose > Purpose.OTHER else _without_cd(bare, commands)
+    return CommandLine(text=shorten(text, 60), main=commands[place], commands=commands, heredocs=heredocs)
+
+
+def packages(words: Sequence[str]) -> list[str]:
+    """The packages that an install names, without options; none for `-r file`, `.` and lock-file installs."""
+    arguments = [word for word in words[1:] if word]
+    if any(word in _INSTALL_NOTHING_NEW for word in arguments):
+        return []
+    names = [word for word in arguments if not word.startswith("-")][1:]
+    return [name for name in names if not name.startswith((".", "/")) and not name.endswith((".txt", ".whl"))]
+
+
+def arguments_of(words: Sequence[str]) -> list[str]:
+    """The words behind the program that are no options."""
+    return [word for word in words[1:] if not word.startswith("-")]
+
+
+def _without_cd(line: str, commands: list[SimpleCommand]) -> str:
+    line = line.strip().split("\n", 1)[0]
+    return re.sub(r"^cd\s[^;&]*(?:&&|;)\s*", "", line) if len(commands) > 1 and commands[0].label == "cd" else line
+
+
+def _understand(piece: shell.ShellCommand) -> SimpleCommand:
+    """The command with its purpose and label, by the words of its program."""
+    words = shell.unwrap(shell.without_parentheses(piece.words))
+    if not words:
+        return _NOTHING
+    name = PurePosixPath(words[0]).name or words[0]
+    purpose, label = _READERS.get(name, _read_by_name)(name, words)
+    if name in _WRITERS and piece.output_path:
+        purpose = Purpose.FILES
+    return SimpleCommand(
+        purpose=purpose, label=shorten(label, 40), words=words, output_path=piece.output_path, appends=piece.appends
+    )
+
+
+def _read_by_name(name: str, words: list[str]) -> tuple[Purpose, str]:
+    stem = name.rsplit(".", 1)[0]
+    if stem in _SCRIPT_PURPOSES and "/" in words[0]:  # the project's own bin/test, scripts/lint.sh
+        return _SCRIPT_PURPOSES[stem], words[0]
+    if name in _PROGRAM_PURPOSES:
+        return _PROGRAM_PURPOSES[name], name
+    return _read_subcommand(name, words) if name in _WITH_SUBCOMMANDS else (Purpose.OTHER, name)
+
+
+def _read_subcommand(name: str, words: list[str]) -> tuple[Purpose, str]:
+    label = " ".join([name, *arguments_of(words)[:1]])
+    purpose = _SUBCOMMAND_PURPOSES.get(label, Purpose.OTHER)
+    return (Purpose.ROUTINE if purpose is Purpose.INSTALL and not packages(words) else purpose), label
+
+
+def _read_git(name: str, words: list[str]) -> tuple[Purpose, str]:
+    """The purpose and the label of a git command."""
+    rest = words[1:]
+    while rest and rest[0].startswith("-"):
+        rest = rest[2:] if rest[0] in {"-C", "-c"} else rest[1:]
+    label = " ".join([name, *rest[:1]])
+    purpose = _SUBCOMMAND_PURPOSES.get(label, Purpose.LOOK)
+    if any(word in {"--dry-run", "--abort", "-l", "--list", "--continue"} for word in rest):
+        purpose = Purpose.ROUTINE
+    elif label == "git tag" and not arguments_of(rest):
+        purpose = Purpose.LOOK
+    return purpose, label
+
+
+def _read_package_manager(name: str, words: list[str]) -> tuple[Purpose, str]:
+    chosen, *rest = arguments_of(words) or [""]
+    if chosen in {"install", "i", "add"}:
+        return (Purpose.INSTALL if packages(words) else Purpose.ROUTINE), f"{name} {chosen}"
+    script = "".join(rest[:1]) if chosen in {"run", "run-script"} else chosen
+    purpose = Purpose.DEED if chosen == "publish" else Purpose.TEST if script == "t" else _script_purpose(script)
+    return purpose, f"{name} {chosen} {script}" if script != chosen else f"{name} {chosen}"
+
+
+def _script_purpose(script: str) -> Purpose:
+    purposes = (_SCRIPT_PURPOSES[word] for word in re.split(r"[:_.-]", script.lower()) if word in _SCRIPT_PURPOSES)
+    return next(purposes, Purpose.OTHER)
+
+
+def _read_make(name: str, words: list[str]) -> tuple[Purpose, str]:
+    targets = [word for word in arguments_of(words) if "=" not in word][:1]
+    return (_script_purpose(targets[0]) if targets else Purpose.CHECK), " ".join([name, *targets])
+
+
+def _read_interpreter(name: str, words: list[str]) -> tuple[Purpose, str]:
+    """`python manage.py test`, and other scripts run by an interpreter."""
+    script = PurePosixPath(words[1]).name if len(words) > 1 else ""
+    purposes = {"test": Purpose.TEST, "check": Purpose.CHECK, "migrate": Purpose.DEED}
+    if script == "manage.py" and len(words) > 2:
+        return purposes.get(words[2], Purpose.OTHER), f"manage.py {words[2]}"
+    if words[1:2] in (["--version"], ["-V"]):
+        return Purpose.LOOK, name
+    return Purpose.OTHER, f"{name} {script}".strip()
+
+
+def _read_sed(name: str, words: list[str]) -> tuple[Purpose, str]:
+    in_place = any(word.startswith(("-i", "--in-place")) for word in words[1:])
+    return (Purpose.FILES if in_place else Purpose.LOOK), name
+
+
+def _read_gh(name: str, words: list[str]) -> tuple[Purpose, str]:
+    return (Purpose.DEED if tuple(words[1:3]) in _GITHUB_DEEDS else Purpose.LOOK), " ".join([name, *words[1:3]])
+
+
+def _read_file_command(name: str, words: list[str]) -> tuple[Purpose, str]:
+    """Whole folders are mostly build results: removing them is routine."""
+    recursive = any(re.match(r"-\w*[rR]|--recursive", word) for word in words[1:])
+    return (Purpose.ROUTINE if recursive else Purpose.FILES), name
+
+
+_NOTHING = SimpleCommand(purpose=Purpose.LOOK, label="nothing", words=[])
+_READERS: dict[str, Callable[[str, list[str]], tuple[Purpose, str]]] = {
+    "git": _read_git,
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _read_package_manager),
+    **dict.fromkeys(("make", "just", "task"), _read_make),
+    **dict.fromkeys(("python", "python3", "node", "ruby", "php"), _read_interpreter),
+    **dict.fromkeys(("rm", "mv"), _read_file_command),
+    "pip3": lambda _name, words: _read_subcommand("pip", words),
+    "sed": _read_sed,
+    "gh": _read_gh,
+}

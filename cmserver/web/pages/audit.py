@@ -1,0 +1,106 @@
+"""The audit log of the team: filtered, and exported as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from cmserver.access.audit import repository
+from cmserver.access.audit.model import AuditEntry, AuditFilter
+from cmserver.access.projects import Projects
+from cmserver.base import paging
+from cmserver.base.text import Text
+from cmserver.base.token_cipher import InstallationSecret, TokenCipher
+from cmserver.web.page import Page
+from cmserver.web.templates import format_exact
+from cmserver.web.visit import Visit
+
+_PAGE = 100
+_MAX_EXPORTED = 10_000
+_EXPORT_PAGE = 1000
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
+
+
+class AuditFilters(msgspec.Struct, frozen=True):
+    """The filter in the address; what is left out is any."""
+
+    action: Annotated[Text, Meta(max_length=200)] | None = None
+    actor: Annotated[Text, Meta(max_length=200)] | None = None
+    type: Annotated[Text, Meta(max_length=200)] | None = None
+    id: Annotated[Text, Meta(max_length=200)] | None = None
+    project: str | None = None
+    cursor: str | None = None
+
+
+async def get_audit(visit: Visit) -> Response:
+    """Who did what in the team, newest first."""
+    filters = visit.query(AuditFilters)
+    cipher = TokenCipher(visit.dependency(InstallationSecret).value, b"audit")
+    before = None if filters.cursor is None else cipher.decrypt_number(filters.cursor)
+    if filters.cursor is not None and before is None:
+        raise paging.no_cursor()
+    criteria = await _criteria(visit, filters)
+    async with visit.tenant() as conn:
+        rows = await repository.newest(conn, visit.team_id, criteria, before=before, limit=_PAGE + 1)
+    entries = rows[:_PAGE]
+    return visit.render(
+        "audit.html",
+        title="Audit log",
+        entries=[(entry, msgspec.json.encode(entry.details).decode() if entry.details else "") for entry in entries],
+        filters=filters,
+        parameters=msgspec.structs.asdict(filters),
+        next_cursor=cipher.encrypt_number(entries[-1].id) if len(rows) > _PAGE else None,
+        max_exported=_MAX_EXPORTED,
+    )
+
+
+async def get_export(visit: Visit) -> Response:
+    """The filtered audit log as CSV, newest first, up to 10,000 rows."""
+    criteria = await _criteria(visit, visit.query(AuditFilters))
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(["when", "who", "action", "of", "id", "project", "key", "person", "request", "details"])
+    before: int | None = None
+    for _ in range(_MAX_EXPORTED // _EXPORT_PAGE):
+        async with visit.tenant() as conn:
+            rows = await repository.newest(conn, visit.team_id, criteria, before=before, limit=_EXPORT_PAGE)
+        for entry in rows:
+            writer.writerow([_cell(value) for value in _values(entry)])
+        if len(rows) < _EXPORT_PAGE:
+            break
+        before = rows[-1].id
+    return visit.download(out.getvalue().encode(), name="audit.csv", media_type="text/csv")
+
+
+async def _criteria(visit: Visit, filters: AuditFilters) -> AuditFilter:
+    return AuditFilter(
+        project_id=await visit.dependency(Projects).within(visit.principal, filters.project),
+        action=filters.action,
+        resource_type=filters.type,
+        resource_id=filters.id,
+        actor_id=filters.actor,
+    )
+
+
+def _values(entry: AuditEntry) -> list[object]:
+    details = msgspec.json.encode(entry.details).decode() if entry.details else ""
+    what = [entry.action, entry.resource_type, entry.resource_id, entry.project_id, entry.api_key_id, entry.user_id]
+    return [format_exact(entry.created_at), entry.actor_id, *what, entry.request_id, details]
+
+
+def _cell(value: object) -> str:
+    """The value as text that no spreadsheet takes for a formula."""
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+routes = [
+    Page("GET", "/ui/team/audit", get_audit, scope="admin"),
+    Page("GET", "/ui/team/audit.csv", get_export, scope="admin"),
+]

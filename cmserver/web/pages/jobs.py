@@ -1,0 +1,289 @@
+"""Jobs: the list with its filters, one job's life with its provider calls, retry and cancel of one or many."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from cmserver.access import repository as access
+from cmserver.access.model import Project
+from cmserver.access.projects import Projects
+from cmserver.base.errors import Invalid
+from cmserver.base.ids import from_iso
+from cmserver.base.sql import Conn
+from cmserver.base.text import Key
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.model import Job, Status
+from cmserver.generation.operate import manage, repository
+from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, JobSelection, SourceType
+from cmserver.observations import repository as observations
+from cmserver.observations.read import audit_read
+from cmserver.sessions import repository as sessions
+from cmserver.sessions.read import find_session
+from cmserver.web.page import Page
+from cmserver.web.visit import Visit
+
+PAGE_ROWS = 50
+_MAX_PROJECTS = 200
+_LOG_ROWS = 200
+
+SOURCES: dict[str, str] = {
+    "agent_event": "event",
+    "session_summary": "session summary",
+    "observation_reindex": "reindex",
+}
+"""What a job is made of, in words."""
+STATES: tuple[Status, ...] = ("queued", "processing", "failed", "completed", "cancelled")
+BADGES: dict[str, str] = {"completed": "good", "failed": "bad", "processing": "info", "queued": "", "cancelled": "warn"}
+CALL_BADGES: dict[str, str] = {
+    "applied": "good",
+    "answered": "info",
+    "asked": "info",
+    "failed": "bad",
+    "unusable": "bad",
+    "lost": "warn",
+}
+
+
+class JobFilters(msgspec.Struct, frozen=True, kw_only=True):
+    """The filters in the address."""
+
+    status: Status | None = None
+    source_type: SourceType | None = None
+    project: str | None = None
+    session: Key | None = None
+    since: str | None = None
+    cursor: str | None = None
+
+
+class SelectionForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done with which jobs: those of the ids, or without any all that match."""
+
+    act: Literal["retry", "cancel"]
+    status: Status | None = None
+    source_type: SourceType | None = None
+    project: str | None = None
+    session: Key | None = None
+    since: str | None = None
+    id: Annotated[list[UUID], Meta(max_length=MAX_SELECTED)] = []
+
+
+class ShownJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with the names of its project and its session."""
+
+    job: Job
+    project: str
+    session: str
+    error: str
+
+
+async def get_jobs(visit: Visit) -> Response:
+    """The jobs of the queue by state, with filters, and what can be retried or cancelled."""
+    filters = visit.query(JobFilters)
+    principal = visit.principal
+    project_id = await visit.dependency(Projects).within(principal, filters.project)
+    async with visit.tenant() as conn:
+        session = None if filters.session is None else await find_session(conn, principal, filters.session)
+        criteria = JobFilter(
+            team_id=principal.team_id,
+            project_id=project_id,
+            session_id=session and session.id,
+            status=filters.status,
+            source_type=filters.source_type,
+            since=parse_since(filters.since),
+        )
+        page = await manage.list_jobs(conn, criteria, limit=PAGE_ROWS, cursor=filters.cursor)
+        counts = [
+            (
+                status,
+                await repository.count(
+                    conn, JobFilter(team_id=principal.team_id, project_id=project_id, status=status), manage.MAX_TOTAL + 1
+                ),
+            )
+            for status in STATES
+        ]
+        projects = await list_projects(conn, visit)
+        rows = await name_jobs(conn, visit, page.jobs)
+    return visit.render(
+        "jobs.html",
+        title="Jobs",
+        rows=rows,
+        page=page,
+        counts=counts,
+        max_total=manage.MAX_TOTAL,
+        filters=filters,
+        parameters=msgspec.structs.asdict(filters),
+        projects=projects,
+        sources=SOURCES,
+        badges=BADGES,
+    )
+
+
+async def get_selection(visit: Visit) -> Response:
+    """How many jobs would be retried or cancelled, before it is done."""
+    query = visit.query(SelectionForm)
+    principal = visit.principal
+    selection = await _resolve_selection(visit, query)
+    act = manage.retry_jobs if query.act == "retry" else manage.cancel_jobs
+    async with visit.tenant() as conn:
+        result = await act(conn, principal, selection, dry_run=True)
+    return visit.render(
+        "jobs_selected.html",
+        title="Retry jobs" if query.act == "retry" else "Cancel jobs",
+        query=query,
+        result=result,
+        max_selected=MAX_SELECTED,
+        sources=SOURCES,
+    )
+
+
+async def post_selection(visit: Visit) -> Response:
+    """Retry or cancel the chosen jobs."""
+    form = await visit.form(SelectionForm)
+    principal = visit.principal
+    selection = await _resolve_selection(visit, form)
+    act = manage.retry_jobs if form.act == "retry" else manage.cancel_jobs
+    result = await visit.db.in_tenant(principal.team_id, lambda conn: act(conn, principal, selection, dry_run=False))
+    notifier = visit.dependency(JobNotifier)
+    if form.act == "retry":
+        notifier.notify_due()
+    else:
+        manage.notify_cancelled(notifier, result.changed)
+    count = len(result.changed)
+    done = "queued again" if form.act == "retry" else "cancelled"
+    return visit.redirect("/ui/jobs", f"{count:,} job{' was' if count == 1 else 's were'} {done}.")
+
+
+async def get_job(visit: Visit) -> Response:
+    """One job's whole life: its log, the provider calls it made, its errors and its observations."""
+    principal = visit.principal
+    sees_texts = principal.may("admin")
+    async with visit.tenant() as conn:
+        status = await manage.find_job_status(conn, principal, visit.parameter("id"))
+        job = status.job
+        job_id = str(job.id)
+        events, _ = await manage.list_job_events(conn, principal, job_id, limit=_LOG_ROWS, cursor=None)
+        runs = await manage.list_runs(conn, principal, job_id, with_answer=sees_texts)
+        payloads = await repository.payloads(conn, principal.team_id, [job.id]) if sees_texts else {}
+        (row,) = await name_jobs(conn, visit, [job])
+        titles = (
+            await observations.by_numbers(conn, principal.team_id, status.numbers) if principal.may("observations:read") else []
+        )
+        await audit_read(conn, principal, job.project_id, "list", titles)
+    payload = payloads.get(job.id)
+    return visit.render(
+        "job.html",
+        title=f"Job of {row.project or 'a project'}",
+        row=row,
+        job=job,
+        events=events,
+        runs=runs,
+        payload=payload,
+        payload_text=msgspec.json.format(msgspec.json.encode(payload.event_payload)).decode()
+        if payload and payload.event_id
+        else "",
+        numbers=status.numbers,
+        titles=titles,
+        sees_texts=sees_texts,
+        sources=SOURCES,
+        badges=BADGES,
+        call_badges=CALL_BADGES,
+    )
+
+
+async def post_retry(visit: Visit) -> Response:
+    """Queue a failed or cancelled job again."""
+    principal, job_id = visit.principal, visit.parameter("id")
+    job, is_new = await visit.db.in_tenant(principal.team_id, lambda conn: manage.retry_job(conn, principal, job_id))
+    if is_new:
+        visit.dependency(JobNotifier).notify_due()
+    return visit.redirect(f"/ui/jobs/{job.id}", "The job is queued again." if is_new else "The job was queued already.")
+
+
+async def post_cancel(visit: Visit) -> Response:
+    """Cancel a queued or running job."""
+    principal, job_id = visit.principal, visit.parameter("id")
+    job, is_new = await visit.db.in_tenant(principal.team_id, lambda conn: manage.cancel_job(conn, principal, job_id))
+    notifier = visit.dependency(JobNotifier)
+    if is_new and job.status == "cancelled":
+        notifier.notify_ended(job.lane)
+    elif is_new:
+        notifier.notify_cancelled(job.id)
+    return visit.redirect(
+        f"/ui/jobs/{job.id}",
+        "The job is being stopped; it writes nothing." if job.status == "processing" else "The job is cancelled.",
+    )
+
+
+async def list_projects(conn: Conn, visit: Visit) -> list[Project]:
+    """The projects that a filter offers."""
+    principal = visit.principal
+    return await access.projects(
+        conn, principal.team_id, only=principal.project_id, archived=False, before=None, before_id=None, limit=_MAX_PROJECTS
+    )
+
+
+async def name_jobs(conn: Conn, visit: Visit, jobs: list[Job]) -> list[ShownJob]:
+    """The jobs with the names of their projects and sessions, as far as the visitor may read the memory."""
+    projects: dict[UUID, str] = {}
+    titles: dict[UUID, str] = {}
+    if visit.may("observations:read"):
+        projects = await access.names_of(conn, visit.team_id, {job.project_id for job in jobs})
+        labels = await sessions.labels(conn, visit.team_id, {job.server_session_id for job in jobs if job.server_session_id})
+        titles = {session_id: label.title or label.first_prompt or "" for session_id, label in labels.items()}
+    return [
+        ShownJob(
+            job=job,
+            project=projects.get(job.project_id, ""),
+            session=(titles.get(job.server_session_id) or "Session without a prompt") if job.server_session_id else "",
+            error=describe_error(job.last_error),
+        )
+        for job in jobs
+    ]
+
+
+def describe_error(error: dict[str, object] | None) -> str:
+    """The reason and the message of an error; never which worker had the job."""
+    return ": ".join(str(text) for name in ("reason", "message") if (text := (error or {}).get(name)))
+
+
+def parse_since(text: str | None) -> datetime | None:
+    """A day or a time of the filter."""
+    if text is None:
+        return None
+    try:
+        return from_iso(text)
+    except ValueError as error:
+        raise Invalid.at("$.since", "Invalid time: use ISO 8601, such as 2026-11-22 or 2026-11-22T08:00:00Z.") from error
+
+
+async def _resolve_selection(visit: Visit, query: SelectionForm) -> JobSelection:
+    principal = visit.principal
+    project_id = await visit.dependency(Projects).within(principal, query.project)
+    session_id = None
+    if query.session is not None:
+        async with visit.tenant() as conn:
+            session_id = (await find_session(conn, principal, query.session)).id
+    return JobSelection(
+        project_id=project_id,
+        session_id=session_id,
+        status=None if query.id else query.status,
+        source_type=query.source_type,
+        since=parse_since(query.since),
+        ids=query.id or None,
+    )
+
+
+routes = [
+    Page("GET", "/ui/jobs", get_jobs, scope="jobs:read"),
+    Page("GET", "/ui/jobs/selected", get_selection, scope="jobs:write"),
+    Page("POST", "/ui/jobs/selected", post_selection, scope="jobs:write"),
+    Page("GET", "/ui/jobs/{id}", get_job, scope="jobs:read"),
+    Page("POST", "/ui/jobs/{id}/retry", post_retry, scope="jobs:write", form_of=get_job),
+    Page("POST", "/ui/jobs/{id}/cancel", post_cancel, scope="jobs:write", form_of=get_job),
+]

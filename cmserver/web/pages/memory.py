@@ -1,0 +1,101 @@
+"""What several pages of the memory show alike: lines of observations, names of projects and sessions, options of selects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import get_args
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access import repository as access
+from cmserver.access.model import Principal, Project
+from cmserver.base.sql import Conn
+from cmserver.observations import repository as observations
+from cmserver.observations.model import Observation, ObservationType
+from cmserver.observations.plain import one_line
+from cmserver.observations.read import audit_read
+from cmserver.observations.wire import type_shown
+from cmserver.sessions import repository as sessions
+from cmserver.sessions.model import SessionLabel
+
+TITLE_CHARS = 160
+MAX_PROJECTS = 200
+NO_PROMPT = "Session without a prompt"
+
+TYPES: tuple[str, ...] = get_args(ObservationType)
+BADGES = {
+    "decision": "info",
+    "bugfix": "good",
+    "feature": "good",
+    "security_alert": "bad",
+    "security_note": "warn",
+    "sensitive": "bad",
+}
+"""The colour of a type's badge; the others have none."""
+
+
+class ObservationItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation in a list."""
+
+    number: int
+    title: str
+    type: str
+    project: str
+    created_at: datetime
+    read_tokens: int
+    state: str | None = None
+    is_shared: bool = False
+    expires_at: datetime | None = None
+
+
+def title_of(observation: Observation) -> str:
+    """Its title, or the beginning of its text, on one line."""
+    return one_line(observation.title or observation.narrative or observation.content, TITLE_CHARS)
+
+
+def observation_line(observation: Observation, projects: dict[UUID, str]) -> ObservationItem:
+    return ObservationItem(
+        number=observation.number,
+        title=title_of(observation),
+        type=type_shown(observation.kind, observation.type),
+        project=projects.get(observation.project_id, "shared by another project"),
+        created_at=observation.created_at,
+        read_tokens=observation.cost,
+        state=observation.state,
+        is_shared=observation.scope == "team",
+        expires_at=observation.expires_at,
+    )
+
+
+async def list_projects(conn: Conn, principal: Principal, *, archived: bool = False) -> list[Project]:
+    """The projects that the visitor may choose from, newest first."""
+    return await access.projects(
+        conn, principal.team_id, only=principal.project_id, archived=archived, before=None, before_id=None, limit=MAX_PROJECTS
+    )
+
+
+async def names_of_projects(conn: Conn, principal: Principal, ids: Iterable[UUID]) -> dict[UUID, str]:
+    """Canonical ids of those of the projects that the visitor may see."""
+    seen = {project_id for project_id in ids if principal.sees(project_id)}
+    return await access.names_of(conn, principal.team_id, seen) if seen else {}
+
+
+async def session_labels(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> dict[UUID, str]:
+    """What a person knows the sessions by."""
+    labels = await sessions.labels(conn, team_id, ids) if ids else {}
+    return {session_id: label_text(labels.get(session_id)) for session_id in ids}
+
+
+def label_text(label: SessionLabel | None) -> str:
+    """Its title, or the beginning of its first prompt."""
+    text = (label.title or label.first_prompt) if label else None
+    return one_line(text, TITLE_CHARS) if text else NO_PROMPT
+
+
+async def lines_of_numbers(conn: Conn, principal: Principal, numbers: Iterable[int]) -> dict[int, Observation]:
+    """Those of the observations that are shown and that the visitor may see, by number. Audited as the lines of a list."""
+    rows = await observations.by_numbers(conn, principal.team_id, set(numbers), project_id=principal.project_id)
+    await audit_read(conn, principal, principal.project_id, "list", rows)
+    return {row.number: row for row in rows}

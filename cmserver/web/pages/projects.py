@@ -1,0 +1,376 @@
+"""Projects: a list, one with its activity and names, its preferences, and what the next session would be told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from cmserver.access import announce, change_project, projects, repository
+from cmserver.access.change_project import ProjectChange
+from cmserver.access.clean import Name, clean_name, clean_policy
+from cmserver.access.model import (
+    SEARCH_LANGUAGES,
+    Consolidation,
+    Days,
+    GenerationPolicy,
+    Project,
+    RetentionPolicy,
+    SearchLanguage,
+)
+from cmserver.access.projects import Projects
+from cmserver.base import paging
+from cmserver.base.errors import Invalid
+from cmserver.base.http.wire import convert
+from cmserver.base.notifications import NotificationListener
+from cmserver.base.sql import Conn
+from cmserver.base.text import Key, Text
+from cmserver.consolidation import review
+from cmserver.ops.activity.read import NEWEST, ProjectActivity, read_activity
+from cmserver.ops.joining.join import join_projects, separate_projects
+from cmserver.recall.context import render_requested_context
+from cmserver.recall.model import ContextBudget, Index, SessionStart
+from cmserver.recall.wire import ContextQuery
+from cmserver.web.page import Page
+from cmserver.web.pages.memory import BADGES, list_projects
+from cmserver.web.pages.sessions import REASONS
+from cmserver.web.visit import Visit
+
+_PAGE = 50
+STARTS: tuple[SessionStart, ...] = ("startup", "resume", "clear", "compact", "fork")
+OMISSIONS = {
+    "budget": "no room in the budget",
+    "limit": "the limit of lines is reached",
+    "shown": "the session has it already",
+    "duplicate": "another line says the same",
+}
+
+
+def project_path(project: Project) -> str:
+    """The page of the project: an archived one is found by its id only."""
+    return f"/ui/projects/{quote(str(project.id) if project.archived_at else project.canonical_id, safe='')}"
+
+
+class ProjectsPageQuery(msgspec.Struct, frozen=True):
+    """Which ones, in the address."""
+
+    archived: bool = False
+    cursor: str | None = None
+
+
+async def get_projects(visit: Visit) -> Response:
+    """The projects of the team, newest first."""
+    filters = visit.query(ProjectsPageQuery)
+    before, before_id = paging.place(filters.cursor)
+    async with visit.tenant() as conn:
+        rows = await repository.projects(
+            conn,
+            visit.team_id,
+            only=visit.principal.project_id,
+            archived=filters.archived,
+            before=before,
+            before_id=before_id,
+            limit=_PAGE + 1,
+        )
+    page, next_cursor = paging.page(rows, _PAGE, lambda project: (project.created_at, project.id))
+    return visit.render(
+        "projects.html",
+        title="Stopped projects" if filters.archived else "Projects",
+        projects=[(project, project_path(project)) for project in page],
+        filters=filters,
+        parameters=msgspec.structs.asdict(filters),
+        next_cursor=next_cursor,
+        may_make=visit.may("events:write") and visit.principal.project_id is None,
+    )
+
+
+class NewProjectForm(msgspec.Struct, frozen=True):
+    """The canonical id of a project, and a short name for it."""
+
+    canonical_id: Key
+    name: Name | None = None
+
+
+async def post_project(visit: Visit) -> Response:
+    """Make a project."""
+    form = await visit.form(NewProjectForm)
+    name = clean_name(form.name, at="$.name") if form.name else None
+    try:
+        project, is_new = await visit.db.in_tenant(
+            visit.team_id, lambda conn: projects.make_project(conn, visit.principal, form.canonical_id, name=name)
+        )
+    except Invalid as error:
+        raise Invalid.at("$.canonical_id", str(error)) from error
+    return visit.redirect(project_path(project), "The project is made." if is_new else "It was there already.")
+
+
+async def get_project(visit: Visit) -> Response:
+    """One project: what went on in the last 30 days, which kinds and files, its names, and the way to stop recording."""
+    async with visit.tenant() as conn:
+        project = await _require(conn, visit)
+        activity = await read_activity(conn, visit.principal, str(project.id))
+        suggestions, _ = await review.list_suggestions(conn, visit.principal, project_id=project.id, status="open", limit=1)
+        others = [other for other in await list_projects(conn, visit.principal) if other.id != project.id]
+        joined = await _joined_projects(conn, visit, project)
+        target = await projects.require_project(conn, visit.principal, str(project.joined_to)) if project.joined_to else None
+    return visit.render(
+        "project.html",
+        title=project.name,
+        project=project,
+        path=project_path(project),
+        activity=activity,
+        chart=_chart(activity),
+        newest=NEWEST,
+        has_suggestions=bool(suggestions),
+        others=others,
+        joined=joined,
+        target=target,
+        target_path=project_path(target) if target else "",
+        badges=BADGES,
+        may_change=visit.may("admin"),
+        may_name=visit.may("admin") and visit.principal.project_id is None,
+    )
+
+
+async def _require(conn: Conn, visit: Visit) -> Project:
+    return await projects.require_project(conn, visit.principal, visit.parameter("project"))
+
+
+async def _joined_projects(conn: Conn, visit: Visit, project: Project) -> list[Project]:
+    """The projects that were joined to it."""
+    if visit.principal.project_id is not None:
+        return []
+    return [other for other in await list_projects(conn, visit.principal, archived=True) if other.joined_to == project.id]
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """A bar of the chart, in its units: 300 wide and 60 high."""
+
+    x: float
+    y: float
+    height: float
+    day: str
+    count: int
+
+
+def _chart(activity: ProjectActivity) -> list[Bar]:
+    """Observations by day; no bars when there were none."""
+    most = max((day.observations for day in activity.days), default=0)
+    if not most:
+        return []
+    heights = [60 * day.observations / most for day in activity.days]
+    return [
+        Bar(x=place * 10 + 1, y=round(60 - height, 1), height=round(height, 1), day=day.day, count=day.observations)
+        for place, (day, height) in enumerate(zip(activity.days, heights, strict=True))
+    ]
+
+
+class PreviewQuery(msgspec.Struct, frozen=True):
+    """How the session starts, and files that its branch changes, with commas between them."""
+
+    source: Literal["startup", "resume", "clear", "compact", "fork"] = "startup"
+    files: Annotated[Text, Meta(max_length=5_000)] | None = None
+
+
+async def get_preview(visit: Visit) -> Response:
+    """What the next session of the project would be told, word by word, with the reason and the cost of each line."""
+    filters = visit.query(PreviewQuery)
+    async with visit.tenant() as conn:
+        project = await _require(conn, visit)
+    query = ContextQuery(project=str(project.id), source=filters.source, changed_files=filters.files, explain=True)
+    context = await render_requested_context(
+        visit.db, visit.dependency(Projects), visit.dependency(ContextBudget), visit.principal, query
+    )
+    index = context.index or Index()
+    lines = sum(entry.line_tokens for entry in index.entries)
+    return visit.render(
+        "project_preview.html",
+        title=f"Next session of {project.name}",
+        project=project,
+        path=project_path(project),
+        context=context,
+        index=index,
+        line_tokens=lines,
+        frame_tokens=max(0, context.tokens - lines),
+        filters=filters,
+        starts=[(start, REASONS[start]) for start in STARTS],
+        omissions=OMISSIONS,
+        badges=BADGES,
+    )
+
+
+async def get_settings(visit: Visit) -> Response:
+    """The preferences of a project: what is recorded and when, how long what is kept, what becomes of repeats."""
+    async with visit.tenant() as conn:
+        project = await _require(conn, visit)
+    return visit.render(
+        "project_settings.html",
+        title=f"Preferences of {project.name}",
+        project=project,
+        path=project_path(project),
+        languages=SEARCH_LANGUAGES,
+    )
+
+
+class SettingsForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Recording preferences. Lists stand one on a line; what is empty is as the team or the server says."""
+
+    name: Name
+    mode: Literal["per_event", "burst", "at_end"] | None = None
+    debounce_seconds: Annotated[float, Meta(ge=0, le=3600)] | None = None
+    verbosity: Literal["minimal", "normal", "verbose"] | None = None
+    language: Annotated[Text, Meta(min_length=2, max_length=40)] | None = None
+    skip_rules: Text = ""
+    skip_tools: Text = ""
+    skip_event_types: Text = ""
+    consolidation: Consolidation = "suggest"
+    merge_with_model: bool = False
+    search_language: SearchLanguage = "english"
+
+
+async def post_settings(visit: Visit) -> Response:
+    """Set what is recorded of a project, and when."""
+    form = await visit.form(SettingsForm)
+    policy = {
+        "mode": form.mode,
+        "debounceSeconds": form.debounce_seconds,
+        "verbosity": form.verbosity,
+        "language": form.language,
+        "skipRules": _lines(form.skip_rules),
+        "skipTools": _lines(form.skip_tools),
+        "skipEventTypes": _lines(form.skip_event_types),
+    }
+    change = ProjectChange(
+        name=clean_name(form.name, at="$.name"),
+        policy=clean_policy(convert(policy, GenerationPolicy, at="$.generationPolicy")),
+        consolidation=form.consolidation,
+        merge_with_model=form.merge_with_model,
+        search_language=form.search_language,
+    )
+    project = await _change(visit, change)
+    return visit.redirect(f"{project_path(project)}/settings", "The preferences are saved.")
+
+
+class RetentionForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How long what is kept, in days; 0 is for good, and empty as the team or the server says."""
+
+    observations_days: Days | None = None
+    min_importance: Annotated[float, Meta(ge=0, le=1)] | None = None
+    promote_accesses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    events_days: Days | None = None
+    job_log_days: Days | None = None
+    receipts_days: Days | None = None
+    audit_days: Days | None = None
+
+
+async def post_retention(visit: Visit) -> Response:
+    """Set how long what of a project is kept."""
+    form = await visit.form(RetentionForm)
+    project = await _change(visit, ProjectChange(retention=RetentionPolicy(**msgspec.structs.asdict(form))))
+    return visit.redirect(f"{project_path(project)}/settings", "Retention is saved.")
+
+
+async def _change(visit: Visit, change: ProjectChange) -> Project:
+    reference = visit.parameter("project")
+    project = await visit.db.in_tenant(visit.team_id, lambda conn: change_project.change(conn, visit.principal, reference, change))
+    _forget(visit)
+    return project
+
+
+def _forget(visit: Visit) -> None:
+    """Drop this process's cached projects of the team before it answers; the others drop them when notified."""
+    announce.drop_cached_here(visit.dependency(NotificationListener), visit.team_id)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class AliasForm(msgspec.Struct, frozen=True):
+    """Another name of the project."""
+
+    alias: Key
+
+
+async def post_alias(visit: Visit) -> Response:
+    """Add another name of a project."""
+    form = await visit.form(AliasForm)
+    project = await _change_aliases(visit, add=form.alias)
+    return visit.redirect(project_path(project), "The name is added.")
+
+
+async def post_alias_removal(visit: Visit) -> Response:
+    """Remove another name of a project."""
+    form = await visit.form(AliasForm)
+    project = await _change_aliases(visit, remove=form.alias)
+    return visit.redirect(project_path(project), f"{form.alias} is no name of it any more.")
+
+
+async def _change_aliases(visit: Visit, *, add: str | None = None, remove: str | None = None) -> Project:
+    async def act(conn: Conn) -> Project:
+        project = await _require(conn, visit)
+        aliases = [alias for alias in project.aliases if alias != remove] + ([add] if add else [])
+        try:
+            return await change_project.change(conn, visit.principal, str(project.id), ProjectChange(aliases=aliases))
+        except Invalid as error:
+            raise Invalid.at("$.alias", str(error)) from error
+
+    project = await visit.db.in_tenant(visit.team_id, act)
+    _forget(visit)
+    return project
+
+
+class JoinForm(msgspec.Struct, frozen=True):
+    """The project that gets the memory."""
+
+    into: Key
+
+
+async def post_join(visit: Visit) -> Response:
+    """Join a project to another one that is the same, which gets its memory and its names."""
+    form = await visit.form(JoinForm)
+    project = await join_projects(visit.db, visit.principal, visit.parameter("project"), form.into)
+    _forget(visit)
+    return visit.redirect(project_path(project), "Joined: this project has the memory and the names of both.")
+
+
+async def post_separate(visit: Visit) -> Response:
+    """Separate a joined project again."""
+    project = await separate_projects(visit.db, visit.principal, visit.parameter("project"))
+    _forget(visit)
+    return visit.redirect(project_path(project), "Separated: it has its memory and its names back.")
+
+
+async def post_stop(visit: Visit) -> Response:
+    """Stop recording a project: it takes no events and is not recalled; nothing is deleted."""
+    project = await _change(visit, ProjectChange(archived=True))
+    return visit.redirect(project_path(project), "Nothing is recorded any more.")
+
+
+async def post_resume(visit: Visit) -> Response:
+    """Record a project again."""
+    project = await _change(visit, ProjectChange(archived=False))
+    return visit.redirect(project_path(project), "It is recorded again.")
+
+
+_READ, _ADMIN = "observations:read", "admin"
+_ONE = "/ui/projects/{project:path}"
+
+routes = [
+    Page("GET", "/ui/projects", get_projects, scope=_READ),
+    Page("POST", "/ui/projects", post_project, scope="events:write", form_of=get_projects),
+    Page("GET", f"{_ONE}/preview", get_preview, scope=_READ),
+    Page("GET", f"{_ONE}/settings", get_settings, scope=_ADMIN),
+    Page("POST", f"{_ONE}/settings", post_settings, scope=_ADMIN, form_of=get_settings),
+    Page("POST", f"{_ONE}/retention", post_retention, scope=_ADMIN, form_of=get_settings),
+    Page("POST", f"{_ONE}/aliases", post_alias, scope=_ADMIN, form_of=get_project),
+    Page("POST", f"{_ONE}/remove-alias", post_alias_removal, scope=_ADMIN, form_of=get_project),
+    Page("POST", f"{_ONE}/join", post_join, scope=_ADMIN, form_of=get_project),
+    Page("POST", f"{_ONE}/separate", post_separate, scope=_ADMIN, form_of=get_project),
+    Page("POST", f"{_ONE}/stop", post_stop, scope=_ADMIN, form_of=get_project),
+    Page("POST", f"{_ONE}/resume", post_resume, scope=_ADMIN, form_of=get_project),
+    Page("GET", _ONE, get_project, scope=_READ),
+]

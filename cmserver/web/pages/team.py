@@ -1,0 +1,112 @@
+"""The team: its people, invitations and limits, and its name in the server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from cmserver.access import repository as access
+from cmserver.access import teams
+from cmserver.access.limits import repository as limits
+from cmserver.access.model import PersonRole
+from cmserver.access.people import manage, repository
+from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.model import Invitation
+from cmserver.base import lookalikes
+from cmserver.base.errors import NotFound
+from cmserver.base.text import Text
+from cmserver.redaction.redact import redact
+from cmserver.web.page import Page
+from cmserver.web.visit import Visit
+
+_MAX_MEMBERS = 200
+
+
+class InvitationForm(msgspec.Struct, frozen=True):
+    once: str
+    role: PersonRole = "member"
+    note: Annotated[Text, Meta(max_length=100)] = ""
+    operator: bool = False
+
+
+class RoleForm(msgspec.Struct, frozen=True):
+    role: PersonRole
+
+
+async def get_team(visit: Visit) -> Response:
+    """The people of the team, open invitations, and its limits."""
+    principal = visit.principal
+    teams.require_team_key(principal)
+    accounts = visit.dependency(Accounts)
+    people = await accounts.run(lambda conn: repository.people_of(conn, principal.team_id))
+    invitations: list[Invitation] = []
+    if visit.may("admin"):
+        invitations = await accounts.run(lambda conn: repository.invitations(conn, principal.team_id))
+    async with visit.tenant() as conn:
+        team = await teams.require_team(conn, principal, str(principal.team_id))
+        members = await access.members(conn, principal.team_id, before=None, after=None, limit=_MAX_MEMBERS)
+        usage = await limits.used(conn, principal.team_id, api_key_id=None)
+    names = {person.name for person in people}
+    return visit.render(
+        "team.html",
+        title="Team",
+        team=team,
+        people=people,
+        invitations=invitations,
+        members=[member for member in members if member.user_id not in names],
+        usage=usage,
+    )
+
+
+async def post_invitation(visit: Visit) -> Response:
+    """Make an invitation; its link shows once."""
+    principal = visit.principal
+    teams.require_team_key(principal)
+    form = await visit.form(InvitationForm)
+    note = lookalikes.clean_name(redact(form.note)[0])
+    new = await visit.dependency(Accounts).run(
+        lambda conn: manage.invite(
+            conn, principal, form.role, note=note, makes_operator=form.operator, invitation_id=visit.form_id(form.once)
+        )
+    )
+    link = f"{str(visit.request.base_url).rstrip('/')}/ui/join/{new.token}"
+    return visit.render("invited.html", title="Invitation", status=201, invitation=new.invitation, link=link)
+
+
+async def post_withdraw(visit: Visit) -> Response:
+    """Withdraw an invitation."""
+    principal = visit.principal
+    invitation_id = visit.id_parameter("id")
+    if invitation_id is None:
+        raise NotFound("Invitation not found. It may have been used.")
+    await visit.dependency(Accounts).run(lambda conn: manage.uninvite(conn, principal, invitation_id))
+    return visit.redirect("/ui/team", "The invitation is withdrawn.")
+
+
+async def post_role(visit: Visit) -> Response:
+    """Change what a person is in the team."""
+    principal = visit.principal
+    form = await visit.form(RoleForm)
+    reference = visit.parameter("user")
+    person = await visit.dependency(Accounts).run(lambda conn: manage.set_role(conn, principal, reference, form.role))
+    return visit.redirect("/ui/team", f"{person.name} is {person.role} now.")
+
+
+async def post_remove(visit: Visit) -> Response:
+    """Take a person out of the team, and revoke the keys that they made for themselves in it."""
+    principal = visit.principal
+    reference = visit.parameter("user")
+    person, revoked = await visit.dependency(Accounts).run(lambda conn: manage.remove_person(conn, principal, reference))
+    return visit.redirect("/ui/team", f"{person.name} is out of the team. Keys revoked: {revoked}.")
+
+
+routes = [
+    Page("GET", "/ui/team", get_team, scope=""),
+    Page("POST", "/ui/team/invitations", post_invitation, scope="admin", form_of=get_team),
+    Page("POST", "/ui/team/invitations/{id}/withdraw", post_withdraw, scope="admin", form_of=get_team),
+    Page("POST", "/ui/team/people/{user}/role", post_role, scope="admin", form_of=get_team),
+    Page("POST", "/ui/team/people/{user}/remove", post_remove, scope="admin", form_of=get_team),
+]

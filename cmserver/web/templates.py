@@ -1,0 +1,182 @@
+"""Renders the templates. Everything stored is text: escaped, and with its invisible characters made visible."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import cast
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from cmserver.access.model import Project
+from cmserver.base.ids import from_epoch_ms
+from cmserver.base.lookalikes import CONTROL, INVISIBLE
+
+FOLDER = Path(__file__).parent
+STATIC = FOLDER / "static"
+
+_VISIBLE = "\n\t\u200d\ufe0f"
+"""Line ends, and what composes emoji."""
+_HIDDEN = re.compile(f"(?![{_VISIBLE}])(?:{CONTROL.pattern}|[{INVISIBLE}])")
+
+
+def show_hidden(text: str) -> str:
+    """The text with a visible mark for each invisible, control and direction character: `⟨U+202E⟩`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _HIDDEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", text)
+
+
+def _finalize(value: object) -> object:
+    return show_hidden(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def format_number(value: float | Decimal | None) -> str:
+    """With separators of thousands; a dash for None."""
+    return "\u2013" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def format_bytes(value: float | None) -> str:
+    """1.4 MB."""
+    if value is None:
+        return "\u2013"
+    size = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def format_money(value: Decimal | float | None) -> str:
+    """US dollars, with as many digits as small amounts need."""
+    if value is None:
+        return "\u2013"
+    amount = Decimal(str(value))
+    return f"${amount:,.2f}" if amount == 0 or abs(amount) >= 1 else f"${amount:,.4f}"
+
+
+def format_duration(seconds: float | None) -> str:
+    """850 ms, 12 s, 3 min, 2 h 5 min, 4 days."""
+    if seconds is None:
+        return "\u2013"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{round(hours / 24)} days"
+
+
+def to_moment(value: datetime | int) -> datetime:
+    """A time, also of epoch milliseconds, in UTC."""
+    return from_epoch_ms(value) if isinstance(value, int) else value.astimezone(UTC)
+
+
+def format_relative(value: datetime | int) -> str:
+    """`3 minutes ago`, `in 2 days`; the date where it is more than a month away."""
+    moment = to_moment(value)
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    if abs(seconds) < 45:
+        return "just now" if seconds >= 0 else "in a moment"
+    if abs(seconds) > timedelta(days=30).total_seconds():
+        return f"{moment:%-d %b %Y}"
+    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if abs(seconds) >= size or unit == "minute":
+            count = max(1, round(abs(seconds) / size))
+            words = f"{count} {unit}{'' if count == 1 else 's'}"
+            return f"{words} ago" if seconds >= 0 else f"in {words}"
+    return ""
+
+
+def format_exact(value: datetime | int) -> str:
+    """`2026-11-24 10:15:03 UTC`."""
+    return f"{to_moment(value):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def format_iso(value: datetime | int) -> str:
+    return to_moment(value).isoformat(timespec="milliseconds")
+
+
+def plural(count: int, singular: str, plural_form: str = "") -> str:
+    """`1 session`, `1,200 sessions`."""
+    return f"{count:,} {singular if count == 1 else plural_form or singular + 's'}"
+
+
+def path_segment(text: object) -> str:
+    """The text escaped as one segment of a path."""
+    return quote(str(text), safe="")
+
+
+def with_query(path: str, parameters: Mapping[str, object], **changes: object) -> str:
+    """The path with these query parameters; None and empty ones are left out."""
+    merged = {**parameters, **changes}
+    pairs = [
+        (name, str(item))
+        for name, value in merged.items()
+        if value not in (None, "", False)
+        for item in (cast("list[object]", value) if isinstance(value, list) else [value])
+    ]
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def project_option(project: Project) -> tuple[str, str]:
+    """A project as an option of a select."""
+    return str(project.id), project.name
+
+
+def named_option(word: str) -> tuple[str, str]:
+    """A word of ours (`security_alert`) as an option of a select."""
+    return word, word.replace("_", " ")
+
+
+@cache
+def static_path(name: str) -> str:
+    """The address of a static file, with its hash, so that browsers keep it until it changes."""
+    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/ui/static/{name}?v={digest}"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = cast("dict[str, object]", environment.filters)
+    filters.update(
+        number=format_number,
+        bytes=format_bytes,
+        money=format_money,
+        duration=format_duration,
+        relative=format_relative,
+        exact=format_exact,
+        iso=format_iso,
+        segment=path_segment,
+        project_option=project_option,
+        named_option=named_option,
+    )
+    names = cast("dict[str, object]", environment.globals)
+    names.update(static=static_path, plural=plural, with_query=with_query)
+    return environment
+
+
+def render_template(name: str, context: Mapping[str, object]) -> str:
+    """The template as HTML."""
+    return _environment().get_template(name).render(context)

@@ -1,0 +1,170 @@
+"""`cmserver service`: the files for systemd and launchd, and what is called. Where systemd is installed, it checks its file."""
+
+from __future__ import annotations
+
+import os
+import plistlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from cmserver.base.errors import CmserverError
+from cmserver.cli import service_unit
+from cmserver.cli.main import cli
+from cmserver.cli.service_unit import ServiceUnit, render_launchd_plist, render_systemd_unit
+
+UNIT = ServiceUnit(
+    command=["/opt/cm server/bin/python", "-m", "cmserver", "run"],
+    folder=Path("/opt/cm server"),
+    data_dir=Path("/var/lib/cmserver"),
+    environment={"CMSERVER_DATA_DIR": "/var/lib/cmserver", "NOTE": '50 % of "$HOME"'},
+    stop_seconds=38,
+    is_system=True,
+    user="cmserver",
+)
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The commands that the service manager got: a systemctl and a journalctl that only write them down."""
+    programs, called = tmp_path / "programs", tmp_path / "called"
+    programs.mkdir()
+    called.touch()
+    for name in ("systemctl", "journalctl"):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\necho {name} "$@" >> "{called}"\n[ ! -e "{tmp_path}/{name}.fails" ]\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return called
+
+
+def cmserver(tmp_path: Path, *words: str, **environ: str) -> Result:
+    return CliRunner().invoke(cli, list(words), env={"CMSERVER_DATA_DIR": str(tmp_path / "data"), "CMSERVER_CONFIG": "", **environ})
+
+
+def test_a_user_s_service_is_installed_started_shown_and_removed(tmp_path: Path, calls: Path):
+    file = tmp_path / "config" / "systemd" / "user" / "cmserver.service"
+
+    installed = cmserver(tmp_path, "service", "install", "--user")
+
+    assert installed.exit_code == 0, installed.output
+    unit = file.read_text()
+    assert f'ExecStart="{sys.executable}" "-m" "cmserver" "run"' in unit
+    assert f'Environment="CMSERVER_DATA_DIR={tmp_path}/data"' in unit
+    assert "WantedBy=default.target" in unit
+    assert "ProtectSystem" not in unit
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert "enable-linger" in installed.output
+    assert cmserver(tmp_path, "service", "status", "--user").exit_code == 0
+    assert cmserver(tmp_path, "service", "logs", "--user", "-n", "5").exit_code == 0
+    removed = cmserver(tmp_path, "service", "remove", "--user")
+    assert removed.exit_code == 0, removed.output
+    assert not file.exists()
+    assert calls.read_text().splitlines() == [
+        "systemctl --user daemon-reload",
+        "systemctl --user enable cmserver.service",
+        "systemctl --user restart cmserver.service",
+        "systemctl --user status --no-pager cmserver.service",
+        "journalctl --user --unit cmserver.service --lines 5 --no-pager",
+        "systemctl --user disable --now cmserver.service",
+        "systemctl --user daemon-reload",
+    ]
+
+
+def test_variables_of_the_shell_that_the_service_will_not_have_are_named_without_their_values(tmp_path: Path, calls: Path):
+    installed = cmserver(tmp_path, "service", "install", "--user", ANTHROPIC_API_KEY="sk-secret", CMSERVER_PORT="4000")
+
+    assert "ANTHROPIC_API_KEY, CMSERVER_PORT" in installed.output
+    assert str(tmp_path / "data" / "environment") in installed.output
+    assert "sk-secret" not in installed.output + calls.read_text()
+
+
+def test_print_changes_nothing(tmp_path: Path, calls: Path):
+    printed = cmserver(tmp_path, "service", "install", "--user", "--print")
+
+    assert printed.output.startswith("[Unit]\n")
+    assert calls.read_text() == ""
+    assert not (tmp_path / "config").exists()
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("words", [["status"], ["logs"], ["remove"]])
+def test_what_is_not_installed_is_said_with_the_command_that_does(tmp_path: Path, calls: Path, words: list[str]):
+    result = cmserver(tmp_path, "service", *words, "--user")
+
+    assert isinstance(result.exception, CmserverError)
+    assert "service install" in str(result.exception)
+    assert calls.read_text() == ""
+
+
+def test_a_failing_service_manager_fails_the_command(tmp_path: Path, calls: Path):
+    (tmp_path / "systemctl.fails").touch()
+
+    result = cmserver(tmp_path, "service", "install", "--user")
+
+    assert isinstance(result.exception, CmserverError)
+    assert str(result.exception) == "`systemctl --user daemon-reload` failed (exit code 1)."
+    assert calls.read_text() == "systemctl --user daemon-reload\n"
+
+
+def test_without_systemd_the_command_says_what_else_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    result = cmserver(tmp_path, "service", "install", "--user")
+
+    assert isinstance(result.exception, CmserverError)
+    assert "cmserver start" in str(result.exception)
+
+
+def test_only_root_installs_a_service_of_the_machine(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    result = cmserver(tmp_path, "service", "install", "--system")
+
+    assert isinstance(result.exception, CmserverError)
+    assert calls.read_text() == ""
+
+
+def test_a_service_of_the_machine_refuses_a_program_that_its_user_cannot_reach(tmp_path: Path):
+    python = tmp_path / "private" / "python"
+    python.parent.mkdir(mode=0o700)
+    python.touch(mode=0o755)
+
+    with pytest.raises(CmserverError, match="cannot get through"):
+        service_unit._check_others_can_run(python, Path("/usr"), "cmserver")  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("is_system", [True, False])
+def test_systemd_accepts_the_unit(tmp_path: Path, is_system: bool):
+    file = tmp_path / "cmserver.service"
+    program = tmp_path / "a program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    changes = {"command": [str(program), "run"], "folder": tmp_path, "data_dir": tmp_path, "is_system": is_system}
+    file.write_text(render_systemd_unit(msgspec.structs.replace(UNIT, user="root" if is_system else None, **changes)))
+
+    checked = subprocess.run(["systemd-analyze", "verify", file], capture_output=True, text=True, check=False)
+
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def test_signs_of_systemd_in_values_are_taken_literally():
+    text = render_systemd_unit(UNIT)
+
+    assert 'Environment="NOTE=50 %% of \\"$$HOME\\""' in text
+    assert 'ExecStart="/opt/cm server/bin/python" "-m" "cmserver" "run"' in text
+
+
+def test_launchd_gets_a_property_list():
+    plist = plistlib.loads(render_launchd_plist(UNIT))
+
+    assert plist["ProgramArguments"] == list(UNIT.command)
+    assert plist["UserName"] == "cmserver"
+    assert plist["KeepAlive"] == {"SuccessfulExit": False}
+    assert plist["StandardErrorPath"] == "/var/lib/cmserver/cmserver.log"

@@ -1,0 +1,103 @@
+"""Counts how well the duplicate test does on labelled pairs of observations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from operator import mul
+
+import msgspec
+
+from cmserver.consolidation.difference import find_difference
+from cmserver.consolidation.marks import read_marks
+from cmserver.consolidation.similarity import THRESHOLDS, USUAL, Thresholds, Verdict, judge_pair, lexical_similarity
+from cmserver.providers.embedding.model import Embedder
+from tests.evaluation.pairs.load import Pair
+
+SHOWN = {"same", "contradicts", "newer"}
+"""The labels of pairs that a person should see or that are merged: they are about the same fact."""
+
+
+class JudgedPair(msgspec.Struct, frozen=True, kw_only=True):
+    """A labelled pair with its similarities and what becomes of it."""
+
+    pair: Pair
+    cosine: float | None
+    lexical: float
+    verdict: Verdict
+
+
+class PairFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts over the pairs of a half. Shown are those that are merged or suggested."""
+
+    pairs: int
+    same: int
+    about_one_fact: int
+    merged: int
+    merged_right: int
+    shown: int
+    shown_right: int
+    contradictions: int
+    contradictions_named: int
+    """Of the pairs that contradict each other, how many are suggested for this reason."""
+
+    @property
+    def merge_precision(self) -> float | None:
+        return _share(self.merged_right, self.merged)
+
+    @property
+    def merge_recall(self) -> float | None:
+        return _share(self.merged_right, self.same)
+
+    @property
+    def suggest_precision(self) -> float | None:
+        return _share(self.shown_right, self.shown)
+
+    @property
+    def suggest_recall(self) -> float | None:
+        return _share(self.shown_right, self.about_one_fact)
+
+
+def judge_pairs(pairs: Sequence[Pair], embedder: Embedder | None) -> list[JudgedPair]:
+    """The verdict for each pair; without an embedder by the words alone. Raises ProviderError."""
+    cosines = [None] * len(pairs) if embedder is None else asyncio.run(_compute_cosines(pairs, embedder))
+    thresholds = USUAL if embedder is None else THRESHOLDS.get((embedder.provider, embedder.model), USUAL)
+    return [_judge(pair, cosine, thresholds) for pair, cosine in zip(pairs, cosines, strict=True)]
+
+
+def count_figures(judged: Sequence[JudgedPair]) -> PairFigures:
+    """The figures of judged pairs."""
+    merged = [row for row in judged if row.verdict.decision == "merge"]
+    shown = [row for row in judged if row.verdict.decision != "none"]
+    contradictions = [row for row in judged if row.pair.label == "contradicts"]
+    return PairFigures(
+        pairs=len(judged),
+        same=sum(row.pair.label == "same" for row in judged),
+        about_one_fact=sum(row.pair.label in SHOWN for row in judged),
+        merged=len(merged),
+        merged_right=sum(row.pair.label == "same" for row in merged),
+        shown=len(shown),
+        shown_right=sum(row.pair.label in SHOWN for row in shown),
+        contradictions=len(contradictions),
+        contradictions_named=sum(row.verdict.reason == "contradicts" for row in contradictions),
+    )
+
+
+def _judge(pair: Pair, cosine: float | None, thresholds: Thresholds) -> JudgedPair:
+    left, right = read_marks(pair.left.text), read_marks(pair.right.text)
+    lexical = lexical_similarity(left, right)
+    verdict = judge_pair(cosine, lexical, find_difference(left, right), thresholds)
+    return JudgedPair(pair=pair, cosine=cosine, lexical=lexical, verdict=verdict)
+
+
+async def _compute_cosines(pairs: Sequence[Pair], embedder: Embedder) -> list[float]:
+    texts = [side.text for pair in pairs for side in (pair.left, pair.right)]
+    vectors: list[list[float]] = []
+    for start in range(0, len(texts), embedder.max_texts):
+        vectors += await embedder.embed(texts[start : start + embedder.max_texts], "document")
+    await embedder.close()
+    return [sum(map(mul, left, right)) for left, right in zip(vectors[::2], vectors[1::2], strict=True)]
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

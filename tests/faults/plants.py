@@ -1,0 +1,74 @@
+"""Faults that are planted into a copy of the program, for the storms to find."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from tests.faults.base import PROGRAM
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """Text of a file that is replaced wherever it stands."""
+
+    file: str
+    old: str
+    new: str
+
+
+_OUTBOX = "cmserver/generation/repository.py"
+PLANTS = {
+    "fence": [
+        # Whoever has finished a batch writes its effects, whether or not the batch is still his.
+        Change(file=_OUTBOX, old=" AND claim = %(claim)s AND status = 'processing'", new=" AND status = 'processing'"),
+        Change(file=_OUTBOX, old=" AND j.claim = %(claim)s AND j.status = 'processing'", new=" AND j.status = 'processing'"),
+        Change(file=_OUTBOX, old="WHERE l.lane = %(lane)s AND l.claim = %(claim)s", new="WHERE l.lane = %(lane)s"),
+    ],
+    "reaper": [
+        # Nobody looks for the work of the dead.
+        Change(file="cmserver/worker.py", old="group.create_task(_reap(settings, db, notifier, stop))", new="pass"),
+    ],
+    "group-commit": [
+        # The callers are answered before the commit.
+        Change(
+            file="cmserver/ingest/group.py",
+            old="        team.statements += 1\n",
+            new=(
+                "        team.statements += 1\n"
+                "        from datetime import UTC, datetime\n"
+                "        for waiting in group:\n"
+                "            waiting.succeed(StoredAt(id=waiting.event.id, received_at=datetime.now(UTC)))\n"
+            ),
+        ),
+    ],
+    "spool": [
+        # What is sent from the spool is deleted before the server's answer is looked at.
+        Change(
+            file="cmserver/client/hook/drain.sh",
+            old="    results=$(send_batch)$nl\n",
+            new="    results=$(send_batch)$nl\n    remove_payloads $batch\n",
+        ),
+    ],
+    "heartbeat": [
+        # A heartbeat that comes too late renews the lease.
+        Change(
+            file="cmserver/generation/leases/repository.py",
+            old=" AND last_heartbeat > now() - make_interval(secs => %(lease_seconds)s)\n    RETURNING id",
+            new="\n    RETURNING id",
+        ),
+    ],
+}
+
+
+def plant(name: str, folder: Path) -> Path:
+    """A copy of the program with that fault in it."""
+    for part in ("cmserver", "sql"):
+        shutil.copytree(PROGRAM / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for change in PLANTS[name]:
+        file = folder / change.file
+        text = file.read_text()
+        assert change.old in text, f"{change.file} no longer has the text that the fault {name} is planted into: {change.old}"
+        file.write_text(text.replace(change.old, change.new))
+    return folder

@@ -1,0 +1,48 @@
+"""Storms in their short form: faults of random kinds under load, and afterwards everything holds. bin/storm is the long form.
+
+CMSERVER_TEST_STORM_SEED repeats the faults of a storm; what the processes do meanwhile is up to the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from tests.faults.base import Base
+from tests.faults.plan import LAYOUTS, available_kinds, draw
+from tests.faults.storm import run_storm
+from tests.process.program import measured
+
+pytestmark = pytest.mark.slow
+
+_SEED = os.environ.get("CMSERVER_TEST_STORM_SEED")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_after_a_storm_nothing_is_lost_doubled_or_stuck(base: Base, folder: Path, layout: str):
+    seed = int(_SEED) if _SEED else SystemRandom().randrange(10**9)
+
+    report = run_storm(draw(seed, available_kinds(), [layout]), base, folder)
+
+    measured(str(report))
+    assert report.violations == [], str(report)
+    assert report.events > 0
+    assert report.hook_calls > 0
+
+
+def test_connections_that_fall_silent_for_good_hold_nothing_up(base: Base, folder: Path):
+    report = run_storm(draw(50, ["net-silent"]), base, folder)
+
+    measured(str(report))
+    assert report.violations == [], str(report)
+
+
+def test_a_storm_is_repeated_by_its_seed():
+    kinds = available_kinds()
+
+    assert draw(7, kinds) == draw(7, kinds)
+    assert len({str(draw(seed, kinds)) for seed in range(50)}) == 50
+    assert {fault.kind for seed in range(200) for fault in draw(seed, kinds).faults} == {*kinds}

@@ -1,0 +1,92 @@
+"""What is superseded or has expired is shown by no query: each that reads observations says so, or is named here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cmserver.base.sql import Query
+from tests.house.house import queries
+
+READS = re.compile(r"\b(?:FROM|JOIN|UPDATE)\s+observations\b(?:\s+(?!WHERE|SET|ON|ORDER)(\w+))?")
+LIVE = "superseded_at IS NULL AND ({0}expires_at IS NULL OR {0}expires_at > now())"
+
+ALL_ROWS = {
+    "cmserver.observations.repository.BY_GENERATION_KEYS": "a repeated write must find the first, whatever became of it",
+    "cmserver.observations.repository.BY_ID": "for find_observation, which says where a superseded row went",
+    "cmserver.observations.repository.ANY_BY_NAMES": "who merges says of each that is not live why",
+    "cmserver.observations.repository.BY_NUMBER": "for find_observation, which says where a superseded row went",
+    "cmserver.observations.repository.LOCK": "of a row that was found before",
+    "cmserver.observations.repository.CORRECT": "of a row that is locked",
+    "cmserver.observations.repository.DELETE": "what is not shown is deleted, too",
+    "cmserver.observations.repository.ERASE": "what is not shown is erased, too",
+    "cmserver.observations.repository.REINDEX": "words of a row that an undo may show again",
+    "cmserver.observations.repository.CLOSE": "updates what the same statement has found live",
+    "cmserver.observations.repository.GONE": "tells what became of those that are not live",
+    "cmserver.observations.history.repository.LOCK": "merging and undoing look at each row's state themselves",
+    "cmserver.observations.history.repository.SUPERSEDE": "makes the state",
+    "cmserver.observations.history.repository.REVIVE": "ends the state",
+    "cmserver.consolidation.repository.RELATION": "of a relation that the caller has just made, or deletes",
+    "cmserver.consolidation.repository.RELATIONS_OF": "ends of SUPERSEDES are not live; relate.py looks at each",
+    "cmserver.consolidation.repository.SUGGESTION": "accepting a pair that is merged already is no error",
+    "cmserver.consolidation.repository.MERGES": "the log of what was merged, also into what was merged again",
+    "cmserver.observations.lifetime.repository.PROMOTE": "of a row that is locked, and one that has expired is wanted again",
+    "cmserver.observations.accesses.repository.COUNT": "what was read is counted, whatever became of it",
+    "cmserver.retention.repository.AGE_OBSERVATIONS": "makes the state of what has none yet",
+    "cmserver.retention.repository.COUNT_AGED": "as above",
+    "cmserver.retention.repository.PURGE_EXPIRED": "takes what has not been shown for a week",
+    "cmserver.retention.repository.COUNT_EXPIRED": "as above",
+    "cmserver.retention.repository.PURGE_SUPERSEDED": "takes what has not been shown for a week",
+    "cmserver.retention.repository.COUNT_SUPERSEDED": "as above",
+    "cmserver.retention.repository.DELETE_EVENTS": "what an undo may show again still needs its source",
+    "cmserver.retention.repository.COUNT_EVENTS": "as above",
+    "cmserver.ops.joining.repository.STRAYS": "what is not shown moves along, too",
+    "cmserver.observations.repository.MERGED_INTO": "what was merged is superseded; it is erased with what it was merged into",
+    "cmserver.observations.lifetime.repository.EXPIRE": "of a row that is locked",
+    "cmserver.ops.analytics.repository.STORED_DAYS": "counts what was stored, whatever became of it",
+    "cmserver.ops.analytics.repository.SHOWN_TOTALS": "counts what was shown, whatever became of it",
+    "cmserver.ops.analytics.repository.PROJECTS": "as the two above",
+    "cmserver.ops.transfer.repository.OBSERVATIONS": "an export has everything",
+    "cmserver.ops.transfer.repository.PRESENT_OBSERVATIONS": "an import takes nothing twice, whatever became of it",
+    "cmserver.ops.transfer.repository.TAKEN_NUMBERS": "a number is never used again",
+    "cmserver.ops.transfer.repository.LINK": "of rows that the import has just written",
+    "cmserver.observations.embedding.repository.TEXTS": "of rows of observation_embeddings; what is superseded has none",
+}
+
+
+def forgotten(text: str) -> list[str]:
+    """The names by which the query reads observations without the live rule."""
+    names = [match[1] for match in READS.finditer(text)]
+    return [name or "observations" for name in names if LIVE.format(f"{name}." if name else "") not in text]
+
+
+def test_every_query_on_observations_says_the_live_rule():
+    wrong = {
+        name: forgotten(query.text)
+        for name, query in queries()
+        if name.startswith("cmserver.") and name not in ALL_ROWS and forgotten(query.text)
+    }
+
+    assert wrong == {}
+
+
+def test_every_exception_is_a_query_that_needs_it():
+    found: dict[str, Query[object]] = dict(queries())
+
+    assert [name for name in ALL_ROWS if name not in found or not forgotten(found[name].text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("SELECT id FROM observations WHERE team_id = 1", ["observations"]),
+        ("SELECT id FROM observations o WHERE o.team_id = 1", ["o"]),
+        (f"SELECT id FROM observations WHERE {LIVE.format('')}", []),
+        (f"SELECT id FROM sources s JOIN observations o ON o.id = s.id WHERE {LIVE.format('o.')}", []),
+        (f"SELECT id FROM observations o JOIN observations p ON true WHERE {LIVE.format('o.')}", ["p"]),
+        ("SELECT id FROM observations_in_team", []),
+    ],
+)
+def test_the_rule_bites(text: str, names: list[str]):
+    assert forgotten(text) == names

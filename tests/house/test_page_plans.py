@@ -1,0 +1,82 @@
+"""The queries that came with the pages of jobs and analytics use their index, as the tenant's role, among several teams."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import psycopg
+
+from cmserver.base.db import Db
+from cmserver.generation.operate.repository import COUNT, LANES, LOCK_SELECTED, RUNS
+from cmserver.ops.analytics.repository import SHOWN_DAYS, SHOWN_TOTALS, STORED_DAYS, TOP_SHOWN
+from tests.conftest import Cast
+from tests.house.test_plans import RUNS as SEED_RUNS
+from tests.house.test_plans import listing, plan, queue
+
+__all__ = ["queue"]
+
+_RECEIPTS = """
+INSERT INTO context_injections (id, team_id, project_id, reason, numbers, summary_numbers, left_out, left_out_count, tokens,
+                                budget_tokens, chars, created_at)
+SELECT gen_random_uuid(), %(team_id)s, %(project_id)s, 'startup', ARRAY[n, n + 1], '{}', '{}', 0, 9, 9, 9,
+       now() - n * interval '1 hour'
+  FROM generate_series(1, 8000) n
+"""
+_OBSERVATIONS = """
+INSERT INTO observations (id, number, project_id, team_id, origin, scope, type, kind, title, content, created_at)
+SELECT gen_random_uuid(), n, %(project_id)s, %(team_id)s, 'model', 'project', 'change', 'observation', 'title', 'word ' || n,
+       now() - n * interval '1 hour'
+  FROM generate_series(1, 8000) n
+"""
+
+
+async def fill(db: Db, cast: Cast, statement: str, table: str) -> None:
+    async with db.system() as conn:
+        for person in (cast.alice, cast.charlie):
+            await conn.execute(statement.encode(), {"team_id": person.team_id, "project_id": person.project.id})
+    async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
+        await conn.execute(f"VACUUM ANALYZE {table}".encode())
+
+
+async def test_selected_jobs_are_found_by_the_index_of_their_team(db: Db, queue: Cast):
+    selection = listing(queue, statuses=["failed"], phases=["failed"], ids=None, limit=1001)
+
+    for query in (COUNT, LOCK_SELECTED):
+        told = await plan(db, queue.alice.team_id, query.text, selection)
+
+        assert "observation_jobs_team" in told, told
+        assert "Seq Scan on observation_generation_jobs" not in told
+
+
+async def test_lanes_count_their_queued_jobs_by_the_index_of_lanes(db: Db, queue: Cast):
+    told = await plan(
+        db, queue.alice.team_id, LANES.text, {"team_id": queue.alice.team_id, "project_id": None, "state": None, "limit": 100}
+    )
+
+    assert "observation_jobs_lane" in told
+
+
+async def test_calls_of_a_job_are_looked_for_only_in_the_time_the_job_has_lived(db: Db, cast: Cast):
+    await fill(db, cast, SEED_RUNS, "generation_runs")
+    asked: dict[str, object] = {"job_id": uuid4(), "since": datetime.now(UTC), "until": None, "with_answer": False, "limit": 100}
+
+    told = await plan(
+        db, cast.alice.team_id, RUNS.text, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id, **asked}
+    )
+
+    assert "generation_runs_" in told
+    assert "Seq Scan on generation_runs" not in told
+
+
+async def test_analytics_read_only_the_days_that_are_asked_for(db: Db, cast: Cast):
+    await fill(db, cast, _OBSERVATIONS, "observations")
+    await fill(db, cast, _RECEIPTS, "context_injections")
+    asked: dict[str, object] = {"team_id": cast.alice.team_id, "project_id": None, "days": 7, "limit": 10}
+
+    for query in (SHOWN_DAYS, SHOWN_TOTALS, TOP_SHOWN):
+        told = await plan(db, cast.alice.team_id, query.text, asked)
+        assert "context_injections_project" in told, told
+        assert "Seq Scan on context_injections" not in told
+    stored = await plan(db, cast.alice.team_id, STORED_DAYS.text, asked)
+    assert "observations_team" in stored, stored

@@ -1,0 +1,66 @@
+"""The reference of the web interface: every page and form, and who may open it. tests/web/test_page_walk.py tries it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Literal
+
+from cmserver.access.model import SCOPES_BY_ROLE, PersonRole
+from cmserver.web.page import Page
+from cmserver.web.routes import PAGES
+
+Outcome = Literal["yes", "no", "sign in"]
+ROLES: tuple[PersonRole, ...] = ("viewer", "member", "owner")
+
+
+def page_routes() -> list[Page]:
+    """Every page and form."""
+    return [route for route in PAGES if isinstance(route, Page)]
+
+
+def outcome_signed_out(page: Page) -> Outcome:
+    return "yes" if page.scope is None and not page.is_for_people else "sign in"
+
+
+def outcome_of(page: Page, role: PersonRole, *, is_operator: bool = False) -> Outcome:
+    """Whether a person with that role may open it."""
+    if page.is_for_operators:
+        return "yes" if is_operator else "no"
+    scopes = SCOPES_BY_ROLE[role]
+    return "yes" if not page.scope or scopes & {page.scope, "admin"} else "no"
+
+
+def web_page() -> str:
+    """docs/reference/web.md."""
+    rows = "\n".join(map(_row, sorted(page_routes(), key=lambda page: (page.path, page.method))))
+    return _PAGE.format(rows=rows)
+
+
+def _row(page: Page) -> str:
+    roles = " | ".join(outcome_of(page, role) for role in ROLES)
+    description = (inspect.getdoc(page.handler) or "").partition("\n\n")[0].replace("\n", " ")
+    operator = outcome_of(page, "viewer", is_operator=True)
+    needs = f"`{page.scope}`" if page.scope else ""
+    return f"| {page.method} | `{page.path}` | {outcome_signed_out(page)} | {roles} | {operator} | {needs} | {description} |"
+
+
+_PAGE = """\
+# Pages of the web interface
+
+<!-- Generated from cmserver/web/routes.py. -->
+
+[How to use it](../howto/use-the-web-interface.md). Whatever a page shows or does, the [HTTP API](http.md) and the
+[commands](cli.md) can, too. Everybody sees their own teams only: what belongs to another team is `Not found`.
+
+Who may open what: somebody who is not signed in, the three roles of a team, and an operator of the server who is a viewer of
+the team. `sign in` leads to the sign-in. Whoever signs in with a key may do what the scopes of the key say.
+
+| | address | signed out | viewer | member | owner | operator | scope | what it is |
+|---|---|---|---|---|---|---|---|---|
+{rows}
+
+Every answer below `/ui` has the policy `default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';
+img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'`. Every form needs the token of the session,
+and is refused when the browser says that it comes from another site. Forms are `application/x-www-form-urlencoded`; a refused
+one is answered by its page with the status of the API.
+"""

@@ -1,0 +1,122 @@
+"""Databases of claude-mem, of three generations, taken over: what is found, shown and counted afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.base.errors import Invalid
+from cmserver.ops import repository as ops
+from cmserver.ops.transfer.claude_mem import ClaudeMemSource
+from cmserver.ops.transfer.model import ImportReport
+from cmserver.ops.transfer.pipeline import Importer
+from tests.conftest import Cast
+from tests.ops.claude_mem_databases import AT_MS, make_v3, make_v4, make_v13
+
+SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
+
+
+async def take(db: Db, cast: Cast, file: Path) -> ImportReport:
+    importer = Importer(db, cast.alice.principal, ClaudeMemSource(file), journal=file.parent / "none")
+    return await importer.run(lambda _done: None)
+
+
+async def listed(client: httpx.AsyncClient, cast: Cast, project: str = "shop") -> list[dict[str, object]]:
+    answer = await client.get("/v1/observations", params={"project": project, "limit": 100}, headers=cast.alice.headers)
+    assert answer.is_success, answer.text
+    return answer.json()["observations"]
+
+
+async def test_memories_and_overviews_of_version_3(client: httpx.AsyncClient, cast: Cast, db: Db, tmp_path: Path):
+    report = await take(db, cast, make_v3(tmp_path / "v3.db"))
+
+    assert (report.taken, report.refused) == ({"project": 1, "session": 1, "observation": 2}, {})
+    memory, overview = sorted(await listed(client, cast), key=lambda row: str(row["observationKind"]))
+    assert (memory["title"], memory["facts"], memory["concepts"]) == ("Cache for an hour", ["one hour"], ["caching", "gotcha"])
+    assert memory["createdAtEpoch"] == overview["createdAtEpoch"] == AT_MS
+    assert overview["observationKind"] == "summary"
+
+
+async def test_observations_and_summaries_of_version_4(
+    client: httpx.AsyncClient, cast: Cast, db: Db, database: str, tmp_path: Path
+):
+    report = await take(db, cast, make_v4(tmp_path / "v4.db"))
+
+    assert report.taken == {"project": 1, "session": 1, "event": 1, "prompt": 1, "observation": 2}
+    shown = {str(row["observationKind"]): row for row in await listed(client, cast)}
+    assert shown["observation"]["narrative"] == "The cache now holds 100 orders."
+    assert shown["observation"]["type"] == "feature"
+    assert shown["summary"]["filesModified"] == ["src/cache.py"]
+    with psycopg.connect(database) as conn:
+        assert conn.execute("SELECT text FROM session_prompts").fetchone() == ("Bound the cache.",)
+
+
+async def test_everything_of_version_13_is_found_shown_and_counted(
+    client: httpx.AsyncClient, cast: Cast, db: Db, database: str, tmp_path: Path
+):
+    report = await take(db, cast, make_v13(tmp_path / "v13.db", secret=SECRET))
+
+    assert report.taken == {"project": 2, "session": 1, "event": 2, "prompt": 2, "observation": 5}
+    assert report.refused == {"observation": 1}
+    assert report.examples[0].reason == "It has no text."
+    assert report.redactions
+    with psycopg.connect(database) as conn:
+        origins = conn.execute("SELECT DISTINCT origin FROM observations UNION SELECT DISTINCT origin FROM agent_events").fetchall()
+        assert origins == [("import",)]
+        everything = str(conn.execute("SELECT array_agg(o::text) FROM observations o").fetchone())
+        everything += str(conn.execute("SELECT array_agg(e::text) FROM agent_events e").fetchone())
+        assert SECRET not in everything
+        session = conn.execute("SELECT title, external_session_id, ended_at - started_at FROM server_sessions").fetchone()
+        assert session is not None
+        assert (session[0], session[1], session[2].total_seconds()) == ("The cache", "agent-13", 3600)
+    rows = {row["title"]: row for row in await listed(client, cast)}
+    assert rows["Worker 2 retries"]["createdAtEpoch"] == AT_MS + 2000
+    assert rows["Worker 2 retries"]["filesModified"] == ["src/worker_2.py"]
+    body = {"projectId": "shop", "query": "worker waits between tries"}
+    found = (await client.post("/v1/search", json=body, headers=cast.alice.headers)).json()
+    assert "Worker 1 retries" in [hit["title"] for hit in found["observations"]]
+    index = await client.get("/v1/context", params={"project": "shop", "format": "text"}, headers=cast.alice.headers)
+    assert "Worker 2 retries" in index.text
+    assert "Never push on Fridays." in index.text
+    async with db.system() as conn:
+        assert all(team.holds for team in [*await ops.conservation(conn), *await ops.observation_sums(conn)])
+
+
+async def test_the_second_run_takes_only_what_is_new(cast: Cast, db: Db, tmp_path: Path):
+    first = await take(db, cast, make_v13(tmp_path / "first.db", observations=2))
+    again = await take(db, cast, make_v13(tmp_path / "first-grown.db", observations=4))
+
+    assert first.taken["observation"] == 4
+    # The rows after the first two are those of the grown database; the one without text has another id there.
+    assert again.taken == {"observation": 2}
+    assert again.known == {**first.taken}
+
+
+async def test_a_session_that_this_server_knows_already_keeps_its_id(
+    client: httpx.AsyncClient, cast: Cast, db: Db, database: str, tmp_path: Path
+):
+    await client.post("/v1/projects", json={"canonicalId": "shop"}, headers=cast.alice.headers)
+    body = {"projectId": "shop", "externalSessionId": "agent-13", "platformSource": "claude"}
+    started = (await client.post("/v1/sessions/start", json=body, headers=cast.alice.headers)).json()["session"]["id"]
+
+    report = await take(db, cast, make_v13(tmp_path / "v13.db"))
+
+    assert report.refused == {"observation": 1}
+    with psycopg.connect(database) as conn:
+        ids = conn.execute(
+            "SELECT DISTINCT server_session_id::text FROM observations WHERE server_session_id IS NOT NULL"
+        ).fetchall()
+    assert ids == [(started,)]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database at all, whatever its name says"])
+def test_a_file_that_is_no_database_of_claude_mem_is_refused(content: bytes | None, tmp_path: Path):
+    if content is not None:
+        (tmp_path / "file.db").write_bytes(content)
+
+    with pytest.raises(Invalid):
+        ClaudeMemSource(tmp_path / "file.db")

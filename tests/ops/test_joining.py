@@ -1,0 +1,298 @@
+"""Two projects that are one: joined with everything, known by both names, and separated again."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import httpx
+import psycopg
+import pytest
+from psycopg import sql
+
+from cmserver.base.db import Db
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.ops.joining.join import move_strays
+from cmserver.ops.joining.normalise import normalise_all
+from tests.conftest import Cast, bound_to, mint
+from tests.generation.tools import Scripted
+from tests.ops.test_erasure import hand, rows_of, send, tables_with, with_the_word
+from tests.rows import rows
+
+Json = dict[str, Any]
+
+OLD, NEW = "/home/alice/orders", "github.com/acme/orders"
+STAYS = {"project_aliases", "audit_log", "budgets", "memory_telemetry", "project_joined_rows", "api_keys", "generation_spending"}
+"""What is of the name, or is history: it stays with the joined project."""
+SENT: list[Json] = [
+    {"sourceEventId": "e1"},
+    {"occurredAtEpoch": 1_700_000_000_000, "payload": {"a": 1}},
+    {"occurredAtEpoch": 1_700_000_000_000, "payload": {"b": 1}, "contentSessionId": None},
+]
+"""Events as a spool keeps them: known by the id of their source, by what they say in their session, and without one."""
+
+
+async def act(client: httpx.AsyncClient, cast: Cast, method: str, path: str, body: object = None, status: int = 200) -> Json:
+    answered = await client.request(method, path, json=body, headers=cast.alice.headers)
+    assert answered.status_code == status, answered.text
+    return answered.json()
+
+
+async def join(client: httpx.AsyncClient, cast: Cast, status: int = 200) -> Json:
+    return await act(client, cast, "POST", f"/v1/projects/{OLD}/join", {"into": NEW}, status)
+
+
+async def separate(client: httpx.AsyncClient, cast: Cast, project_id: str, status: int = 200) -> Json:
+    return await act(client, cast, "POST", f"/v1/projects/{project_id}/separate", status=status)
+
+
+async def write(client: httpx.AsyncClient, cast: Cast, project: str, title: str, **fields: object) -> int:
+    body = {"projectId": project, "title": title, "narrative": f"{title} is what it says.", **fields}
+    return (await act(client, cast, "POST", "/v1/observations", body, 201))["observation"]["number"]
+
+
+@pytest.fixture
+async def old(client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier) -> str:
+    """The id of a project that has some of everything, beside Alice's other one."""
+    project = (await act(client, cast, "POST", "/v1/projects", {"canonicalId": OLD, "searchLanguage": "german"}, 201))["project"]
+    for name in (OLD, NEW):
+        start = {"projectId": name, "externalSessionId": "s"}
+        await act(client, cast, "POST", "/v1/sessions/start", start, 201)
+        await send(client, cast.alice.headers, name, eventType="user_prompt", payload={"prompt": f"Mend {name}"})
+        for event in SENT:
+            await send(client, cast.alice.headers, name, **event)
+        assert await (await hand(db, notifier, cast.alice, Scripted(with_the_word))).work() > 0
+        began = {"hook_event_name": "SessionStart", "session_id": "h", "source": "startup"}
+        hook = {**cast.alice.headers, "X-Cmserver-Project": name}
+        assert (await client.post("/v1/hooks/claude-code", json=began, headers=hook)).status_code == 200
+        first = await write(client, cast, name, f"First of {name}")
+        second = await write(client, cast, name, f"Second of {name}")
+        await act(client, cast, "PATCH", f"/v1/observations/{first}", {"title": "Corrected"})
+        await act(client, cast, "POST", "/v1/relations", {"from": first, "to": second, "relationship": "CAUSES"}, 201)
+        await send(client, cast.alice.headers, name, contentSessionId="waits")
+    return project["id"]
+
+
+def whose(database: str) -> dict[str, list[tuple[Any, ...]]]:
+    """The project of each row, by table and its other columns' ids."""
+    state: dict[str, list[tuple[Any, ...]]] = {}
+    with psycopg.connect(database) as conn:
+        for column in ("project_id", "from_project_id", "to_project_id"):
+            for table in tables_with(conn, column):
+                if table in STAYS:
+                    continue
+                query = sql.SQL("SELECT t.{}, to_jsonb(t) ->> 'id', to_jsonb(t) ->> 'lane' FROM {} t ORDER BY 1, 2, 3")
+                state[f"{table}.{column}"] = conn.execute(query.format(sql.Identifier(column), sql.Identifier(table))).fetchall()
+    return state
+
+
+async def test_everything_moves_and_goes_back(client: httpx.AsyncClient, cast: Cast, database: str, old: str):
+    before = whose(database)
+    held = rows_of(database, "project_id", UUID(old))
+
+    joined = (await join(client, cast))["project"]
+    left = rows_of(database, "project_id", UUID(old))
+    languages = await act(client, cast, "POST", "/v1/search", {"query": "what it says", "projectId": NEW, "limit": 50})
+    separated = (await separate(client, cast, old))["project"]
+
+    assert held.keys() >= {"agent_events", "generation_lanes", "generation_runs", "observation_versions", "observation_sources"}
+    assert joined["canonicalId"] == NEW
+    assert left.keys() <= STAYS
+    assert {observation["title"] for observation in languages["observations"]} >= {f"Second of {OLD}", f"Second of {NEW}"}
+    assert (separated["id"], separated["canonicalId"], separated["archivedAtEpoch"]) == (old, OLD, None)
+    assert whose(database) == before
+    assert "project_joined_rows" not in rows_of(database, "project_id", UUID(old))
+
+
+async def test_both_names_mean_the_one_that_has_the_rows(client: httpx.AsyncClient, cast: Cast, old: str):
+    await join(client, cast)
+
+    found = [(await act(client, cast, "GET", f"/v1/projects/{name}"))["project"]["canonicalId"] for name in (OLD, NEW)]
+    listed = [project["canonicalId"] for project in (await act(client, cast, "GET", "/v1/projects"))["projects"]]
+    (archived,) = (await act(client, cast, "GET", "/v1/projects?archived=true"))["projects"]
+    by_old = await act(client, cast, "GET", f"/v1/observations?project={OLD}&limit=100")
+    by_new = await act(client, cast, "GET", f"/v1/observations?project={NEW}&limit=100")
+
+    assert found == [NEW, NEW]
+    assert listed == [NEW]
+    assert (archived["id"], archived["joinedTo"]) == (old, str(cast.alice.project.id))
+    assert by_old["observations"] == by_new["observations"]
+    await act(client, cast, "PATCH", f"/v1/projects/{old}", {"archived": False}, 409)
+
+
+async def test_what_a_spool_sends_again_is_known_after_a_join_and_after_separating(
+    client: httpx.AsyncClient, cast: Cast, db: Db, old: str
+):
+    """An event's key has the id of the project by whose name it came first."""
+
+    async def send_again() -> list[str]:
+        return [(await send(client, cast.alice.headers, OLD, **event))["event"]["id"] for event in SENT]
+
+    first = await send_again()
+    counted = "SELECT (SELECT count(*) FROM agent_events) AS events, (SELECT count(*) FROM observation_generation_jobs) AS jobs"
+    before = await rows(db, counted)
+
+    await join(client, cast)
+    joined = await send_again()
+    during = (await send(client, cast.alice.headers, OLD, sourceEventId="new"))["event"]
+    session = (await send(client, cast.alice.headers, OLD, contentSessionId="later", sourceEventId="later"))["event"]
+    await separate(client, cast, old)
+    separated = await send_again()
+    after = [(await send(client, cast.alice.headers, OLD, sourceEventId="new"))["event"]]
+    after += [(await send(client, cast.alice.headers, OLD, contentSessionId="later", sourceEventId="later"))["event"]]
+
+    assert first == joined == separated
+    assert [event["id"] for event in after] == [during["id"], session["id"]]
+    assert {event["projectId"] for event in after} == {old}, "what came under its name goes back with it"
+    assert during["projectId"] == session["projectId"] == str(cast.alice.project.id)
+    (now,) = await rows(db, counted)
+    assert (now["events"], now["jobs"]) == (before[0]["events"] + 2, before[0]["jobs"] + 2)
+
+
+async def test_what_a_queue_holds_is_worked_off_after_a_join_and_goes_back_with_its_session(
+    client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, old: str
+):
+    await join(client, cast)
+    assert await (await hand(db, notifier, cast.alice, Scripted(with_the_word))).work() > 0
+    ids = (
+        "SELECT o.id, o.project_id FROM observations o JOIN server_sessions s ON s.id = o.server_session_id"
+        " WHERE s.external_session_id = 'waits' AND s.origin_project_id IS NOT DISTINCT FROM %s"
+    )
+    (made,) = await rows(db, ids, old)
+    await separate(client, cast, old)
+
+    (gone_back,) = await rows(db, "SELECT project_id FROM observations WHERE id = %s", made["id"])
+
+    assert made["project_id"] == cast.alice.project.id
+    assert gone_back["project_id"] == UUID(old)
+
+
+async def test_while_a_worker_holds_its_jobs_it_is_not_joined(
+    client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifier, old: str, database: str
+):
+    worker = await hand(db, notifier, cast.alice, Scripted())
+    await worker.work()
+    await send(client, cast.alice.headers, OLD, contentSessionId="held")
+    assert await worker.claim() is not None
+    before = whose(database)
+
+    await join(client, cast, status=409)
+
+    assert whose(database) == before
+
+
+async def test_what_was_merged_across_must_be_undone_first(client: httpx.AsyncClient, cast: Cast, old: str):
+    mine, other = await write(client, cast, OLD, "Mine"), await write(client, cast, NEW, "Other")
+    await join(client, cast)
+    await act(client, cast, "POST", f"/v1/observations/{other}/merge", {"sources": [mine]})
+
+    refused = await separate(client, cast, old, status=409)
+    await act(client, cast, "POST", f"/v1/observations/{other}/undo")
+    await separate(client, cast, old)
+
+    assert str(other) in refused["message"]
+    (shown,) = (await act(client, cast, "POST", "/v1/search", {"query": "mine", "projectId": OLD}))["observations"][:1]
+    assert shown["number"] == mine
+
+
+async def test_a_key_that_is_bound_to_it_goes_along(client: httpx.AsyncClient, cast: Cast, db: Db, old: str):
+    _, key = await mint(db, cast.alice.team_id, "bound", project_id=UUID(old), scopes=["*"])
+    headers = {"Authorization": f"Bearer {key}"}
+
+    async def seen() -> list[str]:
+        return [row["canonicalId"] for row in (await client.get("/v1/projects", headers=headers)).json()["projects"]]
+
+    before = await seen()
+    await join(client, cast)
+    during = await seen()
+    refused = await client.post(f"/v1/projects/{old}/separate", headers=headers)
+    await separate(client, cast, old)
+
+    assert (before, during, await seen()) == ([OLD], [NEW], [OLD])
+    assert refused.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("name", "into", "status"),
+    [(OLD, OLD, 400), (OLD, "nobody", 400), ("nobody", NEW, 404), (NEW, OLD, 200)],
+)
+async def test_what_cannot_be_joined(client: httpx.AsyncClient, cast: Cast, old: str, name: str, into: str, status: int):
+    assert old
+    await act(client, cast, "POST", f"/v1/projects/{name}/join", {"into": into}, status)
+
+
+async def test_no_chains_no_second_time_and_nothing_to_separate(client: httpx.AsyncClient, cast: Cast, old: str):
+    await act(client, cast, "POST", "/v1/projects", {"canonicalId": "third"}, 201)
+    await separate(client, cast, old, status=409)
+    await join(client, cast)
+
+    await act(client, cast, "POST", f"/v1/projects/{old}/join", {"into": "third"}, 409)
+    await act(client, cast, "POST", f"/v1/projects/{NEW}/join", {"into": "third"}, 409)
+    await act(client, cast, "POST", "/v1/projects/third/join", {"into": OLD}, 200)
+
+
+async def test_a_stranger_joins_nothing(client: httpx.AsyncClient, cast: Cast, db: Db, old: str):
+    into = {"into": NEW}
+    theirs = await client.post(f"/v1/projects/{old}/join", json=into, headers=cast.charlie.headers)
+    bound = await bound_to(db, cast.alice, "billing")
+    mine = await client.post(f"/v1/projects/{old}/join", json=into, headers=bound.headers)
+
+    assert (theirs.status_code, mine.status_code) == (404, 403)
+
+
+async def test_what_is_written_into_a_joined_project_meanwhile_is_moved(client: httpx.AsyncClient, cast: Cast, db: Db, old: str):
+    """A process that has not heard of the join yet."""
+    await join(client, cast)
+    number = await write(client, cast, NEW, "Stray")
+    await rows(db, "DELETE FROM observation_embeddings")
+    await rows(db, "UPDATE observations SET project_id = %s WHERE number = %s", old, number)
+
+    moved = [await move_strays(db), await move_strays(db)]
+
+    assert moved == [1, 0]
+    (row,) = await rows(db, "SELECT project_id FROM observations WHERE number = %s", number)
+    assert row["project_id"] == cast.alice.project.id
+
+
+async def test_deleting_a_project_takes_along_what_was_joined_to_it(client: httpx.AsyncClient, cast: Cast, database: str, old: str):
+    await join(client, cast)
+    await act(client, cast, "DELETE", f"/v1/projects/{old}", status=409)
+    await act(client, cast, "DELETE", f"/v1/projects/{old}/memory", status=409)
+
+    await act(client, cast, "DELETE", f"/v1/projects/{NEW}")
+
+    for project_id in (UUID(old), cast.alice.project.id):
+        assert rows_of(database, "project_id", project_id).keys() <= {"audit_log", "generation_spending"}
+
+
+async def older_pair(client: httpx.AsyncClient, cast: Cast, db: Db) -> tuple[str, str]:
+    """Two projects of before names ignored their case, which are one by now."""
+    made = [
+        (await act(client, cast, "POST", "/v1/projects", {"canonicalId": f"github.com/acme/{name}"}, 201))["project"]["id"]
+        for name in ("shop", "temporary")
+    ]
+    await rows(db, "UPDATE projects SET canonical_id = 'github.com/Acme/Shop' WHERE id = %s", made[1])
+    return made[0], made[1]
+
+
+async def test_pairs_that_differ_in_case_are_joined_by_themselves_but_not_again(client: httpx.AsyncClient, cast: Cast, db: Db):
+    shop, other = await older_pair(client, cast, db)
+    number = await write(client, cast, other, "Of the other spelling")
+
+    await normalise_all(db)
+    joined = (await act(client, cast, "GET", f"/v1/observations/{number}"))["observation"]["projectId"]
+    await separate(client, cast, other)
+    await normalise_all(db)
+
+    assert joined == shop
+    assert (await act(client, cast, "GET", f"/v1/observations/{number}"))["observation"]["projectId"] == other
+
+
+async def test_the_route_of_contextify_joins_them_too(client: httpx.AsyncClient, cast: Cast, db: Db):
+    shop, other = await older_pair(client, cast, db)
+
+    first = await act(client, cast, "POST", "/api/v1/admin/normalize-projects")
+    second = await act(client, cast, "POST", "/api/v1/admin/normalize-projects")
+
+    assert (first["updated"], second["updated"]) == (1, 0)
+    assert (await act(client, cast, "GET", f"/v1/projects/{other}"))["project"]["joinedTo"] == shop

@@ -1,0 +1,106 @@
+"""The processes of `cmserver run`: the worker beside the API, and several of the API. One is started, and one is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.process.conftest import Run
+from tests.process.program import Program, embedded_database, number, wait_for, wait_until_gone
+from tests.process.slow_provider import Gate
+from tests.timeouts import scaled
+
+pytestmark = pytest.mark.slow
+
+WRITE = {"tool_name": "Write", "tool_input": {"file_path": "/home/alice/src/orders/note.txt", "content": "kept\n"}}
+
+
+def post_event(program: Program, source_id: str) -> None:
+    event = {"projectId": "orders", "eventType": "tool_use", "contentSessionId": "s1", "sourceEventId": source_id, "payload": WRITE}
+    with program.http() as client:
+        client.post("/v1/events", json=event).raise_for_status()
+
+
+def pids(program: Program, process: str) -> list[int]:
+    """The processes of that name that were started so far."""
+    return [cast("int", record["pid"]) for record in program.logged("process.started") if record["process"] == process]
+
+
+def completed(program: Program) -> int:
+    with program.http() as client:
+        return client.get("/v1/info").raise_for_status().json()["queue"]["completed"]
+
+
+def test_a_worker_that_is_killed_is_started_again_and_does_what_was_in_hand(run: Run, gate: Gate):
+    settings = {**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0", "CMSERVER_LEASE_SECONDS": f"{scaled(2):g}"}
+    settings |= {"CMSERVER_HEARTBEAT_SECONDS": f"{scaled(0.5):g}", "CMSERVER_DRAIN_SECONDS": f"{scaled(1):g}"}
+    program = run("server", settings=settings)
+    program.wait_until_ready()
+    program.wait_for_log("worker.started")
+    post_event(program, "1")
+    wait_for("the provider to be asked", gate.asked)
+    (worker,) = pids(program, "worker")
+
+    os.kill(worker, signal.SIGKILL)
+    restarting = program.wait_for_log("process.restarting")
+    gate.open()
+
+    wait_for("the job to be done", lambda: completed(program) == 1)
+    assert (restarting["process"], restarting["code"]) == ("worker", -signal.SIGKILL)
+    assert "nothing is lost" in str(restarting["hint"])
+    assert len(pids(program, "worker")) == 2
+    assert program.stop() == 0
+    wait_until_gone(pids(program, "worker")[1])
+
+
+def test_a_killed_server_leaves_no_process_running(run: Run):
+    program = run("server", "--api-processes", "2", settings={"CMSERVER_DRAIN_SECONDS": "1"})
+    program.wait_until_ready()
+    program.wait_for_log("worker.started")
+    program.wait_for_log("process.started", count=2)
+
+    program.send(signal.SIGKILL)
+    program.process.wait()
+
+    for pid in [*pids(program, "worker"), *pids(program, "api")]:
+        wait_until_gone(pid)
+
+
+def test_several_processes_answer_on_one_port_and_one_that_dies_is_replaced(run: Run, folder: Path):
+    program = run("server", "--api-processes", "3")
+    program.wait_until_ready()
+    program.wait_for_log("process.ready", count=2)
+    first, second = pids(program, "api")
+    post_event(program, "1")
+
+    os.kill(first, signal.SIGKILL)
+    program.wait_for_log("process.ready", count=3)
+    for place in range(12):  # each over a connection of its own
+        post_event(program, f"again-{place}")
+
+    assert program.stop() == 0
+    for pid in [second, *pids(program, "api"), *pids(program, "worker")]:
+        wait_until_gone(pid)
+    with embedded_database(folder) as url:
+        assert number(url, "SELECT count(*) FROM agent_events") == 13
+        assert number(url, "SELECT sum(amount)::int FROM usage_counters WHERE kind = 'events'") in {12, 13}  # one was killed
+
+
+def test_a_provider_that_cannot_be_used_stops_the_server_with_one_sentence(run: Run):
+    program = run(
+        "server",
+        settings={
+            "CMSERVER_PROVIDER": "anthropic",
+            "ANTHROPIC_API_KEY": "sk-ant-0123456789abcdef",
+            "CMSERVER_BASE_URL": "http://[::1",
+        },
+    )
+
+    assert program.process.wait(scaled(60)) == 2
+
+    assert "CMSERVER_BASE_URL holds an address that cannot be used" in program.errors
+    assert "Traceback" not in program.errors

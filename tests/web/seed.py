@@ -1,0 +1,139 @@
+"""A server with a team full of what breaks pages, and one with nothing, for the browser tests."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import httpx
+import msgspec
+
+from cmserver.access import repository as access
+from cmserver.access.people import repository
+from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.model import Client
+from cmserver.base.db import Db
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.ids import new_id
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.sessions import repository as sessions
+from tests.conftest import Person, make_person, make_team
+from tests.make import Make
+from tests.web.seed_work import seed_work
+
+PASSWORD = "correct horse battery"
+HOSTILE = [
+    "<script>alert(1)</script><img src=x onerror=alert(2)>",
+    "x" * 5000,
+    "\u202egnirts lanoitceridib a\u202c \u0645\u0631\u062d\u0628\u0627 \u05e9\u05dc\u05d5\u05dd",
+    "zero\u200bwidth \U0001f469\u200d\U0001f4bb \U0001f9ea {{ 7 * 7 }} {% raw %}",
+    '\'; DROP TABLE users; -- "quoted" & <b>bold</b>',
+]
+"""Texts that break pages which do not escape, wrap or mark them."""
+PLAIN = [
+    "Orders are charged twice when the payment service is slow",
+    "Chose an idempotency key per order, because the provider retries by itself",
+    "The nightly export times out after 30 s on the large tenant",
+    "Renamed the queue of orders to orders-v2",
+    "Tests of payments pass again; the mock had the wrong currency",
+]
+"""Texts of an ordinary day."""
+LONG_NAME = "alice " + "very" * 12
+
+
+class Seed(msgspec.Struct, kw_only=True):
+    """The cookies of people, and what they find."""
+
+    full: str
+    """The token of an owner, and operator of the server, of the team with everything."""
+    empty: str
+    """The token of an owner and operator of the team with nothing."""
+    things: dict[str, str]
+
+
+async def seed_server(app: AsgiFrame, db: Db, api: httpx.AsyncClient, *, hostile: bool = True) -> Seed:
+    """Fill the database through the API where it has a way; with texts that break pages, or with plain ones."""
+    texts = HOSTILE if hostile else PLAIN
+    full = await make_person(
+        db, await make_team(db, f"Blue {HOSTILE[0]}" if hostile else "Blue"), "alice", "github.com/acme/orders"
+    )
+    empty_id = await make_team(db, "nothing yet")
+    things = {"project": str(full.project.id)}
+
+    async def ask(method: str, path: str, body: object = None) -> Any:
+        answer = await api.request(method, path, json=body, headers=full.headers)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
+        return answer.json() if answer.content else {}
+
+    await ask("POST", "/v1/projects", {"canonicalId": "github.com/acme/a-project-with-quite-a-long-name", "name": texts[3][:100]})
+    for place, text in enumerate(texts):
+        session = await _session(ask, f"s{place}", text)
+        things.setdefault("session", session)
+        observation = await Make(db).observation(
+            project=full.project, title=text[:400], narrative=text * 2, facts=[text[:200]], concepts=[text[:80]]
+        )
+        things.setdefault("observation", str(observation.number))
+    await _add_history(ask, db, full, texts, things)
+    await ask("POST", "/v1/keys", {"name": texts[0][:100], "scopes": ["observations:read"], "actorId": "ci"})
+    await ask("POST", "/v1/users/invitations", {"role": "viewer", "note": "w" * 100 if hostile else "Bob from support"})
+    things |= await seed_work(db, app.dependencies.get(JobNotifier), full, texts)
+    return Seed(
+        full=await _owner(app, db, full, LONG_NAME if hostile else "alice"),
+        empty=await _owner(app, db, msgspec.structs.replace(full, principal=_in_team(full, empty_id)), "bob"),
+        things=things,
+    )
+
+
+async def _add_history(ask: Any, db: Db, person: Person, texts: list[str], things: dict[str, str]) -> None:
+    """Give the observations a past: a correction, a merge, relations, suggestions, and one that has expired."""
+    numbers = [int(things["observation"]) + place for place in range(len(texts))]
+    first = numbers[0]
+    await ask("PATCH", f"/v1/observations/{first}", {"narrative": texts[0] + " " + texts[4], "importance": 0.9})
+    await ask("POST", "/v1/relations", {"from": first, "to": numbers[1], "relationship": "CAUSES", "context": texts[3]})
+    make = Make(db)
+    pairs = [await make.observation(project=person.project, title=text[:150], narrative=text) for text in (*texts[2:], *texts[:3])]
+    for one, two in zip(pairs[::2], pairs[1::2], strict=True):
+        suggestion = await make.suggestion(project=person.project, left=one.id, right=two.id)
+        things["suggestion"] = str(suggestion)
+    async with db.system() as conn:
+        await conn.execute("UPDATE consolidation_suggestions SET reason = 'contradicts' WHERE id = %s", [things["suggestion"]])
+    await ask("POST", f"/v1/observations/{first}/merge", {"sources": [numbers[2]]})
+    await ask("POST", f"/v1/observations/{numbers[4]}/expire")
+    things |= {"merged": str(numbers[2]), "expired": str(numbers[4])}
+    things["told"] = await _session(ask, "told", texts[0])
+    things["event"] = str((await ask("GET", f"/v1/events?limit=1&session={things['told']}"))["events"][0]["id"])
+    async with db.tenant(person.team_id) as conn:
+        worked_on = (await sessions.projects_of(conn, person.team_id, [UUID(things["told"])]))[UUID(things["told"])]
+        project = await access.project(conn, person.team_id, worked_on)
+    assert project is not None
+    things["project"] = str(project.id)
+    made: Any = {"project": project, "from_event": UUID(things["event"]), "server_session_id": UUID(things["told"])}
+    await make.observation(title="Fixed the double charge", type="bugfix", files_modified=["src/payments/charge.py"], **made)
+    summary = {"request": texts[0], "learned": texts[1], "next_steps": texts[2]}
+    await make.observation(title=None, kind="summary", content=texts[0], summary=summary, **made)
+    await _session(ask, "told", texts[1])
+
+
+async def _session(ask: Any, name: str, prompt: str) -> str:
+    """A session with a prompt and a tool use; returns its id."""
+    hook = {"session_id": name, "cwd": "/home/dev/orders", "transcript_path": "/tmp/t"}
+    await ask("POST", "/v1/hooks/claude-code", {**hook, "hook_event_name": "SessionStart", "source": "startup"})
+    await ask("POST", "/v1/hooks/claude-code", {**hook, "hook_event_name": "UserPromptSubmit", "prompt": prompt})
+    tool = {"tool_name": "Bash", "tool_input": {"command": prompt[:1000]}, "tool_response": {"stdout": prompt}}
+    await ask("POST", "/v1/hooks/claude-code", {**hook, "hook_event_name": "PostToolUse", "tool_use_id": name, **tool})
+    sessions = (await ask("GET", "/v1/sessions?limit=1"))["sessions"]
+    return str(sessions[0]["id"])
+
+
+def _in_team(person: Person, team_id: Any) -> Any:
+    return msgspec.structs.replace(person.principal, team_id=team_id)
+
+
+async def _owner(app: AsgiFrame, db: Db, person: Person, name: str) -> str:
+    """The token of a new owner of the person's team, who also runs the server."""
+    accounts = app.dependencies.get(Accounts)
+    password_hash = await accounts.hash_password(PASSWORD)
+    async with db.system() as conn:
+        user = await repository.insert_user(conn, new_id(), name, password_hash=password_hash, is_operator=True)
+        await repository.put_membership(conn, person.team_id, user.id, "owner")
+    return await accounts.start_session(Client(address="10.0.0.7", browser="Mozilla/5.0 " + "x" * 200), user_id=user.id)

@@ -1,0 +1,184 @@
+"""Every page in a real browser: light and dark, wide and narrow, with hostile texts and with nothing; and by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from cmserver.base.settings import Settings
+from tests.conftest import Server
+from tests.web.pages_table import PAGES, PageCase
+from tests.web.running import find_chromium, new_context, serve
+from tests.web.seed import LONG_NAME, PASSWORD, Seed
+
+pytestmark = pytest.mark.slow
+
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+WIDTHS = (1280, 360)
+GONE = ("not-found", "observation-merged", "observation-expired")
+"""Pages that are answered with 404 or 410."""
+_WIDER = """() => {
+    const limit = document.documentElement.clientWidth;
+    const inScroller = (element) => element.closest('.scroll, pre, [data-scrolls]') !== null;
+    return [...document.querySelectorAll('body *')]
+        .filter((element) => element.getClientRects().length && !inScroller(element)
+                             && element.getBoundingClientRect().right > limit + 1
+                             && getComputedStyle(element).position !== 'absolute')
+        .slice(0, 5).map((element) => element.outerHTML.slice(0, 160));
+}"""
+
+
+class Site:
+    """The running server, the browser, and the seed."""
+
+    def __init__(self, url: str, browser: Browser, seed: Seed) -> None:
+        self.url = url
+        self.browser = browser
+        self.seed = seed
+
+    async def context(self, token: str | None, *, theme: str = "light", javascript: bool = True) -> BrowserContext:
+        """A fresh profile of the browser."""
+        return await new_context(self.browser, self.url, token, theme=theme, javascript=javascript)
+
+
+@pytest.fixture(scope="module")
+async def site(server: Server, template: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]:
+    """One server and one browser for all tests of this file."""
+    name = "cmserver_test_browser"
+    url = server.create(name, template)
+    settings = Settings(data_dir=tmp_path_factory.mktemp("browser"), database_url=url, generation_debounce_seconds=0)
+    async with serve(server.urls_of(url), settings) as (address, seed), async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+        yield Site(address, browser, seed)
+        await browser.close()
+    server.drop(name)
+
+
+def watch(page: Page) -> list[str]:
+    """What the browser complains of from now on: errors on the console, CSP reports, exceptions."""
+    found: list[str] = []
+    page.on("console", lambda message: found.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe finds, with the elements."""
+    await page.evaluate(AXE)
+    result: Any = await page.evaluate("async () => (await axe.run(document, {resultTypes: ['violations']})).violations")
+    return [f"{rule['id']}: {node['html'][:200]} {node['failureSummary'][:300]}" for rule in result for node in rule["nodes"][:3]]
+
+
+def expected_errors(case: PageCase, found: list[str]) -> list[str]:
+    """The complaints without that of the browser about the page's own status."""
+    return [text for text in found if not (case.name in GONE and ("404" in text or "410" in text))]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("case", PAGES, ids=lambda case: case.name)
+async def test_a_page_with_hostile_texts_is_whole(site: Site, case: PageCase, theme: str):
+    context = await site.context(None if case.is_signed_out else site.seed.full, theme=theme)
+    page = await context.new_page()
+    complaints = watch(page)
+
+    await page.goto(case.path.format(**site.seed.things))
+
+    assert (await page.inner_text("h1")).startswith(case.heading)
+    assert await violations(page) == []
+    for width in WIDTHS:
+        await page.set_viewport_size({"width": width, "height": 800})
+        assert await page.evaluate(_WIDER) == [], f"wider than {width} px"
+        assert await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), f"{width} px"
+    assert expected_errors(case, complaints) == []
+    await context.close()
+
+
+@pytest.mark.parametrize("case", [case for case in PAGES if case.empty_path], ids=lambda case: case.name)
+async def test_a_page_with_nothing_says_what_to_do(site: Site, case: PageCase):
+    context = await site.context(site.seed.empty)
+    page = await context.new_page()
+    await page.set_viewport_size({"width": 360, "height": 800})
+    complaints = watch(page)
+
+    await page.goto(case.empty_path or "")
+
+    assert (await page.inner_text("h1")).startswith(case.heading)
+    assert await page.evaluate(_WIDER) == []
+    assert expected_errors(case, complaints) == []
+    await context.close()
+
+
+async def test_a_person_works_without_javascript(site: Site):
+    context = await site.context(None, javascript=False)
+    page = await context.new_page()
+
+    await page.goto("/")
+    await page.fill("#name", LONG_NAME)
+    await page.fill("#password", PASSWORD)
+    await page.click("form[action='/ui/sign-in'] button")
+    assert await page.inner_text("h1") == "Today"
+    await page.select_option("#note-project", index=0)
+    await page.fill("#text", "Deploys happen on Tuesdays.")
+    await page.click("form[action='/ui/notes'] button")
+    assert "Stored as" in await page.inner_text(".notice")
+    await page.check("#running")
+    await page.click(".filters button")
+    assert "running=true" in page.url
+    await page.click(".account summary")
+    await page.click("form[action='/ui/sign-out'] button")
+
+    assert await page.inner_text("h1") == "Sign in"
+    await context.close()
+
+
+async def test_the_list_follows_a_filter_without_leaving_the_page(site: Site):
+    context = await site.context(site.seed.full)
+    page = await context.new_page()
+    complaints = watch(page)
+    await page.goto("/ui/team/keys")
+
+    async with page.expect_response(lambda response: "all=true" in response.url):
+        await page.check("#all")
+    await page.wait_for_url("**/ui/team/keys?*all=true*")
+
+    assert await page.locator("#list").count() == 1
+    assert complaints == []
+    await context.close()
+
+
+async def test_the_keyboard_opens_the_help_and_goes_through_a_list(site: Site):
+    context = await site.context(site.seed.full)
+    page = await context.new_page()
+    await page.goto("/ui")
+
+    await page.keyboard.press("?")
+    assert await page.locator("#keys").is_visible()
+    await page.keyboard.press("?")
+    assert not await page.locator("#keys").is_visible()
+    await page.keyboard.press("j")
+    assert await page.evaluate("document.activeElement.closest('[data-row]') !== null")
+    await page.keyboard.press("/")
+    assert await page.evaluate("document.activeElement.id") == "project"
+    await context.close()
+
+
+async def test_a_running_session_appears_by_itself(site: Site):
+    context = await site.context(site.seed.full)
+    page = await context.new_page()
+    async with page.expect_response(lambda response: response.url.endswith("/ui/live")):
+        await page.goto("/ui")
+    other = await context.new_page()
+    await other.goto("/ui")
+    before = await page.locator("tbody tr").count()
+    assert before > 0
+
+    async with page.expect_response(lambda response: response.url.endswith("/ui")):
+        await other.fill("#text", "A note that the other page hears of.")
+        await other.click("form[action='/ui/notes'] button")
+
+    assert await page.locator("#list").count() == 1
+    await context.close()

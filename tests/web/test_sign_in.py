@@ -1,0 +1,457 @@
+"""Signing in and out, and what an attacker tries: forged forms, stolen cookies, guessed passwords, equal names."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from cmserver.access.people import manage, repository
+from cmserver.access.people.accounts import Accounts
+from cmserver.base.db import Db
+from cmserver.base.http.frame import AsgiFrame
+from cmserver.web.security import COOKIE
+from tests.conftest import Cast, mint
+from tests.web.visitor import ORIGIN, Visitor, join, make_user, sign_in, signed_out, visit_as, visit_with_key
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def visitor(app: AsgiFrame) -> Visitor:
+    """A browser in which nobody is signed in."""
+    return signed_out(app)
+
+
+def cookie(visitor: Visitor) -> str:
+    return next((each.value or "" for each in visitor.client.cookies.jar if each.name == COOKIE), "")
+
+
+async def enter(visitor: Visitor, name: str, password: str, *, headers: dict[str, str] | None = None) -> httpx.Response:
+    data = {"name": name, "password": password}
+    return await visitor.client.post("/ui/sign-in", data=data, headers=headers or {"Origin": ORIGIN})
+
+
+# ---- the ways in
+
+
+async def test_the_address_of_the_server_leads_to_the_sign_in(visitor: Visitor):
+    page = await visitor.get("/")
+
+    assert page.url.path == "/ui/sign-in"
+    assert visitor.title(page) == "Sign in"
+
+
+async def test_a_person_signs_in_by_name_in_any_case_and_lands_where_they_wanted(
+    app: AsgiFrame, db: Db, cast: Cast, visitor: Visitor
+):
+    alice = await make_user(app, db, "Alice", password=PASSWORD)
+    await join(db, alice, cast.alice.team_id)
+
+    form = {"name": "alice", "password": PASSWORD, "next": "/ui/team?x=1"}
+    answer = await visitor.client.post("/ui/sign-in", data=form, headers={"Origin": ORIGIN})
+
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/team?x=1")
+    assert visitor.title(await visitor.get("/ui/team")) == "Team blue"
+
+
+@pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example", "/\\evil.example", "/api", "/uix", "/ui/\nx"])
+async def test_the_page_after_signing_in_is_one_of_ours(app: AsgiFrame, db: Db, visitor: Visitor, target: str):
+    await make_user(app, db, "alice", password=PASSWORD)
+
+    form = {"name": "alice", "password": PASSWORD, "next": target}
+    answer = await visitor.client.post("/ui/sign-in", data=form, headers={"Origin": ORIGIN})
+
+    assert answer.headers["location"] == "/ui"
+
+
+async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(app: AsgiFrame, db: Db):
+    await make_user(app, db, "alice", password=PASSWORD)
+
+    plain = (await enter(signed_out(app), "alice", PASSWORD)).headers["set-cookie"]
+    behind_proxy = {"Origin": ORIGIN, "X-Forwarded-Proto": "https"}
+    secure = (await enter(signed_out(app), "alice", PASSWORD, headers=behind_proxy)).headers["set-cookie"]
+
+    assert "HttpOnly" in plain
+    assert "SameSite=lax" in plain
+    assert "Path=/ui" in plain
+    assert "Secure" not in plain
+    assert "Secure" in secure
+
+
+async def test_a_key_signs_in_and_may_do_what_the_key_may(cast: Cast, db: Db, visitor: Visitor):
+    _, key = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read"])
+
+    page = await visitor.client.post("/ui/sign-in/key", data={"key": key}, headers={"Origin": ORIGIN}, follow_redirects=True)
+
+    assert visitor.title(page) == "Today"
+    assert key not in page.text
+    assert key not in str(visitor.client.cookies)
+    assert (await visitor.get("/ui/team/keys")).status_code == 403
+
+
+async def test_a_revoked_key_is_signed_out(app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient):
+    principal, _ = await mint(db, cast.alice.team_id, "reader", scopes=["observations:read"])
+    reader = await visit_with_key(app, principal)
+    assert (await reader.get("/ui")).url.path == "/ui"
+
+    await client.delete(f"/v1/keys/{principal.key_id}", headers=cast.alice.headers)
+
+    assert (await reader.get("/ui")).url.path == "/ui/sign-in"
+
+
+async def test_a_wrong_key_is_refused_on_the_page(visitor: Visitor):
+    page = await visitor.client.post("/ui/sign-in/key", data={"key": "cms_nothing"}, headers={"Origin": ORIGIN})
+
+    assert page.status_code == 403
+    assert visitor.title(page) == "Sign in"
+
+
+async def test_an_invitation_makes_an_account_once(app: AsgiFrame, db: Db, cast: Cast, visitor: Visitor):
+    async with db.system() as conn:
+        new = await manage.invite(conn, cast.alice.principal, "member")
+    path = f"/ui/join/{new.token}"
+
+    page = await visitor.client.post(path, data={"name": "Ann", "password": PASSWORD}, headers={"Origin": ORIGIN})
+    again = await signed_out(app).client.post(path, data={"name": "Eve", "password": PASSWORD}, headers={"Origin": ORIGIN})
+
+    assert page.status_code == 303
+    assert again.status_code == 404
+    assert (await visitor.get("/ui")).url.path == "/ui"
+    async with db.system() as conn:
+        assert [(person.name, person.role) for person in await repository.people_of(conn, cast.alice.team_id)] == [
+            ("Ann", "member")
+        ]
+
+
+async def test_an_invitation_joins_whoever_is_signed_in(app: AsgiFrame, db: Db, cast: Cast):
+    ann = await visit_as(app, db, cast.alice.team_id, name="Ann")
+    async with db.system() as conn:
+        new = await manage.invite(conn, cast.charlie.principal, "viewer")
+
+    page = await ann.post(f"/ui/join/{new.token}/accept", token=await ann.token(f"/ui/join/{new.token}"))
+
+    assert "You belong to red now." in page.text
+    assert len(re.findall(r"/ui/switch/", page.text)) == 1
+
+
+async def test_a_taken_name_is_refused_and_the_invitation_stays(app: AsgiFrame, db: Db, cast: Cast, visitor: Visitor):
+    await make_user(app, db, "Ann")
+    async with db.system() as conn:
+        new = await manage.invite(conn, cast.alice.principal, "member")
+
+    form = {"name": "ANN", "password": PASSWORD}
+    page = await visitor.client.post(f"/ui/join/{new.token}", data=form, headers={"Origin": ORIGIN})
+
+    assert page.status_code == 409
+    assert 'value="ANN"' in page.text
+    assert (await visitor.get(f"/ui/join/{new.token}")).status_code == 200
+
+
+async def test_a_short_password_is_refused_beside_its_field(db: Db, cast: Cast, visitor: Visitor):
+    async with db.system() as conn:
+        new = await manage.invite(conn, cast.alice.principal, "member")
+
+    form = {"name": "Ann", "password": "short"}
+    page = await visitor.client.post(f"/ui/join/{new.token}", data=form, headers={"Origin": ORIGIN})
+
+    assert page.status_code == 400
+    assert 'id="password-problem"' in page.text
+    assert "short" not in page.text
+
+
+async def test_a_link_for_a_new_password_works_once_and_ends_every_session(app: AsgiFrame, db: Db, cast: Cast, visitor: Visitor):
+    alice = await visit_as(app, db, cast.alice.team_id, name="alice")
+    async with db.system() as conn:
+        _, token = await manage.reset(conn, cast.alice.principal, "alice")
+    path = f"/ui/reset/{token}"
+
+    answer = await visitor.client.post(path, data={"password": PASSWORD}, headers={"Origin": ORIGIN})
+
+    assert answer.status_code == 303
+    assert (await visitor.get("/ui")).url.path == "/ui"
+    assert (await alice.get("/ui")).url.path == "/ui/sign-in"
+    assert (await signed_out(app).get(path)).status_code == 404
+    assert (await enter(signed_out(app), "alice", PASSWORD)).status_code == 303
+
+
+# ---- sessions
+
+
+async def test_a_session_that_an_attacker_planted_is_not_the_one_that_signs_in(
+    app: AsgiFrame, db: Db, cast: Cast, visitor: Visitor
+):
+    await make_user(app, db, "alice", password=PASSWORD)
+    attacker = await visit_as(app, db, cast.charlie.team_id)
+    planted = cookie(attacker)
+    visitor.client.cookies.set(COOKIE, planted, domain="cmserver.local", path="/ui")
+
+    token = await visitor.token()
+    form = {"name": "alice", "password": PASSWORD, "token": token}
+    await visitor.client.post("/ui/sign-in", data=form, headers={"Origin": ORIGIN})
+
+    assert cookie(visitor) not in ("", planted)
+    assert (await attacker.get("/ui")).url.path == "/ui/sign-in"
+
+
+async def test_a_stolen_cookie_is_worth_nothing_after_signing_out(app: AsgiFrame, db: Db, cast: Cast, visitor: Visitor):
+    alice = await visit_as(app, db, cast.alice.team_id)
+    stolen = cookie(alice)
+
+    await alice.post("/ui/sign-out")
+
+    visitor.client.cookies.set(COOKIE, stolen, domain="cmserver.local", path="/ui")
+    assert (await visitor.get("/ui")).url.path == "/ui/sign-in"
+    assert cookie(alice) == ""
+
+
+async def test_a_changed_password_signs_out_everywhere_else(app: AsgiFrame, db: Db, cast: Cast):
+    user = await make_user(app, db, "alice", password=PASSWORD)
+    await join(db, user, cast.alice.team_id)
+    here, there = await sign_in(app, user), await sign_in(app, user)
+    before = cookie(here)
+
+    page = await here.post("/ui/profile/password", current=PASSWORD, password="another long one")
+
+    assert "Your password is changed." in page.text
+    assert cookie(here) != before
+    assert (await there.get("/ui")).url.path == "/ui/sign-in"
+
+
+async def test_a_person_ends_another_session_of_theirs_but_of_nobody_else(app: AsgiFrame, db: Db, cast: Cast):
+    alice, charlie = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.charlie.team_id)
+    assert alice.user is not None
+    other = await sign_in(app, alice.user)
+    ids = re.findall(r"/ui/profile/sessions/([0-9a-f-]{36})/end", (await alice.get("/ui/profile")).text)
+    assert len(ids) == 1
+
+    assert (await charlie.post(f"/ui/profile/sessions/{ids[0]}/end")).status_code == 404
+    await alice.post(f"/ui/profile/sessions/{ids[0]}/end")
+
+    assert (await other.get("/ui")).url.path == "/ui/sign-in"
+
+
+async def test_a_removed_person_sees_nothing_and_their_keys_end(app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient):
+    owner, member = await visit_as(app, db, cast.alice.team_id), await visit_as(app, db, cast.alice.team_id, "member")
+    assert member.user is not None
+    made = await member.post("/ui/team/keys", once="01a20d2b-cbf6-7e8f-8d44-5da866c85134", name="mine", scopes="observations:read")
+    key = re.search(r"cms_[0-9a-f]+_[0-9a-f]+", made.text)
+    assert key is not None
+    headers = {"X-Api-Key": key[0]}
+    assert (await client.get("/v1/observations", headers=headers)).status_code == 200
+
+    await owner.post(f"/ui/team/people/{member.user.id}/remove")
+
+    assert (await client.get("/v1/observations", headers=headers)).status_code == 403
+    assert (await member.client.get("/ui")).status_code == 401
+
+
+# ---- forged forms
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://cmserver.evil.example"},
+    ],
+)
+async def test_a_form_of_another_site_is_refused_even_with_the_right_token(
+    app: AsgiFrame, db: Db, cast: Cast, headers: dict[str, str]
+):
+    alice = await visit_as(app, db, cast.alice.team_id)
+    data = {"token": await alice.token(), "project": str(cast.alice.project.id), "text": "forged"}
+
+    answer = await alice.client.post("/ui/notes", data=data, headers=headers)
+
+    assert answer.status_code == 403
+    assert "forged" not in (await alice.get("/ui")).text
+
+
+async def test_a_sign_in_from_another_site_is_refused(app: AsgiFrame, db: Db, visitor: Visitor):
+    await make_user(app, db, "alice", password=PASSWORD)
+
+    assert (await enter(visitor, "alice", PASSWORD, headers={"Sec-Fetch-Site": "cross-site"})).status_code == 403
+
+
+@pytest.mark.parametrize("token", ["", "0" * 64, "é"])
+async def test_a_form_without_the_token_of_the_session_is_refused(app: AsgiFrame, db: Db, cast: Cast, token: str):
+    alice = await visit_as(app, db, cast.alice.team_id)
+
+    page = await alice.post("/ui/notes", token=token, project=cast.alice.project.id, text="x")
+
+    assert page.status_code == 403
+
+
+async def test_a_form_of_an_earlier_session_is_refused(app: AsgiFrame, db: Db, cast: Cast):
+    alice = await visit_as(app, db, cast.alice.team_id)
+    assert alice.user is not None
+    old = await alice.token()
+    again = await sign_in(app, alice.user)
+
+    assert (await again.post("/ui/notes", token=old, project=cast.alice.project.id, text="x")).status_code == 403
+
+
+async def test_a_form_that_is_sent_again_makes_no_second_key(app: AsgiFrame, db: Db, cast: Cast):
+    alice = await visit_as(app, db, cast.alice.team_id)
+    found = re.search(r'name="once" value="([0-9a-f-]+)"', (await alice.get("/ui/team/keys")).text)
+    assert found is not None
+
+    first = await alice.post("/ui/team/keys", once=found[1], name="laptop", scopes="observations:read")
+    again = await alice.post("/ui/team/keys", once=found[1], name="laptop", scopes="observations:read")
+
+    assert (first.status_code, again.status_code) == (201, 409)
+    assert (await alice.get("/ui/team/keys")).text.count("laptop<br>") == 1
+
+
+async def test_a_link_of_another_site_does_not_switch_the_team(app: AsgiFrame, db: Db, cast: Cast):
+    alice = await visit_as(app, db, cast.alice.team_id)
+    assert alice.user is not None
+    await join(db, alice.user, cast.charlie.team_id, "viewer")
+    path = f"/ui/switch/{cast.charlie.team_id}"
+
+    await alice.client.get(path, headers={"Sec-Fetch-Site": "cross-site"})
+    forged = await alice.get("/ui/team")
+    await alice.client.get(path, headers={"Sec-Fetch-Site": "same-origin"})
+    own = await alice.get("/ui/team")
+
+    assert (alice.title(forged), alice.title(own)) == ("Team blue", "Team red")
+
+
+async def test_nobody_switches_to_a_team_of_others(app: AsgiFrame, db: Db, cast: Cast):
+    alice = await visit_as(app, db, cast.alice.team_id)
+
+    assert (await alice.get(f"/ui/switch/{cast.charlie.team_id}")).status_code == 404
+
+
+# ---- guessing
+
+
+async def test_failures_of_an_account_are_slowed_from_any_address(app: AsgiFrame, db: Db, visitor: Visitor):
+    await make_user(app, db, "alice", password=PASSWORD)
+
+    statuses = [(await enter(visitor, "alice", f"wrong {place}")).status_code for place in range(6)]
+    right = await enter(visitor, "alice", PASSWORD)
+
+    assert statuses == [403] * 5 + [429]
+    assert right.status_code == 429
+    assert int(right.headers["retry-after"]) >= 1
+
+
+async def test_failures_of_an_address_are_slowed_over_all_accounts(visitor: Visitor):
+    statuses = [(await enter(visitor, f"nobody {place}", "wrong wrong")).status_code for place in range(6)]
+
+    assert statuses == [403] * 5 + [429]
+
+
+async def test_a_wrong_name_and_a_wrong_password_are_told_alike(app: AsgiFrame, db: Db, visitor: Visitor):
+    await make_user(app, db, "alice", password=PASSWORD)
+
+    wrong_name, wrong_password = await enter(visitor, "alicia", PASSWORD), await enter(visitor, "alice", "wrong wrong")
+
+    def alert(page: httpx.Response) -> list[str]:
+        return re.findall(r'role="alert">\s*<p>(.*?)</p>', page.text)
+
+    assert alert(wrong_name) == alert(wrong_password) != []
+
+
+# ---- equal names, and what one may see
+
+
+async def test_two_teams_alice_are_two_people(app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient):
+    """The team red knows an `alice` by the name on a key, the team blue one by her account."""
+    await mint(db, cast.charlie.team_id, "alice", scopes=["admin"])
+    await client.put(f"/v1/teams/{cast.charlie.team_id}/members/alice", json={"role": "owner"}, headers=cast.charlie.headers)
+    alice = await visit_as(app, db, cast.alice.team_id, "viewer", name="alice")
+
+    assert (await alice.get(f"/ui/switch/{cast.charlie.team_id}")).status_code == 404
+    assert alice.title(await alice.get("/ui/team")) == "Team blue"
+    assert not re.search(r"\bred\b", (await alice.get("/ui/profile")).text)
+
+
+async def test_a_member_does_not_touch_keys_on_which_their_name_stands(app: AsgiFrame, db: Db, cast: Cast):
+    principal, _ = await mint(db, cast.alice.team_id, "carol", scopes=["observations:read"])
+    carol = await visit_as(app, db, cast.alice.team_id, "member", name="carol")
+
+    page = await carol.post(f"/ui/team/keys/{principal.key_id}/revoke")
+
+    assert page.status_code == 403
+
+
+async def test_a_member_makes_no_key_that_may_more(app: AsgiFrame, db: Db, cast: Cast):
+    member = await visit_as(app, db, cast.alice.team_id, "member")
+
+    page = await member.post("/ui/team/keys", once="01a20d2b-cbf6-7e8f-8d44-5da866c85134", scopes="admin")
+
+    assert page.status_code == 403
+
+
+async def test_refusals_of_a_person_are_audited(app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient):
+    viewer = await visit_as(app, db, cast.alice.team_id, "viewer")
+    assert viewer.user is not None
+
+    await viewer.get("/ui/team/audit")
+
+    entries = (await client.get("/v1/audit?action=access.denied", headers=cast.alice.headers)).json()["entries"]
+    assert [(entry["resourceType"], entry["userId"]) for entry in entries] == [("user", str(viewer.user.id))]
+
+
+async def test_a_person_is_limited_as_a_key_is(app: AsgiFrame, db: Db, cast: Cast, client: httpx.AsyncClient):
+    await client.patch(f"/v1/teams/{cast.alice.team_id}", json={"requestsPerMinute": 3}, headers=cast.alice.headers)
+    viewer = await visit_as(app, db, cast.alice.team_id, "viewer")
+
+    statuses = {(await viewer.get("/ui")).status_code for _ in range(6)}
+
+    assert 429 in statuses
+
+
+async def test_a_page_may_not_be_framed_and_runs_only_our_scripts(app: AsgiFrame, db: Db, cast: Cast, visitor: Visitor):
+    alice = await visit_as(app, db, cast.alice.team_id)
+
+    for page in [
+        await alice.get("/ui"),
+        await visitor.get("/ui/sign-in"),
+        await alice.get("/ui/nothing"),
+        await visitor.get("/ui/x"),
+    ]:
+        policy = page.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in policy
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+        assert page.headers["x-frame-options"] == "DENY"
+        assert page.headers["cache-control"] == "no-store"
+        assert page.headers.get_list("referrer-policy") == ["same-origin"]
+
+
+async def test_a_page_that_is_not_there_suggests_one(app: AsgiFrame, db: Db, cast: Cast):
+    alice = await visit_as(app, db, cast.alice.team_id)
+
+    page = await alice.get("/ui/teem")
+
+    assert page.status_code == 404
+    assert '<a href="/ui/team">Team</a>' in page.text
+
+
+async def test_a_session_ends_after_its_idle_days(app: AsgiFrame, db: Db, cast: Cast):
+    alice = await visit_as(app, db, cast.alice.team_id)
+    async with db.system() as conn:
+        await conn.execute("UPDATE web_sessions SET last_seen_at = now() - interval '14 days'")
+
+    assert (await alice.get("/ui")).url.path == "/ui/sign-in"
+
+
+async def test_the_database_holds_no_token_and_no_password(app: AsgiFrame, db: Db, cast: Cast):
+    alice = await visit_as(app, db, cast.alice.team_id)
+    await make_user(app, db, "bob", password=PASSWORD)
+
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT token_hash FROM web_sessions UNION ALL SELECT password_hash FROM users")
+        stored = [str(row[0]) for row in await cursor.fetchall() if row[0]]
+
+    assert len(stored) == 2
+    assert cookie(alice) not in stored
+    assert not any(PASSWORD in text for text in stored)
+    assert app.dependencies.get(Accounts) is not None
