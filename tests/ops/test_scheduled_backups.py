@@ -10,6 +10,7 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
+from cmserver.ops.backup.archive import Manifest
 from cmserver.ops.backup.catalog import list_backups, remove_old, verify_backup
 from cmserver.ops.backup.scheduled import back_up_when_due
 
@@ -39,16 +40,16 @@ async def test_none_is_made_unless_the_setting_says_so(db: Db, settings: Setting
 async def test_the_oldest_go_but_not_what_has_another_name_or_is_of_another_installation(db: Db, due: Settings):
     often = msgspec.structs.replace(due, backup_every_hours=1e-9)
     assert await back_up_when_due(db, often)
-    (first,) = names(due.backup_folder)
-    precious = due.backup_folder / "precious.backup"
-    precious.write_bytes((due.backup_folder / first).read_bytes())
+    (first,) = list_backups(due.backup_folder)
+    precious = first.file.rename(due.backup_folder / "precious.backup")
+    made: list[Manifest | None] = []
     for _ in range(3):
         assert await back_up_when_due(db, often)
+        made.append(list_backups(due.backup_folder)[0].manifest)
 
-    kept = names(due.backup_folder)
-    assert precious.name in kept
-    assert first not in kept
-    assert len(kept) == 3
+    kept = list_backups(due.backup_folder)
+    assert [backup.manifest for backup in kept] == [made[2], made[1], first.manifest]
+    assert kept[-1].file == precious
     assert remove_old(due.backup_folder, 1, UUID(int=7)) == []
 
 
