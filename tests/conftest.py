@@ -39,13 +39,18 @@ from cmserver.base.settings import Settings
 from cmserver.embedded.files import Binaries, debian_binaries
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.generation.job_notifier import JobNotifier
+from tests.environment import clean_environment
 from tests.generation.tools import Outbox
 from tests.make import Make
 
-# The same examples in each run, so that a failure is about the change that it comes with.
-hypothesis.settings.register_profile("repeatable", derandomize=True)
-hypothesis.settings.register_profile("exploring", derandomize=False)
+# The same examples in each run, so that a failure is about the change that it comes with. No deadline: a machine may be busy.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("exploring", derandomize=False, deadline=None)
 hypothesis.settings.load_profile("exploring" if os.environ.get("CMSERVER_TEST_EXPLORE") else "repeatable")
+
+
+def pytest_configure() -> None:
+    clean_environment()
 
 
 class Server:
@@ -269,7 +274,7 @@ def make(db: Db) -> Make:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Adds what failed to the file of CMSERVER_TEST_FAILURES, which bin/test --all shows last."""
+    """Adds what failed to the file of CMSERVER_TEST_FAILURES, which bin/test shows last."""
     if path := os.environ.get("CMSERVER_TEST_FAILURES"):
         with Path(path).open("a") as file:
             file.writelines(

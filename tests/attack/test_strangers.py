@@ -26,7 +26,7 @@ from tests.process.program import measured
 
 pytestmark = pytest.mark.slow
 
-REQUESTS = int(os.environ.get("CMSERVER_TEST_ATTACK_REQUESTS", "2000"))
+REQUESTS = int(os.environ.get("CMSERVER_TEST_ATTACK_REQUESTS", "600"))
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):

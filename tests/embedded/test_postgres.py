@@ -242,6 +242,7 @@ def test_as_root_a_data_folder_that_the_system_user_cannot_reach_is_refused(fold
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 def test_what_was_stored_is_there_after_stop_and_start(folder: Path):
     first = EmbeddedPostgres(folder / "data")
     first.start()
@@ -307,6 +308,7 @@ def test_a_start_that_was_cut_off_in_initdb_begins_anew(folder: Path):
 
 @pytest.mark.slow
 @linux_only
+@pytest.mark.smoke
 async def test_a_killed_server_comes_back(folder: Path):
     server = EmbeddedPostgres(folder / "data", durable=False)
     server.start()

@@ -79,7 +79,7 @@ def is_part_of(shown: object, answer_text: object) -> bool:
             return shown == answer_text
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("page", [pytest.param("README.md", marks=pytest.mark.smoke), "docs/quickstart.md"])
 def test_the_examples_answer_what_the_page_says(run: Run, page: str):
     program = run("server")
     program.wait_until_ready()

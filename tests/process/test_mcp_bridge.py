@@ -94,7 +94,7 @@ def test_the_program_speaks_on_while_its_server_is_away(tmp_path: Path, recorder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["eof", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("ending", [pytest.param("eof", marks=pytest.mark.smoke), "SIGTERM", "SIGINT"])
 def test_the_program_ends_soon_and_quietly_while_a_request_is_on_its_way(tmp_path: Path, recorder: Recorder, ending: str):
     recorder.free.clear()
     with program(tmp_path, recorder.url) as process:
@@ -164,6 +164,7 @@ def bridge(home: Path, url: str, key: str) -> StdioServerParameters:
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_real_client_finds_what_is_known_of_the_folders_project(
     url: str, cast: Cast, make: Make, tmp_path: Path, mode: Mode

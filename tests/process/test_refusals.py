@@ -10,7 +10,7 @@ import pytest
 from cmserver.embedded.files import lock_data_dir
 from tests.process.program import command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.smoke]
 
 NOWHERE = "postgresql://nobody:secret@127.0.0.1:1/nothing"
 

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from tests.conftest import Server
 from tests.process.conftest import Run
 from tests.process.hook_payloads import PROJECT, SESSION_START, WHOLE_SESSION
-from tests.process.program import Program, User, measured, number, observations, seen, wait_for
+from tests.process.program import ROOT, Program, User, measured, number, observations, rows, seen, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +59,7 @@ def assert_the_session_is_remembered(program: Program) -> None:
     assert "note.txt" in context
 
 
+@pytest.mark.smoke
 def test_a_first_start_stores_a_key_that_works_and_the_session_of_a_hook_is_remembered(run: Run):
     first = run("first")
     cold = first.wait_until_ready()
@@ -81,6 +82,28 @@ def test_a_first_start_stores_a_key_that_works_and_the_session_of_a_hook_is_reme
     with second.http() as client:
         assert "note.txt" in client.get("/v1/context", params={"project": PROJECT}).raise_for_status().json()["context"]
     measured(f"cold start {cold:.2f} s, warm start {warm:.2f} s")
+
+
+HOOKS = {
+    "claude-code": "claude_code/PostToolUse-Edit",
+    "codex": "codex/PostToolUse-apply_patch",
+    "gemini": "gemini/AfterTool-replace",
+    "cursor": "cursor/afterFileEdit",
+    "opencode": "opencode/PostToolUse-bash",
+}
+
+
+@pytest.mark.smoke
+def test_a_recorded_hook_of_each_agent_is_stored(run: Run, database: str):
+    program = run("server", settings={"CMSERVER_DATABASE_URL": database})
+    program.wait_until_ready()
+
+    with program.http() as client:
+        for agent, sample in HOOKS.items():
+            payload = (ROOT / "tests" / "hooks" / "samples" / f"{sample}.json").read_bytes()
+            assert client.post(f"/v1/hooks/{agent}", content=payload).status_code == 200, agent
+
+    assert [row["platform_source"] for row in rows(database, "SELECT DISTINCT platform_source FROM server_sessions ORDER BY 1")] == sorted(HOOKS)
 
 
 def test_the_same_as_an_ordinary_user(run: Run, ordinary_user: User):

@@ -27,6 +27,7 @@ def post_event(program: Program) -> str:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.smoke
 def test_asked_to_stop_it_finishes_the_batch_in_hand(run: Run, gate: Gate, folder: Path, sign: signal.Signals):
     program = run("server", settings={**gate.settings, "CMSERVER_GENERATION_DEBOUNCE_SECONDS": "0"})
     program.wait_until_ready()
@@ -102,6 +103,7 @@ def test_asked_to_stop_while_it_waits_for_a_database_it_goes_at_once(run: Run):
         connection.close()
 
 
+@pytest.mark.smoke
 def test_killed_it_leaves_no_postgres_behind_and_starts_again(run: Run, folder: Path):
     first = run("first")
     first.wait_until_ready()

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 WRITES = 64
 
 
+@pytest.mark.smoke
 def test_64_writes_of_the_same_text_over_two_processes_make_one_row(run: Run, folder: Path, database: str):
     folders = {"api": folder / "data", "other_api": folder / "other"}
     apis: list[Program] = []

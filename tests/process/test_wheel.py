@@ -63,6 +63,7 @@ def server(installed: Path, folder: Path) -> Generator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+@pytest.mark.smoke
 def test_the_wheel_holds_the_package_and_its_sql_and_nothing_else(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
 
@@ -74,6 +75,7 @@ def test_the_wheel_holds_the_package_and_its_sql_and_nothing_else(wheel: Path):
     assert {f"cmserver/client/hook/{name}" for name in PROGRAMS.values()} <= set(names)
 
 
+@pytest.mark.smoke
 def test_the_command_of_the_wheel_runs_without_a_checkout(server: subprocess.Popen[bytes], installed: Path, folder: Path):
     def url() -> str | None:
         assert server.poll() is None, (folder / "err").read_text()
