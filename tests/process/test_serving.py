@@ -88,7 +88,7 @@ HOOKS = {
     "claude-code": "claude_code/PostToolUse-Edit",
     "codex": "codex/PostToolUse-apply_patch",
     "gemini": "gemini/AfterTool-replace",
-    "cursor": "cursor/afterFileEdit",
+    "cursor": "cursor/postToolUse-Write",
     "opencode": "opencode/PostToolUse-bash",
 }
 
@@ -103,7 +103,9 @@ def test_a_recorded_hook_of_each_agent_is_stored(run: Run, database: str):
             payload = (ROOT / "tests" / "hooks" / "samples" / f"{sample}.json").read_bytes()
             assert client.post(f"/v1/hooks/{agent}", content=payload).status_code == 200, agent
 
-    assert [row["platform_source"] for row in rows(database, "SELECT DISTINCT platform_source FROM server_sessions ORDER BY 1")] == sorted(HOOKS)
+    assert [
+        row["platform_source"] for row in rows(database, "SELECT DISTINCT platform_source FROM server_sessions ORDER BY 1")
+    ] == sorted(HOOKS)
 
 
 def test_the_same_as_an_ordinary_user(run: Run, ordinary_user: User):
