@@ -41,6 +41,11 @@ class CommandRun(msgspec.Struct, frozen=True):
     outcome: Outcome
 
     @property
+    def is_proved(self) -> bool:
+        """Whether it is known to have passed."""
+        return not self.outcome.failed and bool(self.outcome.proof)
+
+    @property
     def result(self) -> CommandResult:
         """What later batches of the session compare their own runs with."""
         outcome = self.outcome
@@ -141,7 +146,8 @@ def read_command_results(events: Iterable[PromptEvent], root: str | None) -> lis
     results: dict[str, CommandResult] = {}
     for event in events:
         is_shell = bool(event.tool_name) and read_event_tool_use(event).kind is ToolKind.SHELL
-        if is_shell and isinstance(act := read_act(event, root), CommandRun):
+        act = read_act(event, root) if is_shell else None
+        if isinstance(act, CommandRun) and (act.is_proved or act.outcome.failed or act.result.kind in {"commit", "deed"}):
             results[act.command.key] = act.result
     return list(results.values())[-_MAX_RESULTS:]
 
@@ -169,7 +175,8 @@ def _read_shell(event: PromptEvent, use: ToolUse, root: str | None) -> Act:
     if use.patch and not is_failed(event):
         return _read_edit(event, use, root)
     command = read_command_line(line)
-    if use.fields.get("run_in_background") is True and not is_failed(event):
+    is_background = use.fields.get("run_in_background") is True or "backgroundTaskId" in use.answer
+    if is_background and not is_failed(event):
         return IgnoredEvent(f"started in the background: {command.main.label}")
     return _read_run(command, read_outcome(command, event.tool_response, event.error, root, is_failed=is_failed(event)), root)
 
@@ -177,7 +184,7 @@ def _read_shell(event: PromptEvent, use: ToolUse, root: str | None) -> Act:
 def _read_run(command: CommandLine, outcome: Outcome, root: str | None) -> Act:
     """The act of a command that has ended: look-ups and routine are ignored, the rest is a run or a change of files."""
     label, purpose = command.main.label, command.main.purpose
-    if purpose is Purpose.LOOK and outcome.failed:
+    if purpose in {Purpose.LOOK, Purpose.ROUTINE} and outcome.failed:  # many end with 1 as a matter of course
         return IgnoredEvent(f"look-up failed: {label}")
     if purpose is Purpose.LOOK:
         paths = [relative(path, root) for simple in command.commands for path in _printed_files(simple.words)]

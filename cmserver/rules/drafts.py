@@ -429,11 +429,13 @@ def _last_passes(change_sets: list[ChangeSet]) -> list[CommandRun]:
 
 def _pass_text(run: CommandRun) -> str:
     name, counts = run.command.main.label if run.command.is_check else f"`{run.command.text}`", run.outcome.counts
+    if run.outcome.proof == "report":
+        return f"{name} reports {counts or 'no failure'}"
     return f"{name} passes" + (f" ({counts})" if re.match(r"\d", counts) else "")
 
 
 def _pass_fact(run: CommandRun) -> str:
-    return f"Passes: `{run.command.text}`{_in_brackets(run.outcome.counts)}"
+    return f"{'Passes' if run.outcome.proof == 'exit' else 'Reports'}: `{run.command.text}`{_in_brackets(run.outcome.counts)}"
 
 
 def _command_facts(run: CommandRun) -> list[str]:
@@ -489,6 +491,8 @@ def _push_text(run: CommandRun) -> str:
     match = _PUSHED.search(run.outcome.output)
     named = arguments_of(run.command.main.words[1:])
     branch = match[2] if match else "".join(named[1:2])
+    if not match and not run.is_proved:
+        return f"Ran `{run.command.text}`"
     return f"Pushed {branch or 'the branch'} to {named[0] if named else 'its remote'}"
 
 
@@ -497,6 +501,8 @@ def _deed_title(run: CommandRun) -> str:
     label, words = run.command.main.label, run.command.main.words
     if label == "git push":
         return _push_text(run)
+    if not run.is_proved:
+        return ""
     if label in _GITHUB_TITLES:
         flags = dict(pairwise(words))
         return f'{_GITHUB_TITLES[label]} "{flags.get("--title") or flags.get("-t") or "".join(words[3:4])}"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +13,11 @@ from cmserver.tooluse.commands import CommandLine, Purpose
 from cmserver.tooluse.text import printed_text, relative, reported_exit_code, shorten
 
 _EXIT = re.compile(r"^[ \t]*(?:Error: )?(?:Command failed with )?[Ee]xit(?:ed with)?(?: code| status)?:? (\d{1,9})\b")
+_FRAME = re.compile(
+    r"^(?:Process Group PGID: \d+$|Exit Code: \d+$|Process exited with code \d+$|Wall time: .*$|Output:(?: \(empty\)$| |$))",
+    re.MULTILINE,
+)
+"""What Gemini CLI and Codex put around an output."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 # Output is anything at all: no pattern may look at a long run of the same more than once, so numbers have a left end and a size.
@@ -35,6 +41,12 @@ _FAILED = re.compile(
     re.MULTILINE,
 )
 _TOTALS = re.compile(r"pass|fail|error")
+_PASSED = re.compile(
+    r"\b[1-9]\d* (?:passed|passing)\b|\b[1-9]\d* examples?, 0 failures|^OK\b|^ok[ \t]+\S"
+    r"|All checks passed|no issues found|\b0 errors\b",
+    re.MULTILINE,
+)
+_NOTHING_RAN = re.compile(r"\bRan 0 tests|\bno tests? (?:ran|found|files?|to run)\b|\bcollected 0 items", re.IGNORECASE)
 _NAMES = (
     re.compile(r"^(?:FAILED|ERROR) [^\s:]+(?:::[^\s:]+)*?::(\w+(?:\[[^\]\n]*\])?)", re.MULTILINE),  # pytest
     re.compile(r"^[ \t]*--- FAIL: (\S+)", re.MULTILINE),  # go
@@ -65,6 +77,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one command."""
 
     failed: bool
+    proof: Literal["exit", "report", ""] = ""
+    """What says that it passed: the exit code of the command itself, or what a check reports. A masked code and silence do not."""
     exit_code: int | None = None
     counts: str = ""
     """The counts of tests as the runner prints them: "2 failed, 31 passed"."""
@@ -89,17 +103,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def read_outcome(command: CommandLine, tool_response: object, error: str | None, root: str | None, *, is_failed: bool) -> Outcome:
     """Read what a command printed. A pipe hides the exit code of the test run before it, so the output decides there, too."""
     answer = record(tool_response)
-    body = _ANSI.sub("", bounded(error or printed_text(tool_response)))
+    body = _FRAME.sub("", _ANSI.sub("", bounded(error or printed_text(tool_response))))
     exit_code = reported_exit_code(tool_response)
     if exit_code is None and (match := _EXIT.match(body)):
         exit_code, body = int(match[1]), body[match.end() :]
     is_interrupted = answer.get("interrupted") is True
-    failed = bool(is_failed or error or exit_code or is_interrupted)
+    failed = bool(is_failed or error or exit_code or is_interrupted) and not command.main.is_negated
     counts = _counts(body)
     if command.is_check:
         failed = _has_failed(command, body, counts, failed=failed)
     if not failed:
-        return Outcome(failed=False, counts=counts, output=body)
+        return Outcome(failed=False, proof=_find_proof(command, body, counts, exit_code), counts=counts, output=body)
     wordless = "interrupted" if is_interrupted else f"exit code {exit_code}" if exit_code else "no output"
     return Outcome(
         failed=True,
@@ -111,6 +125,14 @@ def read_outcome(command: CommandLine, tool_response: object, error: str | None,
         place=_place(body, root),
         output=body,
     )
+
+
+def _find_proof(command: CommandLine, body: str, counts: str, exit_code: int | None) -> Literal["exit", "report", ""]:
+    if command.is_check and not re.search("[1-9]", counts) and _NOTHING_RAN.search(body):
+        return ""
+    if exit_code == 0 and command.decides_exit_code:
+        return "exit"
+    return "report" if command.is_check and not command.main.is_negated and _PASSED.search(body) else ""
 
 
 def _place(body: str, root: str | None) -> str:

@@ -39,6 +39,9 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     output_path: str | None = None
     """The file its output is redirected to."""
     appends: bool = False
+    operator: str = ""
+    """What stands behind it: `;`, `&&`, `||`, `|`, `&` or a line's end."""
+    is_negated: bool = False
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,15 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     def is_check(self) -> bool:
         """True for test runs and other checks of the code."""
         return self.main.purpose in {Purpose.TEST, Purpose.CHECK}
+
+    @property
+    def decides_exit_code(self) -> bool:
+        """Whether exit code 0 of the line says that the main command ended with 0: it ran, and nothing hides how it ended."""
+        place = next(place for place, command in enumerate(self.commands) if command is self.main)
+        before, behind = [it.operator for it in self.commands[:place]], [it.operator for it in self.commands[place:]]
+        same_list = before[max((at + 1 for at, operator in enumerate(before) if operator in {";", "\n", "&"}), default=0) :]
+        is_last = all(operator == "&&" for operator in behind[:-1]) and behind[-1] in {"", ";", "\n"}
+        return is_last and "||" not in same_list and not self.main.is_negated
 
     @property
     def undone_paths(self) -> list[str]:
@@ -109,6 +121,11 @@ _OTHER_FLAGS = {
     "--seed",
 }
 """Flags whose values select nothing."""
+_RUNS_NOTHING = {
+    "--help", "--version", "--collect-only", "--co", "--list", "--listTests", "--list-tests", "-list", "--no-run", "--if-present",
+    "--dry-run", "--just-print", "--recon", "--show-config", "--showConfig", "--print-config", "--fixtures", "--markers", "--init",
+}  # fmt: skip
+"""Flags by which a check does not check."""
 _EVERYTHING = {"", ".", "...", "tests", "test", "src", "spec", "run", "all"}
 _NUMBER_SETTING = re.compile(r"\b[A-Z]\w*=\d{2,}\b")
 """In the environment of a check: another port, another seed, other results."""
@@ -119,7 +136,7 @@ _INSTALL_NOTHING_NEW = {"-r", "--requirement", "-e", "--editable", "-c"}
 _PROGRAMS: dict[Purpose, str] = {
     Purpose.LOOK: "cat ls cd pwd echo find head tail which whereis grep egrep rg ag wc tree less more stat file du df printenv ps "
     "top whoami date id type true : sleep jq yq sort uniq cut diff cmp printf test [ [[ bat fd history clear uname hostname lsof "
-    "netstat ss man basename dirname realpath readlink md5sum sha256sum xxd od strings awk column nl tr wait jobs pgrep",
+    "netstat ss man command basename dirname realpath readlink md5sum sha256sum xxd od strings awk column nl tr wait jobs pgrep",
     Purpose.ROUTINE: "mkdir touch chmod chown cp ln export source . set unset kill pkill black isort prettier gofmt rustfmt tar "
     "unzip zip for while if done fi esac tee fg bg ssh-add direnv nvm pyenv pushd popd alias",
     Purpose.TEST: "pytest py.test jest vitest tox nox rspec phpunit ctest mocha ava behave playwright cypress unittest",
@@ -147,6 +164,9 @@ _SCRIPTS: dict[Purpose, str] = {
     Purpose.CHECK: "lint check typecheck types build compile",
 }
 """Words in the names of make targets and package scripts."""
+
+_FORMATTERS = {"black", "isort", "prettier", "rustfmt", "cargo fmt", "ruff format"}
+"""With `--check` they change nothing, and are checks."""
 
 _PROGRAM_PURPOSES = {name: purpose for purpose, names in _PROGRAMS.items() for name in names.split()}
 _SUBCOMMAND_PURPOSES = {name: purpose for purpose, names in _SUBCOMMANDS.items() for name in names.split(", ")}
@@ -200,8 +220,16 @@ def _understand(piece: shell.ShellCommand) -> SimpleCommand:
     purpose, label = _READERS.get(name, _read_by_name)(name, words)
     if name in _WRITERS and piece.output_path:
         purpose = Purpose.FILES
+    if purpose in {Purpose.CHECK, Purpose.TEST} and _RUNS_NOTHING.intersection(words):
+        purpose = Purpose.LOOK
     return SimpleCommand(
-        purpose=purpose, label=shorten(label, 40), words=words, output_path=piece.output_path, appends=piece.appends
+        purpose=purpose,
+        label=shorten(label, 40),
+        words=words,
+        output_path=piece.output_path,
+        appends=piece.appends,
+        operator=piece.operator,
+        is_negated=piece.words[0] == "!",
     )
 
 
@@ -210,13 +238,14 @@ def _read_by_name(name: str, words: list[str]) -> tuple[Purpose, str]:
     if stem in _SCRIPT_PURPOSES and "/" in words[0]:  # the project's own bin/test, scripts/lint.sh
         return _SCRIPT_PURPOSES[stem], words[0]
     if name in _PROGRAM_PURPOSES:
-        return _PROGRAM_PURPOSES[name], name
+        is_check = name in _FORMATTERS and "--check" in words
+        return (Purpose.CHECK if is_check else _PROGRAM_PURPOSES[name]), name
     return _read_subcommand(name, words) if name in _WITH_SUBCOMMANDS else (Purpose.OTHER, name)
 
 
 def _read_subcommand(name: str, words: list[str]) -> tuple[Purpose, str]:
     label = " ".join([name, *arguments_of(words)[:1]])
-    purpose = _SUBCOMMAND_PURPOSES.get(label, Purpose.OTHER)
+    purpose = Purpose.CHECK if label in _FORMATTERS and "--check" in words else _SUBCOMMAND_PURPOSES.get(label, Purpose.OTHER)
     return (Purpose.ROUTINE if purpose is Purpose.INSTALL and not packages(words) else purpose), label
 
 
@@ -250,7 +279,8 @@ def _script_purpose(script: str) -> Purpose:
 
 def _read_make(name: str, words: list[str]) -> tuple[Purpose, str]:
     targets = [word for word in arguments_of(words) if "=" not in word][:1]
-    return (_script_purpose(targets[0]) if targets else Purpose.CHECK), " ".join([name, *targets])
+    purpose = Purpose.LOOK if "-n" in words else _script_purpose(targets[0]) if targets else Purpose.CHECK
+    return purpose, " ".join([name, *targets])
 
 
 def _read_interpreter(name: str, words: list[str]) -> tuple[Purpose, str]:

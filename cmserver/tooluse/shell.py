@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w++)\1([^\n]*+)\n(.*?)\n?^[ \t]*\2[ \t]*$", re.DOTALL | re.MULTILINE)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _OUTPUT_REDIRECTS = {">", ">>", "1>", "1>>"}
-_SKIPPED_WRAPPERS = {"sudo", "time", "env", "command", "exec", "nohup", "nice", "npx", "bunx", "then", "do", "else", "!"}
+_SKIPPED_WRAPPERS = {"sudo", "time", "env", "exec", "nohup", "nice", "npx", "bunx", "then", "do", "else", "!"}
 _RUN_WRAPPERS = {
     ("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("hatch", "run"), ("pdm", "run"), ("rye", "run"),
     ("bundle", "exec"), ("pnpm", "exec"), ("npm", "exec"), ("pnpm", "dlx"), ("yarn", "dlx"),
@@ -35,6 +35,8 @@ class ShellCommand(msgspec.Struct):
     output_path: str | None = None
     """The file its output is redirected to."""
     appends: bool = False
+    operator: str = ""
+    """What stands behind it: `;`, `&&`, `||`, `|`, `&` or a line's end."""
 
     @property
     def source(self) -> str:
@@ -57,6 +59,7 @@ def split_commands(line: str) -> list[ShellCommand]:
         kind, text, command = token.lastgroup, token[0], commands[-1]
         is_word = kind in {"quote", "escape", "plain"} and not redirect
         if kind == "end":
+            command.operator = command.operator or text
             commands.append(ShellCommand())
             redirect = ""
         elif kind == "redirect":
@@ -125,6 +128,10 @@ def unwrap(words: list[str]) -> list[str]:
             words = _without_options(words[2:])
         elif name == "timeout":
             words = _without_options(words[1:])[1:]
+        elif name == "command" and words[1:2] not in (["-v"], ["-V"]):
+            words = words[1:]
+        elif name == "xargs":
+            words = _without_options([word for word in words[1:] if not word.isdigit()])
         elif re.fullmatch(r"python[\d.]*", name) and words[1:2] == ["-m"]:
             words = words[2:]
         elif words[:2] == ["uv", "pip"]:

@@ -204,7 +204,7 @@ async def test_a_commit_tells_why_what_failed_before_and_what_passes_now():
                 "one cent was missing on some orders.\n\n"
                 "`pytest -q` failed with: AssertionError: assert Decimal('0.59') == Decimal('0.60'). "
                 "Then: Added round_money and changed compute_total in orders/pricing.py; "
-                "changed Coupon.apply in orders/coupons.py. Now pytest passes (42 passed)."
+                "changed Coupon.apply in orders/coupons.py. Now pytest reports 42 passed."
             ),
             facts=[
                 "Commit 3f9c2ab on main (2 files, +10/-3)",
@@ -218,7 +218,7 @@ async def test_a_commit_tells_why_what_failed_before_and_what_passes_now():
                 ),
                 "Failed before: `pytest -q`: AssertionError: assert Decimal('0.59') == Decimal('0.60')",
                 "Failing: test_total_rounds_half_up and test_coupon_rounds_half_up",
-                "Passes: `pytest -q` (42 passed)",
+                "Reports: `pytest -q` (42 passed)",
             ],
             concepts=["problem-solution", "what-changed"],
             files_read=["orders/pricing.py", "orders/coupons.py", "tests/test_pricing.py"],

@@ -94,7 +94,7 @@ export const CmserverPlugin = async ({ directory }) => {
         tool_name: tool,
         tool_input: args,
         tool_use_id: callID,
-        tool_response: { title: result?.title, output: cut(result?.output) },
+        tool_response: { title: result?.title, output: cut(result?.output), metadata: { exit: result?.metadata?.exit } },
       })
     },
     "experimental.text.complete": async ({ sessionID }, { text }) => {

@@ -1,0 +1,167 @@
+"""What says that a command passed: the exit code of that very command, or what a check reports."""
+
+from __future__ import annotations
+
+from cmserver.providers.model import CommandResult
+from cmserver.rules.acts import CommandRun, IgnoredEvent, read_act, read_command_results
+from cmserver.tooluse.commands import read_command_line
+from tests.rules.offline import ROOT, edit, failed_run, observe, run, tool_use
+
+TROUBLE = "a.js:3:1: x is not defined"
+
+
+def test_exit_code_0_of_a_line_proves_nothing_of_a_command_that_did_not_decide_it():
+    """Or that may not have run, or ran nothing. One row a line: whether the check in it is proved."""
+    lines = {
+        "npm test": True,
+        "cd web && npm test": True,
+        "npm test && git status": True,
+        "cd web; npm test": True,
+        "cd web || exit 1; npm test;": True,
+        "(cd web && npm test)": True,
+        "CI=1 timeout 60 npm test 2>&1": True,
+        "npm test > out.txt 2>&1": True,
+        "make lint -j4": True,
+        "black --check .": True,
+        "npm test || true": False,
+        "npm test && echo good || echo bad": False,
+        "true || npm test": False,
+        "cd web && true || npm test": False,
+        "make lint; echo exit=$?": False,
+        "make lint\ngit status": False,
+        "npm test 2>&1 | tail -5": False,
+        "npm test |& tee log": False,
+        "npm test > out.txt 2>&1; tail -3 out.txt": False,
+        "! make lint": False,
+        "! (make lint)": False,
+        "nohup make test &": False,
+        "npm test & wait": False,
+        "bash -c 'npm test || true'": False,
+        "if npm test; then echo ok; fi": False,
+        "for i in 1 2; do npm test; done": False,
+        "make -n test": False,
+        "make --dry-run test": False,
+        "pytest --collect-only": False,
+        "pytest --version": False,
+        "cargo test --no-run": False,
+        "npx jest --listTests": False,
+        "npm test --if-present": False,
+        "go test -list . ./...": False,
+    }
+
+    wrong = {line: is_proved for line, is_proved in lines.items() if _is_proved(line, TROUBLE) is not is_proved}
+
+    assert wrong == {}
+
+
+def _is_proved(line: str, stdout: str) -> bool:
+    act = read_act(run("e1", line, stdout), ROOT)
+    return isinstance(act, CommandRun) and act.is_proved
+
+
+def test_a_check_that_found_nothing_to_run_proves_nothing():
+    outputs = {
+        "pytest -k nothing": "collected 0 items\n\nno tests ran in 0.01s",
+        "python -m unittest": "Ran 0 tests in 0.000s\n\nOK",
+        "go test -run '^$' ./...": "ok  \texample.org/pay\t0.002s [no tests to run]",
+        "npx jest --passWithNoTests": "No tests found, exiting with code 0",
+    }
+
+    assert [line for line, output in outputs.items() if _is_proved(line, output)] == []
+
+
+def test_each_agent_says_how_a_command_ended_in_its_own_way():
+    """One row an answer: (failed, proved)."""
+    command = "make lint"
+    answers: dict[str, tuple[object, tuple[bool, bool]]] = {
+        "Claude Code": ({"stdout": TROUBLE, "stderr": "", "interrupted": False}, (False, True)),
+        "Claude Code, gone to the background": ({"stdout": "", "stderr": "", "backgroundTaskId": "b1"}, (False, False)),
+        "Gemini CLI, 0": ({"llmContent": f"Output: {TROUBLE}\nProcess Group PGID: 4711", "returnDisplay": ""}, (False, True)),
+        "Gemini CLI, 0 by name": ({"llmContent": "Output: (empty)\nExit Code: 0"}, (False, True)),
+        "Gemini CLI, 2": ({"llmContent": f"Output: {TROUBLE}\nExit Code: 2\nProcess Group PGID: 4712"}, (True, False)),
+        "Gemini CLI, 1 and silence": ({"llmContent": "Output: (empty)\nExit Code: 1", "returnDisplay": ""}, (True, False)),
+        "Gemini CLI, killed": ({"llmContent": "Output: (empty)\nSignal: 9"}, (False, False)),
+        "Gemini CLI, cancelled": ({"llmContent": "Command was cancelled by user before it could complete."}, (False, False)),
+        "Codex, without a code": (TROUBLE, (False, False)),
+        "Codex, silence": ("", (False, False)),
+        "Codex, 2": (f"Process exited with code 2\n{TROUBLE}", (True, False)),
+        "Codex, 0": (f"Wall time: 1.0 seconds\nProcess exited with code 0\nOutput:\n{TROUBLE}", (False, True)),
+        "Codex, an older form": ('{"output":"","metadata":{"exit_code":0}}', (False, True)),
+        "Cursor": ({"exitCode": 0, "stdout": TROUBLE}, (False, True)),
+        "OpenCode": ({"title": "Lints", "output": TROUBLE, "metadata": {"exit": 0}}, (False, True)),
+        "OpenCode, 1": ({"title": "Lints", "output": TROUBLE, "metadata": {"exit": 1}}, (True, False)),
+        "another client, without a code": ({"output": TROUBLE}, (False, False)),
+        "true is no code": ({"output": TROUBLE, "exit_code": False}, (False, False)),
+    }
+
+    read = {name: read_act(tool_use("e1", "Bash", {"command": command}, answer), ROOT) for name, (answer, _) in answers.items()}
+
+    wrong = {
+        name: act
+        for name, act in read.items()
+        if (isinstance(act, CommandRun) and act.outcome.failed, isinstance(act, CommandRun) and act.is_proved) != answers[name][1]
+    }
+    assert wrong == {}
+
+
+async def test_what_a_check_reports_is_told_as_its_report():
+    reported = await observe(edit("e1", "a.py"), run("e2", "pytest -q 2>&1 | tail -3", "31 passed in 0.42s"))
+    silent = await observe(edit("e1", "a.py"), run("e2", "make lint || true", TROUBLE))
+
+    (change,) = reported.observations
+    assert change.facts[-1] == "Reports: `pytest -q` (31 passed)"
+    assert change.subtitle is not None
+    assert change.subtitle.endswith("pytest reports 31 passed.")
+    assert [fact for draft in silent.observations for fact in draft.facts if "asses" in fact or "eports" in fact] == []
+    assert [skip.reason for skip in silent.skipped] == ["nothing says how it ended: make lint"]
+
+
+async def test_only_a_pass_that_is_known_ends_a_failure():
+    failure = failed_run("e1", "make lint", TROUBLE, code=2)
+
+    masked = await observe(failure, edit("e2", "a.py"), run("e3", "make lint || true"))
+    passed = await observe(failure, edit("e2", "a.py"), run("e3", "make lint"))
+
+    assert [draft.type for draft in masked.observations if draft.state == "open"] == ["discovery"]
+    assert [draft.type for draft in passed.observations] == ["bugfix"]
+
+
+async def test_a_deed_that_may_have_failed_is_not_told_as_done():
+    answer = await observe(
+        run("e1", "alembic upgrade head || true"),
+        run("e2", "git push origin main | tail -1", "   3f9c2ab..81d0e44  main -> main"),
+        run("e3", "alembic upgrade head"),
+    )
+
+    assert [draft.title for draft in answer.observations] == [
+        "Ran `alembic upgrade head`",
+        "Pushed main to origin",
+        "Migrated the database to head",
+    ]
+
+
+def test_runs_whose_end_is_not_known_are_no_results():
+    events = [run("e1", "npm test || true"), run("e2", "make lint"), failed_run("e3", "go vet ./...", "vet: x", code=1)]
+
+    assert [(result.command, result.passed) for result in read_command_results(events, ROOT)] == [
+        ("make lint", True),
+        ("go vet", False),
+    ]
+
+
+def test_commands_that_end_with_1_as_a_matter_of_course_are_no_failures():
+    lines = ["command -v uv", "git stash pop", "ls | xargs grep -n total", "find . -print0 | xargs -0 -n 1 grep total", "kill 4711"]
+
+    kept = [line for line in lines if not isinstance(read_act(failed_run("e1", line, ""), ROOT), IgnoredEvent)]
+
+    assert kept == []
+
+
+def test_a_wrapper_with_another_command_behind_it_is_that_command():
+    assert [read_command_line(line).main.label for line in ("command npm test", "xargs -n 2 pytest")] == ["npm test", "pytest"]
+
+
+def test_a_result_says_what_was_checked():
+    (result,) = read_command_results([run("e1", "pytest tests/test_a.py -q", "1 passed in 0.1s")], ROOT)
+
+    assert result == CommandResult(command="pytest", kind="check", passed=True, selectors=["tests/test_a.py"])
