@@ -14,7 +14,7 @@ import msgspec
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
-from cmserver.base.contextify import CONTEXTIFY_NAMES, find_contextify_variables
+from cmserver.base.contextify import UNUSED_VARIABLES
 from cmserver.base.errors import CmserverError
 from cmserver.base.http.address import parse_networks
 from cmserver.base.settings import PREFIX, Field, Settings, fields
@@ -26,8 +26,15 @@ CLIENT_NAMES = {"CMSERVER_URL", "CMSERVER_KEY", "CMSERVER_KEY_FILE", "CMSERVER_C
 CONFIG_FILE = "CMSERVER_CONFIG"
 CONFIG_NAME = "config.toml"
 """The TOML file in the data folder, which is read when no other one is named."""
-OLDER_NAMES = {"CLAUDE_MEM_SERVER_DATABASE_URL": "database_url"}
-"""Other names, used when the setting's own name is not set."""
+FOREIGN_NAMES = {
+    "CLAUDE_MEM_SERVER_DATABASE_URL": "database_url",
+    "CLAUDE_MEM_WORKER_PORT": "port",
+    "CLAUDE_MEM_MODEL": "model",
+    "CLAUDE_CODE_PATH": "claude_program",
+    "CLAUDE_MEM_VERBOSITY": "verbosity",
+}
+"""Variable of claude-mem -> the setting that it stands for, where the setting's own variable is not set."""
+_CLAUDE_PROVIDERS = {"anthropic", "claude-cli"}
 _DEBOUNCE_WITH_A_MODEL_SECONDS = 30.0
 _BYTE_ORDER_MARK = "\ufeff"
 _DATABASE_URLS = {"database_url", "database_tenant_url", "database_direct_url"}
@@ -46,7 +53,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
     """Sentences."""
     translated: dict[str, str]
-    """Variable of Contextify that is used -> the variable of cmserver that it stands for."""
+    """Variable of another program that is used -> the variable of cmserver that it stands for."""
     config_file: Path
     """The TOML file with settings; it exists when it was named."""
 
@@ -79,7 +86,7 @@ def load(environ: Mapping[str, str], *, config_file: Path | None = None) -> Load
     """
     warnings: list[str] = []
     raw_values = _from_toml(environ, config_file, warnings) | _from_environment(environ, warnings)
-    translated = _add_contextify(environ, raw_values, warnings)
+    translated = _add_foreign(environ, raw_values, warnings)
     values: dict[str, object] = {}
     for field in fields():
         if field.name in raw_values:
@@ -195,37 +202,26 @@ def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[s
             raw_values[field.name] = _RawValue(value=value, description=f"{file_name} ({path})", source=f"{file_name}={path}")
         elif environ.get(name):
             raw_values[field.name] = _RawValue(value=environ[name], description=name, source=f"environment {name}")
-    for older, field_name in OLDER_NAMES.items():
-        if environ.get(older) and field_name in raw_values:
-            warnings.append(f"{older} is ignored, because {raw_values[field_name].description} is set.")
-        elif environ.get(older):
-            raw_values[field_name] = _RawValue(value=environ[older], description=older, source=f"environment {older}")
     warnings.extend(_unknown(environ))
     return raw_values
 
 
-def _add_contextify(environ: Mapping[str, str], raw_values: dict[str, _RawValue], warnings: list[str]) -> dict[str, str]:
-    """Add to `raw_values` what is set by variables of Contextify alone; returns which, and the variables that they stand for."""
-    variables = find_contextify_variables(environ)
+def _add_foreign(environ: Mapping[str, str], raw_values: dict[str, _RawValue], warnings: list[str]) -> dict[str, str]:
+    """Add to `raw_values` what variables of other programs say, where cmserver's own do not; returns which stand for which."""
     translated: dict[str, str] = {}
     environment_names = {field.name: field.environment for field in fields()}
-    embedder = raw_values.get("embedder")
-    for name in variables:
-        field_name = CONTEXTIFY_NAMES.get(name)
-        if field_name is None:
+    providers = str(raw_values["provider"].value).split(",") if "provider" in raw_values else ["offline"]
+    for name, field_name in FOREIGN_NAMES.items():
+        if not environ.get(name):
             continue
-        winner = raw_values.get(field_name)
-        if winner is None and field_name.startswith("embedder_") and embedder and str(embedder.value).lower() != "ollama":
-            winner = embedder
-        if winner is not None:
-            warnings.append(f"{name} is ignored, because {winner.description} is set.")
-            continue
-        source = f"environment {name}"
-        raw_values[field_name] = _RawValue(value=environ[name], description=name, source=source)
-        translated[name] = environment_names[field_name]
-        if field_name.startswith("embedder_"):
-            raw_values.setdefault("embedder", _RawValue(value="ollama", description=name, source=source))
-    if unused := [name for name in variables if name not in CONTEXTIFY_NAMES]:
+        if field_name in raw_values:
+            warnings.append(f"{name} is ignored, because {raw_values[field_name].description} is set.")
+        elif field_name == "model" and not (len(providers) == 1 and providers[0].strip() in _CLAUDE_PROVIDERS):
+            warnings.append(f"{name} is ignored, because the provider is {_short(','.join(providers))}.")
+        else:
+            raw_values[field_name] = _RawValue(value=environ[name], description=name, source=f"environment {name}")
+            translated[name] = environment_names[field_name]
+    if unused := [name for name in UNUSED_VARIABLES if environ.get(name)]:
         warnings.append(f"Variables of Contextify that are not used: {', '.join(unused)}.")
     return translated
 

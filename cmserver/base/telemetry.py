@@ -81,7 +81,7 @@ EVENTS: dict[str, str] = {
     "server.stopping": "The server was asked to stop and finishes its current work.",
     "session.not_ended": "An idle session could not be ended, which is a bug. The next idle sweep tries again.",
     "sessions.ended": "Sessions without events for CMSERVER_SESSION_IDLE_HOURS were ended. Each gets its summary.",
-    "setting.translated": "A variable of Contextify is used for a setting, because the setting's own variable is not set.",
+    "setting.translated": "A variable of claude-mem is used for a setting, because the setting's own variable is not set.",
     "setting.unknown": "A variable, a key of the config file, or a file that this user may not read is ignored.",
     "stream.dropped": "A reader of the live stream was too slow, and its stream was ended. It can resume where it was.",
     "stream.failed": "New events could not be read for the live stream, which is a bug. It is tried again in a second.",

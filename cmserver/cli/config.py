@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import click
+import msgspec
+import yaml
 
 from cmserver.base import configuration
-from cmserver.base.configuration import LoadedSettings, ShownSetting
-from cmserver.base.settings import Settings
+from cmserver.base.configuration import BadSetting, LoadedSettings, ShownSetting
+from cmserver.base.contextify import translate_contextify
+from cmserver.base.lookalikes import sanitize_line
+from cmserver.base.settings import PREFIX, Settings
 
 
 def _load(_context: click.Context, _parameter: click.Parameter, config_file: Path | None) -> LoadedSettings:
@@ -38,14 +43,17 @@ loaded_option = click.option(
 """Like `settings_option`, but passes them with their sources, as `loaded`."""
 
 
-@click.command("config")
+@click.group("config", invoke_without_command=True)
 @config_file_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> value, source, masked.")
-def config(config_file: Path | None, *, as_json: bool) -> None:
+@click.pass_context
+def config(context: click.Context, config_file: Path | None, *, as_json: bool) -> None:
     """Print the effective settings, with secrets masked.
 
     The output is TOML and can serve as a config file; masked lines are comments.
     """
+    if context.invoked_subcommand is not None:
+        return
     loaded = configuration.load(os.environ, config_file=config_file)
     shown = configuration.effective(loaded)
     if as_json:
@@ -58,8 +66,60 @@ def config(config_file: Path | None, *, as_json: bool) -> None:
         click.echo(warning, err=True)
 
 
+@config.command("import")
+@click.argument("program", type=click.Choice(["contextify"]))
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def import_config(program: str, file: Path) -> None:  # noqa: ARG001 - the only program so far
+    """Print another program's settings as lines of cmserver's config.toml.
+
+    FILE is an env file, or the config.yaml of Contextify. Secrets are printed, too: they are in FILE.
+    """
+    text = file.read_text(encoding="utf-8", errors="replace")
+    values = _read_yaml(text) if file.suffix in {".yaml", ".yml"} else _read_env_file(text)
+    imported = translate_contextify(values)
+    try:
+        configuration.load(
+            {"HOME": str(Path.home()), **{f"{PREFIX}{name.upper()}": value for name, value in imported.values.items()}}
+        )
+    except BadSetting as error:
+        raise click.ClickException(str(error)) from error
+    for name, value in imported.values.items():
+        click.echo(f"{name} = {value if _NUMBER.fullmatch(value) else _toml(value)}")
+    if imported.unused:
+        click.echo(f"Without a setting here: {', '.join(map(sanitize_line, imported.unused))}.", err=True)
+
+
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+
+
+def _read_env_file(text: str) -> dict[str, str]:
+    lines = [match for line in text.splitlines() if (match := _ENV_LINE.fullmatch(line))]
+    return {match[1]: match[2].strip("\"'") for match in lines}
+
+
+def _read_yaml(text: str) -> dict[str, str]:
+    """The values of a YAML file of sections, as `section.key`; deeper ones and lists are left out."""
+    try:
+        content: object = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise click.ClickException(f"The file is no YAML: {sanitize_line(str(error))}") from error
+    sections = msgspec.convert(content, dict[str, object]) if isinstance(content, dict) else {}
+    return {
+        f"{section}.{key}": str(value)
+        for section, values in sections.items()
+        if isinstance(values, dict)
+        for key, value in msgspec.convert(values, dict[str, object]).items()
+        if isinstance(value, str | int | float)
+    }
+
+
+def _toml(value: str | float) -> str:
+    # JSON's strings and numbers are TOML's too, except for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def _line(setting: ShownSetting) -> str:
-    # JSON's strings and numbers are TOML's too, except for one character; an empty string counts as not set.
-    value = json.dumps("" if setting.value is None else setting.value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    value = _toml("" if setting.value is None else setting.value)  # an empty string counts as not set
     line = f"{setting.name} = {value}  # {setting.source}"
     return f"# {line} (masked)" if setting.masked else line

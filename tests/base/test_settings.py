@@ -6,7 +6,7 @@ import pytest
 
 from cmserver.base import settings
 from cmserver.base.configuration import BadSetting, effective, load
-from cmserver.base.contextify import CONTEXTIFY_UNUSED
+from cmserver.base.contextify import UNUSED_VARIABLES, translate_contextify
 from cmserver.base.settings import Settings
 from tests.house.settings_page import settings_page
 
@@ -166,6 +166,28 @@ def test_the_older_name_gives_way_and_says_so():
     assert loaded.warnings == ["CLAUDE_MEM_SERVER_DATABASE_URL is ignored, because CMSERVER_DATABASE_URL is set."]
 
 
+def test_the_variables_of_claude_mem_are_understood_and_named():
+    theirs = {
+        "CLAUDE_MEM_WORKER_PORT": "37701",
+        "CLAUDE_MEM_MODEL": "claude-haiku",
+        "CLAUDE_CODE_PATH": "/opt/claude",
+        "CLAUDE_MEM_VERBOSITY": "minimal",
+    }
+
+    loaded = load(HOME | theirs | {"CMSERVER_PROVIDER": "claude-cli"})
+
+    settings = loaded.settings
+    assert (settings.port, settings.model, settings.claude_program, settings.verbosity) == (
+        37701,
+        "claude-haiku",
+        "/opt/claude",
+        "minimal",
+    )
+    assert set(loaded.translated) == set(theirs)
+    assert load(HOME | theirs).settings.model is None, "a model of Claude is none of the rules'"
+    assert refusal({"CLAUDE_MEM_WORKER_PORT": "abc"}).startswith("CLAUDE_MEM_WORKER_PORT is 'abc': ")
+
+
 CONTEXTIFY = {
     "DATABASE_URL": URL,
     "OLLAMA_URL": "http://ollama:11434",
@@ -174,55 +196,33 @@ CONTEXTIFY = {
 }
 
 
-def test_the_variables_of_contextify_are_understood_and_named():
+def test_the_general_names_of_contextify_are_not_taken_from_a_shell():
     loaded = load(HOME | CONTEXTIFY)
-
-    assert loaded.settings.database_url == URL
-    assert (loaded.settings.embedder, loaded.settings.embedder_base_url) == ("ollama", "http://ollama:11434")
-    assert (loaded.settings.embedder_model, loaded.settings.port) == ("mxbai-embed-large", 8420)
-    assert loaded.sources["database_url"] == "environment DATABASE_URL"
-    assert loaded.warnings == []
-    assert loaded.translated == {
-        "DATABASE_URL": "CMSERVER_DATABASE_URL",
-        "OLLAMA_URL": "CMSERVER_EMBEDDER_BASE_URL",
-        "EMBEDDING_MODEL": "CMSERVER_EMBEDDER_MODEL",
-        "SERVER_PORT": "CMSERVER_PORT",
-    }
-
-
-@pytest.mark.parametrize("names", [{"DATABASE_URL"}, {"DATABASE_URL", "SERVER_PORT"}, {"OLLAMA_URL", "EMBEDDING_MODEL"}])
-def test_fewer_variables_of_contextify_are_taken_for_those_of_another_program(names: set[str]):
-    loaded = load(HOME | {name: value for name, value in CONTEXTIFY.items() if name in names})
 
     assert set(loaded.sources.values()) == {"default"}
     assert (loaded.translated, loaded.warnings) == ({}, [])
 
 
-def test_the_variables_of_contextify_give_way_to_the_settings_and_say_so(tmp_path: Path):
-    file = tmp_path / "cmserver.toml"
-    file.write_text("port = 1000")
-    own = {"CMSERVER_DATABASE_URL": "postgresql://own/a", "CMSERVER_EMBEDDER": "local"}
+def test_a_configuration_of_contextify_is_translated_when_asked_for():
+    imported = translate_contextify({**CONTEXTIFY, "memory.default_ttl": "86400", "CONSOLIDATION_ENABLED": ""})
 
-    loaded = load(HOME | CONTEXTIFY | own, config_file=file)
-
-    assert (loaded.settings.database_url, loaded.settings.port) == ("postgresql://own/a", 1000)
-    assert (loaded.settings.embedder, loaded.settings.embedder_model, loaded.settings.embedder_base_url) == ("local", None, None)
-    assert loaded.translated == {}
-    assert [warning.partition(" is ignored")[0] for warning in loaded.warnings] == list(CONTEXTIFY)
+    assert imported.values == {
+        "database_url": URL,
+        "embedder_base_url": "http://ollama:11434",
+        "embedder_model": "mxbai-embed-large",
+        "port": "8420",
+        "embedder": "ollama",
+    }
+    assert imported.unused == ["memory.default_ttl"]
 
 
 def test_variables_of_contextify_without_a_setting_are_named_once():
-    unused = dict.fromkeys(CONTEXTIFY_UNUSED, "s3cret")
+    unused = dict.fromkeys(UNUSED_VARIABLES, "s3cret")
 
     (warning,) = load(HOME | unused).warnings
 
     assert all(name in warning for name in unused)
     assert "s3cret" not in warning
-
-
-def test_a_wrong_value_of_contextify_is_named_by_its_own_name():
-    assert refusal(CONTEXTIFY | {"SERVER_PORT": "abc"}).startswith("SERVER_PORT is 'abc': ")
-    assert refusal(CONTEXTIFY | {"DATABASE_URL": "mysql://cm:s3cret@db/memory"}).startswith("DATABASE_URL is '***': ")
 
 
 @pytest.mark.parametrize(

@@ -55,3 +55,27 @@ def test_an_unknown_name_is_pointed_out_beside_the_output():
 def test_a_wrong_value_is_refused():
     with pytest.raises(BadSetting, match="CMSERVER_PORT is 'abc'"):
         run(CMSERVER_PORT="abc")
+
+
+def test_a_configuration_of_contextify_becomes_lines_of_our_file(tmp_path: Path):
+    env_file, yaml_file = tmp_path / "contextify.env", tmp_path / "config.yaml"
+    env_file.write_text("# theirs\nexport DATABASE_URL='postgresql://c:p@db/memory'\nSERVER_PORT=8420\nSTEWARD_MODEL=qwen\n")
+    yaml_file.write_text("server: {port: 8420}\nembedding:\n  model: nomic\nmemory:\n  default_ttl: 86400\n")
+
+    output, unused = run("import", "contextify", str(env_file))
+    of_yaml, unused_of_yaml = run("import", "contextify", str(yaml_file))
+
+    assert tomllib.loads(output) == {"database_url": "postgresql://c:p@db/memory", "port": 8420}
+    assert "STEWARD_MODEL" in unused
+    assert tomllib.loads(of_yaml) == {"port": 8420, "embedder_model": "nomic", "embedder": "ollama"}
+    assert "memory.default_ttl" in unused_of_yaml
+
+
+@pytest.mark.parametrize("text", ["server: [", "server:\n  port: banana\n"])
+def test_a_configuration_that_is_no_good_is_refused(tmp_path: Path, text: str):
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+
+    result = CliRunner().invoke(config, ["import", "contextify", str(file)], env=ENVIRON)
+
+    assert (result.exit_code, result.stdout) == (1, "")

@@ -5,16 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from cmserver.base.configuration import CONFIG_FILE, CONFIG_NAME, OLDER_NAMES
-from cmserver.base.contextify import CONTEXTIFY_NAMES, CONTEXTIFY_UNUSED
+from cmserver.base.configuration import CONFIG_FILE, CONFIG_NAME, FOREIGN_NAMES
+from cmserver.base.contextify import NAMES_BY_SETTING, UNUSED_VARIABLES
 from cmserver.base.settings import Field, fields
 
 
 def settings_page() -> str:
     """docs/reference/settings.md."""
-    older = " ".join(f"`{name}` is accepted as an older name of `{field}`." for name, field in OLDER_NAMES.items())
-    rows = "\n".join(_row(field) for field in fields())
-    return _PAGE.format(config_file=CONFIG_FILE, config_name=CONFIG_NAME, older=older, rows=rows, contextify=_contextify_rows())
+    return _PAGE.format(
+        config_file=CONFIG_FILE,
+        config_name=CONFIG_NAME,
+        rows="\n".join(_row(field) for field in fields()),
+        foreign="\n".join(f"| `{name}` | `{field_name}` |" for name, field_name in FOREIGN_NAMES.items()),
+        contextify=_contextify_rows(),
+    )
 
 
 _PAGE = """\
@@ -26,7 +30,7 @@ Each setting is an environment variable, or a key of a TOML file; the environmen
 or `{config_file}` names, else `{config_name}` in the data folder, where `cmserver connect` and `cmserver run` keep the
 [provider](../howto/choose-a-provider.md) that was chosen. The key is the variable's name in lower case without
 `CMSERVER_`. An empty value counts as not set. A secret can also come from a file: add `_FILE` to the variable's name and
-set it to the file's path. {older}
+set it to the file's path.
 
 `cmserver config` prints what is in force and where it comes from. A wrong value stops the start with one sentence and
 exit code 2; an unknown name is pointed out. The heartbeat and the drain together are shorter than the lease, and a
@@ -36,25 +40,31 @@ provider's time is shorter than the job's hard limit.
 |---|---|---|---|
 {rows}
 
-## Variables of Contextify
+## Variables of other programs
 
-An env file of Contextify can be kept: its variables are understood where at least three of them are set, and cmserver's own
-name is not. The log names each that is used (`setting.translated`), and once those that are not. With `OLLAMA_URL` or
-`EMBEDDING_MODEL` the embedder is `ollama`, unless `CMSERVER_EMBEDDER` says otherwise. `DATABASE_URL` must lead to an empty
-database: that of Contextify itself is refused.
+These variables of claude-mem count where cmserver's own are not set; the log names each that is used (`setting.translated`).
+`CLAUDE_MEM_MODEL` counts for the providers `anthropic` and `claude-cli` alone.
 
-| variable of Contextify | in cmserver |
+| variable of claude-mem | setting |
 |---|---|
-{contextify}
+{foreign}
 
-Contextify's `default_ttl` and the other keys of its YAML file are not read.
+Contextify's names are too general to be taken from a shell. `cmserver config import contextify FILE` reads its env file or its
+`config.yaml`, and prints the lines for `{config_name}`. `DATABASE_URL` must lead to an empty database: that of Contextify itself is
+refused.
+
+| variable of Contextify | key of its config.yaml | in cmserver |
+|---|---|---|
+{contextify}
 """
 
 
 def _contextify_rows() -> str:
-    names = {field.name: field.environment for field in fields()}
-    used = [f"| `{name}` | `{names[field_name]}` |" for name, field_name in CONTEXTIFY_NAMES.items()]
-    unused = [f"| `{name}` | not used; in its place: {substitute} |" for name, substitute in CONTEXTIFY_UNUSED.items()]
+    used = [
+        f"| {f'`{variable}`' if variable else ''} | `{key}` | `{setting}` |"
+        for setting, (variable, key) in NAMES_BY_SETTING.items()
+    ]
+    unused = [f"| `{name}` | | not used; in its place: {substitute} |" for name, substitute in UNUSED_VARIABLES.items()]
     return "\n".join([*used, *unused])
 
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 import pytest
 
-from cmserver.base.configuration import CLIENT_NAMES, CONFIG_FILE, OLDER_NAMES, TEST_PREFIX
+from cmserver.base.configuration import CLIENT_NAMES, CONFIG_FILE, FOREIGN_NAMES, TEST_PREFIX
 from cmserver.base.settings import fields
 from cmserver.cli.main import cli
 from tests.house.examples import PAGES, Curl, blocks, commands, curl, name
@@ -19,7 +19,7 @@ from tests.house.house import ROOT
 
 SETTINGS = {
     CONFIG_FILE,
-    *OLDER_NAMES,
+    *FOREIGN_NAMES,
     *(field.environment for field in fields()),
     *(f"{field.environment}_FILE" for field in fields() if field.mask),
 }
