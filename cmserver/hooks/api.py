@@ -43,6 +43,7 @@ from cmserver.redaction.clean import clean
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.sessions import repository
 from cmserver.sessions.model import NewSession
+from cmserver.tooluse.typed_prompt import typed_text
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -186,9 +187,10 @@ async def _find_context(
 ) -> str | None:
     """The context for the model at this moment, if there is any."""
     settings = dependency(request, Settings)
+    typed = typed_text((call.prompt or "")[: 10 * _MAX_PROMPT_CHARS])
     is_wanted = {
         "start": True,
-        "prompt": settings.context_on_prompt == "on" and call.prompt,
+        "prompt": settings.context_on_prompt == "on" and typed,
         "file": settings.context_on_file == "on" and call.file,
     }
     if call.name not in adapter.context_hooks:  # else the receipt would say that the model was shown it
@@ -197,7 +199,7 @@ async def _find_context(
         return None
     prompt, vector = "", None
     if call.moment == "prompt":
-        prompt = cast("str", clean((call.prompt or "")[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value)
+        prompt = cast("str", clean(typed[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value)
         vector = await dependency(request, QueryEmbedder).embed_unasked(prompt, principal.team_id)
     new_request = partial(ContextRequest, platform=adapter.platform, reader=_read_header(request, "hook") or None)
     async with db(request).tenant(principal.team_id) as conn:

@@ -27,6 +27,7 @@ from cmserver.hooks.payload import (
     require_text,
     to_snake_case,
 )
+from cmserver.tooluse.typed_prompt import typed_text
 
 _TOOL_USES = {"PostToolUse": "tool_use", "PostToolUseFailure": "tool_use_failure"}
 _IGNORED_HOOKS = {"PreToolUse", "MessageDisplay", "Notification"}
@@ -40,12 +41,6 @@ _BATCH_FIELDS = (
     "agent_id",
     "agent_type",
     "hook_event_name",
-)
-# A prompt that is only what the program itself sends to the model in the user's place.
-_MACHINE_PROMPT = re.compile(
-    r"\s*+(?:<(task-notification|teammate-message|local-command-stdout|local-command-stderr|local-command-caveat|system-reminder|tick)"
-    r"(?:\s[^>]*+)?>.*?</\1>\s*+)++",
-    re.DOTALL,
 )
 # How a batch shows the model a tool use that failed.
 _FAILED = re.compile(r"<tool_use_error>|(?:Error: )?Exit code [1-9]\d*+(?:\n|$)")
@@ -86,7 +81,7 @@ def _find_moment(name: str, *, prompt: str | None, file: str | None, is_subagent
 def _read_user_prompt(fields: Fields) -> str | None:
     """The user's prompt; None for one that the program sends in the user's place."""
     prompt = read_text(fields, "prompt", None) or ""
-    return None if _MACHINE_PROMPT.fullmatch(prompt) else prompt
+    return None if prompt.strip() and not typed_text(prompt) else prompt
 
 
 def _build_events(name: str, fields: Fields, delivery_id: str | None, *, is_users: bool, is_subagent: bool) -> list[HookEvent]:

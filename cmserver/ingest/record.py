@@ -40,6 +40,7 @@ from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session
 from cmserver.sessions.write import find_or_make
 from cmserver.tooluse.read import read_tool_use
+from cmserver.tooluse.typed_prompt import typed_text
 
 _REMEMBERED_SESSIONS = 20_000
 _LONG_CHARS = 2_000
@@ -396,14 +397,15 @@ async def _write_in_sessions(conn: Conn, origin: JobOrigin, events: Sequence[New
 
 
 def _read_prompt(payload: object) -> str | None:
+    """What the user typed; None for a prompt that is a program's as a whole."""
     if isinstance(payload, str):
-        return payload
+        return typed_text(payload) or None
     if isinstance(payload, dict):
         fields = cast("dict[str, object]", payload)
         for name in ("prompt", "text", "content"):
             text = fields.get(name)
             if isinstance(text, str):
-                return text
+                return typed_text(text) or None
     return None
 
 

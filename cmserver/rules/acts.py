@@ -19,6 +19,7 @@ from cmserver.tooluse.commands import CommandLine, Purpose, SimpleCommand, read_
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.own_tool_use import reads_own_memory
 from cmserver.tooluse.text import prose, relative, shorten
+from cmserver.tooluse.typed_prompt import typed_text
 
 
 class IgnoredEvent(msgspec.Struct, frozen=True):
@@ -127,14 +128,13 @@ def read_act(event: PromptEvent, root: str | None) -> Act:
     return reader(event, use, root) if reader else IgnoredEvent(f"no rule for this tool: {shorten(name, 60)}")
 
 
-def prompt_text(payload: object) -> str:
-    """The text of a prompt's payload, in whichever field it came."""
-    return payload if isinstance(payload, str) else field(record(payload), "prompt", "text", "content")
-
-
 def read_prompt(event: PromptEvent) -> str:
     """What the user typed; empty for an event of another kind."""
-    return prompt_text(event.payload) if event.event_type in _PROMPTS else ""
+    if event.event_type not in _PROMPTS:
+        return ""
+    return typed_text(
+        event.payload if isinstance(event.payload, str) else field(record(event.payload), "prompt", "text", "content")
+    )
 
 
 def is_failed(event: PromptEvent) -> bool:

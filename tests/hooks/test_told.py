@@ -75,3 +75,24 @@ async def test_a_key_that_may_not_read_is_told_nothing_and_records_all_the_same(
     assert await read_context(client, key, **PROMPT) == ""
     assert await read_context(client, key, hook_event_name="SessionStart", source="startup") == ""
     assert len(await rows(db, "SELECT id FROM agent_events")) == 2
+
+
+async def test_what_an_editor_puts_around_a_prompt_is_no_part_of_it(client: httpx.AsyncClient, cast: Cast, db: Db):
+    tag = "<ide_opened_file>The user opened the file /w/x/src/checkout.py, which is about the checkout.</ide_opened_file>\n"
+
+    bare = await read_context(client, cast.alice.key, **PROMPT)
+    tagged = await read_context(client, cast.alice.key, **{**PROMPT, "prompt": tag + PROMPT["prompt"], "session_id": "s2"})
+    only_tag = await read_context(client, cast.alice.key, **{**PROMPT, "prompt": tag, "session_id": "s3"})
+    interrupted = await read_context(client, cast.alice.key, **{**PROMPT, "prompt": "[Request interrupted by user]"})
+
+    assert bare
+    assert (tagged, only_tag, interrupted) == (bare, "", "")
+    kept = await search_prompts(client, cast.alice.key)
+    assert kept == [PROMPT["prompt"], PROMPT["prompt"]]
+
+
+async def search_prompts(client: httpx.AsyncClient, key: str) -> list[str]:
+    body = {"query": "src/pool.py checkout interrupted", "kinds": ["prompt"], "project": "github.com/acme/orders"}
+    response = await client.post("/v1/search", json=body, headers={"X-Api-Key": key})
+    assert response.status_code == 200, response.text
+    return [hit["text"] for hit in response.json()["prompts"]]
