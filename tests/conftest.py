@@ -30,7 +30,7 @@ from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import make_project
 from cmserver.app import create_app
-from cmserver.base.db import DatabaseUrls, Db
+from cmserver.base.db import DatabaseUrls, Db, PoolTimeouts
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
 from cmserver.base.migrate import installation_secret, migrate
@@ -146,7 +146,8 @@ def database(server: Server, template: str) -> Generator[str]:
 
 @pytest.fixture
 async def db(server: Server, database: str) -> AsyncGenerator[Db]:
-    async with Db(server.urls_of(database), size=6) as opened:
+    """With a pool that waits as long as a busy machine needs."""
+    async with Db(server.urls_of(database), size=6, timeouts=PoolTimeouts(wait_seconds=30)) as opened:
         yield opened
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from cmserver.client.client_folder import PROGRAMS, SOURCE
 from tests.timeouts import ENOUGH_SECONDS
 
 KEY = "Authorization: Bearer cms_abc_verysecret"
+_LIMITS = re.compile(rb"\b(READ_SECONDS|seconds)=(0\.3|0\.8|0\.9|1\.9|2\.5)\b")
+"""How long a hook lets a folder and the server take, as its scripts say it."""
+_LONG = b"30.25"
 
 
 def command_lines() -> list[bytes]:
@@ -30,7 +34,10 @@ def command_lines() -> list[bytes]:
 
 
 class Agent:
-    """`folder` is its client's, `home` its user's, `work` where it is started. Its shell is the `sh` of its PATH."""
+    """`folder` is its client's, `home` its user's, `work` where it is started. Its shell is the `sh` of its PATH.
+
+    Its hook waits half a minute where the product's waits a second, for a busy machine, unless a test is about that: `keep_limits`.
+    """
 
     def __init__(self, place: Path, shell: Path, url: str, name: str = "claude-code") -> None:
         self.home = place / "home"
@@ -40,8 +47,7 @@ class Agent:
         for folder in (self.folder, self.work, self.bin):
             folder.mkdir(parents=True)
         (self.bin / "sh").symlink_to(shell)
-        for program, source in PROGRAMS.items():
-            shutil.copy(SOURCE / source, self.folder / program)
+        self._install(lambda source: _LIMITS.sub(rb"\1=" + _LONG, source))
         (self.folder / "authorization").write_text(KEY + "\n")
         self.path = f"{self.bin}:{os.environ['PATH']}"
         self.session = "session-1"
@@ -50,6 +56,14 @@ class Agent:
             variables = AGENTS[name]
             self.config |= {"FOLDER_VARIABLE": variables.folder_variable, "SESSION_VARIABLE": variables.session_variable}
         self.configure()
+
+    def keep_limits(self) -> None:
+        """From now on its hook waits as long as the product does."""
+        self._install(lambda source: source)
+
+    def _install(self, change: Callable[[bytes], bytes]) -> None:
+        for program, source in PROGRAMS.items():
+            (self.folder / program).write_bytes(change((SOURCE / source).read_bytes()))
 
     def configure(self, **values: str) -> None:
         config = {**self.config, **values}
@@ -93,10 +107,10 @@ class Agent:
             time.sleep(0.01)
 
     def _is_running(self) -> bool:
-        """They all work in its folder, and so do the programs that they start."""
+        """They all work in its folder, and so do the programs that they start. A guard's `sleep` may be left, for as long as it is."""
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if (process / "cwd").readlink() == self.folder:
+                if (process / "cwd").readlink() == self.folder and _LONG not in (process / "cmdline").read_bytes():
                     return True
         return False
 

@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 
+from tests.timeouts import ENOUGH_SECONDS
+
 JSON = "application/json"
 
 

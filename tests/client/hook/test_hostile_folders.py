@@ -1,6 +1,6 @@
 """Folders, names and environments that are made to hang or confuse a hook: its payload is stored first, and it ends in time.
 
-Nothing here goes by the clock, but for the patience of `Agent`, which only notices what hangs.
+Nothing here goes by the clock but the tests of speed, and the patience of `Agent`, which only notices what hangs.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ ALWAYS_STORED = {"X-Cmserver-Delivery", "X-Cmserver-Sent-At", "X-Cmserver-Hook"}
 
 @pytest.mark.parametrize("make", FOLDERS.values(), ids=list(FOLDERS))
 def test_no_folder_holds_a_hook_or_loses_its_payload(agent: Agent, server: Recorder, make: Callable[[Path], None]):
+    agent.keep_limits()
     build(agent.home, repo())
     place = agent.home / "repo"
     make(place)
@@ -335,6 +336,7 @@ def test_a_hook_that_is_killed_while_it_looks_at_a_folder_has_stored_its_payload
 
 @pytest.mark.slow
 def test_a_folder_that_is_not_read_in_time_waits_until_it_is(agent: Agent, server: Recorder):
+    agent.keep_limits()
     build(agent.home, repo())
     place = agent.home / "repo"
     hung(agent, place)
@@ -356,6 +358,7 @@ def test_a_folder_that_is_not_read_in_time_waits_until_it_is(agent: Agent, serve
 
 @pytest.mark.slow  # who drains waits for five seconds
 def test_a_folder_that_is_never_read_is_called_by_its_path(agent: Agent, server: Recorder):
+    agent.keep_limits()
     build(agent.home, repo())
     hung(agent, agent.home / "repo")
 
@@ -431,6 +434,7 @@ def a_value_of_many_lines(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.speed
 @pytest.mark.parametrize("make", [many_levels, a_value_of_many_lines])
 def test_what_is_read_of_a_folder_is_worked_on_within_its_time(agent: Agent, make: Callable[[Path], Path]):
     """Processor time, of which there is no more than of the other."""
@@ -440,6 +444,7 @@ def test_what_is_read_of_a_folder_is_worked_on_within_its_time(agent: Agent, mak
 
 
 def test_a_git_that_hangs_leaves_nothing_behind(agent: Agent, server: Recorder):
+    agent.keep_limits()
     build(agent.home, repo())
     (agent.bin / "git").write_text("#!/bin/sh\nexec sleep 601\n")
     (agent.bin / "git").chmod(0o755)
@@ -469,6 +474,7 @@ def test_words_to_search_for_may_be_many(agent: Agent, server: Recorder):
     assert server.sent[0].payload["query"] == words.replace("\t", " ")
 
 
+@pytest.mark.speed
 def test_work_grows_no_faster_than_what_is_read(agent: Agent):
     """What a file costs has an end: four megabytes of the worst are no more than 64 kB of them."""
     place = agent.home / "repo"
