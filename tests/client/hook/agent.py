@@ -61,6 +61,10 @@ class Agent:
         """From now on its hook waits as long as the product does."""
         self._install(lambda source: source)
 
+    def limit(self, seconds: int) -> None:
+        """From now on its hook waits so long."""
+        self._install(lambda source: _LIMITS.sub(rb"\1=%d" % seconds, source))
+
     def _install(self, change: Callable[[bytes], bytes]) -> None:
         for program, source in PROGRAMS.items():
             (self.folder / program).write_bytes(change((SOURCE / source).read_bytes()))

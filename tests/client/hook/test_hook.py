@@ -258,6 +258,7 @@ def test_a_server_that_never_answers_holds_no_agent(agent: Agent, server: Record
 
 
 def test_an_agent_that_ends_its_hook_gets_an_answer_and_loses_nothing(agent: Agent, server: Recorder):
+    agent.limit(3)  # it heeds the signal when curl has ended
     server.free.clear()
 
     process = agent.start("Stop")

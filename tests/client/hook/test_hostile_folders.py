@@ -301,6 +301,7 @@ def hung(agent: Agent, place: Path) -> None:
 
 
 def killed_while_looking(agent: Agent, place: Path) -> None:
+    agent.keep_limits()  # what has begun to look ends after its time
     process = agent.start("PostToolUse", cwd=place)
     assert process.stdin
     process.stdin.write(b'{"number":1}')
