@@ -7,16 +7,19 @@ the tests start and again later.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import subprocess
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import Any
 
 QUIET_WORK_SECONDS = 0.05
 QUIET_STARTS_SECONDS = 0.015
 """How long `_work` and the start of five processes take on a quiet machine."""
-MAX_SLOWNESS = 30.0
+MAX_SLOWNESS = 10.0
 """A limit, so that a test that hangs still ends."""
 _FRESH_SECONDS = 5.0
 
@@ -58,6 +61,18 @@ class Deadline:
     @property
     def elapsed(self) -> float:
         return self._clock() - self._began
+
+
+async def until(what: str, look: Callable[[], Awaitable[object] | object], running: asyncio.Future[Any] | None = None) -> None:
+    """Until `look` finds something; AssertionError naming `what` when it takes too long, or when what is `running` ends first."""
+    deadline = Deadline(ENOUGH_SECONDS)
+    while True:
+        found = look()
+        if await found if inspect.isawaitable(found) else found:
+            return
+        assert not deadline.is_over, f"waited {deadline.elapsed:.0f} s in vain for {what}"
+        assert running is None or not running.done(), f"it ended before {what}"
+        await asyncio.sleep(0.005)
 
 
 def scaled(seconds: float) -> float:

@@ -15,6 +15,7 @@ from cmserver.base.db import Db
 from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
 from tests.rows import rows
+from tests.timeouts import until
 
 
 async def test_somebody_becomes_a_member_and_then_an_owner(client: httpx.AsyncClient, cast: Cast, db: Db):
@@ -95,9 +96,7 @@ async def test_nor_one_that_their_key_is_just_making(client: httpx.AsyncClient, 
 
 async def until_it_waits_for_a_lock(db: Db, act: asyncio.Task[httpx.Response]) -> None:
     waits = "SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"
-    while not await rows(db, waits):
-        assert not act.done(), "it did not wait"
-        await asyncio.sleep(0.01)
+    await until("it waits for a lock", lambda: rows(db, waits), act)
 
 
 async def test_the_last_owner_stays(client: httpx.AsyncClient, cast: Cast, db: Db):

@@ -23,7 +23,7 @@ from tests.bench.world import free_port
 from tests.process.conftest import Run, folder, run
 from tests.process.program import QUICK_LEASE, Program, command, measured, number, rows, wait_for, wait_until_settled
 from tests.process.slow_provider import WORK
-from tests.timeouts import scaled
+from tests.timeouts import ENOUGH_SECONDS, Deadline, scaled
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,9 @@ class Writer:
         with httpx.Client(base_url=self._url, headers=headers, timeout=scaled(10), trust_env=False) as client:
             while not self._is_over.is_set():
                 name = f"{self._name}-{len(self.acknowledged)}"
+                deadline = Deadline(ENOUGH_SECONDS)
                 while not self._post(client, name):
+                    assert not deadline.is_over, f"{name} is never acknowledged"
                     self.repeated += 1
                     time.sleep(0.02)
                 self.acknowledged.append(name)

@@ -16,6 +16,7 @@ from cmserver.client import plugin
 from cmserver.client.agents import AGENTS
 from cmserver.client.client_folder import ClientFolder
 from tests.real_agents import install
+from tests.timeouts import ENOUGH_SECONDS
 
 HOOKS = AGENTS["claude-code"].hooks
 KEY = "cms_0123456789abcdef"
@@ -166,6 +167,7 @@ def test_claude_code_validates_installs_and_uses_it(
             env=environ,
             stdin=subprocess.DEVNULL,
             cwd=work,
+            timeout=ENOUGH_SECONDS,
         )
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr

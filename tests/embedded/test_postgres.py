@@ -26,7 +26,7 @@ from cmserver.embedded import files
 from cmserver.embedded import leftover as leftover_module
 from cmserver.embedded.files import Binaries, DataDirInUse, SetupError, debian_binaries, find_binaries, lock_data_dir
 from cmserver.embedded.postgres import EmbeddedPostgres
-from tests.timeouts import ENOUGH_SECONDS
+from tests.timeouts import ENOUGH_SECONDS, Deadline
 
 ROOT = Path(__file__).parents[2]
 as_root_only = pytest.mark.skipif(os.geteuid() != 0, reason="is about running as root")
@@ -410,7 +410,8 @@ def test_a_server_of_a_former_life_that_is_still_stopping_is_waited_for(folder: 
     server = EmbeddedPostgres(folder / "data", durable=False)
 
     def let_it_go_once_it_was_in_the_way() -> None:
-        while "already exists" not in server.log_file.read_text():
+        deadline = Deadline(ENOUGH_SECONDS)
+        while "already exists" not in server.log_file.read_text() and not deadline.is_over:
             time.sleep(0.02)
         os.kill(orphan, signal.SIGCONT)
 

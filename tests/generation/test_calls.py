@@ -20,6 +20,7 @@ from cmserver.providers.failures import incomplete_answer_error
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
+from tests.timeouts import until
 
 WAITING_FOR_A_LOCK = (
     "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"
@@ -98,8 +99,7 @@ async def test_workers_that_are_refused_at_the_same_time_pause_a_provider_once(o
     async with outbox.db.system() as conn:
         first = await pause_provider(conn, "first", refused)
         second = asyncio.create_task(outbox.db.in_system(lambda conn: pause_provider(conn, "first", refused)))
-        while not await outbox.value(WAITING_FOR_A_LOCK):
-            await asyncio.sleep(0)
+        await until("it waits for a lock", lambda: outbox.value(WAITING_FOR_A_LOCK), second)
 
     known, is_new = await second
 

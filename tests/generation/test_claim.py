@@ -13,6 +13,7 @@ from cmserver.generation.leases import repository as leases
 from cmserver.ingest import session as sessions
 from tests.conftest import Cast
 from tests.generation.tools import Hand, Outbox, Scripted
+from tests.timeouts import until
 
 _WAITING_FOR_A_LOCK = (
     "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"
@@ -104,9 +105,7 @@ async def test_an_event_that_commits_while_the_release_waits_for_its_lock_is_not
         # What ingest does last: it holds the lane's row until it commits.
         await ingest.execute("UPDATE generation_lanes SET due_at = least(due_at, now()) WHERE lane = %s", [lane])
         running = asyncio.create_task(hand.runner.run(claim))
-        while not (await outbox.value(_WAITING_FOR_A_LOCK) or running.done()):
-            await asyncio.sleep(0.005)
-        assert not running.done()
+        await until("it waits for a lock", lambda: outbox.value(_WAITING_FOR_A_LOCK), running)
     await running
 
     assert await outbox.value("SELECT due_at IS NOT NULL FROM generation_lanes WHERE lane = %s", lane) is True

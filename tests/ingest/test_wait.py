@@ -16,6 +16,7 @@ from tests.conftest import Cast
 from tests.generation.test_worker import working
 from tests.generation.tools import Outbox, Scripted
 from tests.ingest.test_api import event
+from tests.timeouts import until
 
 
 async def test_the_answer_names_the_observations(
@@ -53,8 +54,7 @@ async def test_a_server_that_stops_answers_whoever_waits(
 ):
     request = asyncio.create_task(client.post("/v1/events?wait=true", json=event(), headers=cast.alice.headers))
     outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
-    while not await outbox.statuses():
-        await asyncio.sleep(0)
+    await until("its job is there", outbox.statuses, request)
 
     hub.close()
     response = await asyncio.wait_for(request, intake.WAIT_SECONDS / 3)

@@ -20,7 +20,7 @@ from mcp_types import CallToolResult, TextContent
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.observations.plain import FIRST_LINE, LAST_LINE
 from tests.conftest import Person
-from tests.timeouts import ENOUGH_SECONDS
+from tests.timeouts import ENOUGH_SECONDS, until
 
 Mode = Literal["auto", "legacy"]
 MODES: tuple[Mode, Mode] = ("auto", "legacy")
@@ -44,9 +44,7 @@ async def serving(app: AsgiFrame) -> AsyncGenerator[str]:
     listener.bind(("127.0.0.1", 0))  # named TCP, so that asyncio sends at once: else each answer waits 40 ms for an acknowledgement
     server = _Server(uvicorn.Config(app, log_config=None, lifespan="off", http="httptools", ws="none"))
     task = asyncio.create_task(server.serve(sockets=[listener]))
-    async with asyncio.timeout(ENOUGH_SECONDS):
-        while not server.started:
-            await asyncio.sleep(0.01)
+    await until("the server is started", lambda: server.started, task)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:

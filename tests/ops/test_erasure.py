@@ -31,6 +31,7 @@ from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.generation.tools import Hand, Outbox, Scripted, completion
 from tests.make import Make
+from tests.timeouts import until
 
 Json = dict[str, Any]
 
@@ -446,9 +447,7 @@ async def test_a_purge_waits_for_what_is_being_written_and_takes_it_too(
         await write(conn, alice.principal, [new])
         purge = asyncio.create_task(client.delete(f"/v1/projects/{alice.project.id}/memory", headers=alice.headers))
         async with db.system_statement() as watch:
-            while not await waits_for_a_lock(watch):
-                assert not purge.done(), "it did not wait"
-                await asyncio.sleep(0.01)
+            await until("it waits for a lock", lambda: waits_for_a_lock(watch), purge)
 
     assert (await purge).json()["counts"]["observations"] == 1
     assert told_anywhere(database, WORD) == []
@@ -470,9 +469,7 @@ async def test_a_change_that_waits_for_a_deletion_finds_nothing(client: AsyncCli
             await erase.delete_team(conn, alice.principal, str(alice.team_id))
         changing = asyncio.create_task(client.request(method, path, json=change, headers=alice.headers))
         async with db.system_statement() as watch:
-            while not await waits_for_a_lock(watch):
-                assert not changing.done(), "it did not wait"
-                await asyncio.sleep(0.01)
+            await until("it waits for a lock", lambda: waits_for_a_lock(watch), changing)
 
     assert (await changing).status_code == 404
 

@@ -25,7 +25,7 @@ from cmserver.providers.model import Completion, FailureKind, Prompt, PromptEven
 from cmserver.providers.prompts.render import render
 from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.providers.registry import load
-from tests.timeouts import ENOUGH_SECONDS
+from tests.timeouts import ENOUGH_SECONDS, until
 
 PAYLOAD = "what-nobody-else-may-see"
 PROMPT = Prompt(
@@ -469,34 +469,64 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, str], words:
 # How it ends
 
 
+class Fifo:
+    """What the program and its child hold open as long as they live. Reading never waits."""
+
+    def __init__(self, claude: StandIn) -> None:
+        path = claude.folder / "fifo"
+        if not path.exists():
+            os.mkfifo(path)
+        self._other_side = os.open(path, os.O_RDWR)  # so that it has no end yet
+        self._side = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def read(self) -> bytes | None:
+        """What was written; b"" when nobody holds the other side any more, None when somebody does and says nothing."""
+        try:
+            return os.read(self._side, 5)
+        except BlockingIOError:
+            return None
+
+    def let_go(self) -> None:
+        """From now on it has an end, when the program and its child have ended."""
+        os.close(self._other_side)
+
+    def close(self) -> None:
+        os.close(self._side)
+
+
 @pytest.mark.parametrize("stays", ["obedient", "stubborn"])
 async def test_a_cancelled_call_leaves_nothing_running(claude: StandIn, stays: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(claude_cli, "_SHUTDOWN_SECONDS", 0.2)
     claude.plays(stays=stays)
-    os.mkfifo(claude.folder / "fifo")
-    call = asyncio.create_task(claude.asked())
-    with await asyncio.to_thread((claude.folder / "fifo").open, "rb") as pipe:
-        assert await asyncio.to_thread(pipe.read, 5) == b"ready"
+    fifo = Fifo(claude)
+    call = asyncio.create_task(claude.asked(timeout_seconds=ENOUGH_SECONDS))
+    await until("the program is there", lambda: fifo.read() == b"ready", call)
+    fifo.let_go()
 
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
 
-        assert call.cancelled()
-        async with asyncio.timeout(ENOUGH_SECONDS):
-            assert await asyncio.to_thread(pipe.read) == b""  # its end: nobody holds the other side any more
+    assert call.cancelled()
+    await until("nobody is left", lambda: fifo.read() == b"")
+    fifo.close()
     assert claude.note["cwd"] not in claude.folders_left()
 
 
 async def test_a_call_that_takes_too_long_is_given_up_and_leaves_nothing_running(claude: StandIn, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(claude_cli, "_SHUTDOWN_SECONDS", 0.2)
     claude.plays(stays="obedient")
-    os.mkfifo(claude.folder / "fifo")
-    call = asyncio.create_task(claude.failure(timeout_seconds=1.0))
-    with await asyncio.to_thread((claude.folder / "fifo").open, "rb") as pipe:
-        error = await call
+    for seconds in (1.0, 5.0, 25.0):  # a busy machine needs more to start the program
+        fifo = Fifo(claude)
+
+        error = await claude.failure(timeout_seconds=seconds)
 
         assert error.kind is FailureKind.TRANSIENT
         assert "CMSERVER_PROVIDER_TIMEOUT_SECONDS" in str(error)
-        async with asyncio.timeout(ENOUGH_SECONDS):
-            assert await asyncio.to_thread(pipe.read) == b"ready"
+        was_there = fifo.read() == b"ready"
+        fifo.let_go()
+        await until("nobody is left", lambda fifo=fifo: fifo.read() == b"")
+        fifo.close()
+        if was_there:
+            break
+    assert was_there
     assert claude.note["cwd"] not in claude.folders_left()

@@ -74,4 +74,4 @@ def _install() -> None:
 
 def _npm(*words: str) -> subprocess.CompletedProcess[str]:
     command = [_NODE, _WHEEL / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js", *words]
-    return subprocess.run(command, cwd=CLIENTS, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=CLIENTS, capture_output=True, text=True, check=False, timeout=900)

@@ -25,7 +25,7 @@ from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.generation.job_notifier import CHANNELS, JobNotifier
 from cmserver.ops.stream.feed import Feed
 from cmserver.web.security import COOKIE
-from tests.timeouts import ENOUGH_SECONDS
+from tests.timeouts import ENOUGH_SECONDS, until
 from tests.web.seed import Seed, seed_server
 
 _LISTEN = (
@@ -70,8 +70,7 @@ async def serve(urls: DatabaseUrls, settings: Settings, *, hostile: bool = True)
         listener = socket.create_server(("127.0.0.1", 0))
         server = make_server(app, settings)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        while not server.started:
-            await asyncio.sleep(0.01)
+        await until("the server is started", lambda: server.started, serving)
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}", seed
         finally:

@@ -13,7 +13,7 @@ import msgspec
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.http.server import make_server
 from cmserver.base.settings import Settings
-from tests.timeouts import ENOUGH_SECONDS
+from tests.timeouts import ENOUGH_SECONDS, until
 
 
 @asynccontextmanager
@@ -25,9 +25,7 @@ async def serving(app: AsgiFrame, settings: Settings, port: int = 0) -> AsyncGen
         listener = socket.create_server(("127.0.0.1", 0))
     server = make_server(app, settings)
     task = asyncio.create_task(server.serve(sockets=[listener]))
-    async with asyncio.timeout(ENOUGH_SECONDS):
-        while not server.started:
-            await asyncio.sleep(0.01)
+    await until("the server is started", lambda: server.started, task)
     try:
         yield listener.getsockname()[1]
     finally:

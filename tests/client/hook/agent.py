@@ -111,7 +111,7 @@ class Agent:
             time.sleep(0.01)
 
     def _is_running(self) -> bool:
-        """They all work in its folder, and so do the programs that they start. A guard's `sleep` may be left, for as long as it is."""
+        """They all work in its folder, and so do the programs that they start, but for a guard's `sleep`, which may be left."""
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if (process / "cwd").readlink() == self.folder and _LONG not in (process / "cmdline").read_bytes():

@@ -8,8 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 
-from tests.timeouts import ENOUGH_SECONDS
-
 JSON = "application/json"
 
 

@@ -12,6 +12,7 @@ from tests.conftest import Cast
 from tests.make import Make
 from tests.observations.embedding.conftest import Room
 from tests.observations.embedding.fake import Fake, vector_of
+from tests.timeouts import until
 
 DOWN = ProviderError(FailureKind.TRANSIENT, "No connection", out_of_reach=True)
 
@@ -178,8 +179,8 @@ async def test_a_text_that_is_being_changed_when_it_is_claimed_is_embedded_again
     async with room.db.system() as holding:
         await holding.execute("SELECT pg_advisory_xact_lock(42)")
         changing = asyncio.create_task(asyncio.to_thread(room.ask, "UPDATE observations SET title = 'New words'"))
-        while not room.ask("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
-            await asyncio.sleep(0.01)
+        waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        await until("the change waits", lambda: room.ask(waits), changing)
         await embed_pending(room.db, room.fake, model)
     await changing
 

@@ -14,6 +14,7 @@ from tests.conftest import Cast
 from tests.make import Make
 from tests.observations.embedding.conftest import Room
 from tests.observations.embedding.fake import Fake
+from tests.timeouts import until
 
 DOWN = ProviderError(FailureKind.TRANSIENT, "No connection", out_of_reach=True)
 
@@ -190,8 +191,7 @@ async def test_the_loop_is_woken_and_stops_with_what_it_has_in_hand_given_back(
     fake = room.makers.named("one")
     woken, stop = asyncio.Event(), asyncio.Event()
     running = asyncio.create_task(keeper.run(woken, stop))
-    while not await room.models():
-        await asyncio.sleep(0.01)
+    await until("the model is chosen", room.models, running)
     fake.gate = asyncio.Event()
     await make.observation(project=cast.alice.project)
 

@@ -12,6 +12,7 @@ from tests.conftest import Cast
 from tests.make import Make
 from tests.observations.embedding.conftest import Room
 from tests.observations.embedding.fake import Fake
+from tests.timeouts import until
 
 
 async def has(db: Db, team_id: UUID, model_id: int) -> bool:
@@ -69,8 +70,7 @@ async def test_what_a_broken_creation_has_left_is_made_anew(room: Room, make: Ma
     async with room.db.system() as conn:
         await conn.execute("UPDATE observation_embeddings SET attempts = 1")  # it waits for this to end
         making = asyncio.create_task(indexes.ensure_index(room.db, more_than=5))
-        while not room.ask("SELECT 1 FROM pg_index WHERE NOT indisvalid"):
-            await asyncio.sleep(0.01)
+        await until("the index has begun", lambda: room.ask("SELECT 1 FROM pg_index WHERE NOT indisvalid"), making)
         making.cancel()
         with pytest.raises(asyncio.CancelledError):
             await making

@@ -14,6 +14,7 @@ from tests.conftest import Cast
 from tests.make import Make
 from tests.observations.embedding.conftest import Room
 from tests.observations.embedding.fake import vector_of
+from tests.timeouts import until
 
 
 async def work(room: Room, name: str) -> EmbeddingWorker:
@@ -77,8 +78,7 @@ async def test_what_is_deleted_while_older_ones_are_let_wait_is_left_out(room: R
     async with room.db.system() as deleting:
         await deleting.execute("DELETE FROM observations WHERE id = %s", [old[2].id])
         waiting = asyncio.create_task(room.db.in_system(lambda conn: repository.backfill(conn, model.id, 2)))
-        while not room.ask("SELECT 1 FROM pg_locks WHERE NOT granted"):
-            await asyncio.sleep(0.01)
+        await until("it waits for a lock", lambda: room.ask("SELECT 1 FROM pg_locks WHERE NOT granted"), waiting)
     more = await waiting
 
     assert more
