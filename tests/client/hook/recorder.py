@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 
+from tests.timeouts import ENOUGH_SECONDS
+
 JSON = "application/json"
 
 
@@ -97,7 +99,7 @@ class Recorder:
         sent = Sent(method=handler.command, path=handler.path, headers=headers, body=body)
         self.sent.append(sent)
         self.came.release()
-        self.free.wait(30)
+        self.free.wait(ENOUGH_SECONDS)
         reply = self.reply(sent)
         handler.send_response(reply.status)
         for name, value in {"content-type": reply.content_type, "content-length": str(len(reply.body)), **reply.headers}.items():
