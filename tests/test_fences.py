@@ -27,6 +27,7 @@ from cmserver.recall.wire import IndexOut
 from tests.conftest import Cast, Person
 from tests.lookalikes import LEGIBLE, SPELLINGS, UNSEEN, is_unseen, reads_as
 from tests.mcp.tools import call, rpc
+from tests.table import try_rows
 
 TAGS = ("cmserver-context", "system-reminder")
 _TAG = re.compile(r"<[\s/]*(?:[\w.-]+:)?(?:cmserver-?context|system-?reminder)")
@@ -209,8 +210,8 @@ async def test_a_prompt_of_the_protocol_has_one_block_and_lists_name_nothing_hid
     assert UNSEEN not in json.loads(listed)["result"]["resources"][0]["title"]
 
 
-@pytest.mark.parametrize("tag", TAGS)
-@pytest.mark.parametrize("name", SPELLINGS)
+@try_rows("tag", TAGS)
+@try_rows("name", SPELLINGS)
 def test_each_spelling_of_a_mark_is_defused(name: str, tag: str):
     text = f"a {SPELLINGS[name](tag)} b {UNSEEN}"
 
@@ -222,12 +223,12 @@ def test_each_spelling_of_a_mark_is_defused(name: str, tag: str):
     assert [letter for letter in line if is_unseen(letter)] == []
 
 
-@pytest.mark.parametrize("name", SPELLINGS)
+@try_rows("name", list(SPELLINGS)[::40])
 def test_the_reader_of_this_suite_sees_a_tag_in_each_spelling(name: str):
     assert _TAG.search(reads_as(SPELLINGS[name](TAGS[0]), decoded=True))
 
 
-@pytest.mark.parametrize("text", LEGIBLE)
+@try_rows("text", LEGIBLE)
 def test_what_needs_its_signs_keeps_them(text: str):
     assert remove_invisible(text) == text
     assert defuse_tags(text) == text
@@ -236,7 +237,7 @@ def test_what_needs_its_signs_keeps_them(text: str):
     assert sanitize_line(text) == text
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "tag",
     [
         "user-prompt-submit-hook",

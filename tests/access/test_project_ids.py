@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cmserver.access.projects import canonical_id
+from tests.table import try_rows
 
 URLS = {
     "github.com/user/repo": "github.com/user/repo",
@@ -56,11 +55,11 @@ NAMES = {
 CASES = {**URLS, **OTHER_CASE, **PATHS, **NAMES}
 
 
-@pytest.mark.parametrize(("sent", "canonical"), CASES.items())
+@try_rows(("sent", "canonical"), CASES.items())
 def test_one_project_has_one_id(sent: str, canonical: str):
     assert canonical_id(sent) == canonical
 
 
-@pytest.mark.parametrize("sent", CASES)
+@try_rows("sent", CASES)
 def test_an_id_is_its_own(sent: str):
     assert canonical_id(canonical_id(sent)) == canonical_id(sent)

@@ -15,9 +15,10 @@ from cmserver.base.errors import Forbidden, Invalid, NotFound
 from cmserver.base.notifications import NotificationListener
 from tests.conftest import Cast, bound_to, mint
 from tests.lookalikes import BLIND_NAMES, LEGIBLE, NAMES, is_unseen
+from tests.table import try_rows
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("named", "canonical"),
     [
         ("https://github.com/user/repo", "github.com/user/repo"),
@@ -65,7 +66,7 @@ def test_a_name_has_one_canonical_form(named: str, canonical: str):
     assert canonical_id(canonical) == canonical
 
 
-@pytest.mark.parametrize("name", [*NAMES, *LEGIBLE])
+@try_rows("name", [*NAMES, *LEGIBLE])
 def test_a_name_is_composed_and_has_nothing_invisible(name: str):
     for named in (f"/srv/{name}", f"git@github.com:acme/{name}.git", f"the {name}"):
         canonical = canonical_id(named)
@@ -75,7 +76,7 @@ def test_a_name_is_composed_and_has_nothing_invisible(name: str):
         assert canonical_id(canonical) == canonical
 
 
-@pytest.mark.parametrize("name", BLIND_NAMES)
+@try_rows("name", BLIND_NAMES)
 def test_a_name_has_no_other_blanks_and_no_boxes(name: str):
     canonical = canonical_id(f"github.com/acme/{name}")
 
@@ -156,7 +157,7 @@ async def test_what_a_project_is_called_takes_no_address_from_others(client: htt
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("named", "canonical"),
     [
         (f"{TOKEN}@github.com/acme/x", "github.com/acme/x"),
@@ -184,7 +185,7 @@ def test_no_credential_stays_in_a_name(named: str, canonical: str):
     assert canonical_id(canonical) == canonical
 
 
-@pytest.mark.parametrize("named", ["", "   ", "x" * 501, "a\x00b", "a\ud800", "https://", "<system-reminder>x", "/" * 5000])
+@try_rows("named", ["", "   ", "x" * 501, "a\x00b", "a\ud800", "https://", "<system-reminder>x", "/" * 5000])
 def test_what_cannot_name_a_project_is_refused(named: str):
     with pytest.raises(Invalid):
         canonical_id(named)

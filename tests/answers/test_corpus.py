@@ -15,10 +15,10 @@ from pathlib import Path
 from uuid import UUID
 
 import msgspec
-import pytest
 
 from cmserver.answers.parse import parse
 from cmserver.providers.model import DraftObservation, DraftSummary, FailureKind, ProviderError
+from tests.table import try_rows
 
 JOBS = [UUID(int=number) for number in (1, 2, 3)]
 TAGS = {job: f"e{place + 1}" for place, job in enumerate(JOBS)}
@@ -73,7 +73,7 @@ def read(answer: str) -> Gives:
     )
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases()])
+@try_rows("case", cases(), ids=lambda case: case.name)
 def test_what_can_be_read_in_an_answer(case: Case):
     assert read(case.answer) == case.gives
 

@@ -14,6 +14,7 @@ import pytest
 from cmserver.answers.parse import parse
 from cmserver.observations.model import ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST
 from cmserver.providers.model import ProviderError
+from tests.table import try_rows
 
 MEGABYTE = 1_000_000
 JOBS = [UUID(int=number) for number in range(1, 21)]
@@ -102,7 +103,7 @@ def read(answer: str) -> None:
         assert max(map(len, draft.facts), default=0) <= ITEM_MOST
 
 
-@pytest.mark.parametrize("name", list(HOSTILE))
+@try_rows("name", list(HOSTILE))
 def test_a_hostile_answer_stays_within_bounds_and_work_grows_no_faster_than_it(name: str):
     small, large = (steps(HOSTILE[name](size)) for size in (2_000, 8_000))
 
@@ -149,8 +150,8 @@ HONEST = """\
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(HOSTILE))
+@pytest.mark.speed
+@try_rows("name", list(HOSTILE))
 def test_a_hostile_megabyte_takes_no_more_than_fifteen_times_as_long_as_an_honest_one(name: str):
     """Counting calls does not see what a regular expression does inside, so this compares the CPU time of both, taken one after the
     other. Noise only makes a try slower, so one good try of several is enough; quadratic time would be a thousand times as long."""

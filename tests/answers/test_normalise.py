@@ -8,6 +8,7 @@ from cmserver.answers.normalise import normalise_observation
 from cmserver.answers.text_fields import read_numbers
 from cmserver.providers.model import DraftObservation
 from cmserver.rules.conclusions import MAX_QUOTE
+from tests.table import try_rows
 
 
 @pytest.mark.parametrize("part", ["a.", "a::", "@", "a_", "`"])
@@ -28,7 +29,7 @@ def test_only_the_part_of_a_quote_that_is_kept_is_searched_for_anchors(part: str
     assert max(searched) <= MAX_QUOTE
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "numbers"),
     [("#12, #15", [12, 15]), ("12 15", [12, 15]), ("", []), ("nothing; 3 of 5 tests pass since 2024", []), ("e1", []), ("#", [])],
 )

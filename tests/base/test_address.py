@@ -7,11 +7,12 @@ import re
 import pytest
 
 from cmserver.base.http.address import find_client, network_of, parse_networks
+from tests.table import try_rows
 
 PROXIES = parse_networks("10.0.0.0/8, ::1, 2001:db8:ffff::/48")
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("peer", "x_forwarded_for", "forwarded", "found"),
     [
         ("203.0.113.7", [], [], "203.0.113.7"),

@@ -8,6 +8,7 @@ import pytest
 from msgspec import Meta
 
 from cmserver.base.allowed_values import list_allowed_values
+from tests.table import try_rows
 
 Colour = Literal["red", "blue"]
 
@@ -30,7 +31,7 @@ class Tree(msgspec.Struct):
     by_month: dict[str, Colour] = {}
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("wrong", "values"),
     [
         ({"colour": "sour"}, ["blue", "red"]),

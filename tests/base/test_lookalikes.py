@@ -12,6 +12,7 @@ import pytest
 from cmserver.base import lookalikes
 from cmserver.observations.plain import block
 from cmserver.providers.prompts.fence import escape_tags, fence_text
+from tests.table import try_rows
 
 PIECES = [
     "<", "\u2039", "\u3008", "\uff1c", "\u226e", "\u00ab", "&lt;", "&#60;", "&amp;", "&", "&#38;", "&lang;", "&#8203;", "&#000",
@@ -28,7 +29,7 @@ def _repeat(piece: str, length: int) -> str:
     return (piece * length)[:length]
 
 
-@pytest.mark.parametrize("piece", TEXTS, ids=ascii)
+@try_rows("piece", TEXTS, ids=ascii)
 def test_each_character_is_folded_at_most_once(piece: str, monkeypatch: pytest.MonkeyPatch):
     fold = lookalikes._fold  # pyright: ignore[reportPrivateUsage]
     read: list[int] = []
@@ -38,10 +39,11 @@ def test_each_character_is_folded_at_most_once(piece: str, monkeypatch: pytest.M
         read.append(1 + len(folded[0]))
         return folded
 
-    monkeypatch.setattr(lookalikes, "_fold", count)
     text = _repeat(piece, _LENGTH)
 
-    lookalikes.replace_tags(text, lambda _name: False, str)
+    with monkeypatch.context() as patched:
+        patched.setattr(lookalikes, "_fold", count)
+        lookalikes.replace_tags(text, lambda _name: False, str)
 
     assert sum(read) <= 10 * len(text)
     assert len(read) <= len(text)
@@ -56,7 +58,8 @@ def _seconds(run: Callable[[str], object], text: str) -> float:
     return min(times)
 
 
-@pytest.mark.parametrize("run", [block, escape_tags, partial(fence_text, max_chars=4_000), lookalikes.clean_name])
+@pytest.mark.speed
+@try_rows("run", [block, escape_tags, partial(fence_text, max_chars=4_000), lookalikes.clean_name])
 def test_no_text_costs_much_more_than_one_of_plain_tags(run: Callable[[str], object]):
     plain = _seconds(block, _repeat("<\u00e9", _LENGTH))
 
@@ -65,6 +68,7 @@ def test_no_text_costs_much_more_than_one_of_plain_tags(run: Callable[[str], obj
     assert {ascii(piece): ratio for piece, ratio in slow.items() if ratio > 6} == {}
 
 
-@pytest.mark.parametrize("piece", ["\u2039", "\u2039\ufdfa", "&#38;", "&lt;&amp;", "<:", "\u02b0:"], ids=ascii)
+@pytest.mark.speed
+@try_rows("piece", ["\u2039", "\u2039\ufdfa", "&#38;", "&lt;&amp;", "<:", "\u02b0:"], ids=ascii)
 def test_four_times_the_text_takes_about_four_times_as_long(piece: str):
     assert _seconds(block, _repeat(piece, 40_000)) < 10 * _seconds(block, _repeat(piece, 10_000))

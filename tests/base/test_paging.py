@@ -9,6 +9,7 @@ import pytest
 from cmserver.base import paging
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import new_id
+from tests.table import try_rows
 
 MOMENT = datetime(2026, 11, 21, 22, 53, 1, 123456, tzinfo=UTC)
 
@@ -35,7 +36,7 @@ def test_a_page_has_a_cursor_only_where_there_is_more():
     assert paging.page(rows[:0], 3, lambda row: row) == ([], None)
 
 
-@pytest.mark.parametrize("wrong", ["", "x", "AAAA", "é", "=" * 8, "_" * 44, paging.cursor(MOMENT, "bob")])
+@try_rows("wrong", ["", "x", "AAAA", "é", "=" * 8, "_" * 44, paging.cursor(MOMENT, "bob")])
 def test_what_is_no_cursor_is_refused_by_its_path(wrong: str):
     with pytest.raises(Invalid) as refused:
         paging.place(wrong)
@@ -43,7 +44,7 @@ def test_what_is_no_cursor_is_refused_by_its_path(wrong: str):
     assert [issue.path for issue in refused.value.issues] == ["$.cursor"]
 
 
-@pytest.mark.parametrize("wrong", ["", "x", "é", "AAAA", "_" * 44, paging.cursor(MOMENT, "a\x00")])
+@try_rows("wrong", ["", "x", "é", "AAAA", "_" * 44, paging.cursor(MOMENT, "a\x00")])
 def test_what_is_no_cursor_of_names_is_refused(wrong: str):
     with pytest.raises(Invalid):
         paging.place_by_name(wrong)

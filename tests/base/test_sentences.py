@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cmserver.base.sentences import split_line, split_sentences
+from tests.table import try_rows
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "sentences"),
     [
         ("The pool is full. Workers wait.", ["The pool is full.", "Workers wait."]),

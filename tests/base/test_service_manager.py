@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cmserver.base.service_manager import READY, keep_watchdog_quiet, notify_service_manager, watchdog_seconds
+from tests.table import try_rows
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_without_a_manager_nothing_happens(environ: dict[str, str]):
     notify_service_manager(READY, environ)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("environ", "seconds"),
     [
         ({}, None),

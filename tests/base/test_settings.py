@@ -9,6 +9,7 @@ from cmserver.base.configuration import BadSetting, effective, load
 from cmserver.base.contextify import UNUSED_VARIABLES, translate_contextify
 from cmserver.base.settings import Settings
 from tests.house.settings_page import settings_page
+from tests.table import try_rows
 
 HOME = {"HOME": "/home/alice"}
 URL = "postgresql://cm:s3cret@db.example:5433/memory"
@@ -63,7 +64,7 @@ def test_an_empty_value_counts_as_not_set(tmp_path: Path):
     assert loaded.settings.database_url is None
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("name", "value", "sentence"),
     [
         ("CMSERVER_PORT", "abc", "CMSERVER_PORT is 'abc': a whole number from 0 to 65535 is expected."),
@@ -225,7 +226,7 @@ def test_variables_of_contextify_without_a_setting_are_named_once():
     assert "s3cret" not in warning
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("name", "warning"),
     [
         ("CMSERVER_PROT", "CMSERVER_PROT is not a setting and is ignored; did you mean CMSERVER_PORT?"),
@@ -314,7 +315,7 @@ def test_no_password_of_a_further_url_is_shown(name: str, tmp_path: Path):
     assert "hunter2" not in refusal({"CMSERVER_DATABASE_URL": URL, name: "hunter2"})
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "memory.example", "localhost.evil", "127.0.0.1.evil"])
+@try_rows("host", ["0.0.0.0", "::", "10.0.0.7", "memory.example", "localhost.evil", "127.0.0.1.evil"])
 def test_guests_are_refused_where_others_can_call(host: str):
     assert refusal({"CMSERVER_TRUST_LOOPBACK": "default", "CMSERVER_HOST": host}) == (
         f"CMSERVER_TRUST_LOOPBACK is set and CMSERVER_HOST is {host!r}: callers without a key are only let in where nobody but "
@@ -371,7 +372,7 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(monkeypatch: pytest.Mo
     assert refusal({"HOME": ""}) == "This user has no home folder: set CMSERVER_DATA_DIR to an absolute path."
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("url", "shown"),
     [
         (URL, "postgresql://cm:***@db.example:5433/memory"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cmserver.base.token_cipher import TokenCipher
+from tests.table import try_rows
 
 CIPHER = TokenCipher(b"s" * 32, b"audit")
 
@@ -25,7 +25,7 @@ def test_neighbours_have_nothing_in_common():
     assert len({text[10:17] for text in texts}) == 100, "not even the bytes that are equal in the numbers"
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "text",
     [
         "",

@@ -16,6 +16,7 @@ from tests.bench.load import loader
 from tests.bench.measure import Aim, Figure, line, percentile
 from tests.bench.scale import QUICK
 from tests.bench.world import World, value, world
+from tests.table import try_rows
 
 MEASURED_ONCE = {"callers", "import", "pages", "writes"}
 """Benchmarks of which some figures do not come in rounds."""
@@ -82,7 +83,7 @@ def _prompt(size: int) -> Prompt:
 KNOWN = Known(project="orders", queries=["the pause between two attempts"], numbers=[1, 2, 3, 4])
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("answer", "is_refused"),
     [
         (Reply(200, b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"found"}],"isError":false}}'), False),

@@ -22,6 +22,7 @@ from cmserver.providers.model import FailureKind, ProviderError, ProviderSetting
 from tests.cli.conftest import Said
 from tests.providers.fake import anthropic as said
 from tests.providers.fake.server import FakeProvider, Reply, fake_provider, json_reply
+from tests.table import try_rows
 
 KEY = "an-own-key-of-nobody-0123456789"
 
@@ -201,7 +202,7 @@ async def test_a_provider_that_never_answers_is_given_up(tmp_path: Path, monkeyp
     assert "CMSERVER_PROVIDER_TIMEOUT_SECONDS" in told.out
 
 
-@pytest.mark.parametrize("kind", FailureKind)
+@try_rows("kind", FailureKind)
 def test_every_kind_of_failure_has_a_sentence_that_ends(kind: FailureKind):
     told = doctor.describe_failure("ollama", ProviderError(kind, "It said so."))
 
@@ -238,7 +239,7 @@ def test_an_embedder_that_is_not_there_is_said_to_be_so(tmp_path: Path):
     assert told.out.startswith("ollama (nomic-embed-text) gave no answer this time")
 
 
-@pytest.mark.parametrize("kind", FailureKind, ids=lambda kind: kind.value)
+@try_rows("kind", FailureKind, ids=lambda kind: kind.value)
 def test_what_helps_an_embedder_is_in_its_own_settings(kind: FailureKind):
     told = doctor.describe_embedder_failure("ollama", ProviderError(kind, "It said so."))
 

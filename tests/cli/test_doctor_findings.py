@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from cmserver.client.connections import AgentStatus
 from cmserver.ops.doctor.machine import check_agents, check_port
@@ -18,6 +17,7 @@ from cmserver.ops.doctor.wire import DiagnosisOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
+from tests.table import try_rows
 
 WELL = AgentStatus(
     agent="claude-code",
@@ -42,7 +42,7 @@ def test_a_connected_agent_without_trouble_has_no_finding():
     assert check_agents([WELL]) == []
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("change", "code", "command"),
     [
         ({"settings": ["/nowhere/settings.json"]}, "hooks.entry", "cmserver connect claude-code"),

@@ -10,6 +10,7 @@ from cmserver.client.agents import AGENTS, RULES, Agent
 from cmserver.hooks.api import ADAPTERS
 from cmserver.tooluse.own_tool_use import reads_own_memory
 from cmserver.tooluse.read import read_tool_use
+from tests.table import try_rows
 
 RECORDED = pytest.mark.parametrize("agent", [agent for agent in AGENTS.values() if agent.records], ids=lambda agent: agent.name)
 
@@ -32,7 +33,7 @@ def test_the_documentation_shows_the_rules_as_they_are():
     assert RULES.strip() in page.read_text()
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("name", "environ", "expected"),
     [
         ("claude-code", {}, "/home/me/.claude/settings.json"),

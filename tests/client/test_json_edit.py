@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cmserver.client.json_edit import Addition, add_values, remove_values
 from cmserver.client.json_settings import Json, UnusableSettings, json_object
+from tests.table import try_rows
 
 FILE = Path("/home/me/mcp.json")
 
@@ -46,7 +47,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@try_rows("text", TEXTS)
 def test_what_was_added_goes_away_byte_for_byte(text: str):
     once, made = add_values(FILE, text, ALL)
 
@@ -100,7 +101,7 @@ def test_a_value_of_another_version_is_replaced():
     assert json.loads(text)["servers"] == {"other": {}, "cmserver": SERVER.value}
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "place"),
     [
         ('{"servers": []}', '"servers" is not an object'),

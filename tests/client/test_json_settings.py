@@ -22,6 +22,7 @@ from cmserver.client.json_settings import (
     render_diff,
     uninstall_hooks,
 )
+from tests.table import try_rows
 
 FILE = Path("/home/me/.claude/settings.json")
 CLAUDE_CODE = AGENTS["claude-code"]
@@ -59,14 +60,14 @@ def disconnected(text: str) -> str:
     return after
 
 
-@pytest.mark.parametrize("text", REAL.values(), ids=REAL)
+@try_rows("text", REAL.values(), ids=REAL)
 def test_what_is_connected_and_disconnected_says_what_it_said(text: str):
     after = disconnected(connected(text))
 
     assert parse_settings(FILE, after) == parse_settings(FILE, text)
 
 
-@pytest.mark.parametrize("text", REAL.values(), ids=REAL)
+@try_rows("text", REAL.values(), ids=REAL)
 def test_connecting_twice_is_connecting_once(text: str):
     once = connected(text)
 
@@ -127,7 +128,7 @@ def test_an_older_hook_of_ours_is_replaced_and_one_of_no_use_taken_out():
     assert hooks["PostToolBatch"] == [{"hooks": [other]}]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "command",
     [
         "/opt/other/claude-code/hook Stop",
@@ -153,7 +154,7 @@ def test_our_hook_is_known_in_a_folder_that_has_another_name(tmp_path: Path):
     assert FOLDER.is_ours('"/home/you/.config/cmserver/clients/claude-code/hook" Stop')
 
 
-@pytest.mark.parametrize("name", ['a b"c', "$HOME", "`id`", "it's", "back\\slash", "ünï"])
+@try_rows("name", ['a b"c', "$HOME", "`id`", "it's", "back\\slash", "ünï"])
 def test_a_folder_may_be_called_anything(name: str):
     program = Path("/home") / name / "claude-code" / "hook"
 
@@ -195,7 +196,7 @@ def test_any_settings_come_back_as_they_were(found: Json, indent: int | str | No
     assert {**json.loads(once), "hooks": None} == {**json.loads(text), "hooks": None}
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "place"),
     [
         ('{\n  // mine\n  "model": "opus"\n}', "line 2, column 3"),

@@ -13,6 +13,7 @@ import pytest
 from mcp.shared.inbound import encode_header_value
 
 from cmserver.client.stdio_bridge import StdioBridge, header_value, project_header, run_bridge
+from tests.table import try_rows
 from tests.timeouts import ENOUGH_SECONDS
 
 URL = "http://cmserver"
@@ -127,7 +128,7 @@ async def test_after_initialize_the_agreed_version_goes_along(desk: Desk):
     assert [one.headers.get("mcp-method") for one in desk.asked] == [None, None, None]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "text",
     ["plain", "", " edge ", "ü", "a\nb", "a\x7fb", "=?base64?eA==?="],
     ids=["plain", "empty", "edge", "u", "nl", "del", "like"],

@@ -19,6 +19,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from tests.compat.conftest import visitor
 from tests.conftest import Cast, bound_to
 from tests.rows import rows
+from tests.table import try_rows
 
 Json = dict[str, Any]
 SESSION = {"contentSessionId": "c0ffee", "platformSource": "claude"}
@@ -355,7 +356,7 @@ async def test_a_sub_agent_s_turn_is_not_the_session_s(guest: httpx.AsyncClient,
 # ---- who speaks, and of what
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("said", "meant"),
     [
         (None, "claude"),

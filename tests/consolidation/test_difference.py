@@ -13,9 +13,10 @@ from cmserver.observations.model import compose
 from tests.bench.recall.corpora import history
 from tests.consolidation.near_misses import make_near_misses, make_repeats
 from tests.evaluation.pairs.load import read_pairs
+from tests.table import try_rows
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("kind", "left", "right"),
     [
         ("number", "Captures are retried 3 times", "Captures are retried 5 times"),
@@ -49,7 +50,7 @@ def test_a_fact_that_is_replaced_is_a_difference(kind: str, left: str, right: st
     assert found.kind == kind
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("left", "right"),
     [
         ("`PoolController` was split.", "PoolController was split"),
@@ -82,7 +83,7 @@ def test_a_difference_is_found_from_both_sides(left: str, right: str):
     assert (find_difference(marks, others) is None) == (find_difference(others, marks) is None)
 
 
-@pytest.mark.parametrize("unit", ["/", ".", "a.", "1,", "1.", "-", "a_", "::", "`", "@a/", "v1.", "a-", "不", "a b. "])
+@try_rows("unit", ["/", ".", "a.", "1,", "1.", "-", "a_", "::", "`", "@a/", "v1.", "a-", "不", "a b. "])
 def test_a_hostile_text_is_read(unit: str):
     marks = read_marks(unit * (20_000 // len(unit)))
 

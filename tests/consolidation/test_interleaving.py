@@ -18,6 +18,7 @@ from cmserver.base.db import Db
 from tests.conftest import Cast
 from tests.make import Make
 from tests.rows import rows
+from tests.table import try_rows
 
 WAVES, AT_ONCE, OBSERVATIONS = 6, 8, 7
 REFUSALS = {404, 409, 410}
@@ -119,7 +120,7 @@ async def test_whatever_happens_at_once_the_tree_is_whole(client: AsyncClient, c
     assert any(status < 300 for status in waves.statuses)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("target", "source", "related"),
     [
         ({"superseded_by": 1}, {}, {(2, 1), (1, 2)}),

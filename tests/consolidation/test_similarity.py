@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cmserver.consolidation.difference import Difference, find_difference
 from cmserver.consolidation.marks import read_marks
 from cmserver.consolidation.similarity import (
@@ -17,11 +15,12 @@ from cmserver.consolidation.similarity import (
     readable_cosine,
 )
 from cmserver.providers.embedding.registry import DEFAULT_MODELS
+from tests.table import try_rows
 
 DIFFERENCE = Difference("number", "3", "5")
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("left", "right", "least", "most"),
     [
         ("The pool has twenty connections for each of the workers", "the POOL has 20 connections, for each of the workers!", 1, 1),
@@ -38,7 +37,7 @@ def test_lexical_similarity_is_the_share_of_common_words(left: str, right: str, 
     assert similarity == lexical_similarity(read_marks(right), read_marks(left))
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("cosine", "lexical", "difference", "decision", "reason"),
     [
         (0.95, 0.1, None, "merge", None),
@@ -61,7 +60,7 @@ def test_a_pair_is_merged_suggested_or_left(
     assert (verdict.decision, verdict.reason, verdict.difference) == (decision, reason, None if decision == "merge" else difference)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("left", "right", "decision"),
     [
         ("支付服务使用Redis缓存令牌。", "支付服务使用 Redis 缓存令牌", "merge"),

@@ -30,6 +30,7 @@ from tests.consolidation.near_misses import make_near_misses
 from tests.consolidation.test_difference import collect_texts
 from tests.consolidation.test_history import act, ask, write
 from tests.consolidation.test_merge import text, texts
+from tests.table import try_rows
 
 Json = dict[str, Any]
 
@@ -347,7 +348,7 @@ def refuse(rows: Sequence[MergeableText], **worded: object) -> str | None:
     return find_refusal(rows, text(**worded))  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("source", "worded"),
     [
         ("The cache is enabled in staging.", "In staging the cache is disabled."),

@@ -15,6 +15,7 @@ from tests.conftest import Cast, mint
 from tests.contract.claude_mem import KEYS, SESSION_OF_A_CLIENT, WHEN_ALL_IS_GENERATED, Call
 from tests.contract.shapes import Shape, differences
 from tests.generation.tools import Outbox, Scripted
+from tests.table import try_rows
 
 VOCABULARIES = {
     "theirs": ["memories:read", "memories:write"],
@@ -116,7 +117,7 @@ async def test_a_request_id_is_taken_and_given_back(client: AsyncClient, cast: C
     assert answered.json()["requestId"] == "from-the-hook"
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("value", "shape", "told"),
     [
         ({"id": "x"}, {"id": str, "at": int}, ["$.at is missing"]),

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import msgspec
-import pytest
 
 from cmserver.observations.model import TYPES
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
@@ -16,6 +15,7 @@ from tests.evaluation.cases import Case, Event, cases, payload
 from tests.evaluation.evaluate import evaluate
 from tests.house.evaluation_page import evaluation_page
 from tests.house.pages import REFERENCE, present
+from tests.table import try_rows
 
 ALL = [(case, event) for case in cases() for event in case.events]
 
@@ -69,7 +69,7 @@ def test_the_set_is_large_and_as_much_to_skip_as_to_keep():
     assert {session.agent for session in cases()} == {"claude-code", "codex", "gemini"}
 
 
-@pytest.mark.parametrize("session", cases(), ids=lambda session: session.name)
+@try_rows("session", cases(), ids=lambda session: session.name)
 def test_each_label_says_what_it_has_to(session: Case):
     assert 5 <= len(session.events) <= 10
     for event in session.events:

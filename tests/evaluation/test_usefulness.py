@@ -23,6 +23,7 @@ from tests.evaluation.usefulness.corpus import (
 from tests.evaluation.usefulness.figures import Share, UsefulnessFigures, describe, measure
 from tests.evaluation.usefulness.playback import ProjectMemory, PromptContext, QuestionHits, SessionMemory
 from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, has_words, keeps, read_numbers, simplify
+from tests.table import try_rows
 
 MIN_FACTS_KEPT = 0.85
 MIN_OBSERVATIONS_WITH_A_FACT = 0.6
@@ -169,7 +170,7 @@ def test_a_fact_is_kept_with_a_word_of_each_group_and_an_anchor(remembered: Reme
     assert keeps(remembered, FACT) is is_kept
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("remembered", "is_wrong"),
     [
         (item("test_refund fails"), True),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import httpx
 import msgspec
-import pytest
 
 from cmserver.generation import prompt
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
+from tests.table import try_rows
 
 
 async def test_a_result_is_stored_with_the_observation_and_known_to_the_next_batch(
@@ -35,6 +35,6 @@ async def test_a_result_is_stored_with_the_observation_and_known_to_the_next_bat
     assert [msgspec.to_builtins(observation.commands) for observation in provider.prompts[1].recorded] == [[result]]
 
 
-@pytest.mark.parametrize("commands", ["pytest", [1], {"a": 1}, None, [{"command": "pytest"}]], ids=str)
+@try_rows("commands", ["pytest", [1], {"a": 1}, None, [{"command": "pytest"}]], ids=str)
 def test_metadata_in_which_people_gave_the_name_another_meaning_is_no_result(commands: object):
     assert prompt.command_results({"commands": commands}) == []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,24 +15,25 @@ from cmserver.providers.prompts.fence import escape_tags, fence_text
 from tests.generation.echo import HONEST, HONEST_SUMMARY, JOBS, PAGE, json_, json_summary, outcome, page, xml, xml_skip, xml_summary
 from tests.house.pages import present
 from tests.providers.attacks import ATTACKS, FOR_SUMMARY, Attack, planted, quoted
+from tests.table import try_rows
 
 IN_BATCHES = [attack for attack in ATTACKS if attack.where not in FOR_SUMMARY]
 
 
-@pytest.mark.parametrize("write", [xml, json_], ids=["xml", "json"])
-@pytest.mark.parametrize("attack", IN_BATCHES, ids=lambda attack: attack.name)
+@try_rows("write", [xml, json_], ids=["xml", "json"])
+@try_rows("attack", IN_BATCHES, ids=lambda attack: attack.name)
 def test_a_quoted_attack_adds_changes_and_suppresses_nothing(attack: Attack, write: Callable[[str], str]):
     answer = write(quoted(planted(attack.where, attack.text), attack.where))
 
     assert outcome(answer, JOBS) == HONEST
 
 
-@pytest.mark.parametrize("attack", IN_BATCHES, ids=lambda attack: attack.name)
+@try_rows("attack", IN_BATCHES, ids=lambda attack: attack.name)
 def test_in_json_that_holds_also_for_a_model_that_writes_the_tags_out(attack: Attack):
     assert outcome(json_(attack.text[:6_000]), JOBS) == HONEST
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@try_rows("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_quoted_in_a_summary_changes_none_of_its_other_fields(attack: Attack):
     quote = quoted(planted(attack.where, attack.text), attack.where)
 
@@ -41,7 +41,7 @@ def test_an_attack_quoted_in_a_summary_changes_none_of_its_other_fields(attack: 
     assert outcome(json_summary(quote), JOBS[:1]) == HONEST_SUMMARY
 
 
-@pytest.mark.parametrize("attack", IN_BATCHES, ids=lambda attack: attack.name)
+@try_rows("attack", IN_BATCHES, ids=lambda attack: attack.name)
 def test_an_attack_quoted_as_the_reason_of_a_skip_changes_no_observation(attack: Attack):
     quote = " ".join(quoted(planted(attack.where, attack.text), attack.where).split())
 

@@ -7,6 +7,7 @@ import pytest
 from cmserver.access.model import find_rule_error
 from cmserver.generation.skip_rules import find_skip_rule
 from cmserver.providers.model import PromptEvent
+from tests.table import try_rows
 
 ROOT = "/home/alice/src/orders"
 
@@ -23,7 +24,7 @@ def ran(command: object) -> PromptEvent:
     return used("Bash", {"command": command})
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("glob", "path", "is_skipped"),
     [
         ("*.lock", f"{ROOT}/web/yarn.lock", True),
@@ -58,7 +59,7 @@ def test_a_path_rule_is_read_as_in_a_gitignore(glob: str, path: str, is_skipped:
     assert find_skip_rule([rule], read(path), ROOT) == (rule if is_skipped else None)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "event",
     [
         used("NotebookEdit", {"notebook_path": f"{ROOT}/vendor/a.ipynb"}),
@@ -92,7 +93,7 @@ def test_an_event_that_names_no_file_is_not_skipped_by_a_path_rule(event: Prompt
     assert find_skip_rule(["path:**"], event, ROOT) is None
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("beginning", "command", "is_skipped"),
     [
         ("npm ci", "npm ci", True),
@@ -144,7 +145,7 @@ def test_a_rule_made_to_keep_a_worker_busy_does_not():
     assert find_skip_rule(["path:" + "*a" * 60 + "c"], long, None) is None
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("rule", "word"),
     [
         ("path:", "after path:"),
@@ -159,8 +160,6 @@ def test_a_malformed_rule_is_refused_with_the_reason(rule: str, word: str):
     assert word in (find_rule_error(rule) or "")
 
 
-@pytest.mark.parametrize(
-    "rule", ["path:**", "path:docs/**", "path:/etc", "command:npm ci", "Anything: about!", "path rules are fine"]
-)
+@try_rows("rule", ["path:**", "path:docs/**", "path:/etc", "command:npm ci", "Anything: about!", "path rules are fine"])
 def test_a_rule_that_can_be_followed_is_not_refused(rule: str):
     assert find_rule_error(rule) is None

@@ -16,6 +16,7 @@ from cmserver.hooks import api
 from cmserver.hooks.model import Adapter, HookCall
 from cmserver.redaction.clean import clean
 from tests.hooks.expect import BOTH, SAMPLES, answered, names, sample
+from tests.table import try_rows
 
 ADAPTERS = list(api.ADAPTERS.values())
 FOLDERS = sorted(folder.name for folder in SAMPLES.iterdir())
@@ -33,6 +34,7 @@ _values = st.recursive(
     ),
     max_leaves=8,
 )
+
 _some = st.dictionaries(st.sampled_from([*FIELDS, "tool_calls", "mcp_context"]), _values, max_size=8)
 _session_ids = st.one_of(st.just("s"), _values)
 
@@ -78,7 +80,7 @@ def test_it_is_understood_or_refused_and_never_breaks(adapter: Adapter, payload:
     assert set(answered(adapter, call, BOTH)) <= {"hookSpecificOutput", "systemMessage"}
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.platform)
+@try_rows("adapter", ADAPTERS, ids=lambda adapter: adapter.platform)
 def test_a_field_as_deep_as_it_gets_breaks_nothing(adapter: Adapter):
     deep: object = "x"
     for _ in range(900):
@@ -89,7 +91,7 @@ def test_a_field_as_deep_as_it_gets_breaks_nothing(adapter: Adapter):
         assert adapter.parse(body, None).name == hook
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.platform)
+@try_rows("adapter", ADAPTERS, ids=lambda adapter: adapter.platform)
 def test_a_path_that_is_too_long_is_as_if_it_were_not_there(adapter: Adapter):
     long = "/" + "p" * 4096
     body = {"hook_event_name": "SessionStart", "session_id": "s", "cwd": long}

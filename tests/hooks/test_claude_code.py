@@ -17,6 +17,7 @@ from tests.hooks.expect import (
     check,
     names,
 )
+from tests.table import try_rows
 
 COMMON = {"session_id": "fb927459", "cwd": ROOT, "prompt_id": "p1"}
 AGENT: dict[str, object] = {"agent_id": "acc07184075037b79", "agent_type": "general-purpose"}
@@ -131,7 +132,7 @@ def used(tool_name: str, **fields: object) -> dict[str, object]:
     return payload("PostToolUse", tool_name=tool_name, tool_use_id="t1", **fields)
 
 
-@pytest.mark.parametrize("name", names("claude_code"))
+@try_rows("name", names("claude_code"))
 def test_a_recorded_payload_becomes_exactly_this(name: str):
     check(ADAPTER, "claude_code", name, RECORDED[name])
 
@@ -176,7 +177,7 @@ def test_what_the_program_says_in_the_user_s_place_is_no_prompt(prompt: str):
     assert [event.event_type for event in call.events] == ["machine_prompt"]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "prompt",
     ["", "<task-notification>x</task-notification> and what is that?", "<task-notification>", "<b>bold</b>", "fix <tick></tick>"],
 )
@@ -248,7 +249,7 @@ def test_others_tools_are(tool: str):
     assert len(events(used(tool))) == 1
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "command",
     [
         "~/.config/cmserver/clients/claude-code/hook recall 12 13",
@@ -268,7 +269,7 @@ def test_a_command_that_only_reads_our_memory_is_not_kept(command: str):
     assert events(batch, DELIVERY) == []
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "command",
     [
         "",
@@ -289,9 +290,7 @@ def test_in_doubt_a_command_is_kept(command: str):
     assert len(events(used("Bash", tool_input={"command": command}))) == 1
 
 
-@pytest.mark.parametrize(
-    "wrong", [[], "text", None, {"hook_event_name": "Stop"}, {"session_id": "s"}, payload("Stop", session_id=7)]
-)
+@try_rows("wrong", [[], "text", None, {"hook_event_name": "Stop"}, {"session_id": "s"}, payload("Stop", session_id=7)])
 def test_what_is_no_hook_s_payload_is_refused(wrong: object):
     with pytest.raises(Invalid):
         ADAPTER.parse(wrong, None)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-import pytest
-
 from cmserver.hooks.codex import ADAPTER
 from cmserver.hooks.model import HookReply
 from cmserver.recall.model import SessionStart
@@ -20,6 +18,7 @@ from tests.hooks.expect import (
     names,
     sample,
 )
+from tests.table import try_rows
 
 MODEL = "gpt-6-codex"
 AGENT: dict[str, object] = {"agent_id": "019a5f10-02aa-7c3e-8d11-b0c9e7f65a21", "agent_type": "explorer"}
@@ -87,7 +86,7 @@ TOP_KEYS = {
 SPECIFIC_KEYS = {"SessionStart": {"hookEventName", "additionalContext"}, "UserPromptSubmit": {"hookEventName", "additionalContext"}}
 
 
-@pytest.mark.parametrize("name", names("codex"))
+@try_rows("name", names("codex"))
 def test_a_payload_becomes_exactly_this(name: str):
     check(ADAPTER, "codex", name, BY_SCHEMA[name])
 
@@ -97,8 +96,8 @@ def test_every_hook_of_the_schemas_is_there():
     assert {name.partition("-")[0] for name in BY_SCHEMA} == set(TOP_KEYS)
 
 
-@pytest.mark.parametrize("reply", [BOTH, HookReply(context="c"), HookReply(message="m")], ids=["both", "context", "message"])
-@pytest.mark.parametrize("name", names("codex"))
+@try_rows("reply", [BOTH, HookReply(context="c"), HookReply(message="m")], ids=["both", "context", "message"])
+@try_rows("name", names("codex"))
 def test_no_answer_has_a_key_that_its_schema_does_not_know(name: str, reply: HookReply):
     body = sample("codex", name)
     hook = cast("str", body["hook_event_name"])

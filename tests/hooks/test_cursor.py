@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cmserver.hooks.cursor import ADAPTER
 from cmserver.hooks.model import HookEvent, HookReply, Moment
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.read import read_tool_use
 from tests.hooks.expect import BOTH, DELIVERY, ROOT, answered, names, sample
+from tests.table import try_rows
 
 CONVERSATION = "8c1f4a3e-6f0b-4c57-9a43-2d3d9e1f7a10"
 DELIVERED = f"delivery:{DELIVERY}"
@@ -32,7 +31,7 @@ BECOMES: dict[str, tuple[str, str, bool, Moment] | None] = {
 }
 
 
-@pytest.mark.parametrize("name", names("cursor"))
+@try_rows("name", names("cursor"))
 def test_a_payload_becomes_this_event_of_its_conversation(name: str):
     call = ADAPTER.parse(sample("cursor", name), DELIVERY)
 
@@ -76,7 +75,7 @@ def test_failures_replies_and_prompts_are_where_others_look_for_them():
     assert prompt.prompt == "Why is an order of exactly the limit refused?"
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("tool", "kind"),
     [
         ("Shell", ToolKind.SHELL),
@@ -96,7 +95,7 @@ def test_a_session_without_a_conversation_is_known_by_its_own_id():
     assert (ADAPTER.parse(payload, None).session_id, ADAPTER.parse(payload, None).cwd) == ("s1", "/x")
 
 
-@pytest.mark.parametrize("name", names("cursor"))
+@try_rows("name", names("cursor"))
 def test_only_the_start_of_a_session_is_answered_with_context(name: str):
     call = ADAPTER.parse(sample("cursor", name), DELIVERY)
 

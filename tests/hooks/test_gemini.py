@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cmserver.hooks.gemini import ADAPTER
 from cmserver.recall.model import SessionStart
 from tests.hooks.expect import (
@@ -15,6 +13,7 @@ from tests.hooks.expect import (
     names,
     sample,
 )
+from tests.table import try_rows
 
 _NOISE = Expected(kept=None)
 _USED = Expected(kept=Kept(type="tool_use", generate=True), context=True)
@@ -68,7 +67,7 @@ BY_SCHEMA = {
 }
 
 
-@pytest.mark.parametrize("name", names("gemini"))
+@try_rows("name", names("gemini"))
 def test_a_payload_becomes_exactly_this(name: str):
     check(ADAPTER, "gemini", name, BY_SCHEMA[name])
 

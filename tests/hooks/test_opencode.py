@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cmserver.hooks.opencode import ADAPTER
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.read import read_tool_use
 from tests.hooks.expect import ROOT, Expected, Kept, check, names
+from tests.table import try_rows
 
 AGENT: dict[str, object] = {"agent_id": "ses_7a8b9c0d1e2f"}
 
@@ -40,7 +39,7 @@ BECOMES = {
 }
 
 
-@pytest.mark.parametrize("name", names("opencode"))
+@try_rows("name", names("opencode"))
 def test_a_payload_becomes_exactly_this(name: str):
     check(ADAPTER, "opencode", name, BECOMES[name])
 
@@ -49,7 +48,7 @@ def test_every_hook_that_the_plugin_has_is_there():
     assert names("opencode") == sorted(BECOMES)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("tool", "kind"),
     [
         ("bash", ToolKind.SHELL),

@@ -6,9 +6,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-import pytest
-
 from tests.house.house import Source, source, sources
+from tests.table import try_rows
 
 OPENS = {"tenant", "system", "system_statement", "owner_session", "transaction", "connection"}
 NETWORK = {"httpx", "anthropic"}
@@ -39,7 +38,7 @@ def test_nobody_calls_the_network_while_he_has_a_connection():
     assert [said for one in sources() for said in network_with_a_connection(one)] == []
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "text",
     [
         "async def run(self):\n    async with self._db.system() as conn:\n        await self._provider.complete(prompt)",

@@ -1,12 +1,11 @@
-"""Whatever a user can name is named in docs/reference/, and the generated pages there are what the code says."""
+"""Whatever a user can name is named in docs/reference/. That its generated pages are what the code says is seen by bin/check."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from cmserver.app import ROUTES
 from cmserver.base.http.operation import Operation
@@ -16,11 +15,13 @@ from cmserver.cli.exit_codes import MEANINGS
 from cmserver.cli.main import cli
 from cmserver.providers.model import FailureKind
 from tests.house.house import declared
-from tests.house.pages import OPS, REFERENCE, commands, pages, present
+from tests.house.pages import OPS, REFERENCE, commands, present
 from tests.house.test_tenancy_catalogue import VIEWS
 from tests.house.web_page import page_routes
+from tests.table import try_rows
 
 
+@cache
 def names() -> dict[str, list[str]]:
     """Page -> what must be named there."""
     return {
@@ -40,13 +41,13 @@ def missing(page: str, text: str) -> list[str]:
     return [f"docs/reference/{page} needs a line with {name}" for name in names()[page] if name not in text]
 
 
-@pytest.mark.parametrize("page", names())
+@try_rows("page", names())
 def test_whatever_a_user_can_name_is_in_the_reference(page: str):
     assert missing(page, present(REFERENCE / page)) == []
 
 
-@pytest.mark.parametrize("page", names())
-def test_a_name_that_is_not_there_is_told_with_its_page(page: str):
+def test_a_name_that_is_not_there_is_told_with_its_page():
+    page = "exit-codes.md"
     text = present(REFERENCE / page)
     name = names()[page][0]
 
@@ -55,12 +56,7 @@ def test_a_name_that_is_not_there_is_told_with_its_page(page: str):
     assert found == [f"docs/reference/{page} needs a line with {name}"]
 
 
-@pytest.mark.parametrize("file", pages(), ids=lambda file: file.name)
-def test_the_generated_pages_are_what_the_code_says(file: Path):
-    assert present(file) == pages()[file], "bin/check --fix writes it anew"
-
-
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.endpoint.__name__}")
+@try_rows("route", ROUTES, ids=lambda route: f"{route.endpoint.__name__}")
 def test_every_handler_says_in_a_sentence_what_it_does(route: Operation):
     doc = inspect.getdoc(route.endpoint) or ""
 
@@ -69,6 +65,6 @@ def test_every_handler_says_in_a_sentence_what_it_does(route: Operation):
     )
 
 
-@pytest.mark.parametrize("file", OPS, ids=lambda file: file.name)
+@try_rows("file", OPS, ids=lambda file: file.name)
 def test_every_file_of_sql_says_what_it_answers(file: Path):
     assert re.match(r"(-- [^\n]+\n)+", file.read_text(encoding="utf-8"))

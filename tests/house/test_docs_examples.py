@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 import msgspec
-import pytest
 
 from cmserver.base.configuration import CLIENT_NAMES, CONFIG_FILE, FOREIGN_NAMES, TEST_PREFIX
 from cmserver.base.settings import fields
 from cmserver.cli.main import cli
 from tests.house.examples import PAGES, Curl, blocks, commands, curl, name
 from tests.house.house import ROOT
+from tests.table import try_rows
 
 SETTINGS = {
     CONFIG_FILE,
@@ -110,13 +110,13 @@ Rule = Callable[[Path, str], Iterator[str]]
 RULES: list[Rule] = [dead_links, missing_files, strange_settings, strange_commands, strange_requests, unreadable_json]
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@try_rows("rule", RULES)
+@try_rows("page", PAGES, ids=name)
 def test_what_a_page_names_is_there(page: Path, rule: Rule):
     assert list(rule(page, page.read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("rule", "text"),
     [
         (dead_links, "See [the queue](docs/why/cue.md#how)."),

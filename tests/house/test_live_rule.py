@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from cmserver.base.sql import Query
 from tests.house.house import queries
+from tests.table import try_rows
 
 READS = re.compile(r"\b(?:FROM|JOIN|UPDATE)\s+observations\b(?:\s+(?!WHERE|SET|ON|ORDER)(\w+))?")
 LIVE = "superseded_at IS NULL AND ({0}expires_at IS NULL OR {0}expires_at > now())"
@@ -77,7 +76,7 @@ def test_every_exception_is_a_query_that_needs_it():
     assert [name for name in ALL_ROWS if name not in found or not forgotten(found[name].text)] == []
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "names"),
     [
         ("SELECT id FROM observations WHERE team_id = 1", ["observations"]),

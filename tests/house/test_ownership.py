@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import LiteralString
 
 import psycopg
-import pytest
 
 from cmserver.base.sql import Query
 from tests.house.house import declared, owner_of, queries
+from tests.table import try_rows
 
 BORROWERS = {
     "ingest": "an event, its job, its lane and their audit are one statement, which is the guarantee that none is lost",
@@ -65,7 +65,7 @@ def test_borrowing_has_a_reason_and_a_lender():
         assert {owner_of(table) for table in taken}.isdisjoint({None, room})
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "said"),
     [
         ("INSERT INTO api_keys (id) VALUES (%(id)s)", ["api_keys"]),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmserver.ingest.identity import encode_canonical_json, hash_payload, make_event_key, make_job_key
+from tests.table import try_rows
 
 TEAM, PROJECT, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -96,7 +97,7 @@ def test_keys_never_change_from_release_to_release() -> None:
     assert hash_payload(b"secret", {"b": 1.5, "a": "é"}) == "296c3fca71a1b14c64e994399f60933fd4b1a043c42a580684b1f4cd4ec33deb"
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "change",
     [
         {"team_id": UUID(int=9)},
@@ -154,7 +155,7 @@ def test_an_id_with_a_lone_surrogate_still_makes_a_key() -> None:
     assert key(source_event_id="\ud800") != key(source_event_id="\ud801")
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "change",
     [
         {"team_id": UUID(int=9)},

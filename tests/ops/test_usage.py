@@ -13,6 +13,7 @@ from cmserver.base.money import usd
 from tests.conftest import Cast, bound_to
 from tests.make import Make
 from tests.rows import rows
+from tests.table import try_rows
 
 Json = dict[str, Any]
 
@@ -151,7 +152,7 @@ async def test_what_cannot_be_told_apart_is_refused(client: AsyncClient, cast: C
     assert (await client.get(f"/v1/usage?{query}", headers=cast.alice.headers)).status_code == 400
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("amount", "text"),
     [("0", "0.00"), ("5", "5.00"), ("12.5", "12.50"), ("0.000067", "0.000067"), ("1E+3", "1000.00"), ("0.1234567", "0.123457")],
 )

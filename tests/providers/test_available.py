@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from cmserver.base.configuration import load
 from cmserver.providers.available import AvailableProvider, find_available, find_ollama_address
 from cmserver.providers.openai import PRESETS
 from tests.providers.fake.server import FakeProvider, Reply, fake_provider, json_reply
+from tests.table import try_rows
 
 NO_OLLAMA = {"OLLAMA_HOST": "127.0.0.1:1"}
 MODELS: dict[str, object] = {
@@ -69,7 +68,7 @@ async def test_an_ollama_is_listed_with_its_newest_models_that_write_here():
     assert [(request.method, request.path) for request in fake.asked] == [("GET", "/api/tags")]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "reply",
     [Reply(body=b"Hello"), Reply(body=b"\xff"), Reply(body=b"[]"), Reply(body=b'{"models": [{}]}'), json_reply({}, status=500)],
 )
@@ -83,7 +82,7 @@ async def test_an_ollama_that_is_stuck_is_not_waited_for():
         assert await find_at(fake) == []
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("host", "address"),
     [
         ("", "http://127.0.0.1:11434"),

@@ -25,6 +25,7 @@ from cmserver.providers.model import Completion, FailureKind, Prompt, PromptEven
 from cmserver.providers.prompts.render import render
 from cmserver.providers.prompts.schema import SCHEMAS
 from cmserver.providers.registry import load
+from tests.table import try_rows
 from tests.timeouts import ENOUGH_SECONDS, until
 
 PAYLOAD = "what-nobody-else-may-see"
@@ -372,9 +373,7 @@ def test_when_a_limit_resets_is_read_from_its_words(now: str, message: str, hour
     assert seconds_until_reset(f"You've hit your limit · {message}", at) == hours * 3600 + 60
 
 
-@pytest.mark.parametrize(
-    "message", ["resets soon", "resets 3pm (Nowhere/Town)", "resets Foo 3, 3pm", "resets Feb 31, 3pm", "resets 3:99pm"]
-)
+@try_rows("message", ["resets soon", "resets 3pm (Nowhere/Town)", "resets Foo 3, 3pm", "resets Feb 31, 3pm", "resets 3:99pm"])
 def test_a_time_that_cannot_be_read_is_none(message: str):
     assert seconds_until_reset(message, datetime.fromisoformat("2026-11-22T05:00+00:00")) is None
 

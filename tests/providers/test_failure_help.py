@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cmserver.providers.failures import FAILURE_HELP, SIGNS
 from cmserver.providers.model import FailureKind
 from tests.house.provider_errors_page import provider_errors_page
+from tests.table import try_rows
 
 
-@pytest.mark.parametrize("kind", FailureKind)
+@try_rows("kind", FailureKind)
 def test_every_kind_is_explained(kind: FailureKind):
     assert f"| `{kind.value}` | It {FAILURE_HELP[kind].predicate}. | {FAILURE_HELP[kind].consequence} |" in provider_errors_page()
 

@@ -22,6 +22,7 @@ from cmserver.providers.failures import (
 )
 from cmserver.providers.model import Completion, FailureKind
 from tests.providers.fake import anthropic, gemini, openai
+from tests.table import try_rows
 
 TRANSIENT = FailureKind.TRANSIENT
 RATE = FailureKind.RATE_LIMITED
@@ -164,7 +165,7 @@ TABLE: list[Row] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("name", "status", "body", "headers", "kind", "seconds", "out_of_reach"),
     TABLE,
     ids=[f"{place}-{row[0]}-{row[1]}" for place, row in enumerate(TABLE)],
@@ -216,7 +217,7 @@ PROSE: list[tuple[str, FailureKind, float | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "kind", "seconds"), PROSE, ids=[str(place) for place in range(len(PROSE))])
+@try_rows(("text", "kind", "seconds"), PROSE, ids=[str(place) for place in range(len(PROSE))])
 def test_an_answer_may_say_in_words_that_there_is_none(text: str, kind: FailureKind, seconds: float | None):
     error = find_error_in_prose(CLAUDE, text)
 
@@ -246,7 +247,7 @@ NO_FAILURES = [
 ]
 
 
-@pytest.mark.parametrize("text", NO_FAILURES, ids=[str(place) for place in range(len(NO_FAILURES))])
+@try_rows("text", NO_FAILURES, ids=[str(place) for place in range(len(NO_FAILURES))])
 def test_an_answer_that_only_talks_about_limits_is_no_failure(text: str):
     assert find_error_in_prose(CLAUDE, text) is None
 
@@ -271,14 +272,14 @@ IN_BODY: list[tuple[Body, FailureKind | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "kind"), IN_BODY, ids=[str(place) for place in range(len(IN_BODY))])
+@try_rows(("body", "kind"), IN_BODY, ids=[str(place) for place in range(len(IN_BODY))])
 def test_an_error_may_come_with_status_200(body: Body, kind: FailureKind | None):
     error = find_error_in_body("openrouter", body if isinstance(body, str) else json.dumps(body), {})
 
     assert (error.kind if error else None) == kind
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("headers", "seconds"),
     [
         ({}, None),

@@ -5,7 +5,6 @@ What becomes of it when a model quotes it is in tests/generation/test_injection.
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +12,10 @@ from cmserver.providers.model import Prompt, RecordingPreferences
 from cmserver.providers.prompts.instructions import Form
 from cmserver.providers.prompts.render import render
 from tests.providers.attacks import ATTACKS, HARMLESS, Attack, place_of, planted, read, tags
+from tests.table import try_rows
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@try_rows("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_stays_in_its_fence_and_is_still_seen(attack: Attack):
     expected_tags, expected = read(planted(attack.where, HARMLESS))
 
@@ -87,8 +87,8 @@ def test_no_mixture_of_pieces_makes_a_tag(pieces: list[str]):
     assert found[:place] + found[place + 1 :] == expected[:place] + expected[place + 1 :]
 
 
-@pytest.mark.parametrize("form", ["xml", "json"])
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@try_rows("form", ["xml", "json"])
+@try_rows("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_in_a_wish_stays_in_its_line(attack: Attack, form: Form):
     def system(text: str) -> str:
         preferences = RecordingPreferences(language=text, skip_rules=["Nothing about lock files.", text])

@@ -20,6 +20,7 @@ from cmserver.providers.registry import load
 from tests.providers.fake import openai as said
 from tests.providers.fake.answers import ANSWER, PROMPT, SUMMARY, XML
 from tests.providers.fake.server import FakeProvider, Reply, json_reply
+from tests.table import try_rows
 
 KEY = "sk-proj-" + "q" * 40
 NO_SCHEMA = "This response_format type is unavailable now"
@@ -126,7 +127,7 @@ async def test_a_server_of_ones_own_needs_no_key(fake: FakeProvider):
 # What is needed
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("options", "words"),
     [
         (ProviderSettings(name="openai"), "set OPENAI_API_KEY"),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-import pytest
-
 from cmserver.providers.model import Completion
 from cmserver.providers.prices import compute_cost, compute_list_price, find_price, prices
+from tests.table import try_rows
 
 DAY = date(2026, 11, 22)
 
@@ -24,7 +23,7 @@ def took(input_tokens: int = 0, output_tokens: int = 0, cache_read_tokens: int =
     )
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("model", "tokens", "usd"),
     [
         # What the claude program itself reckons for this call.
@@ -68,7 +67,7 @@ def test_tokens_of_a_kind_that_has_no_price_make_the_cost_unknown():
     assert compute_list_price("claude-fable-5-1", took(input_tokens=1_000, cache_read_tokens=1), on=DAY) is None
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("name", "meant"),
     [
         ("claude-haiku-4-5-20251001", "claude-haiku-4-5"),
@@ -88,7 +87,7 @@ def test_a_model_is_known_by_its_snapshots_and_its_other_names(name: str, meant:
     assert price.model == meant
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "model",
     [
         "",

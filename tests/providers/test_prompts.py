@@ -23,6 +23,7 @@ from cmserver.providers.prompts.render import USER_CHARS, estimate_tokens, rende
 from cmserver.providers.prompts.text import clean, excerpt, render_json, share_room
 from cmserver.providers.prompts.tool_uses import EVENT_CHARS, describe_event
 from tests.rules.session_orders import RECORDED, ROOT, prompt_events
+from tests.table import try_rows
 
 FORMS: list[Form] = ["xml", "json"]
 VERBOSITIES: list[Verbosity] = ["minimal", "normal", "verbose"]
@@ -57,16 +58,16 @@ def _system(form: Form = "xml", kind: PromptKind = "observations", **preferences
 # ---- what stays
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("verbosity", VERBOSITIES)
+@try_rows("form", FORMS)
+@try_rows("verbosity", VERBOSITIES)
 def test_the_stable_part_is_short(form: Form, verbosity: Verbosity):
     assert len(_system(form, verbosity=verbosity)) <= 4_000
     assert len(_system(form, "summary", verbosity=verbosity)) <= 2_400
     assert len(_system(form, "merge", verbosity=verbosity)) <= 2_400
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", ["observations", "summary", "merge"])
+@try_rows("form", FORMS)
+@try_rows("kind", ["observations", "summary", "merge"])
 def test_the_same_wishes_give_the_same_bytes_whatever_else_is_in_the_prompt(kind: PromptKind, form: Form):
     preferences = RecordingPreferences(verbosity="verbose", language="German", skip_rules=["Nothing about lock files."])
     full = Prompt(
@@ -306,7 +307,7 @@ def test_the_bound_holds_for_the_largest_batch_and_everything_at_its_longest():
 # ---- cutting per tool
 
 
-@pytest.mark.parametrize("event", prompt_events(RECORDED), ids=lambda event: f"{event.tag} {event.tool_name}")
+@try_rows("event", prompt_events(RECORDED), ids=lambda event: f"{event.tag} {event.tool_name}")
 def test_recorded_payloads_are_shown_without_json(event: PromptEvent):
     text = describe_event(event, ROOT)
 
@@ -337,7 +338,7 @@ def test_of_a_long_replacement_both_sides_are_seen():
     assert "+new line" in text
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("tool", "given_"),
     [
         ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.py\n-old\n+new\n*** End Patch"}),
@@ -618,7 +619,7 @@ def test_sharing_is_fair(lengths: list[int], total: int):
     assert not cut or max(whole, default=0) <= max(cut) + 1
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "expected"),
     [
         ("\x00\x01\x02\x03ELF\x7f" * 20, "[binary data, 160 characters left out]"),

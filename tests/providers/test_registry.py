@@ -13,6 +13,7 @@ from cmserver.base.settings import Settings
 from cmserver.providers import registry
 from cmserver.providers.model import ProviderSettings
 from cmserver.providers.registry import chain, chain_models, load
+from tests.table import try_rows
 
 
 def test_offline_is_available():
@@ -67,12 +68,12 @@ def test_a_chain_is_described_without_keys_and_without_its_files():
     ]
 
 
-@pytest.mark.parametrize("name", sorted(registry.DEFAULT_MODELS))
+@try_rows("name", sorted(registry.DEFAULT_MODELS))
 def test_the_usual_model_is_the_one_that_is_asked(name: str):
     assert load(ProviderSettings(name=name, api_key="nobodys-key-0123456789")).model == registry.DEFAULT_MODELS[name]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("options", "words"),
     [
         ({"provider": " , "}, "CMSERVER_PROVIDER names no provider."),

@@ -13,6 +13,7 @@ from cmserver.base.errors import Invalid
 from cmserver.base.json_text import MAX_DEPTH, decode_json
 from cmserver.redaction.clean import LARGE_BYTES, clean, clean_aside
 from cmserver.redaction.redact import redact
+from tests.table import try_rows
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 PASSWORD = "hunter" + "2Xy!"
@@ -106,7 +107,7 @@ def test_a_secret_that_a_context_had_cut_in_two_goes() -> None:
     assert cleaned.value == ["[redacted:github_token]"]
 
 
-@pytest.mark.parametrize("name", ["password", "DB_PASSWORD", "dbPassword", "client-secret", "accessToken", "X-Api-Key"])
+@try_rows("name", ["password", "DB_PASSWORD", "dbPassword", "client-secret", "accessToken", "X-Api-Key"])
 def test_a_member_is_known_by_its_name_alone(name: str) -> None:
     cleaned = clean([{name: TOKEN[4:]}], field_max_chars=16_000)
 
@@ -165,8 +166,8 @@ def test_a_text_of_just_the_limit_is_not_trimmed() -> None:
     assert clean(value, field_max_chars=1000).value is value
 
 
-@pytest.mark.parametrize("at", [0, 560, 590, 598, 600, 50_000, 99_650, 99_698, 99_700, 99_900])
-@pytest.mark.parametrize(
+@try_rows("at", [0, 560, 590, 598, 600, 50_000, 99_650, 99_698, 99_700, 99_900])
+@try_rows(
     ("opening", "hidden", "closing"),
     [
         ("", TOKEN, ""),
@@ -222,7 +223,7 @@ def test_numbers_that_are_none_are_refused_with_their_path(number: float) -> Non
     assert "$.a.b[3]" in str(refused.value)
 
 
-@pytest.mark.parametrize("value", ["a\x00", 5, None, 1.5, [], {}])
+@try_rows("value", ["a\x00", 5, None, 1.5, [], {}])
 def test_any_json_value_may_be_cleaned_not_only_objects(value: object) -> None:
     expected = "a\ufffd" if value == "a\x00" else value
 
@@ -257,7 +258,7 @@ def test_a_planted_secret_never_shows(before: str, after: str, at: int, limit: i
 # decode_json
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("body", "expected"),
     [
         (b'{"a": [1, 2.5, null]}', {"a": [1, 2.5, None]}),
@@ -280,7 +281,7 @@ def test_broken_texts_are_accepted_and_cleaned() -> None:
     assert cleaned.replaced == 3
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("body", "message"),
     [
         (b"", "empty"),

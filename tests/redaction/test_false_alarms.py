@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from cmserver.redaction.clean import clean
 from tests.rules import session_orders
+from tests.table import try_rows
 
 TESTS = Path(__file__).parents[1]
 PAYLOADS = sorted(TESTS.glob("hooks/samples/*/*.json"))
@@ -71,21 +70,21 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("path", [*PAYLOADS, *HISTORIES], ids=lambda path: "/".join(path.parts[-2:]))
+@try_rows("path", [*PAYLOADS, *HISTORIES], ids=lambda path: "/".join(path.parts[-2:]))
 def test_a_recorded_payload_or_history_loses_nothing(path: Path) -> None:
     value = json.loads(path.read_text())
 
     assert clean(value, field_max_chars=1_000_000).redactions == {}
 
 
-@pytest.mark.parametrize("name", ORDERS)
+@try_rows("name", ORDERS)
 def test_a_labelled_session_loses_nothing(name: str) -> None:
     value = json.loads(json.dumps(getattr(session_orders, name), default=str))
 
     assert clean(value, field_max_chars=1_000_000).redactions == {}
 
 
-@pytest.mark.parametrize("value", [*SCHEMAS, *TEXTS], ids=lambda value: str(value)[:40])
+@try_rows("value", [*SCHEMAS, *TEXTS], ids=lambda value: str(value)[:40])
 def test_what_only_looks_like_a_secret_stays(value: object) -> None:
     assert clean(value, field_max_chars=1_000_000).value == value
 

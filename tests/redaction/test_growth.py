@@ -8,6 +8,9 @@ from random import Random
 import pytest
 
 from cmserver.redaction.clean import clean
+from tests.table import try_rows
+
+pytestmark = pytest.mark.speed
 
 SMALL, FACTOR = 6_000, 8
 MOST = 3 * FACTOR
@@ -59,7 +62,7 @@ def grows_too_fast(unit: str) -> bool:
     return cpu_seconds(large) >= MOST * max(cpu_seconds(small), TOO_SHORT_SECONDS)
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@try_rows("unit", UNITS)
 def test_the_time_grows_with_the_text_and_no_faster(unit: str) -> None:
     small, large = unit * (SMALL // len(unit)), unit * (SMALL * FACTOR // len(unit))
 

@@ -8,6 +8,7 @@ import pytest
 
 from cmserver.redaction.clean import clean
 from cmserver.redaction.redact import redact
+from tests.table import try_rows
 
 TOKEN = "ghp_" + "aB3dE5fG7hJ9" * 3
 
@@ -23,7 +24,7 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize(("text", "secret"), HIDDEN.values(), ids=list(HIDDEN))
+@try_rows(("text", "secret"), HIDDEN.values(), ids=list(HIDDEN))
 def test_what_is_hidden_from_the_eye_is_not_hidden_from_redaction(text: str, secret: str):
     for value in (text, [text], {"tool_response": {"stdout": f"first line\n{text}\nlast line"}}, {text: 1}):
         assert secret not in json.dumps(clean(value, field_max_chars=1000).value, ensure_ascii=False)

@@ -5,12 +5,12 @@ import random
 import re
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cmserver.redaction.redact import redact
 from cmserver.redaction.spans import Span, merge
+from tests.table import try_rows
 
 _random = random.Random(7)
 LOWER_HEX = "0123456789abcdef"
@@ -178,7 +178,7 @@ ORDINARY = [
 SURROUNDINGS = st.text(max_size=60) | st.sampled_from(["a", "_", "\\n", "-", "=", '"', "sk-", "eyJ", "token=", "://x:", "<", "SG."])
 
 
-@pytest.mark.parametrize(("kind", "secret"), BY_FORM)
+@try_rows(("kind", "secret"), BY_FORM)
 def test_a_secret_is_known_by_its_form(kind: str, secret: str) -> None:
     text, counts = redact(f"before {secret} after")
 
@@ -194,7 +194,7 @@ def test_a_secret_is_known_whatever_stands_beside_it(case: tuple[str, str], befo
         assert piece not in text
 
 
-@pytest.mark.parametrize(("kind", "place", "secret"), IN_PLACE)
+@try_rows(("kind", "place", "secret"), IN_PLACE)
 def test_a_secret_is_known_by_its_place(kind: str, place: str, secret: str) -> None:
     if kind == "openai_key":
         place = place.replace("{}", "sk-{}")
@@ -212,7 +212,7 @@ def test_user_and_host_of_a_url_stay() -> None:
     assert text == "postgres://alice:[redacted:url_password]@db.internal:5432/orders"
 
 
-@pytest.mark.parametrize("text", ORDINARY)
+@try_rows("text", ORDINARY)
 def test_ordinary_code_and_prose_stay_as_they_are(text: str) -> None:
     assert redact(text) == (text, {})
 
@@ -245,7 +245,7 @@ def test_overlapping_spans_go_as_one_and_the_first_rule_names_it() -> None:
 TAGS = ["claude-mem-context", "cmserver-context", "system_instruction", "system-instruction", "persisted-output", "system-reminder"]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("before", "after"),
     [
         ("a <private>hidden</private> b", "a [redacted:private] b"),

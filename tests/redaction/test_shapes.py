@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from cmserver.redaction.clean import clean
 from tests.redaction.shapes import SHAPES, SURROUNDINGS, UNSEEN, Shape
 from tests.redaction.shapes_2 import SHAPES_2
+from tests.table import try_rows
 
 LEAST = 140
 LEAST_IN_SURROUNDINGS = 0.9
@@ -60,13 +59,13 @@ def test_shapes_that_no_rule_was_written_for_are_redacted() -> None:
     assert staying == {"key/jwk"}  # an RSA key as JSON: its `d` is one letter and 86 characters, which much else is
 
 
-@pytest.mark.parametrize("shape", SHAPES_2, ids=lambda shape: shape.name)
+@try_rows("shape", SHAPES_2, ids=lambda shape: shape.name)
 def test_a_shape_of_the_second_table_is_redacted(shape: Shape) -> None:
     assert all(json.dumps(secret)[1:-1] in json.dumps(shape.payload).replace("\\\\", "") for secret in shape.secrets)
     assert not stays(shape, shape.payload)
 
 
-@pytest.mark.parametrize("surrounding", SURROUNDINGS)
+@try_rows("surrounding", SURROUNDINGS)
 def test_what_stands_around_a_shape_seldom_hides_it(surrounding: str) -> None:
     tried = [shape for shape in (*SHAPES, *UNSEEN, *SHAPES_2) if shape.name not in LEFT]
     staying = [shape.name for shape in tried if stays(shape, SURROUNDINGS[surrounding](shape.payload))]

@@ -7,6 +7,7 @@ import pytest
 from cmserver.providers.model import CommandResult, PriorObservation
 from cmserver.rules.closing import DoneWork, OpenEnds, find_reports, is_agreement
 from cmserver.rules.failures import RecordedFailures
+from tests.table import try_rows
 
 NOISE = [
     "Bump the version of the release",
@@ -20,7 +21,7 @@ def end(text: str, number: int = 1, **fields: object) -> PriorObservation:
     return PriorObservation(number=number, type="discovery", title=text, quote=text, state="open", **fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "done"),
     [
         (
@@ -72,7 +73,7 @@ def test_what_the_user_agreed_to_needs_fewer_words_in_common():
     assert OpenEnds([end(text)], NOISE, agreed=[1]).find_done(DoneWork(text="The guard keeps promo now")) == [1]
 
 
-@pytest.mark.parametrize("prompt", ["yes please both", "ja mach", "oui vas-y", "ok do it", "go ahead"])
+@try_rows("prompt", ["yes please both", "ja mach", "oui vas-y", "ok do it", "go ahead"])
 def test_a_short_yes_is_agreement(prompt: str):
     assert is_agreement(prompt)
 
@@ -82,7 +83,7 @@ def test_praise_and_other_requests_are_none(prompt: str):
     assert not is_agreement(prompt)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "prompt",
     [
         "dana put the new token into vault and restarted it",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cmserver.rules.conclusions import MAX_QUOTE, Kind, choose_quotes, conclude, read_conclusions
+from tests.table import try_rows
 
 
 def kinds(message: str) -> list[tuple[Kind, str]]:
     return [(conclusion.kind, conclusion.text) for conclusion in read_conclusions(message)]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("sentence", "kind"),
     [
         ("The webhook fails because it never checks `order.status`.", "cause"),
@@ -32,7 +33,7 @@ def test_a_sentence_is_kept_word_by_word_with_its_kind(sentence: str, kind: Kind
     assert kinds(sentence) == [(kind, sentence)]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "message",
     [
         "",
@@ -49,7 +50,7 @@ def test_small_talk_offers_questions_and_code_are_not_kept(message: str):
     assert read_conclusions(message) == []
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "sentence",
     [
         "I fixed the bug that was not handled before in `x.py`.",
@@ -110,12 +111,12 @@ def test_a_quote_is_never_longer_than_its_limit_and_the_choice_prefers_what_is_o
     assert sum(len(conclusion.text) for conclusion in chosen) <= 300
 
 
-@pytest.mark.parametrize("part", ["a", "a_", "a.", "`", "**", "a b ", "- ", "# x\n", "x: ", "Is it? ", "(", "not yet "])
+@try_rows("part", ["a", "a_", "a.", "`", "**", "a b ", "- ", "# x\n", "x: ", "Is it? ", "(", "not yet "])
 def test_a_hostile_message_is_read_in_time_that_grows_with_its_length(part: str):
     assert isinstance(read_conclusions(part * 20_000), list)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "message",
     [
         "It's probably the cache. `ThreadIndex` only keeps message ids for 14 days, so a late answer would get a new ticket.",
@@ -141,7 +142,7 @@ def test_what_is_refuted_or_open_is_kept_though_it_names_a_guess(sentence: str):
     assert [text for _, text in kinds(sentence)] == [sentence]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "sentence",
     [
         "I tried Shrine for streaming uploads and dropped it: it needs `down` 4.8.",

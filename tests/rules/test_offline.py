@@ -20,6 +20,7 @@ from tests.rules.session_orders import (
     long_session,
     prompt_events,
 )
+from tests.table import try_rows
 
 # ------------------------------------------------------------------------------------------- the recorded session
 
@@ -277,7 +278,7 @@ async def test_the_same_prompt_gives_the_same_bytes():
 # --------------------------------------------------------------------------------------------------- single rules
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("path", "old", "new", "title"),
     [
         ("a.py", "def a(x):\n    return x\n", "def a(x):\n    return x + 1\n", "Changed a in a.py: `return x` → `return x + 1`"),
@@ -313,7 +314,7 @@ async def test_a_title_says_what_an_edit_changed(path: str, old: str, new: str, 
     assert [draft.title for draft in answer.observations] == [title]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("command", "output", "title"),
     [
         (
@@ -399,7 +400,7 @@ async def test_a_failure_already_recorded_is_not_recorded_again():
     assert [skip.reason for skip in again.skipped] == ["repeats #7"]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("event", "reason"),
     [
         (run("e1", "npm ci"), "routine command: npm ci"),
@@ -434,7 +435,7 @@ async def test_what_is_not_worth_keeping_is_skipped_with_its_reason(event: Promp
     assert [(skip.event, skip.reason) for skip in answer.skipped] == [("e1", reason)]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("command", "output", "title"),
     [
         ("uv add --dev hypothesis", "", "Added dev dependency hypothesis (uv)"),

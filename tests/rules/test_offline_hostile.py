@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-import pytest
 
 from cmserver.providers.model import Answer, Prompt, PromptEvent
 from cmserver.rules.offline import Offline
+from tests.table import try_rows
 
 _RUNS = {
     "digits": "1",
@@ -80,7 +80,7 @@ def _hostile(text: str) -> list[PromptEvent]:
     ]
 
 
-@pytest.mark.parametrize("unit", _RUNS.values(), ids=_RUNS)
+@try_rows("unit", _RUNS.values(), ids=_RUNS)
 async def test_long_runs_of_the_same_are_told_or_skipped_wherever_they_stand(unit: str):
     events = _hostile((unit * 16_000)[:16_000])
 

@@ -6,9 +6,10 @@ import pytest
 
 from cmserver.rules.drafts import draft_instruction
 from cmserver.rules.standing import read_choices, read_standing_instructions
+from tests.table import try_rows
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "prompt",
     [
         "never use floats for money, we agreed on integer cents",
@@ -27,7 +28,7 @@ def test_an_instruction_is_kept_in_the_users_own_words(prompt: str):
     assert read_standing_instructions(prompt) == [prompt]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "prompt",
     [
         "hello",
@@ -71,12 +72,12 @@ def test_remember_that_means_the_sentence_before_it():
     assert read_standing_instructions(prompt) == ["Benchmarks laufen hier mit --profile release-lto."]
 
 
-@pytest.mark.parametrize("part", ["never ", "we ", "always a ", '"', ", ", "we don't "])
+@try_rows("part", ["never ", "we ", "always a ", '"', ", ", "we don't "])
 def test_a_hostile_prompt_is_read_in_time_that_grows_with_its_length(part: str):
     assert isinstance(read_standing_instructions(part * 10_000), list)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "title"),
     [
         ("And from now on: never connect to the staging database.", "Never connect to the staging database."),

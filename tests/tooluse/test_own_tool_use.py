@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cmserver.tooluse.own_tool_use import reads_own_memory
 from cmserver.tooluse.read import read_tool_use
 from cmserver.tooluse.shell import MAX_COMMAND
+from tests.table import try_rows
 
 HOOK = "/home/alice/.config/cmserver/clients/claude-code/hook"
 SPACED_HOOK = "/Users/Al B/.config/cmserver/clients/codex/hook"
@@ -17,7 +16,7 @@ def reads(command: object, tool: str = "Bash") -> bool:
     return reads_own_memory(read_tool_use(tool, {"command": command}))
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "tool",
     [
         "mcp__cmserver__search",
@@ -32,7 +31,7 @@ def test_our_own_mcp_tools_read_our_memory_in_every_agents_spelling(tool: str):
     assert reads_own_memory(read_tool_use(tool, {"query": "retry"}))
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "tool",
     [
         "mcp__github__search",
@@ -48,14 +47,12 @@ def test_tools_of_other_servers_do_not(tool: str):
     assert not reads_own_memory(read_tool_use(tool, {"query": "cmserver"}))
 
 
-@pytest.mark.parametrize(
-    ("server", "expected"), [("cmserver", True), ("claude-mem", True), ("github", False), (None, False), (3, False)]
-)
+@try_rows(("server", "expected"), [("cmserver", True), ("claude-mem", True), ("github", False), (None, False), (3, False)])
 def test_a_tool_is_ours_by_the_server_that_its_agent_names(server: object, expected: bool):
     assert reads_own_memory(read_tool_use("search", {"query": "retry"}), server) is expected
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "command",
     [
         "cmserver context",
@@ -82,7 +79,7 @@ def test_command_lines_that_read_our_memory_do_in_every_quoting(command: str):
     assert reads(command)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "command",
     [
         f"cd /home/alice/src/orders && {HOOK} recall 12",
@@ -108,7 +105,7 @@ def test_a_command_that_comes_as_words_is_read_too():
     assert not reads(["bash", "-lc", f"{HOOK} recall 12 && make deploy"], "shell")
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "command",
     [
         "",
@@ -147,7 +144,7 @@ def test_what_only_looks_like_it_does_not(command: str):
     assert not reads(command)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "command",
     [
         "cmserver context && make deploy",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from cmserver.generation.skip_rules import find_skip_rule
 from cmserver.providers.model import PromptEvent
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.read import PATH_FIELDS, PATH_LIST_FIELDS, TOOL_KINDS, read_tool_use
+from tests.table import try_rows
 
 ROOT = "/home/alice/src/orders"
 SECRET = f"{ROOT}/secrets/key.pem"
@@ -22,7 +22,7 @@ def event(tool: str, tool_input: object) -> PromptEvent:
     return PromptEvent(tag="e1", event_type="tool_use", occurred_at_epoch=0, tool_name=tool, tool_input=tool_input)
 
 
-@pytest.mark.parametrize("tool", [*TOOL_KINDS, "mcp__files__read_file", "mcp__files__anything", "a_tool_of_tomorrow"])
+@try_rows("tool", [*TOOL_KINDS, "mcp__files__read_file", "mcp__files__anything", "a_tool_of_tomorrow"])
 def test_a_path_rule_applies_to_every_field_that_names_a_file(tool: str):
     for field in PATH_FIELDS:
         use = read_tool_use(tool, {field: SECRET})
@@ -34,13 +34,13 @@ def test_a_path_rule_applies_to_every_field_that_names_a_file(tool: str):
             assert find_skip_rule([RULE], event(tool, {field: SECRET}), ROOT) == RULE, field
 
 
-@pytest.mark.parametrize("field", PATH_LIST_FIELDS)
-@pytest.mark.parametrize("shape", [[SECRET], [{"file_path": SECRET, "new": "x"}], {SECRET: "its content"}], ids=str)
+@try_rows("field", PATH_LIST_FIELDS)
+@try_rows("shape", [[SECRET], [{"file_path": SECRET, "new": "x"}], {SECRET: "its content"}], ids=str)
 def test_a_path_rule_applies_to_every_field_that_names_several_files(field: str, shape: object):
     assert find_skip_rule([RULE], event("Read", {field: shape}), ROOT) == RULE
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("tool", "tool_input"),
     [
         ("apply_patch", {"input": PATCH}),
@@ -75,13 +75,13 @@ def test_a_path_rule_applies_to_a_file_that_only_the_answer_names():
     assert find_skip_rule([RULE], read, ROOT) == RULE
 
 
-@pytest.mark.parametrize("tool", ["shell_command", "run_terminal_cmd", "exec_command", "Bash"])
-@pytest.mark.parametrize("field", ["command", "cmd", "script"])
+@try_rows("tool", ["shell_command", "run_terminal_cmd", "exec_command", "Bash"])
+@try_rows("field", ["command", "cmd", "script"])
 def test_a_command_rule_applies_to_every_shell(tool: str, field: str):
     assert find_skip_rule(["command:kubectl get secrets"], event(tool, {field: "kubectl get secrets -o yaml"}), ROOT)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("tool", "tool_input", "command"),
     [
         ("shell", {"command": ["bash", "-lc", "npm ci && npm test"]}, "npm ci && npm test"),
@@ -97,7 +97,7 @@ def test_a_command_is_one_line(tool: str, tool_input: object, command: str):
     assert read_tool_use(tool, tool_input).command == command
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("tool", "tool_input", "kind"),
     [
         ("shell_command", {"command": "ls"}, ToolKind.SHELL),

@@ -11,6 +11,7 @@ from tests.bench.recall.arms import ARMS, PLAIN
 from tests.bench.recall.asking import SearchAnswer
 from tests.conftest import Cast
 from tests.make import Make
+from tests.table import try_rows
 
 
 async def _made(make: Make, cast: Cast) -> list[Observation]:
@@ -84,7 +85,7 @@ async def test_contextify_adds_a_little_for_having_all_words(make: Make, cast: C
     assert far == ["Diesel costs more", "Fuel levy raised", "Invoices rounded wrongly", "Console redrawn"]
 
 
-@pytest.mark.parametrize("name", ARMS)
+@try_rows("name", ARMS)
 def test_an_arm_is_asked_over_http_or_by_sql_and_says_what_it_is(name: str):
     arm = ARMS[name]
 

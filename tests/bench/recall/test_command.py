@@ -14,6 +14,7 @@ from cmserver.base import logs
 from tests.bench.recall.command import main
 from tests.bench.recall.corpora import history
 from tests.bench.world import ROOT
+from tests.table import try_rows
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,7 @@ def _nothing(log_format: str, level: str) -> None:
     pass
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("words", "said"),
     [
         (["--write"], "--write goes with everything"),

@@ -14,6 +14,7 @@ import pytest
 
 from tests.bench.recall.corpora import beam, history, locomo
 from tests.bench.recall.corpus import HALVES, Corpus, broken, limited
+from tests.table import try_rows
 
 
 def test_the_history_is_sound():
@@ -53,7 +54,7 @@ def _of_one_half(corpus: Corpus) -> Corpus:
     return msgspec.structs.replace(corpus, questions=[one for one in corpus.questions if (one.half, one.kind) != ("test", "why")])
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("spoil", "said"),
     [
         (_without_documents, "300 documents, which is less than 400"),

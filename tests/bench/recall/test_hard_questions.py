@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 
 import msgspec
-import pytest
 
 from tests.bench.recall.corpora import history
 from tests.bench.recall.corpus import HALVES, Corpus, Document, broken
+from tests.table import try_rows
 
 # Function words, and verbs that say nothing of what is asked.
 _EMPTY_WORDS = set(
@@ -27,6 +27,7 @@ _EMPTY_WORDS = set(
         """,
     )
 )
+
 _ENDINGS = ("ingly", "edly", "ing", "ied", "ies", "ed", "es", "er", "ly", "s", "e", "y")
 _STEM_LENGTH = 6
 
@@ -89,7 +90,7 @@ def _of_usual_kind(corpus: Corpus) -> Corpus:
     return msgspec.structs.replace(corpus, questions=[msgspec.structs.replace(corpus.questions[0], kind="why")])
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("spoil", "fault"),
     [
         (_asking_again, "21 questions hard-paraphrase in"),

@@ -4,13 +4,14 @@ import pytest
 
 from tests.bench.recall import scores
 from tests.bench.recall.corpus import Question
+from tests.table import try_rows
 
 
 def make_question(name: str, *expects: list[str], kind: str = "why", project: str = "p") -> Question:
     return Question(id=name, half="development", kind=kind, text=name, expects=list(expects), project=project)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("found", "share"),
     [
         (["a1"], 0.5),

@@ -14,6 +14,7 @@ from cmserver.base.settings import Settings
 from cmserver.providers.embedding import local, minilm, registry
 from cmserver.providers.embedding.model import EmbedderSettings
 from cmserver.providers.embedding.registry import embedder_key, embedder_settings, make
+from tests.table import try_rows
 
 ROOT = Path(__file__).parents[3]
 
@@ -90,7 +91,7 @@ def test_the_key_of_an_address_goes_to_no_other_host():
     assert embedder_key(settings(embedder_key="k3"), "openai", "https://old.example/v1") is None
 
 
-@pytest.mark.parametrize("name", sorted(registry.DEFAULT_MODELS))
+@try_rows("name", sorted(registry.DEFAULT_MODELS))
 def test_the_usual_model_is_the_one_that_is_asked(name: str):
     if name == "local" and not local.is_installed():
         pytest.skip("there is no wheel of wordllama for this machine")

@@ -15,6 +15,7 @@ from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 from cmserver.providers.embedding.model_holder import ModelHolder
 from cmserver.providers.embedding.registry import make
 from cmserver.providers.model import FailureKind, ProviderError
+from tests.table import try_rows
 
 pytestmark = pytest.mark.skipif(not local.is_installed(), reason="there is no wheel of wordllama for this machine")
 
@@ -33,7 +34,7 @@ async def test_it_says_who_it_is():
     assert (local.provider, local.model, local.dimensions) == ("local", "l2-supercat-256", 256)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("text", "paraphrase", "unrelated"),
     [
         ("How do we retry failed payments?", "Charges that were declined are attempted again", "The logo is blue on dark pages"),

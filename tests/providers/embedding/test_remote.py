@@ -17,6 +17,7 @@ from cmserver.providers.embedding.remote import MAX_CHARS
 from cmserver.providers.model import FailureKind, ProviderError
 from tests.providers.fake import embedding as said
 from tests.providers.fake.server import Asked, FakeProvider, Reply, json_reply
+from tests.table import try_rows
 
 KEY = "sk-proj-" + "q" * 40
 ALL = ["ollama", "openai", "voyage"]
@@ -479,7 +480,7 @@ async def test_a_closed_embedder_has_no_connections_left(fake: FakeProvider):
 # What is needed
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("options", "words"),
     [
         (EmbedderSettings(provider="openai"), "set OPENAI_API_KEY, or OPENAI_API_KEY_FILE"),

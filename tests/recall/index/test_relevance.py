@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-import pytest
-
 from cmserver.recall.index.relevance import WEIGHTS, SessionFocus, score_row
 from cmserver.recall.model import IndexRow
+from tests.table import try_rows
 
 NOW = datetime(2026, 3, 5, tzinfo=UTC)
 SESSION = uuid4()
@@ -36,7 +35,7 @@ def situation(*changed: str) -> SessionFocus:
     return SessionFocus([NOW - timedelta(minutes=ago) for ago in range(100)], changed, SESSION)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("path", "changed", "is_about_it"),
     [
         ("src/a.py", "src/a.py", True),

@@ -9,6 +9,7 @@ from cmserver.recall.search.lexical import MAX_BINDING_WORDS, MAX_CHARS, parse_q
 from tests.conftest import Cast
 from tests.make import Make
 from tests.recall.search.tools import MEANT, Vectors, numbers, run_search
+from tests.table import try_rows
 
 TITLES = ("orders client retry", "retry in the client of orders", "retry", "orders client")
 CASES: list[tuple[str, list[int]]] = [
@@ -96,7 +97,7 @@ def test_only_so_many_words_bind(query: str, binds: str):
     assert must == binds
 
 
-@pytest.mark.parametrize("query", ["rm -rf build", "pytest -k retry", "exit status -1", "git commit -m fix -a", "head -20"])
+@try_rows("query", ["rm -rf build", "pytest -k retry", "exit status -1", "git commit -m fix -a", "head -20"])
 def test_the_switches_of_a_command_exclude_nothing(query: str):
     words, must = parse_query(query)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import httpx
-import pytest
 
 from cmserver.recall.search.time_cues import DATED_BONUS, LATEST_BONUS, TimeCue, find_time_cue
 from tests.conftest import Cast
 from tests.make import Make
 from tests.recall.search.tools import post_search, search_numbers
+from tests.table import try_rows
 
 NOW = datetime(2026, 11, 24, 8, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("query", "cue"),
     [
         ("what happened on 2026-07-03?", TimeCue(year=2026, month=7, day=3)),
@@ -42,7 +42,7 @@ def test_plain_words_of_time_are_read(query: str, cue: TimeCue):
     assert find_time_cue(query, NOW) == cue
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "query",
     [
         "may somebody open the file?",
