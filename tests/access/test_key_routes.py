@@ -13,6 +13,7 @@ from cmserver.base.ids import new_id
 from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
 from tests.rows import rows
+from tests.table import try_rows
 
 DAY_SECONDS = 86_400
 
@@ -242,7 +243,7 @@ async def test_a_key_of_another_team_does_not_exist(client: httpx.AsyncClient, c
     assert await everything(db) == before
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("body", "path"),
     [
         ({"label": "x" * 121}, "$.label"),

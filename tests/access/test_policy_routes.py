@@ -12,6 +12,7 @@ from cmserver.access.projects import require_project
 from cmserver.base.db import Db
 from cmserver.generation.prompt import resolve_preferences
 from tests.conftest import Cast
+from tests.table import try_rows
 
 PATHS = ["/v1/projects/orders", "/v1/teams/blue"]
 
@@ -57,7 +58,7 @@ def test_what_nobody_says_the_settings_say():
     assert (wanted.verbosity, wanted.language, wanted.skip_rules) == ("minimal", "Dutch", [])
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("policy", "at"),
     [
         ({"verbosity": "chatty"}, "$.generationPolicy.verbosity"),
@@ -80,7 +81,7 @@ def test_what_nobody_says_the_settings_say():
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-@pytest.mark.parametrize("path", PATHS)
+@try_rows("path", PATHS)
 async def test_a_wrong_field_is_named_and_nothing_is_changed(
     client: httpx.AsyncClient, cast: Cast, path: str, policy: object, at: str
 ):

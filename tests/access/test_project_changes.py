@@ -15,6 +15,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.notifications import NotificationListener
 from tests.access.tools import Api, audited, everything
 from tests.conftest import Cast, mint
+from tests.table import try_rows
 
 NO_SUCH = (404, "Project not found.")
 
@@ -79,9 +80,7 @@ async def test_projects_come_page_by_page_newest_first_and_only_the_team_s_own(a
     assert second["nextCursor"] is None
 
 
-@pytest.mark.parametrize(
-    "query", [{"cursor": "x"}, {"cursor": ""}, {"limit": 0}, {"limit": 201}, {"archived": "perhaps"}, {"a": 1}]
-)
+@try_rows("query", [{"cursor": "x"}, {"cursor": ""}, {"limit": 0}, {"limit": 201}, {"archived": "perhaps"}, {"a": 1}])
 async def test_a_wrong_question_for_projects_is_refused(alice: Api, query: dict[str, str | int]):
     assert (await alice.get("/projects", **query)).status_code == 400
 
@@ -178,7 +177,7 @@ async def test_two_teams_may_give_the_same_names(alice: Api, client: httpx.Async
     assert (await charlie.get("/projects/bestellungen")).json()["project"]["id"] == str(cast.charlie.project.id)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("body", "path"),
     [
         ({"name": None}, "$.name"),

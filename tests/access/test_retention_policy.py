@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 from cmserver.access.model import RetentionPolicy
 from cmserver.base.ids import new_id
 from tests.conftest import Cast, Server
+from tests.table import try_rows
 
 GOOD: list[object] = [
     {},
@@ -83,7 +84,7 @@ async def test_it_is_set_shown_and_cleared_and_the_other_policy_stays(client: ht
     assert (thing["retention"], thing["generationPolicy"]) == ({}, {"mode": "at_end"})
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("policy", "at"),
     [
         ({"eventsDays": -1}, "$.retention.eventsDays"),
@@ -93,7 +94,7 @@ async def test_it_is_set_shown_and_cleared_and_the_other_policy_stays(client: ht
         ({"telemetryDays": 1}, "$.retention.telemetryDays"),
     ],
 )
-@pytest.mark.parametrize("path", PATHS)
+@try_rows("path", PATHS)
 async def test_a_wrong_field_is_named_and_nothing_is_changed(
     client: httpx.AsyncClient, cast: Cast, path: str, policy: object, at: str
 ):

@@ -19,6 +19,7 @@ from cmserver.generation.job_notifier import JobNotifier
 from tests.compat.conftest import LOCAL, visitor
 from tests.conftest import Cast, mint
 from tests.rows import rows
+from tests.table import try_rows
 from tests.timeouts import ENOUGH_SECONDS
 
 PROMPT = {"contentSessionId": "c0ffee", "project": "orders", "prompt": "Add a retry"}
@@ -46,7 +47,7 @@ async def test_any_name_of_this_machine_will_do(app: AsgiFrame, cast: Cast, url:
     assert response.status_code == 200, response.text
 
 
-@pytest.mark.parametrize("peer", ["10.0.0.7", "192.168.1.2", "172.17.0.1", "fe80::1", "2001:db8::1", "::", "0.0.0.0", "unix", ""])
+@try_rows("peer", ["10.0.0.7", "192.168.1.2", "172.17.0.1", "fe80::1", "2001:db8::1", "::", "0.0.0.0", "unix", ""])
 async def test_another_machine_needs_a_key(app: AsgiFrame, cast: Cast, peer: str):
     async with visitor(app, peer) as client:
         response = await knock(client)
@@ -65,7 +66,7 @@ async def test_a_peer_without_an_address_needs_a_key(app: AsgiFrame, cast: Cast)
     assert response.status_code == 401
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "host",
     [
         "127.0.0.1.evil.com",
@@ -106,7 +107,7 @@ async def test_two_hosts_are_one_too_many_and_none_is_one_too_few(app: AsgiFrame
     assert await _raw(app, [(b"host", b"127.0.0.1")]) == 200
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "name",
     [
         "Forwarded",
@@ -138,14 +139,14 @@ async def test_two_hosts_are_one_too_many_and_none_is_one_too_few(app: AsgiFrame
         "X-Nginx-Proxy",
     ],
 )
-@pytest.mark.parametrize("value", ["127.0.0.1", ""])
+@try_rows("value", ["127.0.0.1", ""])
 async def test_what_a_proxy_hands_on_needs_a_key(guest: httpx.AsyncClient, name: str, value: str):
     response = await knock(guest, {name: value})
 
     assert response.status_code == 401
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "headers",
     [
         {"Origin": "https://evil.example"},
@@ -213,7 +214,7 @@ async def test_without_the_setting_nobody_is_a_guest(
     assert response.status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/v1/projects", "/v1/observations", "/v1/keys", "/v1/audit", "/v1/jobs"])
+@try_rows("path", ["/v1/projects", "/v1/observations", "/v1/keys", "/v1/audit", "/v1/jobs"])
 async def test_what_is_ours_is_not_for_guests(guest: httpx.AsyncClient, path: str):
     assert (await guest.get(path)).status_code == 401
 

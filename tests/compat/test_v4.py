@@ -10,6 +10,7 @@ import pytest
 from cmserver.base.db import Db
 from tests.conftest import Cast
 from tests.rows import rows
+from tests.table import try_rows
 
 Json = dict[str, Any]
 USE = {"tool_name": "Edit", "tool_input": '{"file_path": "client.py"}', "tool_output": '{"ok": true}', "prompt_number": 1}
@@ -104,7 +105,7 @@ async def test_what_is_not_there_is_not_found(
     assert (begun.status_code, response.status_code) == (200, 404)
 
 
-@pytest.mark.parametrize("number", ["1" * 17, "9" * 6000, "-1", "1.0", "x", "٣", "019aa000-0000-7000-8000-000000000000", ""])
+@try_rows("number", ["1" * 17, "9" * 6000, "-1", "1.0", "x", "٣", "019aa000-0000-7000-8000-000000000000", ""])
 async def test_only_numbers_are_sessions_here(guest: httpx.AsyncClient, number: str):
     for method, path in (
         ("GET", f"/sessions/{number}/status"),

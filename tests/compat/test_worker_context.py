@@ -9,6 +9,7 @@ from cmserver.base.db import Db
 from tests.conftest import Cast, bound_to
 from tests.make import Make
 from tests.rows import rows
+from tests.table import try_rows
 
 INJECT = "/api/context/inject"
 
@@ -59,7 +60,7 @@ async def test_it_is_never_longer_than_an_agent_reads(guest: httpx.AsyncClient, 
     assert all(f" {name} " in text for name in names)
 
 
-@pytest.mark.parametrize("query", ["", "?projects=", "?project=", "?projects=,%20,", "?platformSource=claude"])
+@try_rows("query", ["", "?projects=", "?project=", "?projects=,%20,", "?platformSource=claude"])
 async def test_the_project_must_be_said(guest: httpx.AsyncClient, query: str):
     response = await guest.get(INJECT + query)
 

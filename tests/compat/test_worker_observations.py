@@ -12,6 +12,7 @@ from cmserver.base.db import Db
 from tests.compat.worker import got, served
 from tests.conftest import Cast, bound_to, mint
 from tests.make import Make
+from tests.table import try_rows
 
 BATCH = "/api/observations/batch"
 FILE = "/api/observations/by-file"
@@ -31,7 +32,7 @@ async def batch(client: httpx.AsyncClient, headers: dict[str, str], **body: obje
     return answered.json()
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("body", "expected"),
     [
         ({"ids": [1, 3]}, [3, 1]),
@@ -70,9 +71,7 @@ async def test_a_summary_and_what_was_written_by_hand_have_their_text_in_the_nar
     assert [(entry["via"], entry["numbers"]) for entry in await served(db)] == [("batch", [1, 2])]
 
 
-@pytest.mark.parametrize(
-    "ids", [["one"], "1,two", [10**30], [-1], list(range(1, 502))], ids=["word", "words", "large", "less", "many"]
-)
+@try_rows("ids", [["one"], "1,two", [10**30], [-1], list(range(1, 502))], ids=["word", "words", "large", "less", "many"])
 async def test_what_is_no_list_of_numbers_is_refused(client: httpx.AsyncClient, cast: Cast, ids: object):
     answered = await client.post(BATCH, json={"ids": ids}, headers=cast.alice.headers)
 

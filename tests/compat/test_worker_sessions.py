@@ -438,7 +438,7 @@ async def test_a_key_for_one_project_writes_there_and_nowhere_else(
     ]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("what", "body", "path"),
     [
         ("init", {"prompt": "hi"}, "$.contentSessionId"),

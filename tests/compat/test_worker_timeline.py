@@ -12,6 +12,7 @@ from cmserver.base.db import Db
 from tests.compat.worker import cells_of, got, prompt, served, session, text_of
 from tests.conftest import Cast, bound_to
 from tests.make import Make
+from tests.table import try_rows
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -34,7 +35,7 @@ async def around(client: httpx.AsyncClient, cast: Cast, path: str = "/api/timeli
     return [line[0] for line in cells_of(answer)]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("params", "expected"),
     [
         ({"anchor": 2}, ["#1", "→ #2", "#S3", "#4", "#5"]),

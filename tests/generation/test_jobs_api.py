@@ -17,6 +17,7 @@ from cmserver.generation.operate import manage
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
+from tests.table import try_rows
 
 ROW = {
     "id",
@@ -167,7 +168,7 @@ async def test_jobs_of_a_team_and_of_a_project_have_lists_of_their_own(client: h
         assert (await get(client, cast, path))["total"] == 2, path
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("params", "words"),
     [
         ({"offset": "10001"}, "nextCursor"),

@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID
 
 import httpx
-import pytest
 
 from cmserver.base.db import Db
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted
+from tests.table import try_rows
 
 
 def refusing(_: Prompt) -> Completion:
@@ -66,7 +66,7 @@ async def test_cancelled_jobs_are_retried_only_on_request(client: httpx.AsyncCli
     assert (cancelled["changed"], usual["changed"], asked["changed"]) == (2, 0, 2)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("verb", "body", "path"),
     [
         ("retry", {"status": "completed"}, "$.status"),

@@ -83,6 +83,8 @@ def wrong_command(words: list[str]) -> Iterator[str]:
     try:
         command.make_context(words[at], words[at + 1 :], parent=click.Context(cli))
     except click.UsageError as error:
+        if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Path):
+            return  # the file of an example is nowhere
         yield f"{' '.join(words)}: {error.format_message()}"
 
 
@@ -110,7 +112,7 @@ Rule = Callable[[Path, str], Iterator[str]]
 RULES: list[Rule] = [dead_links, missing_files, strange_settings, strange_commands, strange_requests, unreadable_json]
 
 
-@try_rows("rule", RULES)
+@try_rows("rule", RULES, ids=lambda rule: rule.__name__)
 @try_rows("page", PAGES, ids=name)
 def test_what_a_page_names_is_there(page: Path, rule: Rule):
     assert list(rule(page, page.read_text(encoding="utf-8"))) == []

@@ -17,6 +17,7 @@ from cmserver.base.db import Db
 from cmserver.ingest.model import RecordedEvent
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from tests.conftest import Cast, mint
+from tests.table import try_rows
 
 
 def event(**fields: object) -> dict[str, object]:
@@ -128,7 +129,7 @@ async def test_a_batch_is_stored_in_its_order(client: httpx.AsyncClient, cast: C
         assert [row[0] for row in await cursor.fetchall()] == list(range(100))
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("wrong", "path"),
     [
         (event(eventType=""), "$[1].eventType"),
@@ -199,8 +200,8 @@ async def test_nul_and_lone_surrogates_are_replaced_and_counted(client: httpx.As
 UNSTORABLE = "A character that cannot be stored (NUL, or half of a surrogate pair) is in the text"
 
 
-@pytest.mark.parametrize("character", ["\x00", "\ud800"])
-@pytest.mark.parametrize(
+@try_rows("character", ["\x00", "\ud800"])
+@try_rows(
     ("path", "name"),
     [
         ("/v1/events", "eventType"),

@@ -14,6 +14,7 @@ from cmserver.base.db import Db
 from cmserver.observations import repository as observations
 from tests.conftest import Cast, mint
 from tests.ingest.test_api import count, event
+from tests.table import try_rows
 
 TABLES = [
     "projects",
@@ -52,8 +53,8 @@ async def others(client: httpx.AsyncClient, cast: Cast) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("first", ["github.com/acme/orders", "github.com/acme/brand-new"])
-@pytest.mark.parametrize(
+@try_rows("first", ["github.com/acme/orders", "github.com/acme/brand-new"])
+@try_rows(
     ("field", "value", "status"),
     [
         ("eventType", "", 400),

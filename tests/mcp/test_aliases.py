@@ -16,6 +16,7 @@ from cmserver.observations.model import Observation
 from tests.conftest import Cast, bound_to
 from tests.make import Make
 from tests.mcp.tools import call, rpc
+from tests.table import try_rows
 
 NATIVE = [
     "observation_search",
@@ -120,7 +121,7 @@ async def test_memory_names_do_what_the_native_ones_do(
 
 
 @pytest.mark.usefixtures("history")
-@pytest.mark.parametrize(
+@try_rows(
     ("arguments", "found"),
     [
         ({}, {1, 2, 3, 4}),
@@ -161,7 +162,7 @@ async def test_search_goes_on_by_offset_and_sorts_by_date(client: httpx.AsyncCli
     assert (numbers(newest), numbers(oldest)) == ([4, 3, 2, 1], [1, 2, 3, 4])
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("name", "arguments", "told"),
     [
         ("search", {}, "Missing field at $.query."),

@@ -14,6 +14,7 @@ from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
 from tests.conftest import Cast, Person
 from tests.mcp.tools import call
+from tests.table import try_rows
 
 PROJECT = "github.com/acme/orders"
 TEXT = "The worker retries an upload three times with a growing pause between the attempts"
@@ -146,7 +147,7 @@ WRONG: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "arguments"), WRONG)
+@try_rows(("tool", "arguments"), WRONG)
 async def test_what_is_wrong_is_refused(tools: Tools, tool: str, arguments: dict[str, object]):
     await tools.refusal(tool, **arguments)
 

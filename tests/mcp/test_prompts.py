@@ -12,6 +12,7 @@ from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.mcp.tools import MODES, Mode, call, connected, rpc
 from tests.rows import rows
+from tests.table import try_rows
 
 PROMPT = "what_do_we_know"
 
@@ -84,7 +85,7 @@ async def test_what_another_team_knows_is_not_found(client: httpx.AsyncClient, c
     assert "Nothing fits." in text
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("name", "arguments", "sentence"),
     [
         (PROMPT, {}, "topic"),

@@ -17,6 +17,7 @@ from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.mcp.tools import Mode, called, connected, post
 from tests.rows import rows
+from tests.table import try_rows
 
 VERSION = "2026-07-28"
 
@@ -223,7 +224,7 @@ async def test_whoever_comes_again_without_folders_is_not_asked_again(
 
 
 @pytest.mark.usefixtures("wombats")
-@pytest.mark.parametrize("uri", ["https://orders", "orders", "", 7, None], ids=repr)
+@try_rows("uri", ["https://orders", "orders", "", 7, None], ids=repr)
 async def test_a_folder_that_is_no_file_is_refused_by_the_protocol(client: httpx.AsyncClient, cast: Cast, uri: object):
     answered = await sent(client, cast.alice, inputResponses={"roots": {"roots": [{"uri": uri}]}})
 

@@ -14,6 +14,7 @@ from cmserver.base.ids import epoch_ms, new_id
 from cmserver.observations.model import TYPES
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
+from tests.table import try_rows
 
 NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
 
@@ -75,7 +76,7 @@ async def test_a_full_last_page_has_no_next_one(client: AsyncClient, cast: Cast,
     assert answer["nextCursor"] is None
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "cursor",
     [
         "",
@@ -92,7 +93,7 @@ async def test_a_cursor_that_is_none_is_refused_and_named(client: AsyncClient, c
     assert response.json()["issues"][0]["path"] == "$.cursor"
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("params", "path"),
     [
         ({"limit": "0"}, "$.limit"),

@@ -11,6 +11,7 @@ from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
+from tests.table import try_rows
 
 Json = dict[str, Any]
 
@@ -118,7 +119,7 @@ async def test_secrets_and_private_words_do_not_reach_the_table(client: AsyncCli
     assert "hunter2" not in str(answer)
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("fields", "path"),
     [
         ({}, "$"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from httpx import AsyncClient
 
 from cmserver.base.db import Db
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.rows import rows
+from tests.table import try_rows
 
 Json = dict[str, Any]
 
@@ -81,7 +81,7 @@ async def test_a_project_s_budget_counts_its_own_calls(client: AsyncClient, cast
     assert [budget["project"] for budget in await listed(client, cast.alice, "?project=billing")] == [None, "billing"]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "body",
     [
         {"period": "month"},

@@ -28,6 +28,7 @@ from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
 from tests.recall.history.measure import fill
+from tests.table import try_rows
 
 REFUND = "when somebody double clicks the refund button, do we pay twice?"
 PAUSE = "the pause calendar jumps from week 52 to week 1"
@@ -252,7 +253,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("prompt", HOSTILE.values(), ids=HOSTILE.keys())
+@try_rows("prompt", HOSTILE.values(), ids=HOSTILE.keys())
 async def test_a_hostile_prompt_is_told_nothing_and_breaks_nothing(db: Db, shop: Person, prompt: str):
     assert await get_prompt_context(db, shop, prompt) is None
 

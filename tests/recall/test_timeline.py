@@ -14,6 +14,7 @@ from cmserver.base.db import Db
 from tests.compat.worker import prompt
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
+from tests.table import try_rows
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LONG = "and so on " * 60
@@ -67,7 +68,7 @@ def names(items: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("body", "expected"),
     [
         ({"anchor": "#1"}, ["p1", "→o1", "o2", "p2", "s3"]),
@@ -144,7 +145,7 @@ async def test_only_what_is_of_the_session_is_told(client: httpx.AsyncClient, db
     assert names((await post_timeline(client, cast.alice, anchor=1, session="s-2"))["items"]) == ["→o1", "p1"]
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("body", "path"),
     [
         ({}, "$.anchor"),

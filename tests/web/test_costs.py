@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 
-import pytest
-
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from tests.conftest import Cast, bound_to
 from tests.make import Make
+from tests.table import try_rows
 from tests.web.visitor import signed_out, visit_as
 
 
@@ -74,7 +73,7 @@ async def test_a_budget_is_set_changed_and_removed(app: AsgiFrame, db: Db, cast:
     assert "$9.00 of" not in removed.text
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("fields", "sentence"),
     [
         ({"period": "month"}, "Write an amount of dollars, a number of tokens, or both."),

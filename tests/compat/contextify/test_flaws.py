@@ -13,6 +13,7 @@ from cmserver.base.db import Db
 from tests.compat.contextify.situations import API, Contextify
 from tests.conftest import Cast, bound_to, mint
 from tests.rows import rows
+from tests.table import try_rows
 
 NOBODY = "01980000-0000-7000-8000-000000000001"
 """The id of no memory. The names of tests must be the same in each process."""
@@ -165,7 +166,7 @@ BAD: list[tuple[str, str, object, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "status"), BAD)
+@try_rows(("method", "path", "body", "status"), BAD)
 async def test_what_is_wrong_is_refused_in_a_sentence(visitor: Contextify, method: str, path: str, body: object, status: int):
     refused = await visitor.call(method, path, body, status=status)
 

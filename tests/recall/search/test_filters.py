@@ -22,6 +22,7 @@ from tests.compat.worker import prompt, session
 from tests.conftest import Cast, bound_to
 from tests.make import Make
 from tests.recall.search.tools import NOON, Vectors, post, post_search, search_numbers
+from tests.table import try_rows
 
 FILTERS: dict[str, tuple[dict[str, object], set[int]]] = {
     "observations": ({"kinds": ["observation"]}, {1, 2, 4, 6}),
@@ -206,7 +207,7 @@ async def test_prompts_are_found_by_default_and_by_the_filters_that_they_have(
         assert await prompts("wombat", **nothing) == set()
 
 
-@pytest.mark.parametrize(
+@try_rows(
     ("fields", "path"),
     [
         ({"kinds": ["poem"]}, "$.kinds[0]"),

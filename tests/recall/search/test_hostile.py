@@ -15,6 +15,7 @@ from cmserver.recall.search.lexical import MAX_WORDS, parse_query
 from tests.conftest import Cast
 from tests.make import Make
 from tests.recall.search.tools import numbers, post, run_search, search_numbers
+from tests.table import try_rows
 
 HOSTILE = {
     "one word of 10,000": "a" * 10_000,
@@ -78,7 +79,7 @@ async def test_words_among_hostile_ones_are_found(client: httpx.AsyncClient, cas
     assert set(silent) == {"5,000 excluded words", "3,000 phrases"}
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "body",
     [
         b'{"query": "\\ud800"}',

@@ -19,6 +19,7 @@ from tests.conftest import Cast
 from tests.make import Make
 from tests.recall.search.test_filters import FakeEmbedder
 from tests.recall.search.tools import NOON, Vectors, post, post_search
+from tests.table import try_rows
 
 WORDS = ("quokka", "numbat", "bilby", "potoroo", "dunnart")
 
@@ -189,7 +190,7 @@ def _encoded(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode()
 
 
-@pytest.mark.parametrize(
+@try_rows(
     "cursor",
     ["x", "", "é", _encoded(b"short"), _encoded(b"\x00" * 27), _encoded(b"\x00" * 29), _encoded(b"\x7f\xf8" + b"\x00" * 26)],
     ids=["letter", "empty", "not ASCII", "short", "a byte less", "a byte more", "not a number"],
