@@ -145,12 +145,13 @@ class NewKeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     key: KeyOut
 
 
-class RevokedKeyOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The key that opens nothing any more."""
+class RevokedKeyOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The key that opens nothing any more. `alsoRevoked` are the keys of its chain of rotations that ended with it."""
 
     revoked: bool
     id: UUID
     key: KeyOut
+    also_revoked: list[KeyOut]
 
 
 class OneProjectOut(msgspec.Struct, frozen=True, kw_only=True):

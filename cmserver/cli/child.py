@@ -141,7 +141,3 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, drain_se
         return
     time.sleep(drain_seconds + STOPPING_SECONDS)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 
 import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.configuration import BadSetting
+from cmserver.base.own_command import build_own_command
 from cmserver.base.waiting import wait_any
 from cmserver.cli.child import STOPPING_SECONDS, ChildOrder, encode_order
 from cmserver.cli.exit_codes import ExitCode
@@ -54,10 +54,7 @@ async def keep_child_running(order: ChildOrder, stop: asyncio.Event) -> None:
 
 async def _start(order: ChildOrder) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "cmserver.cli.child",
-        order.role,  # for those who look at a list of processes
+        *build_own_command("--child", order.role),  # the role is for those who look at a list of processes
         stdin=asyncio.subprocess.PIPE,
         pass_fds=[] if order.listener is None else [order.listener],
         start_new_session=True,  # Ctrl-C in the terminal is for the first process, which stops the others in order

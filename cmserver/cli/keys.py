@@ -8,7 +8,7 @@ from uuid import UUID
 
 import click
 
-from cmserver.access.wire import KeyOut, KeysOut, NewKeyOut, OneKeyOut
+from cmserver.access.wire import KeyOut, KeysOut, NewKeyOut, OneKeyOut, RevokedKeyOut
 from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
 from cmserver.cli.output import format_time, render_fields, render_table
 
@@ -147,13 +147,19 @@ async def rotate(client: ApiClient, key_id: str, overlap_seconds: int | None, *,
 
 @keys.command()
 @click.argument("key_id")
+@click.option("--only", is_flag=True, help="Leave the keys that it was rotated to, or from, as they are.")
 @yes_option
 @api_command
-async def revoke(client: ApiClient, key_id: str, *, yes: bool) -> None:
-    """Revoke a key for ever. Jobs that were queued with it fail when their turn comes."""
-    confirm(f"Revoke the key {key_id}, for ever?", yes=yes)
-    answer = await client.delete(_path(key_id))
-    client.show(answer, OneKeyOut, lambda result: f"The key {result.key.id} ({result.key.name or result.key.actor_id}) is revoked.")
+async def revoke(client: ApiClient, key_id: str, *, only: bool, yes: bool) -> None:
+    """Revoke a key and what it was rotated to and from, for ever. Jobs that were queued with them fail when their turn comes."""
+    rest = "" if only else " and what it was rotated to and from"
+    confirm(f"Revoke the key {key_id}{rest}, for ever?", yes=yes)
+    answer = await client.delete(_path(key_id), {"only": only or None})
+    client.show(answer, RevokedKeyOut, _revoked)
+
+
+def _revoked(result: RevokedKeyOut) -> str:
+    return "\n".join(f"The key {key.id} ({key.name or key.actor_id}) is revoked." for key in [result.key, *result.also_revoked])
 
 
 async def _create(client: ApiClient, path: str, body: Mapping[str, object], *, quiet: bool) -> NewKeyOut:

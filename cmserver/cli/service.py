@@ -18,6 +18,7 @@ from cmserver.base.configuration import load
 from cmserver.base.credentials import Credentials
 from cmserver.base.errors import CmserverError
 from cmserver.base.lookalikes import sanitize_line
+from cmserver.base.own_command import build_own_command
 from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.config import config_file_option
@@ -190,7 +191,7 @@ def _spawn(log_file: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes
         ) from error
     try:
         child = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-m", "cmserver", "run", "--background", *arguments],
+            build_own_command("run", "--background", *arguments),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -18,6 +18,7 @@ import msgspec
 from cmserver.base.atomic_file import write_file
 from cmserver.base.configuration import BadSetting, load
 from cmserver.base.errors import CmserverError
+from cmserver.base.own_command import build_own_command
 from cmserver.base.settings import Settings, fields
 from cmserver.cli.config import config_file_option
 from cmserver.cli.output import as_called
@@ -276,7 +277,7 @@ def _make_unit(settings: Settings, config_file: Path | None, *, is_system: bool,
     if user not in (None, "root"):
         _check_others_can_run(Path(sys.executable).absolute(), folder, user)
     return ServiceUnit(
-        command=[sys.executable, "-m", "cmserver", "run", *(["--config", str(config_file.resolve())] if config_file else [])],
+        command=build_own_command("run", *(["--config", str(config_file.resolve())] if config_file else [])),
         folder=folder,
         data_dir=settings.data_dir.absolute(),
         environment={"CMSERVER_DATA_DIR": str(settings.data_dir.absolute())},
@@ -305,7 +306,7 @@ def _check_others_can_run(python: Path, folder: Path, user: str) -> None:
         if closed is not None:
             raise BadSetting(
                 f"The service runs as the user {user}, who cannot get through {closed} to the program. "
-                "Install cmserver where every user can read it, such as in /opt (python3 -m venv /opt/cmserver)."
+                "Install cmserver where every user can read it, such as in /opt (python3 -I -m venv /opt/cmserver)."
             )
 
 

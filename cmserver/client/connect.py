@@ -161,7 +161,7 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
         lines = self.agent.find_problems(self.settings, self.file)
         mcp = self.server.mcp
         if mcp.is_open and "TOOLS" not in self.config and self.agent.add_mcp is not None:
-            command = server_command(sys.executable, "mcp", "--agent", self.agent.name)
+            command = server_command("mcp", "--agent", self.agent.name)
             lines.append(f"To add the memory's tools, type: {shlex.join([self.agent.program, *self.agent.add_mcp(command)])}")
         if mcp.problem is not None:
             lines.append(f"The memory's tools are left out: {mcp.problem}")
@@ -260,7 +260,7 @@ def connect(plan: ConnectPlan, report: Report) -> None:
     if plan.plugin_goes and old is not None:
         _remove_plugin(old, report)
     if old is not None and old_key != key.text:
-        revoke_own_key(old, old_key, report)
+        revoke_own_key(old, old_key, report, only=plan.server.key.text is not None)  # a user may have rotated it to the new one
 
 
 def disconnect(agent: Agent, settings_file: Path | None, dialog: Dialog, *, purge: bool) -> None:
@@ -330,7 +330,7 @@ def _find_place(agent: Agent, folder: ClientFolder, hooks: tuple[Hook, ...], *, 
         hook=folder.hook,
         hooks=hooks,
         is_our_hook=folder.is_ours,
-        mcp_command=tuple(server_command(sys.executable, "mcp", "--agent", agent.name)) if has_mcp else (),
+        mcp_command=tuple(server_command("mcp", "--agent", agent.name)) if has_mcp else (),
     )
 
 

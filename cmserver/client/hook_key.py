@@ -173,12 +173,12 @@ def key_name(agent: str, scopes: Sequence[str] = SCOPES) -> str:
     return f"{use} of {agent} on {host or 'a machine'}"[:120]
 
 
-async def revoke_key(url: str, key: str) -> str | None:
-    """Revoke a key with itself. Returns a sentence when that was not possible."""
+async def revoke_key(url: str, key: str, *, only: bool = False) -> str | None:
+    """Revoke a key with itself, and its chain of rotations unless `only`. Returns a sentence when that was not possible."""
     key_id = parse_key_id(key)
     try:
         async with server_api.open_http_client(url, key) as http:
-            await Api(http).delete(f"/v1/keys/{key_id}")
+            await Api(http).delete(f"/v1/keys/{key_id}", {"only": only or None})
     except ServerUnreachable:
         return (
             f"The server at {url} does not answer, so the key {key_id} is still valid there. "
@@ -191,10 +191,10 @@ async def revoke_key(url: str, key: str) -> str | None:
     return None
 
 
-def revoke_own_key(connection: Connection, key: str | None, report: Report) -> None:
+def revoke_own_key(connection: Connection, key: str | None, report: Report, *, only: bool = False) -> None:
     """Revoke the key of a connection, if `cmserver connect` made it."""
     if connection.key_is_ours and key is not None:
-        problem = asyncio.run(revoke_key(connection.url, key))
+        problem = asyncio.run(revoke_key(connection.url, key, only=only))
         if problem is not None:
             report(problem, err=True)
 

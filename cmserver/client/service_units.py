@@ -13,17 +13,18 @@ from pathlib import Path
 
 from cmserver.base.atomic_file import write_file
 from cmserver.base.configuration import CONFIG_FILE
+from cmserver.base.own_command import build_own_command
 from cmserver.client.dialog import Report
 
 LABEL = "cmserver"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def server_command(python: str, *arguments: str) -> list[str]:
+def server_command(*arguments: str) -> list[str]:
     """How this cmserver is started: by the command of its checkout, else by the Python that it is installed in."""
     launcher = _CHECKOUT / "bin" / "cmserver"
     is_checkout = (_CHECKOUT / "pyproject.toml").exists() and launcher.exists()
-    return [*([str(launcher)] if is_checkout else [python, "-m", "cmserver"]), *arguments]
+    return [str(launcher), *arguments] if is_checkout else build_own_command(*arguments)
 
 
 def unit_path(environ: Mapping[str, str], home: Path) -> Path:
@@ -35,7 +36,7 @@ def unit_path(environ: Mapping[str, str], home: Path) -> Path:
 
 def find_obstacle() -> str | None:
     """Why no unit can be written here."""
-    command = shlex.join(server_command(sys.executable, "run"))
+    command = shlex.join(server_command("run"))
     if os.geteuid() == 0:
         return (
             "No unit is written as root: a system service should run as a user of its own. Write one for your service manager that "
@@ -50,7 +51,7 @@ def install_unit(
     data_dir: Path, log_file: Path, environ: Mapping[str, str], home: Path, report: Report, *, is_running: bool
 ) -> None:
     """Write the unit and enable it. It is started at once unless the server runs already."""
-    command = server_command(sys.executable, "run")
+    command = server_command("run")
     path = unit_path(environ, home)
     server_environ = {"CMSERVER_DATA_DIR": str(data_dir)}
     if environ.get(CONFIG_FILE):

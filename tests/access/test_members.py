@@ -12,11 +12,10 @@ from cmserver.access.bootstrap import bootstrap
 from cmserver.access.keys import manage
 from cmserver.access.keys.model import KeyRequest
 from cmserver.base.db import Db
-from tests.access.tools import Api, audited, everything
+from tests.access.tools import Api, audited, everything, until_it_waits_for_a_lock
 from tests.conftest import Cast, mint
 from tests.rows import rows
 from tests.table import try_rows
-from tests.timeouts import until
 
 
 async def test_somebody_becomes_a_member_and_then_an_owner(client: httpx.AsyncClient, cast: Cast, db: Db):
@@ -93,11 +92,6 @@ async def test_nor_one_that_their_key_is_just_making(client: httpx.AsyncClient, 
         await until_it_waits_for_a_lock(db, removing)
     assert (await removing).json()["revokedKeys"] == 2
     assert (await Api(client, made.text).get("/teams")).status_code == 403
-
-
-async def until_it_waits_for_a_lock(db: Db, act: asyncio.Task[httpx.Response]) -> None:
-    waits = "SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"
-    await until("it waits for a lock", lambda: rows(db, waits), act)
 
 
 async def test_the_last_owner_stays(client: httpx.AsyncClient, cast: Cast, db: Db):

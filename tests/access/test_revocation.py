@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from uuid import UUID
 
 import httpx
 
 from cmserver.access.announce import CHANNEL
+from cmserver.access.keys import manage
 from cmserver.app import create_app
 from cmserver.base.db import Db
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
-from tests.access.tools import Api, audited, everything
+from tests.access.tools import Api, audited, everything, until_it_waits_for_a_lock
 from tests.conftest import Cast, mint
 from tests.generation.tools import Outbox, Scripted
 from tests.timeouts import ENOUGH_SECONDS
@@ -122,3 +124,62 @@ async def test_a_key_without_the_scope_revokes_no_other(client: httpx.AsyncClien
 
     assert (response.status_code, "keys:write" in response.json()["message"]) == (403, True)
     assert await everything(db) == before
+
+
+async def test_a_key_is_revoked_with_what_it_was_rotated_to_and_from(client: httpx.AsyncClient, cast: Cast, db: Db):
+    alice = Api(client, cast.alice.key)
+    for place in range(3):
+        chain = [await alice.made()]
+        for _ in range(2):  # by whoever has the key
+            last = chain[-1]
+            chain.append((await Api(client, last["apiKey"]).post(f"/keys/{last['id']}/rotate", overlapSeconds=600)).json())
+        other = await alice.made()
+
+        revoked = (await alice.delete(f"/keys/{chain[place]['id']}")).json()
+
+        ids = [key["id"] for key in chain]
+        assert (revoked["id"], revoked["key"]["id"]) == (ids[place], ids[place])
+        assert sorted(key["id"] for key in revoked["alsoRevoked"]) == sorted({*ids} - {ids[place]})
+        answers = [(await Api(client, key["apiKey"]).get("/teams")).status_code for key in [*chain, other]]
+        assert answers == [403, 403, 403, 200]
+        assert {id_ for _, id_ in await audited(db, "key.revoked")} >= {*ids}
+        assert (await alice.delete(f"/keys/{ids[place]}")).json()["alsoRevoked"] == []  # it may be sent again
+
+
+async def test_one_key_of_a_chain_can_be_revoked_alone(client: httpx.AsyncClient, cast: Cast):
+    alice = Api(client, cast.alice.key)
+    old = await alice.made()
+    new = (await alice.post(f"/keys/{old['id']}/rotate")).json()
+
+    revoked = (await alice.delete(f"/keys/{old['id']}?only=true")).json()
+
+    assert revoked["alsoRevoked"] == []
+    assert (await Api(client, old["apiKey"]).get("/teams")).status_code == 403
+    assert (await Api(client, new["apiKey"]).get("/teams")).status_code == 200
+    assert (await alice.delete(f"/keys/{old['id']}")).json()["alsoRevoked"][0]["id"] == new["id"]  # the rest of it, afterwards
+
+
+async def test_nobody_ends_the_key_in_his_hand_by_naming_another(client: httpx.AsyncClient, cast: Cast):
+    old = cast.alice.principal.key_id
+    new = (await Api(client, cast.alice.key).post(f"/keys/{old}/rotate")).json()
+
+    by_mistake = await Api(client, new["apiKey"]).delete(f"/keys/{old}")
+
+    assert (by_mistake.status_code, by_mistake.json()["error"]) == (409, "Conflict")
+    assert (await Api(client, new["apiKey"]).delete(f"/keys/{old}?only=true")).status_code == 200
+    assert (await Api(client, new["apiKey"]).get("/teams")).status_code == 200
+
+
+async def test_a_rotation_under_way_is_waited_for(client: httpx.AsyncClient, cast: Cast, db: Db):
+    alice = Api(client, cast.alice.key)
+    old = await alice.made()
+    thief = cast.alice.principal
+    async with db.tenant(thief.team_id) as conn:
+        new = await manage.rotate(conn, thief, UUID(old["id"]), overlap_seconds=600)
+        newer = await manage.rotate(conn, thief, new.id, overlap_seconds=600)
+        revoking = asyncio.create_task(alice.delete(f"/keys/{old['id']}"))
+        await until_it_waits_for_a_lock(db, revoking)
+
+    revoked = (await revoking).json()
+
+    assert {key["id"] for key in revoked["alsoRevoked"]} == {str(new.id), str(newer.id)}

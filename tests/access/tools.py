@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 
 from cmserver.base.db import Db
 from tests.rows import rows
+from tests.timeouts import until
 
 
 class Api:
@@ -55,3 +57,8 @@ async def audited(db: Db, prefix: str) -> list[tuple[str, str | None]]:
     """Action and resource of each audit row whose action begins so, in order."""
     found = await rows(db, "SELECT action, resource_id FROM audit_log WHERE starts_with(action, %s) ORDER BY id", prefix)
     return [(row["action"], row["resource_id"]) for row in found]
+
+
+async def until_it_waits_for_a_lock(db: Db, act: asyncio.Task[httpx.Response]) -> None:
+    waits = "SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"
+    await until("it waits for a lock", lambda: rows(db, waits), act)

@@ -85,7 +85,7 @@ async def test_the_bridge_is_its_mcp_server_and_the_key_stands_in_one_file_only(
 ):
     said = await run("connect", agent, "--yes")
 
-    command = server_command(sys.executable, "mcp", "--agent", agent)
+    command = server_command("mcp", "--agent", agent)
     found = entry(home, agent)
     words = found["command"] if agent == "opencode" else [found["command"], *cast_list(found["args"])]
     there = folder(home, agent)

@@ -55,7 +55,7 @@ def test_a_user_s_service_is_installed_started_shown_and_removed(tmp_path: Path,
 
     assert installed.exit_code == 0, installed.output
     unit = file.read_text()
-    assert f'ExecStart="{sys.executable}" "-m" "cmserver" "run"' in unit
+    assert f'ExecStart="{sys.executable}" "-EP" "{Path(service_unit.__file__).parents[1]}/__main__.py" "run"' in unit
     assert f'Environment="CMSERVER_DATA_DIR={tmp_path}/data"' in unit
     assert "WantedBy=default.target" in unit
     assert "ProtectSystem" not in unit

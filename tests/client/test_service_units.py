@@ -62,7 +62,7 @@ def test_it_is_where_the_system_looks_for_it(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_this_checkout_is_started_by_its_own_command():
-    assert service_units.server_command("/usr/bin/python3", "run") == [
+    assert service_units.server_command("run") == [
         str(Path(service_units.__file__).resolve().parents[2] / "bin" / "cmserver"),
         "run",
     ]

@@ -131,10 +131,10 @@ def answering() -> Generator[Callable[[int], str]]:
 
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
 def test_the_health_check_says_what_the_server_says(answering: Callable[[int], str], status: int, code: int):
-    program, option, text = healthcheck()
+    program, *options, text = healthcheck()
     port = answering(status)
 
-    done = subprocess.run([sys.executable, option, text.replace(PORT, port)], check=False)
+    done = subprocess.run([sys.executable, *options, text.replace(PORT, port)], check=False)
 
     assert program == "python"
     assert done.returncode == code

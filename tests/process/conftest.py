@@ -82,20 +82,25 @@ def ordinary_user(request: pytest.FixtureRequest, folder: Path) -> User:
     if os.geteuid() != 0:
         pytest.skip("the tests run as an ordinary user already: the other cases are this one")
     account_entry: pwd.struct_passwd = request.getfixturevalue("account")
-    for python, path in _pythons():
-        user = User(uid=account_entry.pw_uid, gid=account_entry.pw_gid, python=python, path=path)
+    for python in _pythons(folder):
+        user = User(uid=account_entry.pw_uid, gid=account_entry.pw_gid, python=python)
         if _can_run(user):
             os.chown(folder, user.uid, user.gid)
             return user
     pytest.skip(f"no other user can read this checkout or its Python ({ROOT}), so none can run the program from it")
 
 
-def _pythons() -> Generator[tuple[str, str]]:
-    """Ours; where that is root's alone, the system's of the same version with our packages."""
-    yield sys.executable, str(ROOT)
-    name = "python{}.{}".format(*sys.version_info)
-    for folder in ("/usr/bin", "/usr/local/bin"):
-        yield f"{folder}/{name}", f"{ROOT}:{sysconfig.get_path('purelib')}"
+def _pythons(folder: Path) -> Generator[str]:
+    """Ours; where that is root's alone, the system's of the same version in a venv with our packages."""
+    yield sys.executable
+    for place in ("/usr/bin", "/usr/local/bin"):
+        system_python = Path(place, "python{}.{}".format(*sys.version_info))
+        if system_python.exists():
+            venv = folder / "venv"
+            subprocess.run([system_python, "-I", "-m", "venv", "--without-pip", "--clear", venv], check=True)
+            (packages,) = venv.glob("lib/*/site-packages")
+            (packages / "ours.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+            yield str(venv / "bin" / "python")
 
 
 def _can_run(user: User) -> bool:
@@ -106,7 +111,7 @@ def _can_run(user: User) -> bool:
             group=user.gid,
             extra_groups=[],
             cwd="/",
-            env={"PYTHONPATH": user.path},
+            env={"PYTHONPATH": str(ROOT)},
             capture_output=True,
             check=False,
         )

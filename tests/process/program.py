@@ -59,7 +59,6 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     uid: int
     gid: int
     python: str
-    path: str
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = PATIENCE_SECONDS) -> T:
@@ -123,7 +122,7 @@ class Program:
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [user.python if user else sys.executable, "-m", "cmserver", "run", *words],
-                env=environment(folder, {**settings, "PYTHONPATH": user.path} if user else settings),
+                env=environment(folder, settings),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

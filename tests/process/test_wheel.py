@@ -16,14 +16,18 @@ import pytest
 
 from cmserver.base.migrate import migrations, newest
 from cmserver.client.client_folder import PROGRAMS
+from tests.process.hostile_folder import HostileFolder
 from tests.process.program import PATIENCE_SECONDS, ROOT, environment, wait_for
 from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
 
-def run(*words: str | Path, folder: Path) -> str:
-    return subprocess.run(words, cwd=folder, env=surroundings(folder), capture_output=True, text=True, check=True).stdout
+def run(*words: str | Path, folder: Path, hostile: HostileFolder | None = None) -> str:
+    where, env = (hostile.path, hostile.environment) if hostile else (folder, {})
+    return subprocess.run(
+        words, cwd=where, env={**surroundings(folder), **env}, input="", capture_output=True, text=True, check=True
+    ).stdout
 
 
 def surroundings(folder: Path) -> dict[str, str]:
@@ -52,10 +56,20 @@ def installed(wheel: Path, folder: Path) -> Path:
 
 
 @pytest.fixture
-def server(installed: Path, folder: Path) -> Generator[subprocess.Popen[bytes]]:
+def hostile(folder: Path) -> HostileFolder:
+    return HostileFolder(folder / "hostile")
+
+
+@pytest.fixture
+def server(installed: Path, folder: Path, hostile: HostileFolder) -> Generator[subprocess.Popen[bytes]]:
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(
-            [installed / "cmserver", "run"], cwd=folder, env=surroundings(folder), stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            [installed / "cmserver", "run"],
+            cwd=hostile.path,
+            env={**surroundings(folder), **hostile.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
         )
     yield process
     if process.poll() is None:
@@ -76,7 +90,9 @@ def test_the_wheel_holds_the_package_and_its_sql_and_nothing_else(wheel: Path):
 
 
 @pytest.mark.smoke
-def test_the_command_of_the_wheel_runs_without_a_checkout(server: subprocess.Popen[bytes], installed: Path, folder: Path):
+def test_the_command_of_the_wheel_runs_without_a_checkout(
+    server: subprocess.Popen[bytes], installed: Path, folder: Path, hostile: HostileFolder
+):
     def url() -> str | None:
         assert server.poll() is None, (folder / "err").read_text()
         match = re.search(r"ready at (\S+)", (folder / "out").read_text())
@@ -89,3 +105,16 @@ def test_the_command_of_the_wheel_runs_without_a_checkout(server: subprocess.Pop
     assert Path(run(installed / "python", "-c", ask, folder=folder).strip()).is_relative_to(installed.parent)
     server.terminate()
     assert server.wait(scaled(PATIENCE_SECONDS)) == 0
+    assert hostile.list_runs() == []
+
+
+def test_nothing_of_the_working_folder_is_run(installed: Path, folder: Path, hostile: HostileFolder):
+    link = folder / "cmserver"
+    link.symlink_to(installed / "cmserver")  # as pipx does
+    ask = "from cmserver.client.service_units import server_command; print(*server_command('connections'), sep='\\n')"
+    written = run(installed / "python", "-c", ask, folder=folder).splitlines()
+
+    for command in ([installed / "cmserver", "connections"], [link, "connections"], written):
+        assert "No agent is connected" in run(*command, folder=folder, hostile=hostile)
+    assert written == [str(installed / "python"), "-EP", "-m", "cmserver", "connections"]
+    assert hostile.list_runs() == []

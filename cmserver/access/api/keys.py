@@ -45,6 +45,12 @@ class KeysQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
+class RevokeQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`only`: true leaves the keys that it was rotated to, or from, as they are."""
+
+    only: bool = False
+
+
 class KeyIn(msgspec.Struct, rename="camel", kw_only=True):
     """POST /v1/keys. `label` is claude-mem's word for `name`, and `projectId` means `project`. Without `scopes` the key may read
     (`memories:read`). What else is left out is as in the caller's key, with at most the server's usual requests a minute; a limit
@@ -136,15 +142,17 @@ async def post_rotate(request: Request) -> Response:
 
 
 async def delete_key(request: Request) -> Response:
-    """Revoke a key, at once and everywhere.
+    """Revoke a key and what it was rotated to and from, at once and everywhere.
 
     Any key may revoke itself; for another one it takes `keys:write`.
     """
     principal = await caller(request, Principal)
+    params = query(request, RevokeQuery)
     key_id = _read_key_id(request)
-    key = await db(request).in_tenant(principal.team_id, lambda conn: manage.revoke(conn, principal, key_id))
+    revoked = await db(request).in_tenant(principal.team_id, lambda conn: manage.revoke(conn, principal, key_id, only=params.only))
     forget(request, principal)
-    return answer(RevokedKeyOut(revoked=True, id=key.id, key=reshape(key, KeyOut)))
+    others = [reshape(key, KeyOut) for key in revoked.others]
+    return answer(RevokedKeyOut(revoked=True, id=key_id, key=reshape(revoked.key, KeyOut), also_revoked=others))
 
 
 def _read_key_id(request: Request) -> UUID:
@@ -174,5 +182,5 @@ routes = [
     Operation("POST", "/v1/keys", post_key, scope="keys:write", body=KeyIn, answers={201: NewKeyOut}),
     Operation("GET", "/v1/keys/{id}", get_key, scope="keys:write", answers={200: OneKeyOut}),
     Operation("POST", "/v1/keys/{id}/rotate", post_rotate, scope="", body=RotateIn, answers={201: NewKeyOut}),
-    Operation("DELETE", "/v1/keys/{id}", delete_key, scope="", answers={200: RevokedKeyOut}),
+    Operation("DELETE", "/v1/keys/{id}", delete_key, scope="", query=RevokeQuery, answers={200: RevokedKeyOut}),
 ]

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from cmserver.access import announce, audit
 from cmserver.access.keys import repository
-from cmserver.access.keys.model import Key, KeyGrant, KeyRequest, NewKey, read_grant
+from cmserver.access.keys.model import Key, KeyGrant, KeyRequest, NewKey, RevokedKeys, read_grant
 from cmserver.access.model import OLDER_SCOPES, SCOPES, Principal, expand_scopes
 from cmserver.base.credentials import parse_key_id
 from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
@@ -87,13 +87,21 @@ async def rotate(conn: Conn, principal: Principal, key_id: UUID, *, overlap_seco
     return new_key
 
 
-async def revoke(conn: Conn, principal: Principal, key_id: UUID) -> Key:
+async def revoke(conn: Conn, principal: Principal, key_id: UUID, *, only: bool = False) -> RevokedKeys:
     """End a key in every process, and fail the jobs queued under it; also when it was revoked before.
 
-    Every key may revoke itself; Forbidden when the key reaches further than the caller's.
+    Whoever has a key can rotate it, so all keys of its chain of rotations end with it, except with `only`. Every key may revoke
+    itself and its chain; Forbidden when the key reaches further than the caller's, Conflict when the caller's would end unnamed.
     """
     key = await _lock_to_end(conn, principal, key_id)
-    return key if key.revoked_at is not None else await _revoke(conn, principal, key)
+    chain = [key] if only else await repository.lock_chain(conn, principal.team_id, key.id)
+    if key_id != principal.key_id and principal.key_id in {link.id for link in chain}:
+        raise Conflict(
+            "The key that you use was rotated to or from this one and would end with it. With only=true (--only) this one ends "
+            "alone; to end both, revoke the one that you use."
+        )
+    revoked = {link.id: await _revoke(conn, principal, link) for link in chain if link.revoked_at is None}
+    return RevokedKeys(key=revoked.pop(key.id, key), others=list(revoked.values()))
 
 
 async def revoke_all_of(conn: Conn, principal: Principal, actor_id: str) -> int:

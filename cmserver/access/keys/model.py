@@ -72,6 +72,13 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
         return self.key.id
 
 
+class RevokedKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """A revoked key, and the keys of its chain of rotations that were revoked with it."""
+
+    key: Key
+    others: list[Key]
+
+
 def read_grant(key: Key) -> KeyGrant:
     """What the key may do."""
     return reshape(key, KeyGrant)

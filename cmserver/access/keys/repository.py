@@ -48,6 +48,20 @@ UNUSED_FIRST = Query(
     """,
 )
 
+# A chain: what was rotated from one key, by the first of them.
+LOCK_CHAIN = Query(
+    Key,
+    f"""
+    SELECT {_COLUMNS}
+      FROM api_keys
+     WHERE team_id = %(team_id)s
+       AND coalesce(counts_as, id) = (
+               SELECT coalesce(o.counts_as, o.id) FROM api_keys o WHERE o.id = %(id)s AND o.team_id = %(team_id)s
+           )
+     ORDER BY id FOR NO KEY UPDATE
+    """,
+)
+
 LOCK_OF_ACTOR = Query(
     Key,
     f"""
@@ -153,6 +167,14 @@ async def by_id(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
 
 async def lock(conn: Conn, team_id: UUID, key_id: UUID) -> Key | None:
     return await LOCK.first(conn, id=key_id, team_id=team_id)
+
+
+async def lock_chain(conn: Conn, team_id: UUID, key_id: UUID) -> list[Key]:
+    """The key, and those that were rotated from the same one, locked; none can be rotated until the transaction ends."""
+    chain: list[Key] = []
+    while len(found := await LOCK_CHAIN.all(conn, team_id=team_id, id=key_id)) > len(chain):  # a rotation may have been waited for
+        chain = found
+    return chain
 
 
 async def lock_of_user(conn: Conn, team_id: UUID, user_id: UUID) -> list[Key]:

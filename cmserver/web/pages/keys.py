@@ -47,6 +47,10 @@ class KeyForm(msgspec.Struct, frozen=True):
     requests_per_minute: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
 
+class RevokeForm(msgspec.Struct, frozen=True):
+    only: bool = False
+
+
 async def get_keys(visit: Visit) -> Response:
     """The team's API keys, with what each may do and when it was used."""
     principal = visit.principal
@@ -106,14 +110,16 @@ async def post_key(visit: Visit) -> Response:
 
 
 async def post_revoke(visit: Visit) -> Response:
-    """Revoke a key, at once and everywhere."""
+    """Revoke a key and, unless its box is ticked, what it was rotated to and from, at once and everywhere."""
     principal = visit.principal
+    form = await visit.form(RevokeForm)
     key_id = visit.id_parameter("id")
     if key_id is None:
         raise NotFound(NO_SUCH)
-    key = await visit.db.in_tenant(principal.team_id, lambda conn: manage.revoke(conn, principal, key_id))
+    revoked = await visit.db.in_tenant(principal.team_id, lambda conn: manage.revoke(conn, principal, key_id, only=form.only))
     announce.drop_cached_here(visit.dependency(NotificationListener), principal.team_id)
-    return visit.redirect("/ui/team/keys", f"The key {key.name or key.id} is revoked.")
+    rest = f", and {len(revoked.others)} of its rotations" if revoked.others else ""
+    return visit.redirect("/ui/team/keys", f"The key {revoked.key.name or revoked.key.id} is revoked{rest}.")
 
 
 routes = [
