@@ -15,7 +15,7 @@ from cmserver.base.text import Key, Text, split_commas
 from cmserver.mcp.call import Call, Tool, ToolHandler, handle
 from cmserver.mcp.contextify import CONTEXTIFY
 from cmserver.mcp.project import NOTHING_YET, render_context
-from cmserver.mcp.tools import TOOLS, observation_get, observation_timeline, render_hits
+from cmserver.mcp.tools import TOOLS, observation_get, observation_timeline, read_types, render_hits
 from cmserver.observations.wire import BatchReadIn
 from cmserver.recall.search.model import SearchedKind
 from cmserver.recall.search.searcher import Searcher
@@ -81,12 +81,14 @@ async def _search(call: Call, arguments: SearchArguments) -> str:
     if end > _MAX_HITS:
         raise Invalid.at("$.offset", f"`offset` and `limit` reach no further than the {_MAX_HITS}th hit: ask more narrowly.")
     kinds = _KINDS.get(arguments.type or "")
-    types = split_commas(arguments.obs_type) + ([] if kinds else split_commas(arguments.type))
+    names = split_commas(arguments.obs_type) + ([] if kinds else split_commas(arguments.type))
+    with _alias_paths({"$.types": "$.obs_type" if kinds or arguments.obs_type else "$.type"}):
+        types = read_types(names)
     search = SearchIn(
         query=arguments.query,
         project_id=arguments.project,
         kinds=kinds or (None if types else _ALL_KINDS),
-        types=types or None,
+        types=types,
         since=arguments.date_start,
         until=arguments.date_end,
         limit=end,

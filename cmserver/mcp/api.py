@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from cmserver.access.projects import canonical_id
 from cmserver.base.errors import Forbidden, Invalid, TooLarge, Unauthenticated
 from cmserver.base.http import operation
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import body, caller, dependency
+from cmserver.base.http.wire import answer, body, caller, dependency
 from cmserver.base.json_text import decode_json
 from cmserver.base.text import storable
 from cmserver.mcp.allowed_hosts import AllowedHosts
@@ -30,6 +30,9 @@ _MAX_RESPONSES_BYTES = 8_192
 _MAX_OTHER_BYTES = 131_072
 """Limit of everything but a tool's arguments: a client may send its icons with each message."""
 _response: type[McpResponse] | None = None
+_INVALID_REQUEST = -32600
+_NO_BATCHES = "Send one message in a request: this protocol has no batches."
+_ODD_ARGUMENTS = re.compile(rb'"arguments"\s{0,9}:\s{0,9}["\[]')
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -40,7 +43,9 @@ async def post_mcp(request: Request) -> Response:
     raw = await body(request)
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Invalid("Send the message as JSON, with the header `Content-Type: application/json`.")
-    project, message = _client_project(request), _escape_surrogates(_limit_message(raw))
+    if raw.lstrip()[:1] == b"[":
+        return answer({"jsonrpc": "2.0", "id": None, "error": {"code": _INVALID_REQUEST, "message": _NO_BATCHES}}, 400)
+    project, message = _client_project(request), _escape_surrogates(_unwrap_arguments(_limit_message(raw)))
     global _response  # noqa: PLW0603 - loaded once
     if _response is None:
         _response = await asyncio.to_thread(_load)
@@ -102,6 +107,23 @@ def _limit_message(raw: bytes) -> bytes:
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     params = msgspec.json.decode(fields["params"], type=dict[str, msgspec.Raw])
     return msgspec.json.encode({**fields, "params": {**params, "inputResponses": {}}})
+
+
+def _unwrap_arguments(raw: bytes) -> bytes:
+    """The call of a tool with arguments as an object, where a client has written that as text, or as an empty list."""
+    if not _ODD_ARGUMENTS.search(raw):
+        return raw
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        params = msgspec.json.decode(fields.get("params", b"{}"), type=dict[str, msgspec.Raw])
+        arguments: object = msgspec.json.decode(params.get("arguments", b"{}"))
+        if isinstance(arguments, str):
+            arguments = decode_json(arguments.encode()) if arguments.strip() else {}
+    except (msgspec.DecodeError, UnicodeError, RecursionError, Invalid):
+        return raw
+    if not isinstance(arguments, dict) and arguments != []:
+        return raw
+    return msgspec.json.encode({**fields, "params": {**params, "arguments": cast("object", arguments or {})}})
 
 
 def _escape_surrogates(raw: bytes) -> bytes:

@@ -9,7 +9,6 @@ import msgspec
 
 from cmserver.access.model import Principal
 from cmserver.base.dependencies import Dependencies
-from cmserver.base.errors import Invalid
 from cmserver.base.http.wire import convert
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -61,13 +60,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def handle(struct: type[T], verb: Callable[[Call, T], Awaitable[str]]) -> ToolHandler:
-    """A handler that converts the arguments; Invalid, with the field's path, for unknown fields and wrong values."""
-    names = {field.encode_name for field in msgspec.structs.fields(struct)}
+    """A handler that converts the arguments; Invalid, with the field's path, for wrong values."""
 
     async def run(call: Call, arguments: Arguments) -> str:
-        unknown = next((name for name in arguments if name not in names), None)
-        if unknown is not None:  # REST ignores what claude-mem's clients send besides; a model has misspelt something
-            raise Invalid.at(f"$.{unknown}", f"Unknown field at $.{unknown}.")
         return await verb(call, convert(dict(arguments), struct))
 
     return ToolHandler(struct, run)

@@ -17,7 +17,9 @@ from cmserver import __version__
 from cmserver.access.limits.denials import Denials
 from cmserver.base.errors import CmserverError, Forbidden, Invalid, NotFound
 from cmserver.base.lookalikes import remove_invisible
+from cmserver.base.text import storable
 from cmserver.mcp import prompts, resources
+from cmserver.mcp.arguments import read_arguments
 from cmserver.mcp.call import Call, Tool, arguments_schema
 from cmserver.mcp.project import can_list_roots, locate_project, run_tool
 from cmserver.observations.plain import defuse_tags
@@ -41,6 +43,8 @@ Name an observation by its #number.
 HOW_TO_WRITE = "Write with observation_add only what later sessions need and the code does not say.\n"
 
 
+_NAMED_MOST = 5
+_NAME_CHARS = 60
 _NO_RESOURCE = -32002
 """The code for a missing resource in versions before 2026-07-28."""
 
@@ -148,16 +152,25 @@ async def _call_tool(
     tool = next((tool for tool in call.tools if tool.name == params.name), None)
     if tool is None:
         raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}. tools/list names those of this key.")
-    arguments = params.arguments or {}
+    arguments, unknown = read_arguments(params.arguments or {}, tool.handler.struct)
     located = await locate_project(call, tool, arguments, params.input_responses, can_ask=_can_ask(context))
     if isinstance(located, types.InputRequiredResult):
         return located
     try:
         await call.dependency(Denials).require(call.principal, tool.scope)
-        text, is_error = await run_tool(located, tool, arguments), False
+        if unknown and tool.writes:  # what is misspelt would be lost
+            raise Invalid.at(f"$.{unknown[0]}", f"Unknown field at $.{unknown[0]}.")
+        texts, is_error = [await run_tool(located, tool, arguments)], False
     except CmserverError as error:
-        text, is_error = error_text(error), True
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
+        texts, is_error = [error_text(error)], True
+    if unknown and not is_error:
+        names = ", ".join(_one_line(name) for name in unknown[:_NAMED_MOST])
+        texts.append(defuse_tags(remove_invisible(f"Ignored, since {tool.name} has no such argument: {names}.")))
+    return types.CallToolResult(content=[types.TextContent(text=text) for text in texts], is_error=is_error)
+
+
+def _one_line(name: str) -> str:
+    return " ".join(storable(name).split())[:_NAME_CHARS]
 
 
 def _can_ask(context: Context) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,8 +10,9 @@ from msgspec import UNSET, Meta
 
 from cmserver.access.projects import Projects
 from cmserver.base.db import Db
+from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
-from cmserver.base.text import Key, Text
+from cmserver.base.text import Key, Text, split_commas
 from cmserver.consolidation.model import list_others
 from cmserver.consolidation.store import store_observations
 from cmserver.generation.operate.manage import find_job_status, render_job_status
@@ -19,9 +21,10 @@ from cmserver.ingest.wire import EventIn, RecordOptions
 from cmserver.mcp.call import Call, Tool, handle
 from cmserver.mcp.project import ANY, NOTHING_YET, render_context
 from cmserver.observations import read as observations
-from cmserver.observations.model import estimate_tokens
+from cmserver.observations.model import TYPES, estimate_tokens
 from cmserver.observations.plain import fence, index_line, render_observations
 from cmserver.observations.wire import BatchReadIn, ObservationIn
+from cmserver.recall.search.model import OBSERVATION_KINDS
 from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.searcher import Searcher, SearchResult, render_confidence
 from cmserver.recall.search.wire import ContextIn, SearchIn
@@ -55,11 +58,23 @@ class StatusArguments(msgspec.Struct, rename="camel", kw_only=True, forbid_unkno
 
 async def observation_search(call: Call, search: SearchIn) -> str:
     """The hits, as lines or as full texts, and how to get the next page."""
+    singular = [search.type] if isinstance(search.type, str) else search.type or []
+    search = msgspec.structs.replace(search, types=read_types([*(search.types or []), *singular]), type=None)
     full = search.format == "full"
     result = await call.dependency(Searcher).search(call.principal, search, full=full)
     if not (result.texts or search.cursor) and search.project_id and call.principal.project_id is None:
         return f'Nothing fits in this project. With projectId "{ANY}" all that this key may see is searched.'
     return render_hits(result, full=full, next_page=f'cursor "{result.next_cursor}"')
+
+
+def read_types(texts: Sequence[str]) -> list[str] | None:
+    """The types that are searched for; Invalid for one that no observation has, or a model would take it for an empty memory."""
+    types = [name.lower() for text in texts for name in split_commas(text)]
+    for name in types:
+        if name not in TYPES:
+            kind = " It is one of the `kinds`." if name in OBSERVATION_KINDS else ""
+            raise Invalid.at("$.types", f"There is no type {name[:60]!r}.{kind} Types are {', '.join(sorted(TYPES))}.")
+    return types or None
 
 
 def render_hits(

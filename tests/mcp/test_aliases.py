@@ -176,7 +176,7 @@ async def test_search_goes_on_by_offset_and_sorts_by_date(client: httpx.AsyncCli
             {"query": "x", "dateStart": "yesterday"},
             "($.dateStart)",
         ),
-        ("search", {"query": "x", "platformSource": "claude"}, "Unknown field at $.platformSource."),
+        ("search", {"query": "x", "obs_type": "platypus"}, "security_alert, security_note, sensitive. ($.obs_type)"),
         ("get_observations", {"ids": []}, "Expected `array` of length >= 1 at $.ids."),
         (
             "timeline",
@@ -189,7 +189,7 @@ async def test_search_goes_on_by_offset_and_sorts_by_date(client: httpx.AsyncCli
             "Name a project, by its id or its canonical id (github.com/user/repo, a name, a path). ($.project)",
         ),
     ],
-    ids=["query", "far", "time", "unknown", "ids", "anchor", "project"],
+    ids=["query", "far", "time", "type", "ids", "anchor", "project"],
 )
 async def test_what_cannot_be_meant_is_refused_with_a_sentence(
     client: httpx.AsyncClient, cast: Cast, name: str, arguments: dict[str, object], told: str
