@@ -52,10 +52,15 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("query", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_no_query_is_an_error_of_the_server(client: httpx.AsyncClient, cast: Cast, make: Make, query: str):
+@pytest.fixture
+async def fed(cast: Cast, make: Make) -> None:
     await make.observation(project=cast.alice.project, title="The wombat is fed", files_read=["src/zoo.py"])
     await make.observation(project=cast.alice.project, title="Something else")
+
+
+@pytest.mark.usefixtures("fed")
+@try_rows("query", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_no_query_is_an_error_of_the_server(client: httpx.AsyncClient, cast: Cast, query: str):
     requests = [
         ("/v1/search", {"query": query, "minScore": 0, "kinds": ["observation", "prompt"]}),
         ("/v1/context", {"query": query}),

@@ -26,11 +26,16 @@ CASES: list[tuple[str, list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("query", "expected"), CASES, ids=[query for query, _ in CASES])
-async def test_quotes_bind_and_a_minus_excludes(db: Db, cast: Cast, make: Make, query: str, expected: list[int]):
+@pytest.fixture
+async def titled(cast: Cast, make: Make) -> None:
+    """Alice has an observation of each title, numbered from 1."""
     for title in TITLES:
         await make.observation(project=cast.alice.project, title=title)
 
+
+@pytest.mark.usefixtures("titled")
+@try_rows(("query", "expected"), CASES)
+async def test_quotes_bind_and_a_minus_excludes(db: Db, cast: Cast, query: str, expected: list[int]):
     assert sorted(numbers(await run_search(db, cast.alice, query))) == expected
 
 

@@ -19,6 +19,7 @@ from tests.compat.worker import prompt, session
 from tests.conftest import Cast
 from tests.make import Make
 from tests.recall.search.tools import numbers, post_search, run_search
+from tests.table import try_rows
 
 TITLES = (
     "修复了数据库连接池超时的问题",  # 1 Chinese: mended the time-out of the database's pool of connections
@@ -59,15 +60,21 @@ CASES: list[tuple[str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("query", "expected"), CASES, ids=[query for query, _ in CASES])
-async def test_a_word_is_found_inside_a_sentence(db: Db, cast: Cast, make: Make, query: str, expected: int):
+@pytest.fixture
+async def titled(cast: Cast, make: Make) -> None:
+    """Alice has an observation of each title, numbered from 1."""
     for title in TITLES:
         await make.observation(project=cast.alice.project, title=title)
 
+
+@pytest.mark.usefixtures("titled")
+@try_rows(("query", "expected"), CASES)
+async def test_a_word_is_found_inside_a_sentence(db: Db, cast: Cast, query: str, expected: int):
     assert numbers(await run_search(db, cast.alice, query))[0] == expected
 
 
-@pytest.mark.parametrize(
+@pytest.mark.usefixtures("titled")
+@try_rows(
     ("query", "expected"),
     [
         ('"数据库连接" 问题', [1]),
@@ -87,10 +94,7 @@ async def test_a_word_is_found_inside_a_sentence(db: Db, cast: Cast, make: Make,
         ('"タイム アウト" サービス', [3]),  # each run of characters must be there
     ],
 )
-async def test_quotes_bind_and_a_minus_excludes(db: Db, cast: Cast, make: Make, query: str, expected: list[int]):
-    for title in TITLES:
-        await make.observation(project=cast.alice.project, title=title)
-
+async def test_quotes_bind_and_a_minus_excludes(db: Db, cast: Cast, query: str, expected: list[int]):
     assert sorted(numbers(await run_search(db, cast.alice, query))) == expected
 
 
