@@ -36,9 +36,11 @@ from cmserver.base.ids import new_id
 from cmserver.base.migrate import installation_secret, migrate
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
+from cmserver.base.sql import Query
 from cmserver.embedded.files import Binaries, debian_binaries
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.recall import repository as recall
 from tests.environment import clean_environment
 from tests.generation.tools import Outbox
 from tests.make import Make
@@ -149,6 +151,15 @@ async def db(server: Server, database: str) -> AsyncGenerator[Db]:
     """With a pool that waits as long as a busy machine needs."""
     async with Db(server.urls_of(database), size=6, timeouts=PoolTimeouts(wait_seconds=30)) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_prompt_search() -> Generator[None]:
+    """What a prompt is told may be looked for as long as a busy machine needs; the product gives up after half a second."""
+    patient = "SELECT set_config('statement_timeout', '30000', true) || set_config('enable_seqscan', 'off', true)"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(recall, "IN_TIME", Query(str, patient))
+        yield
 
 
 @pytest.fixture
