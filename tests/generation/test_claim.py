@@ -176,6 +176,18 @@ async def test_the_reaper_leaves_alone_what_a_transaction_may_still_commit(outbo
         assert len(await leases.reap(conn, hard_limit_seconds=300)) == 2
 
 
+async def test_a_claim_that_another_has_taken_over_holds_nothing(outbox: Outbox, hand: Hand):
+    await outbox.put(2)
+    (claim,) = await hand.claim()
+    async with outbox.db.system() as conn:
+        assert await repository.still_held(conn, claim.claim, claim.job_ids) == set(claim.job_ids)
+
+    await outbox.rows("UPDATE observation_generation_jobs SET claim = claim + 1")
+
+    async with outbox.db.system() as conn:
+        assert await repository.still_held(conn, claim.claim, claim.job_ids) == set()
+
+
 async def test_what_a_stopping_worker_holds_goes_back_without_using_up_an_attempt(outbox: Outbox, hand: Hand):
     await outbox.put(2)
     await hand.claim()

@@ -6,6 +6,7 @@ import ast
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -34,6 +35,7 @@ class Source(msgspec.Struct, frozen=True):
         return self.module.split(".")[1]
 
 
+@cache
 def sources() -> list[Source]:
     """Every file below cmserver/ but the bare __init__."""
     files = sorted(file for file in PACKAGE.rglob("*.py") if file.name != "__init__.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import types
 import typing
@@ -18,7 +19,8 @@ from psycopg.pq import ExecStatus
 
 from cmserver.base.sql import Query
 from tests.conftest import Server
-from tests.house.house import has_vectors, needs_vectors, queries
+from tests.house.house import has_vectors, needs_vectors, queries, sources
+from tests.house.test_tenancy import ROWS
 
 PARAMETER = re.compile(r"%\((\w+)\)s")
 PYTHON: dict[str, type] = {
@@ -162,6 +164,71 @@ def test_every_query_prepares_and_its_columns_are_what_its_row_type_says(owner: 
     assert [said for said in found if not any(said.startswith(f"{known} may be NULL") for known in NEVER_NULL)] == []
     assert excused == NEVER_NULL.keys(), "take out of NEVER_NULL what is no longer needed"
     assert len(list(queries())) > 50, "the queries were not found"
+
+
+WITHOUT_TEAM = {
+    "the team is what is named": [
+        "access.repository.TEAM_BY_ID",
+        "access.repository.TEAM_NAMED",
+        "access.repository.LOCK_TEAM",
+        "access.repository.UPDATE_TEAM",
+    ],
+    "an invitation that its secret has found": ["access.people.repository.USE_INVITATION"],
+    "what a worker has claimed or called, of any team": [
+        "calls.repository.FINISH_RUN",
+        "calls.repository.STORED_ANSWERS",
+        "calls.repository.END_RUN",
+        "generation.repository.CLAIM",
+        "generation.repository.CLAIMED_JOBS",
+        "generation.repository.STILL_HELD",
+        "generation.repository.SAVE_PROGRESS",
+        "generation.repository.LOCK_HELD",
+        "generation.repository.ATTACH_RUN",
+    ],
+    "a model's vectors, of all teams": [
+        "observations.embedding.repository.BACKFILL",
+        "observations.embedding.repository.CLEAR",
+        "observations.embedding.repository.FORGET",
+        "observations.embedding.repository.TEXTS",
+    ],
+    "what the stream hands to each team its own": ["ops.stream.repository.PREVIEWS", "ops.stream.repository.VALID_KEYS"],
+    "a project that the team was asked for before": [
+        "consolidation.comparison.repository.BY_WORDS",
+        "recall.repository.ABOUT_FILE",
+    ],
+}
+"""By reason: queries that name rows of teams by their ids, and no team."""
+_BY_ID = re.compile(r"\b(?:id|number|ids) = (?:ANY\()?%\(\w+\)s")
+
+
+def test_whoever_names_a_row_by_its_id_names_the_team_too():
+    """Row-level security would hold; here are both."""
+    tables = re.compile(rf"\b(?:FROM|UPDATE|JOIN) (?:{'|'.join(ROWS)})\b")
+    found = {
+        name.removeprefix("cmserver.")
+        for name, query in queries()
+        if tables.search(query.text) and _BY_ID.search(query.text) and "%(team_id)s" not in query.text
+    }
+
+    assert found == {name for names in WITHOUT_TEAM.values() for name in names}
+
+
+def test_a_query_uses_whatever_its_callers_hand_it():
+    """A condition or a LIMIT that was taken out of a query leaves its parameter behind."""
+    texts = {name: query.text for name, query in queries()}
+    calls = [
+        (f"{source.module}.{call.func.value.id}", keyword.arg)
+        for source in sources()
+        for call in ast.walk(source.tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
+        for keyword in call.keywords
+        if keyword.arg
+    ]
+
+    handed = [(texts[name], name, argument) for name, argument in calls if name in texts]
+
+    assert len(handed) > 500, "the calls were not found"
+    assert [f"{name} does not use {argument}" for text, name, argument in handed if f"%({argument})s" not in text] == []
 
 
 class Team(msgspec.Struct):
