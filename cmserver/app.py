@@ -59,6 +59,7 @@ from cmserver.recall.timeline.timeline import Timelines
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.redaction.redact import redact
 from cmserver.sessions.api import routes as session_routes
+from cmserver.sessions.turns.api import routes as turn_routes
 from cmserver.web.routes import routes as web_routes
 
 ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
@@ -73,6 +74,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *observation_routes,
     *event_routes,
     *session_routes,
+    *turn_routes,
     *generation_routes,
     *compat_routes,
     *joining_routes,  # before those of a project alone, whose name may end in the same way

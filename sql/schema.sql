@@ -36,7 +36,7 @@ DECLARE
 BEGIN
     UPDATE observations SET search_language = language
      WHERE project_id = project AND team_id = team AND search_language <> language;
-    UPDATE session_prompts SET search_language = language
+    UPDATE turns SET search_language = language
      WHERE project_id = project AND team_id = team AND search_language <> language;
 END $$;
 
@@ -236,7 +236,7 @@ BEGIN
     SELECT joining, id, team FROM context_injections WHERE project_id = joining AND team_id = team
     ON CONFLICT DO NOTHING;
     UPDATE server_sessions SET project_id = target, origin_project_id = joining WHERE project_id = joining AND team_id = team;
-    FOREACH name IN ARRAY '{agent_events,session_prompts,observation_generation_jobs,observation_generation_job_events,
+    FOREACH name IN ARRAY '{agent_events,turns,observation_generation_jobs,observation_generation_job_events,
                             generation_lanes,generation_runs,observations,observation_versions,observation_embeddings,
                             observation_sources,consolidation_suggestions,context_injections}'::text[]
     LOOP
@@ -358,22 +358,8 @@ CREATE FUNCTION public.project_language() RETURNS trigger
     AS $$
 BEGIN
     UPDATE observations SET search_language = NEW.search_language WHERE project_id = NEW.id AND team_id = NEW.team_id;
-    UPDATE session_prompts SET search_language = NEW.search_language WHERE project_id = NEW.id AND team_id = NEW.team_id;
+    UPDATE turns SET search_language = NEW.search_language WHERE project_id = NEW.id AND team_id = NEW.team_id;
     RETURN NULL;
-END $$;
-
--- Name: prompt_words(); Type: FUNCTION
-
-CREATE FUNCTION public.prompt_words() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    BEGIN
-        NEW.text_search := search_words(NEW.search_language, NEW.text);
-    EXCEPTION WHEN program_limit_exceeded THEN
-        NEW.text_search := search_words(NEW.search_language, NEW.text, false);
-    END;
-    RETURN NEW;
 END $$;
 
 -- Name: requeue_stale(double precision); Type: FUNCTION
@@ -601,7 +587,7 @@ BEGIN
        AND (left_id IN (SELECT id FROM moving)) <> (right_id IN (SELECT id FROM moving));
     UPDATE server_sessions SET project_id = joined, origin_project_id = NULL WHERE id IN (SELECT id FROM moving) AND team_id = team;
     UPDATE agent_events SET project_id = joined WHERE id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE session_prompts SET project_id = joined WHERE server_session_id IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE turns SET project_id = joined WHERE server_session_id IN (SELECT id FROM moving) AND team_id = team;
     UPDATE observation_generation_jobs SET project_id = joined WHERE id IN (SELECT id FROM moving) AND team_id = team;
     UPDATE observation_generation_job_events SET project_id = joined
      WHERE generation_job_id IN (SELECT id FROM moving) AND team_id = team;
@@ -649,6 +635,29 @@ CREATE FUNCTION public.tsvector_words(vector tsvector) RETURNS integer
  SELECT (COALESCE(sum(cardinality(u.positions)), (0)::bigint))::integer AS "coalesce"
     FROM unnest(tsvector_words.vector) u(lexeme, positions, weights);
 END;
+
+-- Name: turn_words(); Type: FUNCTION
+
+CREATE FUNCTION public.turn_words() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    named boolean;
+BEGIN
+    FOREACH named IN ARRAY '{true,false}'::boolean[] LOOP
+        BEGIN
+            NEW.text_search := search_words(NEW.search_language, NEW.prompt, named)
+                || search_words(NEW.search_language, coalesce(NEW.reply, ''), named)
+                || search_words(NEW.search_language, array_to_string(NEW.files || NEW.commits, ' '), named);
+            EXIT;
+        EXCEPTION WHEN program_limit_exceeded THEN
+            IF NOT named THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
+    RETURN NEW;
+END $$;
 
 -- Name: wake_sleeping_lanes(); Type: FUNCTION
 
@@ -2043,46 +2052,6 @@ COMMENT ON COLUMN public.server_sessions.title IS 'What people call the session.
 
 COMMENT ON COLUMN public.server_sessions.origin_project_id IS 'The joined project by whose name it was made; NULL for its own project.';
 
--- Name: session_prompts; Type: TABLE
-
-CREATE TABLE public.session_prompts (
-    id uuid NOT NULL,
-    team_id uuid NOT NULL,
-    project_id uuid NOT NULL,
-    server_session_id uuid NOT NULL,
-    agent_event_id uuid NOT NULL,
-    prompt_number integer NOT NULL,
-    text text NOT NULL,
-    text_search tsvector,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    search_language text DEFAULT 'english'::text NOT NULL,
-    CONSTRAINT session_prompts_prompt_number_check CHECK ((prompt_number >= 1))
-);
-
--- Name: TABLE session_prompts; Type: COMMENT
-
-COMMENT ON TABLE public.session_prompts IS 'What users asked for, numbered from 1 in each session.';
-
--- Name: session_prompts_in_team; Type: VIEW
-
-CREATE VIEW public.session_prompts_in_team AS
- SELECT id,
-    team_id,
-    project_id,
-    server_session_id,
-    agent_event_id,
-    prompt_number,
-    text,
-    text_search,
-    created_at,
-    search_language
-   FROM public.session_prompts
-  WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
-
--- Name: VIEW session_prompts_in_team; Type: COMMENT
-
-COMMENT ON VIEW public.session_prompts_in_team IS 'What search reads: the prompts of the team in cmserver.team_id, with their indexes usable.';
-
 -- Name: spend_by_project; Type: VIEW
 
 CREATE VIEW public.spend_by_project AS
@@ -2124,6 +2093,76 @@ CREATE TABLE public.team_members (
 -- Name: TABLE team_members; Type: COMMENT
 
 COMMENT ON TABLE public.team_members IS 'Who belongs to a team, as owner or member.';
+
+-- Name: turns; Type: TABLE
+
+CREATE TABLE public.turns (
+    id uuid CONSTRAINT session_prompts_id_not_null NOT NULL,
+    team_id uuid CONSTRAINT session_prompts_team_id_not_null NOT NULL,
+    project_id uuid CONSTRAINT session_prompts_project_id_not_null NOT NULL,
+    server_session_id uuid CONSTRAINT session_prompts_server_session_id_not_null NOT NULL,
+    agent_event_id uuid,
+    prompt_number integer CONSTRAINT session_prompts_prompt_number_not_null NOT NULL,
+    prompt text CONSTRAINT session_prompts_text_not_null NOT NULL,
+    text_search tsvector,
+    created_at timestamp with time zone DEFAULT clock_timestamp() CONSTRAINT session_prompts_created_at_not_null NOT NULL,
+    search_language text DEFAULT 'english'::text CONSTRAINT session_prompts_search_language_not_null NOT NULL,
+    number bigint NOT NULL,
+    reply text,
+    actor_id text,
+    files text[] DEFAULT '{}'::text[] NOT NULL,
+    checks text[] DEFAULT '{}'::text[] NOT NULL,
+    commits text[] DEFAULT '{}'::text[] NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT turns_prompt_number_check CHECK ((prompt_number >= 1))
+);
+
+-- Name: TABLE turns; Type: COMMENT
+
+COMMENT ON TABLE public.turns IS 'What users asked for and what the agent answered, whole, numbered from 1 in each session. Its number is the team''s.';
+
+-- Name: COLUMN turns.number; Type: COMMENT
+
+COMMENT ON COLUMN public.turns.number IS 'From the same counter as those of observations: a number means one thing.';
+
+-- Name: COLUMN turns.reply; Type: COMMENT
+
+COMMENT ON COLUMN public.turns.reply IS 'The agent''s last message of the turn. NULL until there is one.';
+
+-- Name: COLUMN turns.actor_id; Type: COMMENT
+
+COMMENT ON COLUMN public.turns.actor_id IS 'Whose key it was.';
+
+-- Name: COLUMN turns.ended_at; Type: COMMENT
+
+COMMENT ON COLUMN public.turns.ended_at IS 'When the agent had answered, or the turn was over without an answer.';
+
+-- Name: turns_in_team; Type: VIEW
+
+CREATE VIEW public.turns_in_team AS
+ SELECT id,
+    team_id,
+    project_id,
+    server_session_id,
+    agent_event_id,
+    prompt_number,
+    prompt,
+    text_search,
+    created_at,
+    search_language,
+    number,
+    reply,
+    actor_id,
+    files,
+    checks,
+    commits,
+    ended_at
+   FROM public.turns
+  WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
+
+-- Name: VIEW turns_in_team; Type: COMMENT
+
+COMMENT ON VIEW public.turns_in_team IS 'What search reads: the turns of the team in cmserver.team_id, with their indexes usable.';
 
 -- Name: usage_counters; Type: TABLE
 
@@ -2448,16 +2487,6 @@ ALTER TABLE ONLY public.server_sessions
 ALTER TABLE ONLY public.server_sessions
     ADD CONSTRAINT server_sessions_pkey PRIMARY KEY (id);
 
--- Name: session_prompts session_prompts_pkey; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.session_prompts
-    ADD CONSTRAINT session_prompts_pkey PRIMARY KEY (id);
-
--- Name: session_prompts session_prompts_server_session_id_prompt_number_key; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.session_prompts
-    ADD CONSTRAINT session_prompts_server_session_id_prompt_number_key UNIQUE (server_session_id, prompt_number);
-
 -- Name: team_members team_members_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.team_members
@@ -2467,6 +2496,16 @@ ALTER TABLE ONLY public.team_members
 
 ALTER TABLE ONLY public.teams
     ADD CONSTRAINT teams_pkey PRIMARY KEY (id);
+
+-- Name: turns turns_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.turns
+    ADD CONSTRAINT turns_pkey PRIMARY KEY (id);
+
+-- Name: turns turns_server_session_id_prompt_number_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.turns
+    ADD CONSTRAINT turns_server_session_id_prompt_number_key UNIQUE (server_session_id, prompt_number);
 
 -- Name: usage_counters usage_counters_pkey; Type: CONSTRAINT
 
@@ -2768,25 +2807,29 @@ CREATE INDEX server_sessions_said ON public.server_sessions USING btree (team_id
 
 CREATE INDEX server_sessions_team ON public.server_sessions USING btree (team_id, started_at, id) WHERE (started_at > '-infinity'::timestamp with time zone);
 
--- Name: session_prompts_event; Type: INDEX
-
-CREATE UNIQUE INDEX session_prompts_event ON public.session_prompts USING btree (agent_event_id);
-
--- Name: session_prompts_project; Type: INDEX
-
-CREATE INDEX session_prompts_project ON public.session_prompts USING btree (project_id, created_at);
-
--- Name: session_prompts_search; Type: INDEX
-
-CREATE INDEX session_prompts_search ON public.session_prompts USING gin (text_search);
-
--- Name: session_prompts_team; Type: INDEX
-
-CREATE INDEX session_prompts_team ON public.session_prompts USING btree (team_id, created_at) WHERE (created_at > '-infinity'::timestamp with time zone);
-
 -- Name: teams_name; Type: INDEX
 
 CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archived_at IS NULL);
+
+-- Name: turns_event; Type: INDEX
+
+CREATE UNIQUE INDEX turns_event ON public.turns USING btree (agent_event_id);
+
+-- Name: turns_number; Type: INDEX
+
+CREATE UNIQUE INDEX turns_number ON public.turns USING btree (team_id, number);
+
+-- Name: turns_project; Type: INDEX
+
+CREATE INDEX turns_project ON public.turns USING btree (project_id, created_at);
+
+-- Name: turns_search; Type: INDEX
+
+CREATE INDEX turns_search ON public.turns USING gin (text_search);
+
+-- Name: turns_team; Type: INDEX
+
+CREATE INDEX turns_team ON public.turns USING btree (team_id, created_at) WHERE (created_at > '-infinity'::timestamp with time zone);
 
 -- Name: users_name; Type: INDEX
 
@@ -2848,9 +2891,9 @@ CREATE TRIGGER observations_words BEFORE INSERT OR UPDATE OF title, subtitle, na
 
 CREATE TRIGGER projects_language AFTER UPDATE OF search_language ON public.projects FOR EACH ROW WHEN ((old.search_language <> new.search_language)) EXECUTE FUNCTION public.project_language();
 
--- Name: session_prompts session_prompts_words; Type: TRIGGER
+-- Name: turns turns_words; Type: TRIGGER
 
-CREATE TRIGGER session_prompts_words BEFORE INSERT OR UPDATE OF text, search_language ON public.session_prompts FOR EACH ROW EXECUTE FUNCTION public.prompt_words();
+CREATE TRIGGER turns_words BEFORE INSERT OR UPDATE OF prompt, reply, files, commits, search_language ON public.turns FOR EACH ROW EXECUTE FUNCTION public.turn_words();
 
 -- Name: agent_events agent_events_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -3102,20 +3145,20 @@ ALTER TABLE ONLY public.server_sessions
 ALTER TABLE ONLY public.server_sessions
     ADD CONSTRAINT server_sessions_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
--- Name: session_prompts session_prompts_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT
-
-ALTER TABLE ONLY public.session_prompts
-    ADD CONSTRAINT session_prompts_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
-
--- Name: session_prompts session_prompts_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
-
-ALTER TABLE ONLY public.session_prompts
-    ADD CONSTRAINT session_prompts_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
-
 -- Name: team_members team_members_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.team_members
     ADD CONSTRAINT team_members_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: turns turns_agent_event_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turns
+    ADD CONSTRAINT turns_agent_event_id_project_id_team_id_fkey FOREIGN KEY (agent_event_id, project_id, team_id) REFERENCES public.agent_events(id, project_id, team_id) ON DELETE SET NULL (agent_event_id) DEFERRABLE;
+
+-- Name: turns turns_server_session_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.turns
+    ADD CONSTRAINT turns_server_session_id_project_id_team_id_fkey FOREIGN KEY (server_session_id, project_id, team_id) REFERENCES public.server_sessions(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: usage_counters usage_counters_team_id_fkey; Type: FK CONSTRAINT
 
@@ -3249,10 +3292,6 @@ ALTER TABLE public.retention_counts ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.server_sessions ENABLE ROW LEVEL SECURITY;
 
--- Name: session_prompts; Type: ROW SECURITY
-
-ALTER TABLE public.session_prompts ENABLE ROW LEVEL SECURITY;
-
 -- Name: agent_events team; Type: POLICY
 
 CREATE POLICY team ON public.agent_events USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
@@ -3365,10 +3404,6 @@ CREATE POLICY team ON public.retention_counts USING ((team_id = (NULLIF(current_
 
 CREATE POLICY team ON public.server_sessions USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
--- Name: session_prompts team; Type: POLICY
-
-CREATE POLICY team ON public.session_prompts USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
-
 -- Name: team_members team; Type: POLICY
 
 CREATE POLICY team ON public.team_members USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
@@ -3376,6 +3411,10 @@ CREATE POLICY team ON public.team_members USING ((team_id = (NULLIF(current_sett
 -- Name: teams team; Type: POLICY
 
 CREATE POLICY team ON public.teams USING ((id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: turns team; Type: POLICY
+
+CREATE POLICY team ON public.turns USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: usage_counters team; Type: POLICY
 
@@ -3388,6 +3427,10 @@ ALTER TABLE public.team_members ENABLE ROW LEVEL SECURITY;
 -- Name: teams; Type: ROW SECURITY
 
 ALTER TABLE public.teams ENABLE ROW LEVEL SECURITY;
+
+-- Name: turns; Type: ROW SECURITY
+
+ALTER TABLE public.turns ENABLE ROW LEVEL SECURITY;
 
 -- Name: usage_counters; Type: ROW SECURITY
 
@@ -3513,17 +3556,17 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.rate_limits TO cmserver_tenant
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.server_sessions TO cmserver_tenant;
 
--- Name: TABLE session_prompts; Type: ACL
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.session_prompts TO cmserver_tenant;
-
--- Name: TABLE session_prompts_in_team; Type: ACL
-
-GRANT SELECT ON TABLE public.session_prompts_in_team TO cmserver_tenant;
-
 -- Name: TABLE team_members; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.team_members TO cmserver_tenant;
+
+-- Name: TABLE turns; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.turns TO cmserver_tenant;
+
+-- Name: TABLE turns_in_team; Type: ACL
+
+GRANT SELECT ON TABLE public.turns_in_team TO cmserver_tenant;
 
 -- Name: TABLE usage_counters; Type: ACL
 

@@ -16,6 +16,7 @@ from cmserver.cli.budgets import budgets
 from cmserver.cli.config import config
 from cmserver.cli.connect import connect_group, connections, disconnect_group
 from cmserver.cli.context import context
+from cmserver.cli.corrections import close, edit, list_observations
 from cmserver.cli.doctor import doctor
 from cmserver.cli.embeddings import embeddings
 from cmserver.cli.exit_codes import ExitCode, exit_code
@@ -78,8 +79,11 @@ for command in (
     keys,
     sessions,
     search,
+    list_observations,
     show,
     remember,
+    edit,
+    close,
     promote,
     expire,
     forget,

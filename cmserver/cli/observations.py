@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -40,6 +39,7 @@ from cmserver.observations.wire import (
     type_shown,
 )
 from cmserver.recall.search.wire import TITLE_CHARS
+from cmserver.sessions.turns.wire import OneTurnOut
 
 _WRITING_SCOPE = "observations:write"
 _HOW_TO_WRITE = (
@@ -54,7 +54,7 @@ _numbers = click.argument("observation_id", metavar="NUMBER...", nargs=-1, requi
 @_numbers
 @api_command
 async def show(client: ApiClient, observation_id: tuple[str, ...]) -> None:
-    """Show observations whole, by their numbers (12, "#12") or ids.
+    """Show observations and turns whole, by their numbers (12, "#12") or ids.
 
     With --json each one is a JSON document of its own.
     """
@@ -68,7 +68,14 @@ async def show(client: ApiClient, observation_id: tuple[str, ...]) -> None:
             gone.append(str(error))
             continue
         except NotFound:
-            missing.append(name)
+            try:
+                turn = await client.get(f"/v1/turns/{path_segment(name)}")
+            except NotFound:
+                missing.append(name)
+                continue
+            if place > len(missing) + len(gone) and not client.as_json:
+                click.echo()
+            client.show(turn, OneTurnOut, _render_turn)
             continue
         if client.as_json:
             client.show(answer, OneObservationOut, headline_of_answer)
@@ -83,6 +90,23 @@ async def show(client: ApiClient, observation_id: tuple[str, ...]) -> None:
     if gone:
         raise Gone("\n".join(gone))
     _raise_missing(missing)
+
+
+def _render_turn(result: OneTurnOut) -> str:
+    turn = result.turn
+    fields: list[tuple[str, Cell]] = [
+        ("type", "turn"),
+        ("session", turn.server_session_id),
+        ("time", format_time(turn.created_at_epoch)),
+        ("by", turn.actor_id),
+        ("files", ", ".join(turn.files)),
+        ("checks", ", ".join(turn.checks)),
+        ("commits", ", ".join(turn.commits)),
+    ]
+    known = render_fields(*((name, value) for name, value in fields if value))
+    sides = [f"{label}:\n{text}" for label, text in (("User", turn.prompt), ("Agent", turn.reply)) if text]
+    paragraphs = ("\n".join(map(sanitize_line, side.splitlines())) for side in sides)
+    return "\n\n".join([f"#{turn.number} {sanitize_line(one_line(turn.prompt, TITLE_CHARS))}\n{known}", *paragraphs])
 
 
 def _render(observation: ObservationOut, project: str) -> str:
@@ -176,7 +200,8 @@ async def remember(
 ) -> None:
     """Write an observation by hand and print its number. TEXT is what is to be remembered; - reads it from standard input.
 
-    Nothing is generated from it. What is there already is not stored again. The key needs the scope observations:write.
+    Nothing is generated from it. What is there already is not stored again. A project that does not exist is made. The key needs
+    the scope observations:write.
     """
     narrative = (sys.stdin.read() if text == "-" else text).strip()
     if not narrative:
@@ -186,14 +211,21 @@ async def remember(
         body = {"projectId": project, "type": type_, "title": title, "narrative": narrative, "onDuplicate": on_duplicate}
         return await client.post("/v1/observations", present(body))
 
+    async def write_or_make(project: str | None) -> ApiAnswer:
+        """Write it; into a new project where the one that is named does not exist."""
+        try:
+            return await write(project)
+        except NotFound:
+            if project is None:
+                raise
+        made = await client.post("/v1/projects", {"canonicalId": project})
+        click.echo(f"Made the project {made.read(OneProjectOut).project.canonical_id}.", err=True)
+        return await write(project)
+
     try:
-        answer = await (write(project) if project else in_current_project(write))
+        answer = await (write_or_make(project) if project else in_current_project(write_or_make))
     except Forbidden as error:
         raise explain_scope(error) from error
-    except NotFound as error:
-        if not project:
-            raise
-        raise NotFound(f"{error} `cmserver projects create {shlex.quote(sanitize_line(project))}` makes it.") from error
     client.show(answer, StoredObservationOut, _render_stored)
 
 

@@ -1,4 +1,4 @@
-"""`cmserver search`: search observations, summaries and prompts."""
+"""`cmserver search`: search observations, summaries and turns."""
 
 from __future__ import annotations
 
@@ -74,8 +74,11 @@ def _table(page: SearchIndexOut) -> str:
 
 
 def _row(hit: HitOut | PromptHitOut) -> tuple[Cell, ...]:
-    number, type_, title = (None, "prompt", hit.text) if isinstance(hit, PromptHitOut) else (hit.number, hit.type, hit.title)
-    return number, f"{hit.score:.2f}", format_time(hit.created_at_epoch), type_, title
+    if isinstance(hit, PromptHitOut):
+        type_, title = "turn", f"{hit.text} → {hit.reply}" if hit.reply else hit.text
+    else:
+        type_, title = hit.type, hit.title
+    return hit.number, f"{hit.score:.2f}", format_time(hit.created_at_epoch), type_, title
 
 
 def _parts(hit: HitOut | PromptHitOut) -> str:

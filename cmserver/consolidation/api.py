@@ -60,6 +60,7 @@ from cmserver.observations.wire import (
     observation_out,
 )
 from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.sessions.turns.wire import turn_out
 
 
 async def post_observation(request: Request) -> Response:
@@ -91,7 +92,10 @@ async def _read_batch(request: Request, principal: Principal, raw: bytes) -> Res
     if wants_text(request):
         return PlainTextResponse(render_observations(batch.observations) if batch.observations else f"{NO_SUCH}\n")
     gone = [reshape(row, GoneObservationOut) for row in batch.gone]
-    return answer(BatchReadOut(observations=[*map(observation_out, batch.observations)], missing=batch.missing, gone=gone))
+    turns = [*map(turn_out, batch.turns)]
+    return answer(
+        BatchReadOut(observations=[*map(observation_out, batch.observations)], missing=batch.missing, gone=gone, turns=turns)
+    )
 
 
 async def _write_batch(request: Request, principal: Principal, raw: bytes) -> Response:

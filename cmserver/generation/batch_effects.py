@@ -19,6 +19,7 @@ from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.prompt import agent_of, command_results_metadata, find_quoted_job
+from cmserver.generation.turn_work import add_turn_work
 from cmserver.observations import repository as observations
 from cmserver.observations.model import (
     INSTRUCTION_IMPORTANCE,
@@ -86,6 +87,7 @@ async def write_batch_effects(
     all_ends = [*ends, *(_answered_end(job, call, observed) for call in answered for job in call.jobs)]
     await repository.end_jobs(conn, claim.claim, all_ends, hold_seconds=hold.seconds)
     await calls.end_runs(conn, [call.run_id for call in answered if call.run_id], "applied")
+    await add_turn_work(conn, [job for call in answered for job in call.jobs if job.id in held])
     numbers = await _store(conn, claim, cited)
     is_single = all(job.lane == job.id for job in jobs) and all(end.status != "queued" for end in ends)
     still_ours = (

@@ -15,7 +15,7 @@ from cmserver.generation.skip_rules import find_skip_rule
 from cmserver.observations.model import Observation
 from cmserver.providers.model import CommandResult, PriorObservation, Prompt, PromptEvent, RecordingPreferences, Verbosity
 from cmserver.rules.acts import read_command_results
-from cmserver.sessions.model import SessionPrompt
+from cmserver.sessions.turns.model import SessionPrompt
 
 MAX_PRIOR_OBSERVATIONS = 50
 """The newest ones of the session."""
@@ -58,7 +58,7 @@ def build_prompt(
         open_ends=[_prior_observation(observation) for observation in session.open_ends],
         last_message=session.last_message,
         earlier_summary=session.earlier_summary,
-        events=[] if is_summary else [_prompt_event(number, job) for number, job in enumerate(jobs, start=1)],
+        events=[] if is_summary else [prompt_event(number, job) for number, job in enumerate(jobs, start=1)],
         events_in_session=session.events,
         preferences=resolve_preferences(first.policy, first.team_policy, language=language, verbosity=verbosity),
         event_tokens=event_tokens,
@@ -83,7 +83,7 @@ def excluding_rule(job: ClaimedJob) -> str | None:
     rules = [*job.team_policy.skip_rules, *job.policy.skip_rules]
     if not rules or job.source_type != "agent_event":
         return None
-    return find_skip_rule(rules, _prompt_event(1, job), working_folder([job]))
+    return find_skip_rule(rules, prompt_event(1, job), working_folder([job]))
 
 
 def _event_payload(job: ClaimedJob) -> dict[str, object]:
@@ -92,7 +92,7 @@ def _event_payload(job: ClaimedJob) -> dict[str, object]:
     return cast("dict[str, object]", payload) if isinstance(payload, dict) else {}
 
 
-def _prompt_event(number: int, job: ClaimedJob) -> PromptEvent:
+def prompt_event(number: int, job: ClaimedJob) -> PromptEvent:
     """The event of a job as prompts show it; `number` is its place in the batch."""
     payload = _event_payload(job)
     name = payload.get("tool_name")
@@ -148,7 +148,7 @@ def _texts(value: object) -> Iterator[str]:
 
 def command_results_metadata(jobs: Sequence[ClaimedJob]) -> dict[str, object]:
     """The metadata `commands`: how the commands ended that the events ran. Empty when they ran none."""
-    results = read_command_results([_prompt_event(number, job) for number, job in enumerate(jobs, start=1)], working_folder(jobs))
+    results = read_command_results([prompt_event(number, job) for number, job in enumerate(jobs, start=1)], working_folder(jobs))
     return {"commands": msgspec.to_builtins(results)} if results else {}
 
 

@@ -129,9 +129,10 @@ CLAIMED_JOBS = Query(
            j.payload AS job_payload, j.created_at,
            e.event_type, e.payload, e.occurred_at, e.origin,
            nullif(time_of_event(s.occurred_at, s.received_at), s.received_at) AS late_at,
-           (SELECT max(n.prompt_number) FROM session_prompts n
+           (SELECT max(n.prompt_number) FROM turns n
              WHERE n.server_session_id = j.server_session_id
-               AND n.created_at <= coalesce(e.received_at, j.created_at)) AS prompt_number,
+               AND (n.agent_event_id = j.agent_event_id
+                    OR n.created_at <= coalesce(time_of_event(e.occurred_at, e.received_at), j.created_at))) AS prompt_number,
            coalesce(p.name, '') AS project_name, coalesce(p.generation_policy, '{}') AS policy,
            coalesce(t.generation_policy, '{}') AS team_policy,
            CASE WHEN j.last_error ->> 'times' ~ '^[0-9]{1,6}$'
@@ -284,9 +285,9 @@ NEWS_SINCE = Query(
     SELECT EXISTS (SELECT FROM observation_generation_jobs j
                     WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s AND j.source_type = 'agent_event'
                       AND j.seq > coalesce((SELECT seq FROM summary), 0))
-        OR EXISTS (SELECT FROM session_prompts p
+        OR EXISTS (SELECT FROM turns p LEFT JOIN agent_events e ON e.id = p.agent_event_id AND e.team_id = p.team_id
                     WHERE p.server_session_id = %(session_id)s AND p.team_id = %(team_id)s
-                      AND p.created_at > coalesce((SELECT created_at FROM summary), '-infinity'))
+                      AND coalesce(e.received_at, p.created_at) > coalesce((SELECT created_at FROM summary), '-infinity'))
     """,
 )
 

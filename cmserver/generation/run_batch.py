@@ -40,6 +40,7 @@ from cmserver.providers.failures import find_error_in_prose
 from cmserver.providers.model import FailureKind, Prompt, Provider, ProviderError
 from cmserver.rules.summaries import summarise
 from cmserver.sessions import repository as sessions
+from cmserver.sessions.turns import repository as turns
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -336,9 +337,7 @@ async def _load_session(conn: Conn, job: ClaimedJob) -> prompt.SessionContext:
     if session_id is None:
         return prompt.SessionContext()
     session = prompt.SessionContext(
-        prompts=await sessions.prompts(
-            conn, job.team_id, session_id, newest=prompt.MAX_REQUESTS, max_chars=prompt.MAX_REQUEST_CHARS
-        ),
+        prompts=await turns.prompts(conn, job.team_id, session_id, newest=prompt.MAX_REQUESTS, max_chars=prompt.MAX_REQUEST_CHARS),
         observations=await observations.of_session(conn, job.team_id, job.project_id, session_id, prompt.MAX_PRIOR_OBSERVATIONS),
         open_ends=await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS),
     )

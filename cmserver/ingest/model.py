@@ -41,6 +41,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     place: int
     prompt: str | None
     """The user's words, when the event is a prompt of a session."""
+    reply: str | None = None
+    """The agent's last words of a turn, when the event ends one."""
     delay_seconds: float = 0
     """When its lane is due, at the latest."""
     at_most: int | None = None

@@ -31,6 +31,7 @@ from cmserver.ingest.identity import hash_payload, make_event_key
 from cmserver.ingest.model import IngestRequest, NewEvent, RecordedEvent, StoredAt
 from cmserver.ingest.policy import decide_timing, resolve_policy
 from cmserver.ingest.wire import EventIn
+from cmserver.observations import repository as observations
 from cmserver.redaction.clean import clean_aside
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.rules.closing import find_reports
@@ -38,6 +39,8 @@ from cmserver.rules.conclusions import read_conclusions
 from cmserver.rules.standing import read_choices, read_standing_instructions
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session
+from cmserver.sessions.turns import repository as turns
+from cmserver.sessions.turns.model import NewTurn, cut_side
 from cmserver.sessions.write import find_or_make
 from cmserver.tooluse.read import read_tool_use
 from cmserver.tooluse.typed_prompt import typed_text
@@ -281,6 +284,7 @@ class EventRecorder:
             occurred_at=submission.occurred_at,
             place=place,
             prompt=_read_prompt(event.payload) if is_prompt and session_id else None,
+            reply=_reply_text(event.payload) or None if event.event_type == REPLY_TYPE and session_id else None,
             delay_seconds=timing.delay_seconds,
             at_most=timing.at_most,
             waits_for_end=generate and timing.waits,
@@ -366,9 +370,10 @@ def _concludes(text: str) -> bool:
 def _needs_session(event: NewEvent) -> bool:
     """Whether the event is to be written under its session's lock.
 
-    A prompt is numbered there. What waits for the session's end must not miss it: the idle sweep would not know of the news.
+    A turn is numbered there, and completed. What waits for the session's end must not miss it: the idle sweep would not know of the
+    news.
     """
-    return event.prompt is not None or event.waits_for_end
+    return event.prompt is not None or event.reply is not None or event.waits_for_end
 
 
 async def _write_in_sessions(conn: Conn, origin: JobOrigin, events: Sequence[NewEvent]) -> list[StoredAt]:
@@ -377,22 +382,31 @@ async def _write_in_sessions(conn: Conn, origin: JobOrigin, events: Sequence[New
     for session_id in sorted({session_id for _, session_id in in_sessions}):
         if await sessions.lock(conn, origin.team_id, session_id) is None:
             raise _GoneError
+    # The team's counter is locked before the lanes, as by a batch's effects. A prompt that was there before leaves a gap.
+    prompt_count = sum(event.prompt is not None for event, _ in in_sessions)
+    numbers = iter(await observations.take_numbers(conn, origin.team_id, prompt_count) if prompt_count else ())
     rows = await repository.ingest(conn, origin.team_id, [reshape(origin, IngestRequest, events=events)])
-    new_ids = {row.id for row in rows}
-    in_sessions = [(event, session_id) for event, session_id in in_sessions if event.id in new_ids]
+    received_at = {row.id: row.received_at for row in rows}
+    in_sessions = [(event, session_id) for event, session_id in in_sessions if event.id in received_at]
     for session_id in sorted({session_id for _, session_id in in_sessions}):
         await sessions.news(conn, origin.team_id, session_id)
     for event, session_id in in_sessions:
         if event.prompt is not None:
-            await sessions.insert_prompt(
-                conn,
-                new_id(),
-                team_id=origin.team_id,
+            await turns.end(conn, origin.team_id, session_id)
+            turn = NewTurn(
+                id=new_id(),
+                number=next(numbers),
                 project_id=event.project_id,
                 session_id=session_id,
                 event_id=event.id,
-                text=event.prompt,
+                prompt=cut_side(event.prompt),
+                actor_id=origin.actor_id,
+                occurred_at=event.occurred_at,
+                received_at=received_at[event.id],
             )
+            await turns.insert(conn, origin.team_id, turn)
+        elif event.reply is not None:
+            await turns.complete(conn, origin.team_id, session_id, cut_side(event.reply), event.occurred_at)
     return rows
 
 

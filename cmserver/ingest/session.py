@@ -30,6 +30,7 @@ from cmserver.ingest.record import make_job_origin
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session, SessionOfTeam
 from cmserver.sessions.read import NO_SUCH
+from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.write import find_or_make
 
 IDLE_SWEEP = "idle-sweep"
@@ -158,7 +159,7 @@ async def end(
     """
     session, last = await _lock_session(conn, principal, session_id)
     if last is not None and not await generation.news_since(conn, principal.team_id, session_id, last.id):
-        return await sessions.end(conn, principal.team_id, session_id, occurred_at=occurred_at), last, False
+        return await _mark_ended(conn, principal.team_id, session_id, occurred_at=occurred_at), last, False
     ended, job = await _end(conn, make_job_origin(principal, max_attempts), session, last, source_adapter, occurred_at)
     return ended, job, True
 
@@ -229,7 +230,7 @@ async def end_if_idle(conn: Conn, idle_session: SessionOfTeam, *, idle_seconds: 
     last = await generation.last_summary_job(conn, session.team_id, session.project_id, session.id)
     if await generation.news_since(conn, session.team_id, session.id, last.id if last else None):
         return (await _end(conn, origin, session, last, "server"))[1]
-    await sessions.end(conn, session.team_id, session.id)
+    await _mark_ended(conn, session.team_id, session.id)
     if session.ended_at is None:
         await _record_audit(conn, origin, session, "session.ended", {})
     return None
@@ -247,11 +248,19 @@ async def _end(
     conn: Conn, origin: JobOrigin, session: Session, last: Job | None, source_adapter: str, occurred_at: datetime | None = None
 ) -> tuple[Session, Job]:
     """End the session and ask for a new summary; the caller holds its lock. Wakes the lane, also one that waits for this end."""
-    ended = await sessions.end(conn, origin.team_id, session.id, anew=True, occurred_at=occurred_at)
+    ended = await _mark_ended(conn, origin.team_id, session.id, anew=True, occurred_at=occurred_at)
     job = await _ask_for_summary(conn, origin, session, last, source_adapter)
     await _record_audit(conn, origin, session, "session.ended", {"job": str(job.id), "run": job.source_run})
     await generation.wake_lane(conn, session.id, origin.team_id, session.project_id)
     return ended, job
+
+
+async def _mark_ended(
+    conn: Conn, team_id: UUID, session_id: UUID, *, anew: bool = False, occurred_at: datetime | None = None
+) -> Session:
+    """The ended session; its last turn has ended, too."""
+    await turns.end(conn, team_id, session_id)
+    return await sessions.end(conn, team_id, session_id, anew=anew, occurred_at=occurred_at)
 
 
 async def _ask_for_summary(conn: Conn, origin: JobOrigin, session: Session, last: Job | None, source_adapter: str) -> Job:

@@ -26,8 +26,8 @@ from cmserver.recall.wire import ContextQuery
 Aliases = Literal["none", "claude-mem", "memory", "contextify", "all"]
 
 _MAX_HITS = 100
-_KINDS: dict[str, list[SearchedKind]] = {"observations": ["observation", "manual"], "sessions": ["summary"], "prompts": ["prompt"]}
-_ALL_KINDS: list[SearchedKind] = ["observation", "manual", "summary", "prompt"]
+_KINDS: dict[str, list[SearchedKind]] = {"observations": ["observation", "manual"], "sessions": ["summary"], "prompts": ["turn"]}
+_ALL_KINDS: list[SearchedKind] = ["observation", "manual", "summary", "turn"]
 _MAX_PROJECTS = 5
 _PROJECT = {"$.projectId": "$.project"}
 

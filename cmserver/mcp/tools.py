@@ -12,6 +12,7 @@ from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
+from cmserver.base.structs import reshape
 from cmserver.base.text import Key, Text, split_commas
 from cmserver.consolidation.model import list_others
 from cmserver.consolidation.store import store_observations
@@ -21,9 +22,11 @@ from cmserver.ingest.wire import EventIn, RecordOptions
 from cmserver.mcp.call import Call, Tool, handle
 from cmserver.mcp.project import ANY, NOTHING_YET, render_context
 from cmserver.observations import read as observations
-from cmserver.observations.model import TYPES, estimate_tokens
-from cmserver.observations.plain import fence, index_line, render_observations
-from cmserver.observations.wire import BatchReadIn, ObservationIn
+from cmserver.observations.model import TYPES, Correction, estimate_tokens
+from cmserver.observations.plain import fence, index_line, render_observations, render_turns
+from cmserver.observations.tidy import tidy_correction
+from cmserver.observations.wire import BatchReadIn, CorrectionIn, ObservationIn
+from cmserver.observations.write import correct
 from cmserver.recall.search.model import OBSERVATION_KINDS
 from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.searcher import Searcher, SearchResult, render_confidence
@@ -115,7 +118,8 @@ async def observation_get(call: Call, request: BatchReadIn) -> str:
     async with call.dependency(Db).tenant(call.principal.team_id) as conn:
         batch = await observations.read_batch(conn, call.principal, request.ids)
     missing = f"There is no observation {', '.join(map(str, batch.missing))}." if batch.missing else ""
-    return (render_observations(batch.observations) if batch.observations else "") + missing
+    found = render_observations(batch.observations) if batch.observations else ""
+    return found + (render_turns(batch.turns) if batch.turns else "") + missing
 
 
 async def observation_context(call: Call, arguments: ContextArguments) -> str:
@@ -178,6 +182,22 @@ async def observation_generation_status(call: Call, arguments: StatusArguments) 
         return render_job_status(await find_job_status(conn, call.principal, arguments.job_id))
 
 
+class CorrectionArguments(CorrectionIn, rename="camel", kw_only=True):
+    """A correction with the number of its observation."""
+
+    id: Annotated[int, Meta(ge=1)] | Key
+
+
+async def observation_correct(call: Call, arguments: CorrectionArguments) -> str:
+    """Correct the observation; returns its line."""
+    correction = await tidy_correction(
+        reshape(arguments, Correction), field_max_chars=call.dependency(Settings).field_max_chars, size_bytes=call.size_bytes
+    )
+    db, name = call.dependency(Db), str(arguments.id)
+    corrected = await db.in_tenant(call.principal.team_id, lambda conn: correct(conn, call.principal, name, correction))
+    return f"Corrected:\n{fence([index_line(corrected), chr(10)])}"
+
+
 TOOLS: list[Tool] = [
     Tool(
         name="observation_search",
@@ -215,7 +235,7 @@ TOOLS: list[Tool] = [
     Tool(
         name="observation_get",
         title="Read whole observations",
-        description="Read observations whole, several at once.",
+        description="Read observations and turns whole.",
         shown_fields={"ids": "numbers"},
         scope="observations:read",
         handler=handle(BatchReadIn, observation_get),
@@ -246,6 +266,20 @@ TOOLS: list[Tool] = [
         handler=handle(ObservationIn, observation_add),
         writes=True,
         project_field="projectId",
+    ),
+    Tool(
+        name="observation_correct",
+        title="Correct it",
+        description="Correct or close it.",
+        shown_fields={
+            "id": "",
+            "state": "",
+            "title": "",
+            "narrative": "",
+        },
+        scope="observations:write",
+        handler=handle(CorrectionArguments, observation_correct),
+        writes=True,
     ),
     Tool(
         name="observation_record_event",

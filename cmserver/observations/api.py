@@ -49,6 +49,7 @@ async def get_observations(request: Request) -> Response:
             kind=filters.kind,
             type_=filters.type,
             scope=filters.scope,
+            state=filters.state,
             cursor=filters.cursor,
         )
     return answer(ObservationsOut(observations=[*map(observation_out, observations)], next_cursor=next_cursor))

@@ -10,6 +10,7 @@ from datetime import UTC
 from cmserver.base.lookalikes import JOINERS, remove_invisible, replace_tags
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import state_shown, type_shown
+from cmserver.sessions.turns.model import SessionTurn
 
 FIRST_LINE, LAST_LINE = "<cmserver-context>", "</cmserver-context>"
 """Around every text for an agent. What comes in between these is never stored again."""
@@ -110,6 +111,27 @@ def observation_lines(observation: Observation) -> Iterator[str]:
         if files:
             more = f" and {len(files) - _FILES} more" if len(files) > _FILES else ""
             yield f"{label}: {', '.join(one_line(file, 200) for file in files[:_FILES])}{more}"
+
+
+def render_turns(turns: Iterable[SessionTurn]) -> str:
+    """Several turns in one block, with an empty line between them."""
+    return fence(["\n".join("".join(f"{line}\n" for line in turn_lines(turn)) for turn in turns)])
+
+
+def turn_line(turn: SessionTurn) -> str:
+    """A turn as one line: its number, its day, what was said, and the tokens that reading it takes."""
+    return f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d} turn {one_line(turn.line, _TITLE_CHARS)} ~{turn.cost}"
+
+
+def turn_lines(turn: SessionTurn) -> Iterator[str]:
+    """A turn whole, its first line as in a list."""
+    yield f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d %H:%M} turn"
+    yield f"  User: {block(turn.prompt)}"
+    if turn.reply:
+        yield f"  Agent: {block(turn.reply)}"
+    for label, items in (("Files", turn.files), ("Checks", turn.checks), ("Commits", turn.commits)):
+        if items:
+            yield f"  {label}: {one_line(', '.join(items), _FILES * 200)}"
 
 
 def _apart(text: str) -> str:

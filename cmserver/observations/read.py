@@ -21,6 +21,8 @@ from cmserver.observations.lifetime.extend import extend_lives
 from cmserver.observations.model import EventLink, GoneObservation, Observation, ObservationSource
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import Session
+from cmserver.sessions.turns.model import SessionTurn
+from cmserver.sessions.turns.read import find_turns, read_turns
 
 NO_SUCH = "There is no such observation."
 NO_SUMMARY = "This session has no summary."
@@ -39,10 +41,11 @@ class HasNumber(Protocol):
 class ObservationBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Observations in the order of their names, each once, and the names that were not found.
 
-    `gone` are those that are not shown any more; their names are among the missing.
+    `turns` are those of the names that are turns. `gone` are those that are not shown any more; their names are among the missing.
     """
 
     observations: list[Observation]
+    turns: list[SessionTurn]
     missing: list[int | str]
     gone: list[GoneObservation]
 
@@ -57,6 +60,7 @@ async def list_observations(
     kind: str | None = None,
     type_: str | None = None,
     scope: str | None = None,
+    state: str | None = None,
     cursor: str | None = None,
 ) -> tuple[list[Observation], str | None]:
     """A page of the observations of the project, or of the team without one, newest first; and the cursor of the next page."""
@@ -75,6 +79,7 @@ async def list_observations(
         kind=kind,
         type_=type_,
         scope=scope,
+        state=state,
         before=before,
         before_id=before_id,
     )
@@ -97,7 +102,7 @@ async def read_observation(conn: Conn, principal: Principal, name: str) -> tuple
 
 
 async def read_batch(conn: Conn, principal: Principal, names: Sequence[int | str]) -> ObservationBatch:
-    """The observations with these numbers and ids, in any of the forms of `read_observation`, however often each is named."""
+    """The observations and turns with these numbers and ids, in any of the forms of `read_observation`, each once."""
     unique_names = list(dict.fromkeys(names))
     keys = {name: parse_name(str(name)) for name in unique_names}
     numbers = {key for key in keys.values() if isinstance(key, int)}
@@ -112,9 +117,16 @@ async def read_batch(conn: Conn, principal: Principal, names: Sequence[int | str
     project_ids = {observation.project_id for observation in observations}
     project_id = project_ids.pop() if len(project_ids) == 1 else principal.project_id
     await audit_read(conn, principal, project_id, "batch", observations)
-    missing = [name for name in unique_names if keys[name] not in by_key]
+    unfound = {key for key in keys.values() if key is not None and key not in by_key}
+    turns = await read_turns(conn, principal, unfound) if unfound else {}
+    missing = [name for name in unique_names if keys[name] not in by_key and keys[name] not in turns]
     gone = await repository.gone(conn, principal.team_id, numbers=numbers, ids=ids) if missing else []
-    return ObservationBatch(observations=observations, missing=missing, gone=[row for row in gone if _may_read(principal, row)])
+    return ObservationBatch(
+        observations=observations,
+        turns=list({turn.id: turn for turn in turns.values()}.values()),
+        missing=missing,
+        gone=[row for row in gone if _may_read(principal, row)],
+    )
 
 
 async def find_observation(conn: Conn, principal: Principal, name: str, *, also_expired: bool = False) -> Observation:
@@ -142,7 +154,9 @@ async def find_any_observation(conn: Conn, principal: Principal, name: str) -> O
         case None:
             pass
     if observation is None or not _may_read(principal, observation):
-        raise NotFound(NO_SUCH)
+        named = parse_name(name)
+        turn = (await find_turns(conn, principal, [named])).get(named) if named is not None and observation is None else None
+        raise NotFound(f"#{turn.number} is a turn: GET /v1/turns/{turn.number} reads it." if turn else NO_SUCH)
     return observation
 
 

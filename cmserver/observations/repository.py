@@ -103,6 +103,7 @@ NEWEST = Query(
        AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
        AND (%(type)s::text IS NULL OR type = %(type)s::text)
        AND (%(scope)s::text IS NULL OR scope = %(scope)s::text)
+       AND (%(state)s::text IS NULL OR state = %(state)s::text)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
@@ -440,6 +441,7 @@ async def newest(
     kind: str | None = None,
     type_: str | None = None,
     scope: str | None = None,
+    state: str | None = None,
     before: datetime | None = None,
     before_id: UUID | None = None,
 ) -> list[Observation]:
@@ -452,6 +454,7 @@ async def newest(
         kind=kind,
         type=type_,
         scope=scope,
+        state=state,
         before=before,
         before_id=before_id,
         limit=limit,

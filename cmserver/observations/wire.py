@@ -26,6 +26,7 @@ from cmserver.observations.model import (
     ObservationType,
     Scope,
 )
+from cmserver.sessions.turns.wire import TurnOut
 
 BATCH_MOST = 500
 """How many observations one request may write."""
@@ -51,6 +52,7 @@ class ObservationsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     kind: Kind | None = None
     type: ObservationType | None = None
     scope: Scope | None = None
+    state: ObservationState | None = None
     limit: Limit = 50
     cursor: str | None = None
 
@@ -215,7 +217,7 @@ class GoneObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tr
 
 
 class BatchReadOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The observations in the order of the request, each once; `missing` are the ids that were not found.
+    """The observations in the order of the request, each once, and the turns; `missing` are the ids that were not found.
 
     `gone` says of those missing that were there what became of them.
     """
@@ -223,6 +225,7 @@ class BatchReadOut(msgspec.Struct, frozen=True, kw_only=True):
     observations: list[ObservationOut]
     missing: list[int | str]
     gone: list[GoneObservationOut] = []
+    turns: list[TurnOut] = []
 
 
 class EventObservationsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

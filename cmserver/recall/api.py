@@ -30,8 +30,8 @@ from cmserver.recall.search.wire import (
     SearchOut,
     full_hit_out,
     hit_out,
-    prompt_out,
     rounded,
+    turn_hit_out,
 )
 from cmserver.recall.timeline.timeline import Timelines, render_timeline
 from cmserver.recall.timeline.wire import TimelineIn, TimelineOut, item_out
@@ -101,7 +101,7 @@ async def post_search(request: Request) -> Response:
     page, explain = result.page, body.explain
     hits = [(hit, hit.observation) for hit in page.hits if hit.observation]
     shared = SearchAnswerOut(
-        prompts=[prompt_out(hit, hit.prompt, full=full, explain=explain) for hit in page.hits if hit.prompt],
+        prompts=[turn_hit_out(hit, hit.turn, full=full, explain=explain) for hit in page.hits if hit.turn],
         next_cursor=result.next_cursor,
         total=page.total,
         total_is_estimate=page.is_estimate,

@@ -76,7 +76,7 @@ _IS_WITHOUT_TRACE: LiteralString = f"""\
 e.payload_purged_at < now() - make_interval(days => %(event_rows_days)s)
                    AND {_HAS_NO_JOB}
                    AND NOT EXISTS (SELECT FROM observation_sources s WHERE s.agent_event_id = e.id)
-                   AND NOT EXISTS (SELECT FROM session_prompts r WHERE r.agent_event_id = e.id)
+                   AND NOT EXISTS (SELECT FROM turns r WHERE r.agent_event_id = e.id)
                    AND NOT EXISTS (SELECT FROM observations o WHERE o.quote_event_id = e.id)
                    AND NOT EXISTS (SELECT FROM observation_generation_jobs j JOIN observations o ON o.created_by_job_id = j.id
                                     WHERE j.agent_event_id = e.id)"""

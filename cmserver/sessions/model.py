@@ -61,14 +61,6 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """When the session began, by its client: used for late deliveries. None for now."""
 
 
-class SessionPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's prompt; numbered from 1 in its session."""
-
-    prompt_number: int
-    text: str
-    created_at: datetime
-
-
 class SessionPlace(msgspec.Struct, frozen=True, kw_only=True):
     """A session and its project."""
 
@@ -104,23 +96,6 @@ class SessionCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     sessions: int
     active: int
-
-
-class ListedPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's prompt with the session and the event that it came in."""
-
-    event_id: UUID
-    project_id: UUID
-    server_session_id: UUID
-    prompt_number: int
-    text: str
-    created_at: datetime
-
-
-class FoundPrompt(ListedPrompt, frozen=True, kw_only=True):
-    """A prompt in the results of a search, with its own id."""
-
-    id: UUID
 
 
 class SessionAndLastPrompt(msgspec.Struct, frozen=True, kw_only=True):

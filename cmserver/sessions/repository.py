@@ -1,4 +1,4 @@
-"""All SQL on sessions and prompts."""
+"""All SQL on sessions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.sessions.model import (
     MAX_LABEL_CHARS,
     SESSION_COLUMNS,
-    FoundPrompt,
-    ListedPrompt,
     NewSession,
     PlatformOfProject,
     Session,
@@ -23,10 +21,9 @@ from cmserver.sessions.model import (
     SessionLabel,
     SessionOfTeam,
     SessionPlace,
-    SessionPrompt,
 )
 
-OWNS = {"server_sessions", "session_prompts"}
+OWNS = {"server_sessions"}
 
 INSERT = Query(
     Session,
@@ -130,15 +127,6 @@ ERASE = Query(
     prepare=False,
 )
 
-ERASE_PROMPTS = Query(
-    int,
-    """
-    DELETE FROM session_prompts
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
-    """,
-    prepare=False,
-)
-
 GENERATED = Query(
     int,
     """
@@ -209,30 +197,6 @@ STILL_ALIVE = Query(
     """,
 )
 
-INSERT_PROMPT = Query(
-    int,
-    """
-    INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text, search_language)
-    SELECT %(id)s, %(team_id)s, %(project_id)s, %(session_id)s, %(event_id)s, coalesce(max(prompt_number), 0) + 1, %(text)s,
-           coalesce((SELECT p.search_language FROM projects p
-                      WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s FOR KEY SHARE), 'english')
-      FROM session_prompts WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
-    ON CONFLICT (agent_event_id) DO NOTHING
-    RETURNING prompt_number
-    """,
-)
-
-PROMPTS = Query(
-    SessionPrompt,
-    """
-    SELECT prompt_number, left(text, %(max_chars)s) AS text, created_at FROM session_prompts
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
-       AND (prompt_number = 1 OR prompt_number > (SELECT max(prompt_number) - %(newest)s FROM session_prompts
-                                                   WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s))
-     ORDER BY prompt_number
-    """,
-)
-
 BRIEFS = Query(
     SessionBrief,
     """
@@ -270,42 +234,13 @@ OPEN_COUNT = Query(
 
 OPEN_COUNT_OF_ALL = Query(int, "SELECT count(*) FROM server_sessions WHERE ended_at IS NULL")
 
-# Of each project as many as the page may need, each read from the end of its index, and the newest of them all.
-PROMPTS_LISTED = Query(
-    ListedPrompt,
-    """
-    SELECT p.agent_event_id AS event_id, p.project_id, p.server_session_id, p.prompt_number, left(p.text, %(max_chars)s) AS text,
-           p.created_at
-      FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
-     CROSS JOIN LATERAL (
-           SELECT q.* FROM session_prompts q
-            WHERE q.project_id = one.project_id AND q.team_id = %(team_id)s
-              AND (%(platform)s::text IS NULL
-                   OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
-                                        WHERE s.id = q.server_session_id AND s.team_id = q.team_id), 'claude'),
-                             %(platform)s::text) > 0)
-            ORDER BY q.created_at DESC, q.id DESC LIMIT %(limit)s::bigint + %(offset)s::bigint) p
-     ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint
-    """,
-    prepare=False,
-)
-
 LABELS = Query(
     SessionLabel,
     """
-    SELECT s.id, s.title, left(p.text, %(max_chars)s) AS first_prompt
+    SELECT s.id, s.title, left(p.prompt, %(max_chars)s) AS first_prompt
       FROM server_sessions s
-      LEFT JOIN session_prompts p ON p.server_session_id = s.id AND p.team_id = s.team_id AND p.prompt_number = 1
+      LEFT JOIN turns p ON p.server_session_id = s.id AND p.team_id = s.team_id AND p.prompt_number = 1
      WHERE s.id = ANY(%(ids)s) AND s.team_id = %(team_id)s
-    """,
-)
-
-PROMPTS_BY_IDS = Query(
-    FoundPrompt,
-    """
-    SELECT id, agent_event_id AS event_id, project_id, server_session_id, prompt_number, left(text, %(max_chars)s) AS text,
-           created_at
-      FROM session_prompts WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
     """,
 )
 
@@ -325,11 +260,11 @@ SESSION_AND_LAST_PROMPT = Query(
     SessionAndLastPrompt,
     """
     SELECT s.id, s.project_id, coalesce(p.prompt_number, 0) AS prompt_count,
-           coalesce(p.text ~ '^(\\s|\\[redacted:private\\])*$', false) AS is_private,
-           coalesce(p.text = %(prompt)s::text AND p.created_at > now() - make_interval(secs => %(within_seconds)s), false)
+           coalesce(p.prompt ~ '^(\\s|\\[redacted:private\\])*$', false) AS is_private,
+           coalesce(p.prompt = %(prompt)s::text AND p.created_at > now() - make_interval(secs => %(within_seconds)s), false)
                AS is_repeated
       FROM server_sessions s
-      LEFT JOIN LATERAL (SELECT prompt_number, text, created_at FROM session_prompts
+      LEFT JOIN LATERAL (SELECT prompt_number, prompt, created_at FROM turns
                           WHERE server_session_id = s.id AND team_id = %(team_id)s
                           ORDER BY prompt_number DESC LIMIT 1) p ON true
      WHERE s.team_id = %(team_id)s AND s.content_session_id = %(agents_id)s AND s.platform_source = %(platform_source)s
@@ -402,11 +337,6 @@ async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
     return await ERASE.run(conn, team_id=team_id, project_id=project_id)
 
 
-async def erase_prompts(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
-    """Delete all rows of the project, or without one of the team; returns their number."""
-    return await ERASE_PROMPTS.run(conn, team_id=team_id, project_id=project_id)
-
-
 async def generated(conn: Conn, team_id: UUID, session_id: UUID, status: str, *, news: bool) -> None:
     """Note that generation has worked on the session (`completed` or `failed`).
 
@@ -470,23 +400,6 @@ async def still_alive(conn: Conn, team_id: UUID, session_id: UUID, seen_at: date
     return alive is not None
 
 
-async def insert_prompt(
-    conn: Conn, prompt_id: UUID, *, team_id: UUID, project_id: UUID, session_id: UUID, event_id: UUID, text: str
-) -> int | None:
-    """Insert a prompt and return its number in the session; None when its event has a prompt already.
-
-    The caller has locked the session.
-    """
-    return await INSERT_PROMPT.first(
-        conn, id=prompt_id, team_id=team_id, project_id=project_id, session_id=session_id, event_id=event_id, text=text
-    )
-
-
-async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, newest: int, max_chars: int) -> list[SessionPrompt]:
-    """The first prompt and the newest ones, oldest first, each cut to `max_chars`."""
-    return await PROMPTS.all(conn, session_id=session_id, team_id=team_id, newest=newest, max_chars=max_chars)
-
-
 async def briefs(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[SessionBrief]:
     """The existing ones of these sessions."""
     return await BRIEFS.all(conn, team_id=team_id, ids=list(session_ids))
@@ -515,26 +428,6 @@ async def open_count(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
 async def open_count_of_all(conn: Conn) -> int:
     """How many sessions of all teams have not ended."""
     return await OPEN_COUNT_OF_ALL.one(conn)
-
-
-async def prompts_listed(
-    conn: Conn, team_id: UUID, project_ids: Collection[UUID], *, platform: str | None, max_chars: int, limit: int, offset: int
-) -> list[ListedPrompt]:
-    """Newest first, each cut to `max_chars`. `platform` matches part of the agent's name."""
-    return await PROMPTS_LISTED.all(
-        conn,
-        team_id=team_id,
-        project_ids=list(project_ids),
-        platform=platform,
-        max_chars=max_chars,
-        limit=limit,
-        offset=offset,
-    )
-
-
-async def prompts_by_ids(conn: Conn, team_id: UUID, ids: Collection[UUID], *, max_chars: int) -> dict[UUID, ListedPrompt]:
-    """The existing ones of these prompts, each cut to `max_chars`."""
-    return {row.id: row for row in await PROMPTS_BY_IDS.all(conn, team_id=team_id, ids=list(ids), max_chars=max_chars)}
 
 
 async def session_and_last_prompt(

@@ -149,7 +149,7 @@ async def test_what_is_there_is_found_by_the_names_in_it_after_0014(empty_databa
         found = conn.execute(
             "SELECT (SELECT count(*) FROM observations"
             "         WHERE content_search @@ 'oauth.ts & session' AND content_words = tsvector_words(content_search)),"
-            "       (SELECT count(*) FROM session_prompts WHERE text_search @@ 'oauth.ts & session')"
+            "       (SELECT count(*) FROM turns WHERE text_search @@ 'oauth.ts & session')"
         ).fetchone()
         changed = conn.execute("SELECT count(*) FROM observations WHERE updated_at <> created_at").fetchone()
     assert (found, changed) == ((1, 1), (0,))
@@ -172,7 +172,7 @@ async def test_words_inside_a_sentence_without_spaces_are_found_after_0027(empty
         found = conn.execute(
             "SELECT (SELECT array_agg(number) FROM observations"
             "         WHERE content_search @@ '''数据'' <-> ''据库''' AND content_words = tsvector_words(content_search)),"
-            "       (SELECT count(*) FROM session_prompts WHERE text_search @@ '''デー'' <-> ''ータ''')"
+            "       (SELECT count(*) FROM turns WHERE text_search @@ '''デー'' <-> ''ータ''')"
         ).fetchone()
         after = conn.execute(untouched).fetchone()
         changed = conn.execute("SELECT count(*) FROM observations WHERE updated_at <> created_at").fetchone()

@@ -144,6 +144,43 @@ async def test_in_a_checkout_the_project_need_not_be_named(cms: Cms, cast: Cast,
     assert said.read(OneObservationOut).observation.project_id == cast.alice.project.id
 
 
+async def test_remembering_in_a_project_that_does_not_exist_makes_it(
+    cms: Cms, cast: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+
+    named = await cms("remember", "The demo runs on Fridays.", "--project", "demo", key=cast.alice.key)
+    here = await cms("remember", "The clone is fresh.", key=cast.alice.key)
+
+    assert (named.code, here.code) == (0, 0), named.err + here.err
+    assert "Made the project demo." in named.err
+    assert tmp_path.name in here.err
+
+
+async def test_what_is_listed_can_be_edited_closed_and_undone(cms: Cms, cast: Cast, make: Make, pool: Observation):
+    await make.observation(project=cast.alice.project, title="Still to do: the index")
+    key = cast.alice.key
+    await cms("close", "2", "--open", key=key)
+
+    edited = await cms("edit", "#1", "--title", "The pool waits 5 s", "--type", "discovery", key=key)
+    nothing = await cms("edit", "1", key=key)
+    open_ones = await cms("list", "--state", "open", key=key)
+    closed = await cms("close", "2", key=key)
+    dropped = await cms("close", "1", "--dropped", key=key)
+    left = await cms("list", "--state", "open", key=key)
+    undone = await cms("undo", "2", key=key)
+    again = await cms("list", "--state", "open", "--project", ORDERS, key=key)
+
+    assert edited.out == "#1 The pool waits 5 s\n"
+    assert (nothing.code, "Nothing to change" in nothing.err) == (2, True)
+    assert "Still to do: the index" in open_ones.out
+    assert "The pool" not in open_ones.out
+    assert (closed.code, dropped.code, undone.code) == (0, 0, 0)
+    assert "Still to do" not in left.out
+    assert "Still to do" in again.out
+    assert fields(await cms("show", "1", key=key))["state"].startswith("dropped")
+
+
 async def test_without_the_scope_it_is_said_how_to_get_a_key_that_has_it(cms: Cms, cast: Cast, db: Db, pool: Observation):
     _, key = await mint(db, cast.alice.team_id, "reader", scopes=["memories:read"])
 

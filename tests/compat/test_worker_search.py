@@ -69,7 +69,7 @@ async def test_a_program_is_given_rows_sorted_by_what_they_are(client: httpx.Asy
     (row,) = found["observations"]
     assert len(row.pop("content_hash")) == 16
     assert row == {
-        "id": 1,
+        "id": 2,
         "memory_session_id": "agent-1",
         "session_id": "agent-1",
         "project": "github.com/acme/orders",
@@ -100,7 +100,7 @@ async def test_a_program_is_given_rows_sorted_by_what_they_are(client: httpx.Asy
     }
     assert found["sessions"] == [
         {
-            "id": 2,
+            "id": 3,
             "session_id": "agent-1",
             "memory_session_id": "agent-1",
             "platform_source": "codex",
@@ -176,7 +176,7 @@ async def test_summaries_and_prompts_are_found_by_themselves(client: httpx.Async
     prompts = await search(client, cast, query="zebra", type="prompts")
     newest = await search(client, cast, type="prompts")
 
-    assert (ids(sessions), ids(sessions, "sessions"), sessions["prompts"]) == ([], [1], [])
+    assert (ids(sessions), ids(sessions, "sessions"), sessions["prompts"]) == ([], [3], [])
     assert [entry["prompt_text"] for entry in prompts["prompts"]] == ["feed the zebra"]
     assert (ids(prompts), ids(prompts, "sessions")) == ([], [])
     assert [entry["prompt_text"] for entry in newest["prompts"]] == ["feed the lion", "feed the zebra"]

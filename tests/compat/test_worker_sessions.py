@@ -56,7 +56,7 @@ async def stored(db: Db) -> list[tuple[str, str]]:
 
 
 async def texts(db: Db) -> list[str]:
-    return [row["text"] for row in await rows(db, "SELECT text FROM session_prompts ORDER BY created_at")]
+    return [row["text"] for row in await rows(db, "SELECT prompt AS text FROM turns ORDER BY created_at")]
 
 
 # ---- prompts
@@ -134,7 +134,7 @@ async def test_the_same_prompt_twice_at_once_is_one(guest: httpx.AsyncClient, db
 
 async def test_the_same_prompt_some_time_later_is_another_one(guest: httpx.AsyncClient, db: Db):
     await init(guest, prompt="go on")
-    await rows(db, "UPDATE session_prompts SET created_at = created_at - interval '11 seconds'")
+    await rows(db, "UPDATE turns SET created_at = created_at - interval '11 seconds'")
 
     answer = await init(guest, prompt="go on")
 

@@ -95,7 +95,7 @@ async def test_prompts_are_told_among_the_others(client: httpx.AsyncClient, cast
     event_id = await prompt(client, cast.alice, await session(client, cast.alice, "s-1"), said)
     async with db.tenant(cast.alice.team_id) as conn:
         at = NOON + timedelta(hours=3, minutes=30)
-        await conn.execute("UPDATE session_prompts SET created_at = %s WHERE agent_event_id = %s", [at, event_id])
+        await conn.execute("UPDATE turns SET created_at = %s WHERE agent_event_id = %s", [at, event_id])
 
     answer = text_of(await got(client, "/api/timeline", cast.alice.headers, anchor=4, depth_before=2, depth_after=0))
 

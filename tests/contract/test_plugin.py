@@ -67,7 +67,7 @@ async def test_in_worker_mode_every_prompt_and_tool_is_there_and_turns_share_a_s
     await works(await plugin(port, db, cast, "worker"))
 
     assert await counted(db) == {"user_prompt": TURNS, "tool_use": 2 * TURNS, "assistant_message": TURNS}
-    assert [one["text"] for one in await rows(db, "SELECT text FROM session_prompts ORDER BY prompt_number")] == [
+    assert [one["text"] for one in await rows(db, "SELECT prompt AS text FROM turns ORDER BY prompt_number")] == [
         f"Prompt {turn}" for turn in range(TURNS)
     ]
     assert await summaries(db) == 1
@@ -137,7 +137,7 @@ async def test_private_words_reach_no_table(port: httpx.AsyncClient, db: Db, cas
     await hooks.tool("Write", {"content": "<private>swordfish</private>"}, {})
     await hooks.stop("I said <private>swordfish</private>.")
 
-    tables = ["agent_events", "session_prompts", "server_sessions", "observation_generation_jobs", "audit_log"]
+    tables = ["agent_events", "turns", "server_sessions", "observation_generation_jobs", "audit_log"]
     assert not [table for table in tables if "swordfish" in str(await rows(db, f"SELECT * FROM {table}"))]
 
 

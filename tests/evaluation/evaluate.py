@@ -19,7 +19,7 @@ from cmserver.generation.prompt import SessionContext, build_prompt
 from cmserver.providers.failures import find_error_in_prose
 from cmserver.providers.model import Completion, FailureKind, PriorObservation, Prompt, Provider, ProviderError, Verbosity
 from cmserver.providers.prices import compute_cost
-from cmserver.sessions.model import SessionPrompt
+from cmserver.sessions.turns.model import SessionPrompt
 from cmserver.tooluse.text import relative
 from tests.evaluation.cases import Case, Label, cases, payload
 

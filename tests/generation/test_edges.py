@@ -232,8 +232,8 @@ async def test_a_prompt_shows_the_first_request_and_the_newest_not_all(outbox: O
     recorded = await outbox.put(1)
     session_id = recorded[0].event.server_session_id
     await outbox.rows(
-        "INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text)"
-        " SELECT gen_random_uuid(), team_id, project_id, server_session_id, id, 1, repeat('x', 9000) FROM agent_events"
+        "INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, prompt)"
+        " SELECT gen_random_uuid(), 1001, team_id, project_id, server_session_id, id, 1, repeat('x', 9000) FROM agent_events"
     )
     for n in range(2, 60):
         await outbox.rows(
@@ -241,8 +241,9 @@ async def test_a_prompt_shows_the_first_request_and_the_newest_not_all(outbox: O
             " event_type, origin, generate, size_chars, payload, occurred_at)"
             " SELECT gen_random_uuid(), project_id, team_id, server_session_id, 'api', 'k' || %s, 'user_prompt', 'api', false, 2,"
             " '{}', now() FROM agent_events WHERE generate LIMIT 1 RETURNING *)"
-            " INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text)"
-            " SELECT gen_random_uuid(), team_id, project_id, server_session_id, id, %s, 'request ' || %s FROM e",
+            " INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, prompt)"
+            " SELECT gen_random_uuid(), 1000 + %s, team_id, project_id, server_session_id, id, %s, 'request ' || %s FROM e",
+            n,
             n,
             n,
             n,

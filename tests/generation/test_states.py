@@ -73,7 +73,7 @@ ACTS = [
 ]
 """One rule draws from these, what happens most most often: as rules of their own most would be switched off in most examples."""
 EMPTY = """
-    TRUNCATE observation_embeddings, context_injections, agent_events, server_sessions, session_prompts,
+    TRUNCATE observation_embeddings, context_injections, agent_events, server_sessions, turns,
              observation_generation_jobs, observation_generation_job_events, generation_lanes, generation_runs,
              generation_workers, provider_pauses, observations, observation_sources, observation_versions,
              observation_relationships, consolidation_suggestions, audit_log

@@ -171,7 +171,7 @@ async def test_context_that_was_given_does_not_come_in_again(client: httpx.Async
     async with db.system() as conn:
         cursor = await conn.execute("SELECT count(*), bool_or(payload::text ~ 'limit') FROM agent_events")
         assert await cursor.fetchone() == (3, False)
-        cursor = await conn.execute("SELECT count(*) FROM session_prompts WHERE text ~ 'limit'")
+        cursor = await conn.execute("SELECT count(*) FROM turns WHERE prompt ~ 'limit'")
         assert await cursor.fetchone() == (0,)
 
 

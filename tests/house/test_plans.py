@@ -25,7 +25,8 @@ from cmserver.recall.receipts.repository import LAST_INDEX_AT, SHOWN_NUMBERS
 from cmserver.recall.search import repository as search
 from cmserver.recall.search.model import Filters
 from cmserver.recall.timeline import repository as timeline
-from cmserver.sessions.repository import PROMPTS_LISTED, SESSION_AND_LAST_PROMPT
+from cmserver.sessions.repository import SESSION_AND_LAST_PROMPT
+from cmserver.sessions.turns import repository as turns
 from tests.conftest import Cast, Server, make_cast
 
 # Every 500th row has the word that is looked for; the others are of 400 words, like what agents write.
@@ -150,6 +151,7 @@ def paging(cast: Cast, **filters: object) -> dict[str, object]:
         "kind": None,
         "type": None,
         "scope": None,
+        "state": None,
         "before": None,
         "before_id": None,
         "limit": 50,
@@ -317,8 +319,9 @@ WITH s AS (
       FROM s, generate_series(1, 5000) n
     RETURNING id, server_session_id
 )
-INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text, created_at)
-SELECT gen_random_uuid(), %(team_id)s, %(project_id)s, server_session_id, id, n, 'feed a wombat ' || n, now() - n * '1m'::interval
+INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, prompt, created_at)
+SELECT gen_random_uuid(), n, %(team_id)s, %(project_id)s, server_session_id, id, n, 'feed a wombat ' || n,
+       now() - n * '1m'::interval
   FROM (SELECT *, row_number() OVER () AS n FROM e) numbered
 """
 
@@ -328,18 +331,18 @@ async def test_prompts_are_read_from_the_end_of_the_index_of_each_project(db: Db
         for person in (cast.alice, cast.charlie):
             await conn.execute(PROMPTS, {"team_id": person.team_id, "project_id": person.project.id})
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
-        await conn.execute("VACUUM ANALYZE session_prompts")
+        await conn.execute("VACUUM ANALYZE turns")
     middle = datetime.now(UTC) - timedelta(minutes=2_500)
     place: dict[str, object] = {"at": middle, "id": uuid4(), "session_id": None, "max_chars": 100, "limit": 20}
-    asked = {"team_id": cast.alice.team_id, "project_ids": [cast.alice.project.id], "max_chars": 100, "limit": 21}
+    asked = {"team_id": cast.alice.team_id, "project_ids": [cast.alice.project.id], "limit": 21}
 
-    page = await plan(db, cast.alice.team_id, PROMPTS_LISTED.text, {**asked, "platform": None, "offset": 0})
-    assert "Index Scan Backward using session_prompts_project" in page, page
-    for side in (timeline.PROMPTS_EARLIER, timeline.PROMPTS_LATER):
+    page = await plan(db, cast.alice.team_id, turns.LISTED.text, {**asked, "platform": None, "offset": 0})
+    assert "Index Scan Backward using turns_project" in page, page
+    for side in (timeline.TURNS_EARLIER, timeline.TURNS_LATER):
         for project_id in (cast.alice.project.id, None):
             beside = place | {"team_id": cast.alice.team_id, "project_id": project_id}
             told = await plan(db, cast.alice.team_id, side.text, beside)
-            assert re.search("Index Scan (Backward )?using session_prompts_(project|team) ", told), told
+            assert re.search("Index Scan (Backward )?using turns_(project|team) ", told), told
             assert not WHOLE_SORT.search(told)
 
 

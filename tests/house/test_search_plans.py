@@ -102,15 +102,15 @@ async def test_prompts_are_found_by_their_index(db: Db, cast: Cast):
     async with db.system() as conn:
         for person in (cast.alice, cast.charlie):
             await conn.execute(PROMPTS, {"team_id": person.team_id, "project_id": person.project.id})
-        await conn.execute("UPDATE session_prompts SET text = 'a quokka' WHERE id IN (SELECT id FROM session_prompts LIMIT 5)")
+        await conn.execute("UPDATE turns SET prompt = 'a quokka' WHERE id IN (SELECT id FROM turns LIMIT 5)")
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
-        await conn.execute("VACUUM ANALYZE session_prompts")
-    limits = {"sample": search.SAMPLE, "max_count": search.MAX_COUNTED, "max_prompts": search.MAX_PROMPTS}
+        await conn.execute("VACUUM ANALYZE turns")
+    limits = {"sample": search.SAMPLE, "max_count": search.MAX_COUNTED, "max_turns": search.MAX_TURNS}
     asked = searching(cast) | {"any": "'quokka'", "quoted": ["'quokka'"]} | limits
 
-    told = await plan(db, cast.alice.team_id, search.PROMPTS.text, asked)
+    told = await plan(db, cast.alice.team_id, search.TURNS.text, asked)
 
-    assert "Bitmap Index Scan on session_prompts_search" in told, told
+    assert "Bitmap Index Scan on turns_search" in told, told
 
 
 async def test_the_nearest_of_a_project_are_compared_without_reading_those_of_others(db: Db, crowd: Cast, embedded: int):

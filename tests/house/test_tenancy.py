@@ -45,9 +45,9 @@ ROWS: dict[str, LiteralString] = {
                                   size_chars, payload, occurred_at)
         VALUES (%(id)s, %(project)s, %(team)s, 'api', %(name)s, 'tool_use', 'api', true, 2, '{}', now())
     """,
-    "session_prompts": """
-        INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text)
-        VALUES (%(id)s, %(team)s, %(project)s, %(server_sessions)s, %(agent_events)s, 1, 'add a retry')
+    "turns": """
+        INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, prompt)
+        VALUES (%(id)s, 1, %(team)s, %(project)s, %(server_sessions)s, %(agent_events)s, 1, 'add a retry')
     """,
     "generation_lanes": "INSERT INTO generation_lanes (lane, team_id, project_id) VALUES (%(id)s, %(team)s, %(project)s)",
     "observation_generation_jobs": """
@@ -121,7 +121,7 @@ ROW_COUNTS = {"observations": 2, "observation_embeddings": 2}
 """Where that makes more than one: a relation has two ends."""
 
 
-VIEWS = ["observations_in_team", "session_prompts_in_team"]
+VIEWS = ["observations_in_team", "turns_in_team"]
 """What the tenant reads past the policies."""
 
 

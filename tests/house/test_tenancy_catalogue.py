@@ -31,7 +31,7 @@ NO_TEAM = {
 
 VIEWS = {
     "observations_in_team": "the tenant's: search can use no index under the policy, so the team is in its WHERE",
-    "session_prompts_in_team": "the tenant's, for the same reason",
+    "turns_in_team": "the tenant's, for the same reason",
     "queue_overview": "operators only",
     "queue_totals": "operators only",
     "lane_overview": "operators only",
@@ -73,8 +73,8 @@ GRANTS = {
     "projects": ALL,
     "rate_limits": ALL,
     "server_sessions": ALL,
-    "session_prompts": ALL,
-    "session_prompts_in_team": READ,
+    "turns": ALL,
+    "turns_in_team": READ,
     "team_members": ALL,
     "teams": ALL,
     "usage_counters": CHANGE,

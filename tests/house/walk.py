@@ -118,6 +118,7 @@ BODIES: dict[str, dict[str, object]] = {
     "PATCH /v1/suggestions/{id}": {"status": "dismissed"},
     "POST /mcp observation_timeline": {"anchor": 1, "query": None},
     "POST /mcp observation_add": {"title": "added"},
+    "POST /mcp observation_correct": {"title": "changed"},
 }
 """What must be in a body besides what its schema requires."""
 QUERIES: dict[str, dict[str, str]] = {

@@ -100,7 +100,7 @@ async def test_a_prompt_becomes_a_numbered_row_and_no_job(client: httpx.AsyncCli
         assert "generationJob" not in response.json()
 
     async with db.system() as conn:
-        cursor = await conn.execute("SELECT prompt_number, text FROM session_prompts ORDER BY prompt_number")
+        cursor = await conn.execute("SELECT prompt_number, prompt AS text FROM turns ORDER BY prompt_number")
         assert await cursor.fetchall() == [(1, "first"), (2, "second")]
 
 
@@ -110,7 +110,7 @@ async def test_prompts_that_arrive_at_once_get_different_numbers(client: httpx.A
     await asyncio.gather(*(client.post("/v1/events", json=body, headers=cast.alice.headers) for body in bodies))
 
     async with db.system() as conn:
-        cursor = await conn.execute("SELECT prompt_number FROM session_prompts ORDER BY prompt_number")
+        cursor = await conn.execute("SELECT prompt_number FROM turns ORDER BY prompt_number")
         assert [row[0] for row in await cursor.fetchall()] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 

@@ -19,7 +19,7 @@ from tests.table import try_rows
 TABLES = [
     "projects",
     "server_sessions",
-    "session_prompts",
+    "turns",
     "agent_events",
     "observation_generation_jobs",
     "generation_lanes",

@@ -164,7 +164,7 @@ def test_what_only_reads_says_so(tool: Tool):
     hints = describe_tool(tool).annotations
 
     assert hints
-    assert hints.read_only_hint is (tool.name not in {"observation_add", "observation_record_event"})
+    assert hints.read_only_hint is (tool.name not in {"observation_add", "observation_correct", "observation_record_event"})
     assert hints.open_world_hint is False
     assert hints.destructive_hint is (False if tool.writes else None), "nothing is ever lost"
     assert hints.idempotent_hint is (False if tool.writes else None), "what is said twice is there twice"

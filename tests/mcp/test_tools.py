@@ -155,6 +155,17 @@ async def test_what_is_added_is_stored_as_somebody_wrote_it_here(app: AsgiFrame,
     ]
 
 
+async def test_what_is_corrected_is_closed_and_can_be_undone(app: AsgiFrame, cast: Cast, make: Make, mode: Mode):
+    await make.observation(project=cast.alice.project, title="Feed the wombat")
+    async with connected(app, cast.alice, mode=mode) as client:
+        text, is_error = await called(client, "observation_correct", id=1, state="dropped", title="Feed no wombat")
+        unknown, is_unknown = await called(client, "observation_correct", id=7, state="done")
+
+    assert (is_error, text.startswith("Corrected:\n")) == (False, True)
+    assert "Feed no wombat (dropped)" in text
+    assert is_unknown, unknown
+
+
 async def test_an_event_is_recorded_and_its_job_can_be_followed(app: AsgiFrame, db: Db, cast: Cast, mode: Mode):
     async with connected(app, cast.alice, mode=mode) as client:
         text, is_error = await called(
@@ -247,6 +258,7 @@ SCOPES = {
     "observation_get": "observations:read",
     "observation_context": "observations:read",
     "observation_add": "observations:write",
+    "observation_correct": "observations:write",
     "observation_record_event": "events:write",
     "observation_generation_status": "jobs:read",
 }

@@ -163,7 +163,7 @@ async def test_the_word_is_in_many_places_before(client: AsyncClient, cast: Cast
         "observation_generation_jobs",
         "observations",
         "server_sessions",
-        "session_prompts",
+        "turns",
     }
     assert set(rows_of(database, "project_id", cast.alice.project.id)) >= {"generation_lanes", "observation_sources"}
     assert await found(client, cast.alice, cast.alice.project.canonical_id) != []
@@ -183,7 +183,7 @@ async def test_after_a_purge_no_word_of_it_is_left_anywhere(
     assert response.json() == {"purged": True, "projectId": str(project.id), "counts": counts}
     assert counts == {
         "observations": before["observations"],
-        "prompts": before["session_prompts"],
+        "turns": before["turns"],
         "events": before["agent_events"],
         "sessions": before["server_sessions"],
         "jobs": before["observation_generation_jobs"],
@@ -192,7 +192,7 @@ async def test_after_a_purge_no_word_of_it_is_left_anywhere(
         "projects": 0,
         "keys": 0,
     }
-    assert min(counts[name] for name in ("observations", "prompts", "events", "sessions", "jobs", "runs")) > 0
+    assert min(counts[name] for name in ("observations", "turns", "events", "sessions", "jobs", "runs")) > 0
     assert rows_of(database, "project_id", project.id).keys() <= KEPT_BY_A_PURGE
     assert told_anywhere(database, WORD) == []
     assert await found(client, cast.alice, project.canonical_id) == []

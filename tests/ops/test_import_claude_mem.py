@@ -52,7 +52,7 @@ async def test_observations_and_summaries_of_version_4(
     assert shown["observation"]["type"] == "feature"
     assert shown["summary"]["filesModified"] == ["src/cache.py"]
     with psycopg.connect(database) as conn:
-        assert conn.execute("SELECT text FROM session_prompts").fetchone() == ("Bound the cache.",)
+        assert conn.execute("SELECT prompt AS text FROM turns").fetchone() == ("Bound the cache.",)
 
 
 async def test_everything_of_version_13_is_found_shown_and_counted(

@@ -62,7 +62,7 @@ async def test_not_ready_is_whose_requests_no_policy_binds(settings: Settings, d
 
 async def test_not_ready_is_where_a_policy_no_longer_binds(settings: Settings, database: str, db: Db):
     with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute("ALTER TABLE session_prompts DISABLE ROW LEVEL SECURITY")
+        owner.execute("ALTER TABLE turns DISABLE ROW LEVEL SECURITY")
         owner.execute("ALTER TABLE observations DISABLE ROW LEVEL SECURITY")
 
     async with asking(settings, db, PROBE) as (client, _):

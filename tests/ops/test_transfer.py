@@ -177,7 +177,7 @@ async def test_an_observation_whose_number_is_taken_gets_another(exported: Path,
     with psycopg.connect(empty_database) as conn:
         numbers = [row[0] for row in conn.execute("SELECT number FROM observations ORDER BY number").fetchall()]
         assert numbers == [1, 2, 3, 4, 5]
-        assert conn.execute("SELECT last_number FROM observation_counters").fetchone() == (5,)
+        assert conn.execute("SELECT last_number FROM observation_counters").fetchone() == (6,)
 
 
 def edited(file: Path, change: Callable[[dict[str, object]], object]) -> Path:
@@ -245,7 +245,7 @@ async def test_what_was_erased_here_does_not_come_back(
     assert report.taken == {}
 
 
-@pytest.mark.parametrize("content", [b"", b"no json\n", b'{"record":"project"}\n', b'{"record":"export","format":2}\n'])
+@pytest.mark.parametrize("content", [b"", b"no json\n", b'{"record":"project"}\n', b'{"record":"export","format":3}\n'])
 def test_a_file_that_is_no_export_is_refused(content: bytes, tmp_path: Path):
     (tmp_path / "file").write_bytes(content)
 

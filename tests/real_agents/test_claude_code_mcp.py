@@ -75,6 +75,7 @@ SEARCH, GET, ADD = "observation_search", "observation_get", "observation_add"
 TOOLS = [
     ADD,
     "observation_context",
+    "observation_correct",
     "observation_generation_status",
     GET,
     "observation_record_event",

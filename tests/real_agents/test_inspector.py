@@ -26,6 +26,7 @@ TOOLS = [
     "observation_get",
     "observation_context",
     "observation_add",
+    "observation_correct",
     "observation_record_event",
     "observation_generation_status",
 ]

@@ -39,7 +39,7 @@ async def languages(db: Db) -> list[str]:
             "SELECT p.name || ' ' || o.search_language FROM observations o JOIN projects p ON p.id = o.project_id ORDER BY 1"
         )
         prompts = await conn.execute(
-            "SELECT p.name || ' ' || s.search_language FROM session_prompts s JOIN projects p ON p.id = s.project_id ORDER BY 1"
+            "SELECT p.name || ' ' || s.search_language FROM turns s JOIN projects p ON p.id = s.project_id ORDER BY 1"
         )
         return [str(row[0]) for row in [*await observed.fetchall(), *await prompts.fetchall()]]
 

@@ -1,4 +1,4 @@
-"""POST /v1/timeline: what happened around an observation, a prompt, a moment, or the best hit of a search."""
+"""POST /v1/timeline: what happened around an observation, a turn, a moment, or the best hit of a search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def post_prompt(
     session_id = UUID(started.json()["session"]["id"])
     event_id = UUID(await prompt(client, person, session_id, text))
     async with db.tenant(person.team_id) as conn:
-        await conn.execute("UPDATE session_prompts SET created_at = %s WHERE agent_event_id = %s", [at, event_id])
+        await conn.execute("UPDATE turns SET created_at = %s WHERE agent_event_id = %s", [at, event_id])
     return event_id, session_id
 
 
@@ -62,27 +62,25 @@ async def post_timeline(client: httpx.AsyncClient, person: Person, /, **body: ob
 
 def names(items: Sequence[Mapping[str, Any]]) -> list[str]:
     marked = ("→" if item["isAnchor"] else "" for item in items)
-    return [
-        f"{mark}{item['what'][0]}{item['promptNumber'] if item['what'] == 'prompt' else item['number']}"
-        for mark, item in zip(marked, items, strict=True)
-    ]
+    return [f"{mark}{item['what'][0]}{item['number']}" for mark, item in zip(marked, items, strict=True)]
 
 
 @try_rows(
     ("body", "expected"),
     [
-        ({"anchor": "#1"}, ["p1", "→o1", "o2", "p2", "s3"]),
-        ({"anchor": 2, "before": 1, "after": 1}, ["o1", "→o2", "p2"]),
-        ({"anchor": "S3", "after": 0, "before": 2}, ["o2", "p2", "→s3"]),
-        ({"anchor": "2", "before": 0, "after": 0}, ["→o2"]),
-        ({"anchor": "2026-11-20T15:30:00Z", "before": 1, "after": 1}, ["o2", "p2"]),
-        ({"anchor": "2026-11-20T13:00:00", "before": 1, "after": 1}, ["p1"]),
-        ({"query": "retries", "before": 1, "after": 1}, ["o1", "→o2", "p2"]),
+        ({"anchor": "#2"}, ["t1", "→o2", "o3", "t4", "s5"]),
+        ({"anchor": 3, "before": 1, "after": 1}, ["o2", "→o3", "t4"]),
+        ({"anchor": "S5", "after": 0, "before": 2}, ["o3", "t4", "→s5"]),
+        ({"anchor": "3", "before": 0, "after": 0}, ["→o3"]),
+        ({"anchor": "2026-11-20T15:30:00Z", "before": 1, "after": 1}, ["o3", "t4"]),
+        ({"anchor": "2026-11-20T13:00:00", "before": 1, "after": 1}, ["t1"]),
+        ({"query": "retries", "before": 1, "after": 1}, ["o2", "→o3", "t4"]),
         ({"query": "nothing like it"}, []),
-        ({"anchor": 1, "kinds": ["prompt"]}, ["p1", "→o1", "p2"]),
-        ({"anchor": 1, "kinds": ["summary"]}, ["→o1", "s3"]),
-        ({"anchor": "S3", "kinds": ["observation"]}, ["o1", "o2", "→s3"]),
-        ({"anchor": 1, "session": "s-1"}, ["p1", "→o1", "o2", "p2", "s3"]),
+        ({"anchor": 2, "kinds": ["prompt"]}, ["t1", "→o2", "t4"]),
+        ({"anchor": 1, "kinds": ["turn"]}, ["→t1", "t4"]),
+        ({"anchor": 2, "kinds": ["summary"]}, ["→o2", "s5"]),
+        ({"anchor": "S5", "kinds": ["observation"]}, ["o2", "o3", "→s5"]),
+        ({"anchor": 2, "session": "s-1"}, ["t1", "→o2", "o3", "t4", "s5"]),
     ],
     ids=str,
 )
@@ -99,15 +97,15 @@ async def test_prompts_observations_and_summaries_are_told_in_the_order_of_time(
 async def test_a_prompt_is_an_anchor_by_the_id_of_its_event(client: httpx.AsyncClient, cast: Cast, day: UUID):
     timeline = await post_timeline(client, cast.alice, anchor=str(day), before=1, after=1)
 
-    assert names(timeline["items"]) == ["o2", "→p2", "s3"]
+    assert names(timeline["items"]) == ["o3", "→t4", "s5"]
     assert timeline["anchor"]["id"] == str(day)
     assert (timeline["anchor"]["title"], timeline["anchor"]["text"]) == (None, f"Now the invoices {LONG}"[:300])
     assert timeline["anchor"]["readTokens"] == (len(f"Now the invoices {LONG}") + 3) // 4
 
 
 async def test_an_index_has_titles_and_in_full_there_are_the_texts(client: httpx.AsyncClient, cast: Cast, day: UUID):
-    index = await post_timeline(client, cast.alice, anchor=1)
-    full = await post_timeline(client, cast.alice, anchor=1, format="full")
+    index = await post_timeline(client, cast.alice, anchor=2)
+    full = await post_timeline(client, cast.alice, anchor=2, format="full")
 
     assert [item["title"] for item in index["items"]] == [
         None,
@@ -116,7 +114,7 @@ async def test_an_index_has_titles_and_in_full_there_are_the_texts(client: httpx
         None,
         "Invoices are next",
     ]
-    assert [item["text"] for item in index["items"] if item["what"] != "prompt"] == [None, None, None]
+    assert [item["text"] for item in index["items"] if item["what"] != "turn"] == [None, None, None]
     assert [item["text"] for item in full["items"]][1:] == [
         "Orders fail on timeouts",
         "Retries were added",
@@ -130,19 +128,19 @@ async def test_what_bears_the_moment_of_a_prompt_came_of_it(client: httpx.AsyncC
     await make.observation(project=cast.alice.project, title="Fixed", created_at=NOON)
 
     by_prompt = await post_timeline(client, cast.alice, anchor=str(event_id))
-    by_observation = await post_timeline(client, cast.alice, anchor=1)
+    by_observation = await post_timeline(client, cast.alice, anchor=2)
 
-    assert names(by_prompt["items"]) == ["→p1", "o1"]
-    assert names(by_observation["items"]) == ["p1", "→o1"]
+    assert names(by_prompt["items"]) == ["→t1", "o2"]
+    assert names(by_observation["items"]) == ["t1", "→o2"]
 
 
 async def test_only_what_is_of_the_session_is_told(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make, day: UUID):
     await post_prompt(client, db, cast.alice, "Elsewhere", NOON + timedelta(hours=2, minutes=30), session="s-2")
     await make.observation(project=cast.alice.project, title="of no session", created_at=NOON + timedelta(hours=2, minutes=40))
 
-    assert names((await post_timeline(client, cast.alice, anchor=1, after=3))["items"]) == ["p1", "→o1", "p1", "o4", "o2"]
-    assert names((await post_timeline(client, cast.alice, anchor=1, after=2, session="s-1"))["items"]) == ["p1", "→o1", "o2", "p2"]
-    assert names((await post_timeline(client, cast.alice, anchor=1, session="s-2"))["items"]) == ["→o1", "p1"]
+    assert names((await post_timeline(client, cast.alice, anchor=2, after=3))["items"]) == ["t1", "→o2", "t6", "o7", "o3"]
+    assert names((await post_timeline(client, cast.alice, anchor=2, after=2, session="s-1"))["items"]) == ["t1", "→o2", "o3", "t4"]
+    assert names((await post_timeline(client, cast.alice, anchor=2, session="s-2"))["items"]) == ["→o2", "t6"]
 
 
 @try_rows(
@@ -192,8 +190,8 @@ async def test_a_bound_key_is_told_its_own_project_only(client: httpx.AsyncClien
     around_noon = await post_timeline(client, other, anchor="2026-11-20T14:30:00Z")
     of_the_team = await post_timeline(client, cast.alice, anchor="2026-11-20T14:30:00Z", before=3, after=0)
 
-    assert names(around_shared["items"]) == ["p1", "o4", "→o5"]
-    assert names(around_noon["items"]) == ["p1", "o4"]
+    assert names(around_shared["items"]) == ["t6", "o7", "→o8"]
+    assert names(around_noon["items"]) == ["t6", "o7"]
     assert {item["projectId"] for item in of_the_team["items"]} == {str(cast.alice.project.id), str(other.project.id)}
     refused = await client.post(
         "/v1/timeline", json={"anchor": shared.number, "projectId": str(cast.alice.project.id)}, headers=other.headers
@@ -213,28 +211,28 @@ async def test_a_bound_key_is_told_its_own_project_around_a_moment(client: httpx
 
 async def test_reading_it_leaves_a_trace_without_words(client: httpx.AsyncClient, db: Db, cast: Cast, day: UUID):
     await post_timeline(client, cast.alice, query="retries", before=0, after=1, projectId=str(cast.alice.project.id))
-    await post_timeline(client, cast.alice, anchor=1, before=0, after=0, format="full")
+    await post_timeline(client, cast.alice, anchor=2, before=0, after=0, format="full")
 
     async with db.system() as conn:
         cursor = await conn.execute("SELECT action, details FROM audit_log WHERE action LIKE '%%.served' ORDER BY id")
         assert await cursor.fetchall() == [
-            ("observations.served", {"via": "timeline", "numbers": [2]}),
+            ("observations.served", {"via": "timeline", "numbers": [3]}),
             ("prompts.served", {"count": 1}),
-            ("observations.served", {"via": "timeline.full", "numbers": [1]}),
+            ("observations.served", {"via": "timeline.full", "numbers": [2]}),
         ]
 
 
 async def test_as_text_it_has_a_line_for_each_below_its_day_and_session(client: httpx.AsyncClient, cast: Cast, day: UUID):
     headers = {**cast.alice.headers, "Accept": "text/plain"}
 
-    lines = (await client.post("/v1/timeline", json={"anchor": 2}, headers=headers)).text.splitlines()
+    lines = (await client.post("/v1/timeline", json={"anchor": 3}, headers=headers)).text.splitlines()
     nothing = await client.post("/v1/timeline", json={"anchor": "2020-01-01", "before": 5, "after": 0}, headers=headers)
     nowhere = await client.post("/v1/timeline", json={"query": "platypus"}, headers=headers)
 
     assert lines[0] == "<cmserver-context>"
     assert lines[1].startswith("2026-11-20, session ")
-    assert [line.split()[:3] for line in lines[2:5]] == [["prompt", "1", "13:00"], ["#1", "14:00", "change"], ["→", "#2", "15:00"]]
-    assert lines[5].startswith("prompt 2 16:00 Now the invoices and so on")
+    assert [line.split()[:3] for line in lines[2:5]] == [["#1", "13:00", "turn"], ["#2", "14:00", "change"], ["→", "#3", "15:00"]]
+    assert lines[5].startswith("#4 16:00 turn Now the invoices and so on")
     assert nothing.text == "There is nothing around it.\n"
     assert nowhere.text == "Nothing fits.\n"
 
@@ -264,9 +262,9 @@ async def test_no_prompt_ends_the_block_or_forges_a_line(client: httpx.AsyncClie
     await make.observation(project=cast.alice.project, title="after", created_at=NOON + timedelta(hours=1))
 
     response = await client.post(
-        "/v1/timeline", json={"anchor": 1, "format": format_}, headers={**cast.alice.headers, "Accept": "text/plain"}
+        "/v1/timeline", json={"anchor": 2, "format": format_}, headers={**cast.alice.headers, "Accept": "text/plain"}
     )
 
     lines = response.text.splitlines()
     assert lines.count("</cmserver-context>") == 1
-    assert [line for line in lines if line.startswith(("#", "→"))] == [line for line in lines if "change after" in line]
+    assert [line.split()[0] for line in lines if line.startswith(("#", "→"))] == ["#1", "→"]

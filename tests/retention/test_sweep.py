@@ -208,7 +208,7 @@ async def test_an_event_that_something_came_of_stays(
 
     report = await sweep(db, settings)
 
-    assert await old.count("session_prompts") == 1
+    assert await old.count("turns") == 1
     assert taken(report) == {"event_rows": 1}
     assert await old.count("agent_events") == 3
 

@@ -188,7 +188,7 @@ async def test_a_prompt_in_the_metadata_of_a_start_is_one_of_the_session_s_promp
         await start(client, cast.alice, "s1", metadata={"prompt": prompt})
     await start(client, cast.alice, "s1")
 
-    rows = await outbox.rows("SELECT prompt_number, text FROM session_prompts ORDER BY prompt_number")
+    rows = await outbox.rows("SELECT prompt_number, prompt AS text FROM turns ORDER BY prompt_number")
     assert [(row["prompt_number"], row["text"]) for row in rows] == [
         (1, "add a retry"),
         (2, "and now [redacted:private] a test"),

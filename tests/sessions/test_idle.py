@@ -39,7 +39,7 @@ async def pass_hours(outbox: Outbox, hours: float) -> None:
     for table, column in [
         ("server_sessions", "idle_from"),
         ("agent_events", "received_at"),
-        ("session_prompts", "created_at"),
+        ("turns", "created_at"),
         ("observation_generation_jobs", "created_at"),
     ]:
         await outbox.rows(f"UPDATE {table} SET {column} = {column} - make_interval(secs => %s)", hours * HOUR)

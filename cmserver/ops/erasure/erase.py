@@ -23,6 +23,7 @@ from cmserver.observations import repository as observations
 from cmserver.ops.erasure.wire import ErasureCounts
 from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions import repository as sessions
+from cmserver.sessions.turns import repository as turns
 
 
 async def purge(conn: Conn, principal: Principal, name: str) -> tuple[UUID, ErasureCounts]:
@@ -93,7 +94,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
     counts = ErasureCounts(
         receipts=await receipts.erase(conn, team_id, project_id),
         observations=await observations.erase(conn, team_id, project_id),
-        prompts=await sessions.erase_prompts(conn, team_id, project_id),
+        turns=await turns.erase(conn, team_id, project_id),
         jobs=await generation.erase_jobs(conn, team_id, project_id),
         events=await events.erase(conn, team_id, project_id),
         sessions=await sessions.erase(conn, team_id, project_id),

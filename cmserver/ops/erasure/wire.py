@@ -11,7 +11,7 @@ class ErasureCounts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Erased rows by kind."""
 
     observations: int
-    prompts: int
+    turns: int
     events: int
     sessions: int
     jobs: int

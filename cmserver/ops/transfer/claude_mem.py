@@ -20,7 +20,7 @@ from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_epoch_ms, from_iso
 from cmserver.observations.model import INSTRUCTION_IMPORTANCE, ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, compose
 from cmserver.ops.transfer.ids import derive_id
-from cmserver.ops.transfer.model import DataLine, EventLine, ObservationLine, ProjectLine, PromptLine, RefusedLine, SessionLine
+from cmserver.ops.transfer.model import DataLine, EventLine, ObservationLine, ProjectLine, RefusedLine, SessionLine, TurnLine
 from cmserver.providers.model import DraftSummary
 
 _NAME = "claude-mem"
@@ -132,7 +132,7 @@ class ClaudeMemSource:
         if "user_prompts" not in self._tables:
             first: dict[str, object] = {"prompt_number": 1}
             rows = ({**row, **first, "prompt_text": row.get("user_prompt")} for row in self._rows(database, "sdk_sessions"))
-        prompts: list[tuple[str, PromptLine]] = []
+        prompts: list[tuple[str, TurnLine]] = []
         seen: set[tuple[UUID, int]] = set()
         for row in rows:
             agents_id, text = _first(row, "content_session_id", "claude_session_id"), _text(_first(row, "prompt_text"))
@@ -158,7 +158,7 @@ class ClaudeMemSource:
                     received_at=at,
                 ),
             )
-            prompts.append((place, PromptLine(
+            prompts.append((place, TurnLine(
                 id=derive_id(_NAME, f"prompt {agents_id} {number}", at),
                 project_id=project_id,
                 server_session_id=session_id,

@@ -1,7 +1,7 @@
 """The lines of an export: JSON Lines, one thing each. Importers of other formats make the same lines.
 
-The order is that of the references: projects, sessions, events, prompts, observations, then what links them. A line names others by
-their ids. `number` is the observation's number in its team, by which texts refer to it (#12).
+The order is that of the references: projects, sessions, events, turns, observations, then what links them. A line names others by
+their ids. `number` is the number of an observation or a turn in its team, by which texts refer to it (#12).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from cmserver.observations.model import Kind, ObservationState, Scope
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="record"):
@@ -80,16 +80,24 @@ class EventLine(Line, frozen=True, kw_only=True, tag="event"):
     """When retention emptied the payload."""
 
 
-class PromptLine(Line, frozen=True, kw_only=True, tag="prompt"):
-    """What a user asked for, which came in the event."""
+class TurnLine(Line, frozen=True, kw_only=True, tag="prompt"):
+    """A turn: what a user asked for (`text`), which came in the event, and what the agent answered."""
 
     id: UUID
     project_id: UUID
     server_session_id: UUID
-    agent_event_id: UUID
+    number: int | None = None
+    """None takes the team's next number, after those of all observations of the file."""
+    agent_event_id: UUID | None = None
     prompt_number: int
     text: str
+    reply: str | None = None
+    files: list[str] = []
+    checks: list[str] = []
+    commits: list[str] = []
+    actor_id: str | None = None
     created_at: datetime
+    ended_at: datetime | None = None
 
 
 class ObservationLine(Line, frozen=True, kw_only=True, tag="observation"):
@@ -183,14 +191,14 @@ class RelationshipLine(Line, frozen=True, kw_only=True, tag="relationship"):
 
 
 DataLine: TypeAlias = (
-    ProjectLine | SessionLine | EventLine | PromptLine | ObservationLine | SourceLine | VersionLine | RelationshipLine
+    ProjectLine | SessionLine | EventLine | TurnLine | ObservationLine | SourceLine | VersionLine | RelationshipLine
 )
 AnyLine: TypeAlias = HeaderLine | DataLine
 LINE_TYPES: tuple[type[DataLine], ...] = (
     ProjectLine,
     SessionLine,
     EventLine,
-    PromptLine,
+    TurnLine,
     ObservationLine,
     SourceLine,
     VersionLine,

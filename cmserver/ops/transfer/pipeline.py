@@ -35,16 +35,17 @@ from cmserver.ops.transfer.model import (
     ImportReport,
     ObservationLine,
     ProjectLine,
-    PromptLine,
     RefusedLine,
     RelationshipLine,
     SessionLine,
+    TurnLine,
     VersionLine,
     record_name,
 )
 from cmserver.redaction.clean import clean
 
 T = TypeVar("T", bound=msgspec.Struct)
+Row = TypeVar("Row")
 
 BATCH_LINES = 500
 _BATCHES_AT_ONCE = 2
@@ -98,6 +99,8 @@ class Importer:
         self._numbers: dict[int, int] = {}
         """Number in the source -> number here, where they differ."""
         self._links: list[dict[str, object]] = []
+        self._unnumbered: list[tuple[str, DataLine]] = []
+        """Turns without a number: they get theirs after the observations, whose numbers are written in texts."""
         self._moves = False
 
     async def run(self, progress: Callable[[int], object]) -> ImportReport:
@@ -129,12 +132,18 @@ class Importer:
                 progress(done)
             while running:
                 await running.popleft()
+            unnumbered, self._unnumbered = self._unnumbered, []
+            for batch in _chunks(unnumbered, BATCH_LINES):
+                await self._store(TurnLine, batch, numbers_late=False)
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _store(self, line_type: type[DataLine], batch: Sequence[tuple[str, DataLine]]) -> None:
+    async def _store(self, line_type: type[DataLine], batch: Sequence[tuple[str, DataLine]], *, numbers_late: bool = True) -> None:
+        if line_type is TurnLine and numbers_late:
+            self._unnumbered += [item for item in batch if getattr(item[1], "number", None) is None]
+            batch = [item for item in batch if getattr(item[1], "number", None) is not None]
         await self._db.in_system(lambda conn: self._take(conn, line_type, batch))
 
     def _read_erased(self) -> set[UUID]:
@@ -170,8 +179,8 @@ class Importer:
         if self._dry_run:
             _count(self._report.taken, record, len(rows))
             return
-        if line_type is ObservationLine:
-            await self._number(conn, cast("list[tuple[str, ObservationLine]]", rows))
+        if line_type in {ObservationLine, TurnLine}:
+            await self._number(conn, rows)
         await self._add(conn, line_type, rows)
 
     async def _find_sessions(self, conn: Conn, lines: Sequence[tuple[str, DataLine]]) -> list[tuple[str, DataLine]]:
@@ -275,23 +284,30 @@ class Importer:
             return line.from_id in self._erased or line.to_id in self._erased
         return getattr(line, "observation_id", None) in self._erased
 
-    async def _number(self, conn: Conn, rows: list[tuple[str, ObservationLine]]) -> None:
+    async def _number(self, conn: Conn, lines: list[tuple[str, DataLine]]) -> None:
         """Replace numbers that others have, and give one to each row that has none, in place."""
-        if not rows:
+        if not lines:
             return
+        rows = cast("list[tuple[str, ObservationLine | TurnLine]]", lines)
         wanted = [line.number for _, line in rows if line.number is not None]
         highest = await repository.raise_numbers(conn, self._team_id, max(wanted, default=0))
         taken = await repository.taken_numbers(conn, self._team_id, wanted)
-        for index, (place, line) in enumerate(rows):
+        numbered: list[tuple[str, DataLine]] = []
+        for place, line in rows:
             number = line.number
-            if number is None or number in taken:
+            if number in taken and isinstance(line, TurnLine):
+                self._unnumbered.append((place, msgspec.structs.replace(line, number=None)))
+                self._report.renumbered += 1
+            elif number is None or number in taken:
                 highest += 1
                 if number is not None:
                     self._numbers[number] = highest
                     self._report.renumbered += 1
-                rows[index] = place, msgspec.structs.replace(line, number=highest)
+                numbered.append((place, msgspec.structs.replace(line, number=highest)))
             else:
                 taken.add(number)
+                numbered.append((place, line))
+        lines[:] = numbered
         await repository.raise_numbers(conn, self._team_id, highest)
 
     async def _finish(self, conn: Conn) -> None:
@@ -377,7 +393,7 @@ class Importer:
 _TEXT_FIELDS: dict[type[DataLine], tuple[str, ...]] = {
     SessionLine: ("external_session_id", "content_session_id", "agent_id", "agent_type", "platform_source", "title", "metadata"),
     EventLine: ("source_event_id", "payload", "metadata"),
-    PromptLine: ("text",),
+    TurnLine: ("text", "reply", "files", "checks", "commits", "actor_id"),
     ObservationLine: (
         "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "summary", "quote", "anchors",
         "content", "metadata", "agent", "caller_type",
@@ -388,7 +404,7 @@ _TEXT_FIELDS: dict[type[DataLine], tuple[str, ...]] = {
 _DOUBLE: dict[type[DataLine], str] = {
     SessionLine: "A session with its agent's id is there already, or another team has its id.",
     EventLine: "An event with its source's id is there already, or another team has its id.",
-    PromptLine: "Its event or its session has that prompt already, or its project was not taken.",
+    TurnLine: "Its event or its session has that turn already, or its project was not taken.",
     ObservationLine: "Its project was not taken, or another team has its id.",
 }
 
@@ -410,7 +426,7 @@ def _batches(
         yield type(batch[-1][1]), batch
 
 
-def _chunks(rows: Sequence[dict[str, object]], size: int) -> Iterator[list[dict[str, object]]]:
+def _chunks(rows: Sequence[Row], size: int) -> Iterator[list[Row]]:
     iterator = iter(rows)
     while chunk := list(itertools.islice(iterator, size)):
         yield chunk

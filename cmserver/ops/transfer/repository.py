@@ -14,10 +14,10 @@ from cmserver.ops.transfer.model import (
     EventLine,
     ObservationLine,
     ProjectLine,
-    PromptLine,
     RelationshipLine,
     SessionLine,
     SourceLine,
+    TurnLine,
     VersionLine,
 )
 
@@ -27,7 +27,7 @@ BORROWS = {
     "project_aliases",
     "server_sessions",
     "agent_events",
-    "session_prompts",
+    "turns",
     "observations",
     "observation_counters",
     "observation_sources",
@@ -89,11 +89,12 @@ EVENTS = Query(
     """,
     prepare=False,
 )
-PROMPTS = Query(
-    PromptLine,
+TURNS = Query(
+    TurnLine,
     f"""
-    SELECT r.id, r.project_id, r.server_session_id, r.agent_event_id, r.prompt_number, r.text, r.created_at
-      FROM session_prompts r {_OF_TEAM}
+    SELECT r.id, r.number, r.project_id, r.server_session_id, r.agent_event_id, r.prompt_number, r.prompt AS text, r.reply,
+           r.files, r.checks, r.commits, r.actor_id, r.created_at, r.ended_at
+      FROM turns r {_OF_TEAM}
     """,
     prepare=False,
 )
@@ -139,7 +140,7 @@ _BY_TYPE: dict[type[DataLine], Query[DataLine]] = {  # pyright: ignore[reportAss
     ProjectLine: PROJECTS,
     SessionLine: SESSIONS,
     EventLine: EVENTS,
-    PromptLine: PROMPTS,
+    TurnLine: TURNS,
     ObservationLine: OBSERVATIONS,
     SourceLine: SOURCES,
     VersionLine: VERSIONS,
@@ -152,7 +153,7 @@ OF_OTHER_TEAMS = Query(bool, "SELECT EXISTS (SELECT FROM projects WHERE id = ANY
 
 PRESENT_SESSIONS = Query(UUID, "SELECT id FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_EVENTS = Query(UUID, "SELECT id FROM agent_events WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
-PRESENT_PROMPTS = Query(UUID, "SELECT id FROM session_prompts WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_TURNS = Query(UUID, "SELECT id FROM turns WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_OBSERVATIONS = Query(UUID, "SELECT id FROM observations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_SOURCES = Query(UUID, "SELECT id FROM observation_sources WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_VERSIONS = Query(UUID, "SELECT id FROM observation_versions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
@@ -160,7 +161,7 @@ PRESENT_RELATIONSHIPS = Query(UUID, "SELECT id FROM observation_relationships WH
 _PRESENT: dict[type[DataLine], Query[UUID]] = {
     SessionLine: PRESENT_SESSIONS,
     EventLine: PRESENT_EVENTS,
-    PromptLine: PRESENT_PROMPTS,
+    TurnLine: PRESENT_TURNS,
     ObservationLine: PRESENT_OBSERVATIONS,
     SourceLine: PRESENT_SOURCES,
     VersionLine: PRESENT_VERSIONS,
@@ -225,14 +226,17 @@ ADD_EVENTS = Query(
     RETURNING id
     """,
 )
-ADD_PROMPTS = Query(
+ADD_TURNS = Query(
     UUID,
     """
-    INSERT INTO session_prompts (id, team_id, project_id, server_session_id, agent_event_id, prompt_number, text, created_at,
-                                 search_language)
-    SELECT n.id, %(team_id)s, n.project_id, n.server_session_id, n.agent_event_id, n.prompt_number, n.text, n.created_at,
-           p.search_language
-      FROM jsonb_populate_recordset(NULL::session_prompts, %(rows)s) n
+    INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, prompt, reply, files,
+                       checks, commits, actor_id, created_at, ended_at, search_language)
+    SELECT n.id, n.number, %(team_id)s, n.project_id, n.server_session_id, n.agent_event_id, n.prompt_number, n.text, n.reply,
+           coalesce(n.files, '{}'), coalesce(n.checks, '{}'), coalesce(n.commits, '{}'), n.actor_id, n.created_at,
+           n.ended_at, p.search_language
+      FROM jsonb_to_recordset(%(rows)s) AS n(
+           id uuid, number bigint, project_id uuid, server_session_id uuid, agent_event_id uuid, prompt_number integer, text text,
+           reply text, files text[], checks text[], commits text[], actor_id text, created_at timestamptz, ended_at timestamptz)
       JOIN projects p ON p.id = n.project_id AND p.team_id = %(team_id)s
     ON CONFLICT DO NOTHING
     RETURNING id
@@ -302,7 +306,7 @@ ADD_RELATIONSHIPS = Query(
 _ADD: dict[type[DataLine], Query[UUID]] = {
     SessionLine: ADD_SESSIONS,
     EventLine: ADD_EVENTS,
-    PromptLine: ADD_PROMPTS,
+    TurnLine: ADD_TURNS,
     ObservationLine: ADD_OBSERVATIONS,
     SourceLine: ADD_SOURCES,
     VersionLine: ADD_VERSIONS,
@@ -318,7 +322,14 @@ RAISE_NUMBERS = Query(
     RETURNING last_number
     """,
 )
-TAKEN_NUMBERS = Query(int, "SELECT number FROM observations WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[])")
+TAKEN_NUMBERS = Query(
+    int,
+    """
+    SELECT number FROM observations WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[])
+     UNION ALL
+    SELECT number FROM turns WHERE team_id = %(team_id)s AND number = ANY(%(numbers)s::bigint[])
+    """,
+)
 
 LINK = Query(
     int,
@@ -388,7 +399,7 @@ async def raise_numbers(conn: Conn, team_id: UUID, highest: int) -> int:
 
 
 async def taken_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> set[int]:
-    """Those of the numbers that observations of the team have."""
+    """Those of the numbers that observations and turns of the team have."""
     return set(await TAKEN_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers)))
 
 

@@ -12,12 +12,14 @@ import msgspec
 
 from cmserver.observations.model import Observation, Scope
 from cmserver.recall.calibration.model import Calibration
-from cmserver.sessions.model import ListedPrompt
+from cmserver.sessions.turns.model import SessionTurn
 
 MatchType = Literal["lexical", "semantic", "both"]
 """Whether a hit shares words with the query, is among its nearest vectors, or both."""
 
-SearchedKind = Literal["observation", "summary", "manual", "prompt"]
+SearchedKind = Literal["observation", "summary", "manual", "turn", "prompt"]
+"""`prompt` is what turns were called before."""
+TURN_KINDS: frozenset[SearchedKind] = frozenset({"turn", "prompt"})
 
 
 OBSERVATION_KINDS: list[SearchedKind] = ["observation", "summary", "manual"]
@@ -36,7 +38,7 @@ MEANING_WEIGHT = 0.5
 NEIGHBOUR_SHARE = 0.4
 """The share of its words that a document lends the ones before and after it in its session. Flat from 0.3 to 0.6."""
 REPEATING_SHARE = 0.3
-"""The share of a positive score that a summary or a prompt keeps: it repeats vaguely what the observations of its session say."""
+"""The share of a positive score that a summary or a turn keeps: it repeats vaguely what the observations of its session say."""
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,14 +85,14 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_observations(self) -> bool:
-        return self.kinds is None or any(kind != "prompt" for kind in self.kinds)
+        return self.kinds is None or any(kind not in TURN_KINDS for kind in self.kinds)
 
     @property
-    def takes_prompts(self) -> bool:
-        """Not with a filter on a field that prompts do not have."""
+    def takes_turns(self) -> bool:
+        """Not with a filter on a field that turns do not have."""
         of_observations = ("types", "concepts", "files", "file_prefix", "file_parts", *OF_MEMORIES)
         has_filters = any(getattr(self, name) not in (None, [], "") for name in of_observations)
-        return (self.kinds is None or "prompt" in self.kinds) and not has_filters
+        return (self.kinds is None or not TURN_KINDS.isdisjoint(self.kinds)) and not has_filters
 
     @property
     def are_any(self) -> bool:
@@ -221,8 +223,8 @@ class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
     background: float = 0.0
 
 
-class RankedPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt that shares words with the query. `matching` counts all that do, up to a limit."""
+class RankedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that shares words with the query. `matching` counts all that do, up to a limit."""
 
     id: UUID
     bm25: float
@@ -238,10 +240,10 @@ class NearObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation or a prompt. `alike` are the numbers of hits with the same text, which are not listed."""
+    """An observation or a turn. `alike` are the numbers of hits with the same text, which are not listed."""
 
     id: UUID
-    source: Observation | ListedPrompt
+    source: Observation | SessionTurn
     score: float
     match_type: MatchType = "lexical"
     parts: Mapping[str, float] = {}
@@ -252,8 +254,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return self.source if isinstance(self.source, Observation) else None
 
     @property
-    def prompt(self) -> ListedPrompt | None:
-        return self.source if isinstance(self.source, ListedPrompt) else None
+    def turn(self) -> SessionTurn | None:
+        return self.source if isinstance(self.source, SessionTurn) else None
 
 
 class SearchPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,8 +21,8 @@ from cmserver.recall.search.model import (
     Filters,
     NearObservation,
     QueryVector,
-    RankedPrompt,
     RankedRow,
+    RankedTurn,
     Ranking,
     ScopeStatistics,
     WordSample,
@@ -43,7 +43,7 @@ _JUDGED_CHARS = 1_000
 """So much of a query is looked at for its language."""
 _MIN_STOP_WORDS, _MIN_LEAD = 3, 2
 """A query is in another language than the projects when it has so many stop words of it, and so many more than of theirs."""
-MAX_PROMPTS = 1_500
+MAX_TURNS = 1_500
 """So many of the newest prompts that have a word of the query are scored."""
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
@@ -318,15 +318,15 @@ RANK_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", "true") + _SA
 RANK_WANTED_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", f"({_WANTED})") + _SAMPLE + _WITH_MEANING, prepare=True)
 """With the cosines of those that are not near, and what a sample of the scope says of them."""
 
-# The newest prompts that have any of the words, by what these weigh among the observations; prompts are not counted by word.
-PROMPTS = Query(
-    RankedPrompt,
+# The newest turns that have any of the words, by what these weigh among the observations; turns are not counted by word.
+TURNS = Query(
+    RankedTurn,
     f"""
     WITH terms AS MATERIALIZED (
         SELECT quoted::tsquery AS word, idf FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) AS t (quoted, idf)
     ), scope AS MATERIALIZED (
         SELECT coalesce(greatest(avg(length(n.text_search)), 1), 1)::float8 AS mean_words
-          FROM (SELECT text_search FROM session_prompts_in_team
+          FROM (SELECT text_search FROM turns_in_team
                  WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
                  LIMIT %(sample)s) n
     )
@@ -334,10 +334,10 @@ PROMPTS = Query(
            round(sum(t.idf * {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.words / s.mean_words))) * 1e9)
            / 1e9 AS bm25
       FROM (SELECT o.id, o.created_at, o.content_search, length(o.content_search) AS words, {_WANTED_OF_ALL} AS wanted
-              FROM (SELECT p.*, p.text_search AS content_search FROM session_prompts_in_team p
+              FROM (SELECT p.*, p.text_search AS content_search FROM turns_in_team p
                      WHERE p.text_search @@ %(any)s::tsquery
                        AND (%(project_ids)s::uuid[] IS NULL OR p.project_id = ANY(%(project_ids)s::uuid[]))
-                     ORDER BY p.created_at DESC LIMIT %(max_prompts)s) o
+                     ORDER BY p.created_at DESC LIMIT %(max_turns)s) o
             OFFSET 0) o
       JOIN terms t ON o.content_search @@ t.word
      CROSS JOIN LATERAL (SELECT ts_rank('{{1,1,1,1}}', o.content_search, t.word)::float8 AS flat OFFSET 0) r
@@ -501,7 +501,7 @@ async def rank(
     return await (RANK_WANTED_BY_MEANING if wanted else RANK_BY_MEANING).all(conn, **words, **wanted, **meaning)
 
 
-async def prompts(
+async def turns(
     conn: Conn,
     project_ids: Sequence[UUID] | None,
     lexemes: Sequence[str],
@@ -509,10 +509,10 @@ async def prompts(
     filters: Filters,
     ranking: Ranking,
     limit: int,
-) -> list[RankedPrompt]:
-    """The matching prompts, by the ids of session_prompts, best first."""
+) -> list[RankedTurn]:
+    """The matching turns, by their ids, best first."""
     words = [quote_lexeme(lexeme) for lexeme in lexemes]
-    return await PROMPTS.all(
+    return await TURNS.all(
         conn,
         project_ids=_listed(project_ids),
         any=" | ".join(words),
@@ -521,7 +521,7 @@ async def prompts(
         k1=ranking.k1,
         b=ranking.b,
         sample=SAMPLE,
-        max_prompts=MAX_PROMPTS,
+        max_turns=MAX_TURNS,
         limit=limit,
         **msgspec.structs.asdict(filters),
     )

@@ -31,8 +31,8 @@ from cmserver.recall.search.model import (
 )
 from cmserver.recall.search.score import Candidate, is_same_text, score_candidate, text_words
 from cmserver.recall.search.time_cues import add_time_bonus, find_time_cue
-from cmserver.sessions import repository as sessions
-from cmserver.sessions.model import ListedPrompt
+from cmserver.sessions.turns import repository as turns
+from cmserver.sessions.turns.model import SessionTurn
 
 # A search has two arms, words and meaning, each with its own order. The order of hits must not depend on the requested page. So
 # there are tiers: the first documents of either arm, the first of four times as many, and so on. Only in the first tier do
@@ -42,7 +42,6 @@ _PAGE_EXTRA = 20
 """How many more candidates than a page are scored: some say the same as others."""
 _MAX_SEEN = 10_000
 """How many hits may come before a page: this many, or as many as the scope has documents if that is more."""
-_PROMPT_CHARS = 16_000
 _NO_STATISTICS = ScopeStatistics(documents=0, mean_words=1, found_in=[], leading=[], by_pairs=False)
 MAX_EXACT = repository.MAX_COUNTED - 1
 """In a scope of up to this many documents all vectors are compared: that is quicker than the index."""
@@ -83,7 +82,7 @@ async def find_page(
     return SearchPage(
         hits=hits,
         next=position,
-        total=max(len(ordered), lexical.count_matching(search.statistics) + search.matching_prompts) if is_cut else len(ordered),
+        total=max(len(ordered), lexical.count_matching(search.statistics) + search.matching_turns) if is_cut else len(ordered),
         is_estimate=is_cut,
         terms=search.terms(),
         confidence=search.confidence(),
@@ -146,8 +145,8 @@ class _Search:
         self._best_bm25 = self._best_cosine = 0.0
         self.statistics = _NO_STATISTICS
         self.is_cut = False
-        self.matching_prompts = 0
-        """At least so many prompts have a word of the query."""
+        self.matching_turns = 0
+        """At least so many turns have a word of the query."""
 
     async def order(self) -> list[Candidate]:
         """The candidates, the best first, as far as the page may need."""
@@ -159,7 +158,7 @@ class _Search:
             self.statistics = await lexical.read_statistics(self._conn, self._team_id, self._request.project_ids, self._lexemes)
         depth, now = self._depth(), datetime.now(UTC)
         candidates = await self._find_observations(depth if filters.takes_observations else 0)
-        candidates += await self._find_prompts(depth) if filters.takes_prompts else []
+        candidates += await self._find_turns(depth) if filters.takes_turns else []
         for candidate in candidates:
             score_candidate(candidate, self.statistics, self._ranking, now)
         if cue := find_time_cue(self._request.query, now):
@@ -269,25 +268,25 @@ class _Search:
             if row.id
         ]
 
-    async def _find_prompts(self, depth: int) -> list[Candidate]:
+    async def _find_turns(self, depth: int) -> list[Candidate]:
         idfs = lexical.idfs_of(self.statistics)
-        rows = await repository.prompts(
+        rows = await repository.turns(
             self._conn, self._request.project_ids, self._lexemes, idfs, self._request.filters, self._ranking, depth
         )
         self.is_cut = self.is_cut or len(rows) >= depth
-        self.matching_prompts = rows[0].matching if rows else 0
+        self.matching_turns = rows[0].matching if rows else 0
         return [
-            Candidate(id=row.id, bm25=row.bm25, is_prompt=True, created_at=row.created_at, tier=_tier(place))
+            Candidate(id=row.id, bm25=row.bm25, is_turn=True, created_at=row.created_at, tier=_tier(place))
             for place, row in enumerate(rows, 1)
         ]
 
-    async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | ListedPrompt]:
-        texts: dict[UUID, Observation | ListedPrompt] = {}
-        if ids := [candidate.id for candidate in candidates if not candidate.is_prompt]:
+    async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | SessionTurn]:
+        texts: dict[UUID, Observation | SessionTurn] = {}
+        if ids := [candidate.id for candidate in candidates if not candidate.is_turn]:
             rows = await observations.by_ids(self._conn, self._team_id, ids)
             texts |= {observation.id: observation for observation in rows}
-        if ids := [candidate.id for candidate in candidates if candidate.is_prompt]:
-            texts |= await sessions.prompts_by_ids(self._conn, self._team_id, ids, max_chars=_PROMPT_CHARS)
+        if ids := [candidate.id for candidate in candidates if candidate.is_turn]:
+            texts |= {turn.id: turn for turn in await turns.by_ids(self._conn, self._team_id, ids)}
         return texts
 
 

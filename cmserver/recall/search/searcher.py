@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -19,7 +19,7 @@ from cmserver.base.ids import from_epoch_ms, from_iso
 from cmserver.base.paging import no_cursor
 from cmserver.base.sql import Conn
 from cmserver.observations.model import Observation
-from cmserver.observations.plain import index_line, observation_lines, one_line
+from cmserver.observations.plain import index_line, observation_lines, one_line, turn_line, turn_lines
 from cmserver.observations.read import audit_read
 from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.query_embedder import QueryEmbedder
@@ -143,7 +143,7 @@ def _parse_time(value: int | str | None, at: str) -> datetime | None:
 async def _audit(conn: Conn, principal: Principal, project_ids: list[UUID] | None, page: SearchPage, *, via: str) -> None:
     project_id = project_ids[0] if project_ids and len(project_ids) == 1 else None
     await audit_read(conn, principal, project_id, via, [hit.observation for hit in page.hits if hit.observation])
-    await audit_prompt_read(conn, principal, project_id, sum(1 for hit in page.hits if hit.prompt))
+    await audit_prompt_read(conn, principal, project_id, sum(1 for hit in page.hits if hit.turn))
 
 
 def _render_hit(hit: Hit, names: Mapping[UUID, str], *, full: bool) -> str:
@@ -153,9 +153,8 @@ def _render_hit(hit: Hit, names: Mapping[UUID, str], *, full: bool) -> str:
     if isinstance(hit.source, Observation):
         first, *rest = observation_lines(hit.source) if full else [index_line(hit.source)]
         return "".join([first, end, *(f"{line}\n" for line in rest)])
-    day = f"{hit.source.created_at.astimezone(UTC):%Y-%m-%d}"
-    text = one_line(hit.source.text, len(hit.source.text) if full else TITLE_CHARS)
-    return f"prompt {hit.source.prompt_number} {day} {text}{end}"
+    first, *rest = turn_lines(hit.source) if full else [turn_line(hit.source)]
+    return "".join([first, end, *(f"{line}\n" for line in rest)])
 
 
 def _encode_cursor(position: PagePosition | None) -> str | None:

@@ -14,7 +14,7 @@ from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, observation_out, type_shown
 from cmserver.recall.search.model import Hit, MatchType, SearchedKind
-from cmserver.sessions.model import ListedPrompt
+from cmserver.sessions.turns.model import SessionTurn
 
 TITLE_CHARS = 160
 
@@ -30,7 +30,7 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     `project` is the same as `projectId`, as in other paths.
 
     Every project's search includes what is shared with the team. A "quoted phrase" in the query must occur, a -word must not. A
-    filter holds when one value of its list fits: `kinds` (without them all, prompts included), `types` (or `type`), `concepts`,
+    filter holds when one value of its list fits: `kinds` (without them all, turns included), `types` (or `type`), `concepts`,
     `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path, `session` the server's
     id of a session. `since` (inclusive) and `until` (exclusive) are milliseconds since 1970 or ISO 8601 times (UTC without a
     zone).
@@ -98,14 +98,20 @@ class FullHitOut(ObservationOut, rename="camel", frozen=True, kw_only=True):
 
 
 class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A user's prompt, up to 16,000 characters; in an index only its beginning. `eventId` is the event that brought it."""
+    """A turn: `text` is the user's prompt and `reply` the agent's last message, null before it; in an index only their beginnings.
 
-    event_id: UUID
+    `eventId` is the event that brought the prompt, null for one that was written by hand. `readTokens` is the cost of both.
+    """
+
+    number: int
+    event_id: UUID | None
     prompt_number: int
     project_id: UUID
     server_session_id: UUID
     text: str
+    reply: str | None
     created_at_epoch: int
+    read_tokens: int
     score: float
     match_type: MatchType
     parts: dict[str, float] | UnsetType = UNSET
@@ -131,7 +137,7 @@ class SearchOut(SearchAnswerOut, frozen=True, kw_only=True):
     `confidence` is how likely, 0 to 1, the query is about what was searched at all; null without an embedder that it is known for.
     `nextCursor` is null on the last page. `total` counts the hits; it is an estimate (`totalIsEstimate`) when not all were read.
     `byMeaning` is false without an embedder, or while it does not answer. `tokens` is the cost of this answer's observations and
-    prompts as text, at 4 characters per token.
+    turns as text, at 4 characters per token.
     """
 
     observations: list[FullHitOut]
@@ -175,14 +181,17 @@ def hit_out(hit: Hit, observation: Observation, *, explain: bool) -> HitOut:
     )
 
 
-def prompt_out(hit: Hit, prompt: ListedPrompt, *, full: bool, explain: bool) -> PromptHitOut:
+def turn_hit_out(hit: Hit, turn: SessionTurn, *, full: bool, explain: bool) -> PromptHitOut:
     return PromptHitOut(
-        event_id=prompt.event_id,
-        prompt_number=prompt.prompt_number,
-        project_id=prompt.project_id,
-        server_session_id=prompt.server_session_id,
-        text=prompt.text if full else one_line(prompt.text, TITLE_CHARS),
-        created_at_epoch=epoch_ms(prompt.created_at),
+        number=turn.number,
+        event_id=turn.event_id,
+        prompt_number=turn.prompt_number,
+        project_id=turn.project_id,
+        server_session_id=turn.server_session_id,
+        text=turn.prompt if full else one_line(turn.prompt, TITLE_CHARS),
+        reply=turn.reply if full or turn.reply is None else one_line(turn.reply, TITLE_CHARS),
+        created_at_epoch=epoch_ms(turn.created_at),
+        read_tokens=turn.cost,
         score=_rounded(hit.score),
         match_type=hit.match_type,
         parts=_parts(hit, explain=explain),

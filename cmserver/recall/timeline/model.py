@@ -1,4 +1,4 @@
-"""What a timeline is made of: prompts, observations and summaries, in the order of time."""
+"""What a timeline is made of: turns, observations and summaries, in the order of time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,35 @@ from uuid import UUID
 import msgspec
 
 from cmserver.observations.model import Observation
-from cmserver.sessions.model import ListedPrompt
 
 MAX_ENTRIES = 50
 """On either side."""
 PROMPT_CHARS = 300
-"""How much of a prompt is shown in an index."""
+"""How much of a prompt, and of a reply, is shown in an index."""
 
-TimelineKind = Literal["prompt", "observation", "summary"]
-ALL_KINDS: frozenset[TimelineKind] = frozenset({"prompt", "observation", "summary"})
+TimelineKind = Literal["turn", "prompt", "observation", "summary"]
+"""`prompt` is what turns were called before."""
+ALL_KINDS: frozenset[TimelineKind] = frozenset({"turn", "observation", "summary"})
 
 
-class TimedPrompt(ListedPrompt, frozen=True, kw_only=True):
-    """A prompt of which `text` may be the beginning only; `chars` is how long the whole of it is."""
+class TimedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn of which `prompt` and `reply` may be the beginnings only; `chars` is how long the whole of it is."""
 
+    id: UUID
+    number: int
+    event_id: UUID | None
+    project_id: UUID
+    server_session_id: UUID
+    prompt_number: int
+    prompt: str
+    reply: str | None
+    created_at: datetime
     chars: int
+
+    @property
+    def line(self) -> str:
+        """What was said on both sides, for a list."""
+        return f"{self.prompt} → {self.reply}" if self.reply else self.prompt
 
     @property
     def cost(self) -> int:
@@ -47,14 +61,13 @@ class TimelinePosition(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime
     observation_id: UUID
-    event_id: UUID
-    """Stands for the ids of prompts, which are those of their events."""
+    turn_id: UUID
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """Entries, oldest first. `anchor` is one of them, or None for a mere moment. `project_names` are given for several."""
 
     at: datetime
-    anchor: Observation | TimedPrompt | None
-    entries: Sequence[Observation | TimedPrompt]
+    anchor: Observation | TimedTurn | None
+    entries: Sequence[Observation | TimedTurn]
     project_names: Mapping[UUID, str] = {}

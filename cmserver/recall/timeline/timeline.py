@@ -1,4 +1,4 @@
-"""What happened around a moment, an observation or a prompt: what came before it and after it, in the order of time.
+"""What happened around a moment, an observation or a turn: what came before it and after it, in the order of time.
 
 An agent reads it as a line for each entry, or the whole of it, below its day, session and project.
 """
@@ -21,13 +21,13 @@ from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import block, fence, observation_lines, one_line
-from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_number
+from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_name, parse_number
 from cmserver.observations.wire import type_shown
 from cmserver.recall.search.model import QueryVector, Ranking
 from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.search import find_best
 from cmserver.recall.timeline import repository
-from cmserver.recall.timeline.model import ALL_KINDS, PROMPT_CHARS, TimedPrompt, Timeline, TimelinePosition, TimelineRange
+from cmserver.recall.timeline.model import ALL_KINDS, PROMPT_CHARS, TimedTurn, Timeline, TimelinePosition, TimelineRange
 from cmserver.recall.timeline.wire import TimelineIn
 from cmserver.sessions import read as sessions
 
@@ -96,21 +96,21 @@ async def _read(
         at = from_iso(anchor)
     except ValueError as error:
         raise Invalid.at("$.anchor", _INVALID_ANCHOR) from error
-    position = TimelinePosition(at=at, observation_id=_MIN_ID, event_id=_MIN_ID)
+    position = TimelinePosition(at=at, observation_id=_MIN_ID, turn_id=_MIN_ID)
     return await _read_at(conn, principal, project_id, position, None, span, via)
 
 
 async def _read_around(
-    conn: Conn, principal: Principal, project_id: UUID | None, anchor: Observation | TimedPrompt, span: TimelineRange, via: str
+    conn: Conn, principal: Principal, project_id: UUID | None, anchor: Observation | TimedTurn, span: TimelineRange, via: str
 ) -> Timeline:
-    """The timeline around this observation or prompt, in its project if none is given."""
+    """The timeline around this observation or turn, in its project if none is given."""
     if project_id is None:
         project_id = principal.project_id or anchor.project_id
-    # Of what bears the same moment, a prompt stands before what came of it.
+    # Of what bears the same moment, a turn stands before what came of it.
     if isinstance(anchor, Observation):
-        position = TimelinePosition(at=anchor.created_at, observation_id=anchor.id, event_id=_MAX_ID)
+        position = TimelinePosition(at=anchor.created_at, observation_id=anchor.id, turn_id=_MAX_ID)
     else:
-        position = TimelinePosition(at=anchor.created_at, observation_id=_MIN_ID, event_id=anchor.event_id)
+        position = TimelinePosition(at=anchor.created_at, observation_id=_MIN_ID, turn_id=anchor.id)
     return await _read_at(conn, principal, project_id, position, anchor, span, via)
 
 
@@ -119,7 +119,7 @@ async def _read_at(
     principal: Principal,
     project_id: UUID | None,
     position: TimelinePosition,
-    anchor: Observation | TimedPrompt | None,
+    anchor: Observation | TimedTurn | None,
     span: TimelineRange,
     via: str,
 ) -> Timeline:
@@ -129,26 +129,26 @@ async def _read_at(
     before = sorted(earlier, key=_sort_key)[-span.before :] if span.before else []
     entries = [*before, *([anchor] if anchor else []), *sorted(later, key=_sort_key)[: span.after]]
     await audit_read(conn, principal, project_id, via, [entry for entry in entries if isinstance(entry, Observation)])
-    await sessions.audit_prompt_read(conn, principal, project_id, sum(isinstance(entry, TimedPrompt) for entry in entries))
+    await sessions.audit_prompt_read(conn, principal, project_id, sum(isinstance(entry, TimedTurn) for entry in entries))
     return Timeline(at=position.at, anchor=anchor, entries=entries)
 
 
-def _sort_key(entry: Observation | TimedPrompt) -> tuple[datetime, bool, UUID]:
+def _sort_key(entry: Observation | TimedTurn) -> tuple[datetime, bool, UUID]:
     if isinstance(entry, Observation):
         return entry.created_at, True, entry.id
-    return entry.created_at, False, entry.event_id
+    return entry.created_at, False, entry.id
 
 
-async def _find_entry(conn: Conn, principal: Principal, name: str, span: TimelineRange) -> Observation | TimedPrompt:
-    """The observation, or else the prompt, of that number or id; NotFound when there is neither."""
+async def _find_entry(conn: Conn, principal: Principal, name: str, span: TimelineRange) -> Observation | TimedTurn:
+    """The observation, or else the turn, of that number or id; NotFound when there is neither."""
     try:
         return await find_observation(conn, principal, name)
     except NotFound:
-        event_id = named_id(name)
-        prompt = await repository.prompt_of(conn, principal.team_id, event_id, span.prompt_chars) if event_id else None
-        if prompt is None or not principal.sees(prompt.project_id):
+        named = parse_name(name)
+        turn = await repository.turn_of(conn, principal.team_id, named, span.prompt_chars) if named else None
+        if turn is None or not principal.sees(turn.project_id):
             raise NotFound(NO_SUCH) from None
-        return prompt
+        return turn
 
 
 def render_timeline(timeline: Timeline, *, full: bool) -> str:
@@ -166,22 +166,24 @@ def _render_lines(timeline: Timeline, *, full: bool) -> Iterator[str]:
             yield from _render_whole(entry, mark) if full else [f"{mark}{_render_line(entry)}"]
 
 
-def _heading(entry: Observation | TimedPrompt) -> tuple[date, UUID | None, UUID]:
+def _heading(entry: Observation | TimedTurn) -> tuple[date, UUID | None, UUID]:
     return entry.created_at.astimezone(UTC).date(), entry.server_session_id, entry.project_id
 
 
-def _render_line(entry: Observation | TimedPrompt) -> str:
+def _render_line(entry: Observation | TimedTurn) -> str:
     at = f"{entry.created_at.astimezone(UTC):%H:%M}"
-    if isinstance(entry, TimedPrompt):
-        return f"prompt {entry.prompt_number} {at} {one_line(entry.text, _TITLE_CHARS)} ~{entry.cost}"
+    if isinstance(entry, TimedTurn):
+        return f"#{entry.number} {at} turn {one_line(entry.line, _TITLE_CHARS)} ~{entry.cost}"
     title = one_line(entry.title or entry.narrative or entry.content, _TITLE_CHARS)
     return f"#{entry.number} {at} {type_shown(entry.kind, entry.type)} {title} ~{entry.cost}"
 
 
-def _render_whole(entry: Observation | TimedPrompt, mark: str) -> Iterator[str]:
-    if isinstance(entry, TimedPrompt):
-        yield f"{mark}prompt {entry.prompt_number} {entry.created_at.astimezone(UTC):%H:%M}"
-        yield f"  {block(entry.text)}"
+def _render_whole(entry: Observation | TimedTurn, mark: str) -> Iterator[str]:
+    if isinstance(entry, TimedTurn):
+        yield f"{mark}#{entry.number} {entry.created_at.astimezone(UTC):%H:%M} turn"
+        yield f"  User: {block(entry.prompt)}"
+        if entry.reply:
+            yield f"  Agent: {block(entry.reply)}"
     else:
         first, *rest = observation_lines(entry)
         yield from (f"{mark}{first}", *rest)

@@ -12,7 +12,7 @@ from cmserver.base.ids import epoch_ms
 from cmserver.base.text import Key, Text
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import type_shown
-from cmserver.recall.timeline.model import MAX_ENTRIES, TimedPrompt, TimelineKind
+from cmserver.recall.timeline.model import MAX_ENTRIES, TimedTurn, TimelineKind
 
 _TITLE_CHARS = 300
 
@@ -20,8 +20,8 @@ EntryCount = Annotated[int, Meta(ge=0, le=MAX_ENTRIES)]
 
 
 class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """`anchor` is an observation by its number (12, #12, S12) or id, a prompt by the id of its event, or a time in ISO 8601. With
-    `query` instead it is the best that a search finds.
+    """`anchor` is an observation or a turn by its number (12, #12, S12) or id, a turn also by the id of its prompt's event, or a
+    time in ISO 8601. With `query` instead it is the best that a search finds.
 
     Without a project it is the anchor's; around a time, all that the key may see. `session` is our id of one, or its agent's, and
     leaves out what is not of it. With `format: "full"` the texts are whole.
@@ -38,10 +38,10 @@ class TimelineIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fi
 
 
 class ItemOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One thing that happened. An observation or a summary has a `number` and a `title`; a prompt has its `promptNumber` only.
+    """One thing that happened, by its `number`. An observation or a summary has a `title`; a turn has a `reply` once it has one.
 
-    `text` is what a prompt or, in full, an observation says; an index has the first 300 characters of a prompt. `readTokens` is
-    what reading the whole takes. `id` is that of the observation, or of the event in which the prompt came.
+    `text` is the prompt of a turn or, in full, what an observation says; an index has the first 300 characters of prompts and
+    replies. `readTokens` is what reading the whole takes. `id` is that of the observation, or of the event of the prompt.
     """
 
     what: TimelineKind
@@ -53,6 +53,7 @@ class ItemOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     type: str
     title: str | None
     text: str | None
+    reply: str | None = None
     read_tokens: int
     created_at_epoch: int
     is_anchor: bool
@@ -66,18 +67,19 @@ class TimelineOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     items: list[ItemOut]
 
 
-def item_out(entry: Observation | TimedPrompt, *, is_anchor: bool, full: bool) -> ItemOut:
-    if isinstance(entry, TimedPrompt):
+def item_out(entry: Observation | TimedTurn, *, is_anchor: bool, full: bool) -> ItemOut:
+    if isinstance(entry, TimedTurn):
         return ItemOut(
-            what="prompt",
-            id=entry.event_id,
-            number=None,
+            what="turn",
+            id=entry.event_id or entry.id,
+            number=entry.number,
             prompt_number=entry.prompt_number,
             project_id=entry.project_id,
             session_id=entry.server_session_id,
-            type="prompt",
+            type="turn",
             title=None,
-            text=entry.text,
+            text=entry.prompt,
+            reply=entry.reply,
             read_tokens=entry.cost,
             created_at_epoch=epoch_ms(entry.created_at),
             is_anchor=is_anchor,

@@ -19,7 +19,7 @@ from cmserver.observations.model import TYPES, Observation, Scope
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import list_observations, read_batch
 from cmserver.observations.write import delete, expire, promote
-from cmserver.recall.search.model import Hit, SearchedKind
+from cmserver.recall.search.model import TURN_KINDS, Hit, SearchedKind
 from cmserver.recall.search.searcher import Searcher
 from cmserver.recall.search.wire import SearchIn
 from cmserver.sessions.read import find_session
@@ -72,11 +72,11 @@ _MORE = (*_OF_SEARCH, *_OF_LIST, "session")
 
 
 class ShownHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the list: an observation, or a prompt that a search found."""
+    """A line of the list: an observation, or a turn that a search found."""
 
     line: ObservationItem | None = None
-    prompt: str | None = None
-    prompt_session: UUID | None = None
+    turn: str | None = None
+    turn_session: UUID | None = None
     project: str = ""
     hit: Hit | None = None
 
@@ -128,8 +128,8 @@ async def get_observations(visit: Visit) -> Response:
 
 
 async def _list(visit: Visit, filters: ObservationsPageQuery) -> tuple[list[ShownHit], None, str | None]:
-    if filters.kind == "prompt":
-        raise Invalid.at("$.kind", "Prompts are found by words only: enter some to search for, or open a session.")
+    if filters.kind in TURN_KINDS:
+        raise Invalid.at("$.kind", "Turns are found by a search only: enter some words, or open a session.")
     project_id = await visit.dependency(Projects).within(visit.principal, filters.project)
     async with visit.tenant() as conn:
         page, next_cursor = await list_observations(
@@ -184,11 +184,11 @@ async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> t
 def _shown_hit(hit: Hit, names: dict[UUID, str]) -> ShownHit:
     if isinstance(hit.source, Observation):
         return ShownHit(line=observation_line(hit.source, names), hit=hit)
-    prompt = hit.source
+    turn = hit.source
     return ShownHit(
-        prompt=one_line(prompt.text, TITLE_CHARS),
-        prompt_session=prompt.server_session_id,
-        project=names.get(prompt.project_id, ""),
+        turn=f"#{turn.number} {one_line(turn.line, TITLE_CHARS)}",
+        turn_session=turn.server_session_id,
+        project=names.get(turn.project_id, ""),
         hit=hit,
     )
 

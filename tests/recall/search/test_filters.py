@@ -182,9 +182,7 @@ async def test_prompts_are_found_by_default_and_by_the_filters_that_they_have(
     await prompt(client, cast.charlie, stranger, "feed the wombat, please")
     async with db.tenant(cast.alice.team_id) as conn:
         for hour, event in enumerate(events):
-            await conn.execute(
-                "UPDATE session_prompts SET created_at = %s WHERE agent_event_id = %s", [NOON + timedelta(hours=hour), event]
-            )
+            await conn.execute("UPDATE turns SET created_at = %s WHERE agent_event_id = %s", [NOON + timedelta(hours=hour), event])
 
     async def prompts(query: str = "wombat", **fields: object) -> set[int]:
         answer = await post_search(client, cast.alice, query, **{"kinds": ["prompt"], **fields})

@@ -249,7 +249,7 @@ def test_neighbours_lend_their_words_and_a_missing_one_is_an_average_one():
 
 
 def test_a_summary_or_prompt_keeps_a_part_of_what_it_stands_out_by_and_gains_nothing_by_being_below_the_average():
-    for candidate in (judge(bm25=5.0, is_summary=True), judge(bm25=5.0, is_prompt=True)):
+    for candidate in (judge(bm25=5.0, is_summary=True), judge(bm25=5.0, is_turn=True)):
         assert candidate.deviations == pytest.approx(0.3 * judge(bm25=5.0).deviations)
     assert judge(bm25=0.0, is_summary=True).deviations == judge(bm25=0.0).deviations < 0
 

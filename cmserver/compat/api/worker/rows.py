@@ -25,13 +25,14 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import storable
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import type_shown
+from cmserver.recall.timeline.model import TimedTurn
 from cmserver.sessions import repository as sessions
-from cmserver.sessions.model import ListedPrompt, SessionBrief
+from cmserver.sessions.model import SessionBrief
+from cmserver.sessions.turns.model import SessionTurn
 
 MAX_PAGE_ITEMS = 100
 """A page has no more items, whatever the `limit`, as in the original."""
 MAX_PROJECTS = 1_000
-MAX_PROMPT_CHARS = 16_000
 
 Many = Annotated[int, Meta(ge=1, le=1_000_000)]
 Offset = Annotated[int, Meta(ge=0, le=10_000)]
@@ -179,7 +180,7 @@ def moment(text: str | None, at: str) -> datetime | None:
         raise Invalid.at(at, "Invalid time: use 2026-11-22, 2026-11-22T10:00:00Z or epoch milliseconds.") from error
 
 
-async def read_names(conn: Conn, principal: Principal, rows: Sequence[Observation | ListedPrompt]) -> RowNames:
+async def read_names(conn: Conn, principal: Principal, rows: Sequence[Observation | SessionTurn | TimedTurn]) -> RowNames:
     """The names of the rows' projects and sessions."""
     projects = await access.names_of(conn, principal.team_id, {row.project_id for row in rows})
     ids = {row.server_session_id for row in rows if row.server_session_id}
@@ -197,7 +198,7 @@ async def summary_rows(conn: Conn, principal: Principal, observations: Sequence[
     return [_summary_row(row, names) for row in observations]
 
 
-async def prompt_rows(conn: Conn, principal: Principal, prompts: Sequence[ListedPrompt]) -> list[PromptRow]:
+async def prompt_rows(conn: Conn, principal: Principal, prompts: Sequence[SessionTurn]) -> list[PromptRow]:
     names = await read_names(conn, principal, prompts)
     return [_prompt_row(row, names) for row in prompts]
 
@@ -250,14 +251,14 @@ def _summary_row(row: Observation, names: RowNames) -> SummaryRow:
     )
 
 
-def _prompt_row(row: ListedPrompt, names: RowNames) -> PromptRow:
+def _prompt_row(row: SessionTurn, names: RowNames) -> PromptRow:
     return PromptRow(
-        id=row.event_id,
+        id=row.event_id or row.id,
         content_session_id=names.session(row.server_session_id) or "",
         project=names.project(row.project_id),
         platform_source=names.platform(row.server_session_id),
         prompt_number=row.prompt_number,
-        prompt_text=row.text,
+        prompt_text=row.prompt,
         created_at=_iso(row.created_at),
         created_at_epoch=epoch_ms(row.created_at),
     )

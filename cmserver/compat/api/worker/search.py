@@ -24,7 +24,6 @@ from cmserver.base.text import Key, Text, split_commas
 from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker.rows import (
     MAX_PAGE_ITEMS,
-    MAX_PROMPT_CHARS,
     Many,
     ObservationRow,
     Offset,
@@ -42,7 +41,7 @@ from cmserver.compat.api.worker.rows import (
     summary_rows,
 )
 from cmserver.observations import repository as observations
-from cmserver.observations.model import Observation, estimate_tokens
+from cmserver.observations.model import Observation
 from cmserver.observations.plain import fence, one_line
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
@@ -50,12 +49,12 @@ from cmserver.recall.search.model import Filters, QueryVector, Ranking, Searched
 from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import render_confidence
-from cmserver.recall.timeline.model import MAX_ENTRIES, TimedPrompt
+from cmserver.recall.timeline.model import MAX_ENTRIES, TimedTurn
 from cmserver.recall.timeline.timeline import Timelines
 from cmserver.recall.timeline.wire import TimelineIn
-from cmserver.sessions import repository as sessions
-from cmserver.sessions.model import ListedPrompt
 from cmserver.sessions.read import audit_prompt_read
+from cmserver.sessions.turns import repository as turns
+from cmserver.sessions.turns.model import SessionTurn
 
 _CANDIDATES = 300
 """The filters choose from this many: the best, or without a query the newest."""
@@ -159,8 +158,8 @@ class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
         kinds: dict[Sort | None, list[SearchedKind]] = {
             "sessions": ["summary"],
             "observations": ["observation", "manual"],
-            "prompts": ["prompt"],
-            None: ["observation", "summary", "manual", "prompt"],
+            "prompts": ["turn"],
+            None: ["observation", "summary", "manual", "turn"],
         }
         return Filters(
             kinds=kinds[self.of],
@@ -175,7 +174,7 @@ class _Criteria(msgspec.Struct, frozen=True, kw_only=True):
         return (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
 
     @property
-    def takes_prompts(self) -> bool:
+    def takes_turns(self) -> bool:
         """Whether prompts can match: they have no types, concepts or files."""
         return self.of in {None, "prompts"} and not (self.types or self.concepts or self.files)
 
@@ -204,7 +203,7 @@ async def _search(request: Request, of: Literal["observations"] | None) -> Respo
         matches, confidence = await _find_rows(conn, principal, where, params, criteria, ranking, vector)
         shown = matches[params.offset : params.offset + min(params.limit, MAX_PAGE_ITEMS)]
         seen = [row for row in shown if isinstance(row, Observation)]
-        prompts = [row for row in shown if isinstance(row, ListedPrompt)]
+        prompts = [row for row in shown if isinstance(row, SessionTurn)]
         await audit_read(conn, principal, where.project_id, "search.full" if params.format == "json" else "search", seen)
         await audit_prompt_read(conn, principal, where.project_id, len(prompts))
         if params.format == "json":
@@ -231,9 +230,9 @@ async def _find_rows(
     criteria: _Criteria,
     ranking: Ranking,
     vector: QueryVector | None,
-) -> tuple[list[Observation | ListedPrompt], float | None]:
+) -> tuple[list[Observation | SessionTurn], float | None]:
     """The matches, of the best or the newest, in the requested order; and the confidence of a search, where it is known."""
-    matches: list[Observation | ListedPrompt]
+    matches: list[Observation | SessionTurn]
     confidence = None
     if params.query:
         project_ids = None if where.project_id is None else [where.project_id]
@@ -251,15 +250,13 @@ async def _find_rows(
     return matches, confidence
 
 
-async def _list_newest(conn: Conn, principal: Principal, where: RowScope, criteria: _Criteria) -> list[Observation | ListedPrompt]:
+async def _list_newest(conn: Conn, principal: Principal, where: RowScope, criteria: _Criteria) -> list[Observation | SessionTurn]:
     """The newest rows that fit the criteria, where no words are searched."""
     if criteria.of == "prompts":
-        if not criteria.takes_prompts:
+        if not criteria.takes_turns:
             return []
         projects = list(await projects_in(conn, principal, where))
-        prompts = await sessions.prompts_listed(
-            conn, principal.team_id, projects, platform=None, max_chars=MAX_PROMPT_CHARS, limit=MAX_PAGE_ITEMS, offset=0
-        )
+        prompts = await turns.listed(conn, principal.team_id, projects, platform=None, limit=MAX_PAGE_ITEMS, offset=0)
         return [row for row in prompts if criteria.is_in_time(row.created_at)]
     newest = await observations.newest(
         conn,
@@ -338,14 +335,14 @@ def tool_answer(head: str, lines: Iterable[str] = (), foot: str = "") -> Content
 
 
 def table(
-    rows: Sequence[Observation | ListedPrompt], names: RowNames, *, mark: Observation | ListedPrompt | None = None
+    rows: Sequence[Observation | SessionTurn | TimedTurn], names: RowNames, *, mark: Observation | TimedTurn | None = None
 ) -> list[str]:
     """A line for each row: #12 is an observation, #S13 a summary. Rows of several projects name theirs."""
     has_projects = len({row.project_id for row in rows}) > 1
     heads = ["id", "time (UTC)", "type", "title", "~tokens", *(["project"] if has_projects else [])]
     lines = [_line(heads), "|" + "---|" * len(heads)]
     for row in rows:
-        cells = _observation_cells(row) if isinstance(row, Observation) else _prompt_cells(row)
+        cells = _observation_cells(row) if isinstance(row, Observation) else _turn_cells(row)
         if mark is not None and row is mark:
             cells[0] = f"→ {cells[0]}"
         lines.append(_line([*cells, *([cell(names.project(row.project_id))] if has_projects else [])]))
@@ -363,9 +360,8 @@ def _observation_cells(row: Observation) -> list[str]:
     return [sign, _time(row.created_at), type_shown(row.kind, row.type), cell(title), f"{row.cost:,}"]
 
 
-def _prompt_cells(row: ListedPrompt) -> list[str]:
-    tokens = row.cost if isinstance(row, TimedPrompt) else estimate_tokens(row.text)
-    return [f"prompt {row.prompt_number}", _time(row.created_at), "prompt", cell(row.text), f"{tokens:,}"]
+def _turn_cells(row: SessionTurn | TimedTurn) -> list[str]:
+    return [f"prompt {row.prompt_number}", _time(row.created_at), "prompt", cell(row.line), f"{row.cost:,}"]
 
 
 def _time(at: datetime) -> str:

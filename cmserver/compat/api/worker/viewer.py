@@ -30,7 +30,6 @@ from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker.health import uptime_seconds
 from cmserver.compat.api.worker.rows import (
     MAX_PAGE_ITEMS,
-    MAX_PROMPT_CHARS,
     Many,
     ObservationRow,
     Offset,
@@ -55,6 +54,7 @@ from cmserver.ops.stream.reader import Reader
 from cmserver.providers.registry import chain_models
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import audit_prompt_read
+from cmserver.sessions.turns import repository as turns
 
 R = TypeVar("R")
 _RenderRows = Callable[[Conn, Principal, Sequence[Observation]], Awaitable[list[R]]]
@@ -254,12 +254,11 @@ async def get_prompts(request: Request) -> Response:
     rows: list[PromptRow] = []
     if where is not None:
         async with db(request).tenant(principal.team_id) as conn:
-            page = await sessions.prompts_listed(
+            page = await turns.listed(
                 conn,
                 principal.team_id,
                 list(await projects_in(conn, principal, where)),
                 platform=requested_platform(request, params.platform_source, params.platform),
-                max_chars=MAX_PROMPT_CHARS,
                 limit=params.max_items + 1,
                 offset=params.offset,
             )

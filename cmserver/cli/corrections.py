@@ -1,0 +1,104 @@
+"""`cmserver list`, `close` and `edit`: people see what is remembered, and correct it. `cmserver undo` takes each change back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import get_args
+
+import click
+
+from cmserver.base.errors import Forbidden
+from cmserver.cli.api_client import ApiClient, api_command, limit_option, present
+from cmserver.cli.observations import explain_scope, headline_of_answer, path_of
+from cmserver.cli.output import Cell, format_time, render_table
+from cmserver.observations.model import ObservationState, ObservationType
+from cmserver.observations.plain import one_line
+from cmserver.observations.wire import ObservationOut, ObservationsOut, OneObservationOut, type_shown
+from cmserver.recall.search.wire import TITLE_CHARS
+
+
+@click.command("list")
+@click.option("--project", metavar="PROJECT", help="Only of this project.")
+@click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="Only of this type.")
+@click.option("--state", type=click.Choice(get_args(ObservationState)), help="Only what is open, done or dropped.")
+@limit_option
+@api_command
+async def list_observations(
+    client: ApiClient, project: str | None, type_: ObservationType | None, state: ObservationState | None, limit: int
+) -> None:
+    """List what is remembered, newest first. `--state open` lists what is still to be done, `--type decision` what was decided."""
+    query = {"project": project, "type": type_, "state": state}
+    client.show(await client.pages("/v1/observations", "observations", query, limit=limit), ObservationsOut, _table)
+
+
+def _table(page: ObservationsOut) -> str:
+    return render_table(
+        ("number", "at", "type", "state", "by", "title"),
+        [_row(observation) for observation in page.observations],
+        empty="There are no such observations.",
+        shrink=("title",),
+        next_cursor=page.next_cursor,
+    )
+
+
+def _row(observation: ObservationOut) -> tuple[Cell, ...]:
+    title = one_line(observation.title or observation.narrative or observation.content, TITLE_CHARS)
+    type_ = type_shown(observation.observation_kind, observation.type)
+    at = format_time(observation.created_at_epoch)
+    return observation.number, at, type_, observation.state, observation.agent, title
+
+
+@click.command()
+@click.argument("observation_id", metavar="NUMBER...", nargs=-1, required=True)
+@click.option("--dropped", is_flag=True, help="It will not be done, or no longer holds.")
+@click.option("--open", "is_open", is_flag=True, help="Open it again.")
+@api_command
+async def close(client: ApiClient, observation_id: tuple[str, ...], *, dropped: bool, is_open: bool) -> None:
+    """Close open ends that are done, or with --dropped rules and open ends that no longer hold: no session starts with them.
+
+    They stay in search, with their state. `cmserver undo NUMBER` takes it back. The key needs the scope observations:write.
+    """
+    if dropped and is_open:
+        raise click.UsageError("--dropped and --open exclude each other.")
+    state: ObservationState = "open" if is_open else "dropped" if dropped else "done"
+    await _correct(client, observation_id, {"state": state})
+
+
+@click.command()
+@click.argument("observation_id", metavar="NUMBER")
+@click.option("--title", help="The new title; empty for none.")
+@click.option("--text", help="The new text; - reads it from standard input.")
+@click.option("--fact", "facts", multiple=True, help="A fact; given once or more, they replace all facts.")
+@click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="What it is.")
+@click.option("--importance", type=click.FloatRange(0, 1), help="0 to 1; from 0.8 on it never expires.")
+@api_command
+async def edit(
+    client: ApiClient,
+    observation_id: str,
+    title: str | None,
+    text: str | None,
+    facts: tuple[str, ...],
+    type_: ObservationType | None,
+    importance: float | None,
+) -> None:
+    """Correct an observation. `cmserver history NUMBER` shows what it was before, `cmserver undo NUMBER` takes it back.
+
+    The key needs the scope observations:write.
+    """
+    narrative = sys.stdin.read().strip() if text == "-" else text
+    change = present({"type": type_, "narrative": narrative, "facts": list(facts) or None, "importance": importance})
+    if title is not None:
+        change["title"] = title or None
+    if not change:
+        raise click.UsageError("Nothing to change: give --title, --text, --fact, --type or --importance.")
+    await _correct(client, [observation_id], change)
+
+
+async def _correct(client: ApiClient, names: Sequence[str], change: dict[str, object]) -> None:
+    for name in dict.fromkeys(name.removeprefix("#") for name in names):
+        try:
+            answer = await client.patch(path_of(name), change)
+        except Forbidden as error:
+            raise explain_scope(error) from error
+        client.show(answer, OneObservationOut, headline_of_answer)

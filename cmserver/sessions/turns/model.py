@@ -1,0 +1,98 @@
+"""Turns: what a user asked for, and what the agent answered."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+import msgspec
+
+MAX_SIDE_CHARS = 20_000
+"""Of a prompt, and of a reply: of a longer one the beginning and the end are kept."""
+_TAIL_CHARS = 8_000
+_CUT = "\n[…]\n"
+_NUMBER = re.compile(r"#?([0-9]{1,18})")
+
+
+def cut_side(text: str) -> str:
+    """The text of a prompt or a reply as it is stored."""
+    if len(text) <= MAX_SIDE_CHARS:
+        return text
+    return text[: MAX_SIDE_CHARS - _TAIL_CHARS - len(_CUT)] + _CUT + text[-_TAIL_CHARS:]
+
+
+def parse_turn_number(name: str) -> int | None:
+    """The number in `12` or `#12`."""
+    match = _NUMBER.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+class SessionPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's prompt; numbered from 1 in its session."""
+
+    prompt_number: int
+    text: str
+    created_at: datetime
+
+
+class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn at its prompt. `number` is the team's next one."""
+
+    id: UUID
+    number: int
+    project_id: UUID
+    session_id: UUID
+    event_id: UUID | None
+    prompt: str
+    reply: str | None = None
+    actor_id: str | None
+    occurred_at: datetime | None = None
+    """When the user asked, by his client; None for now."""
+    received_at: datetime | None = None
+    """When his client's event was stored; None for now."""
+
+
+class SessionTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of a session. Its number means nothing else in the team; `prompt_number` counts from 1 in its session.
+
+    `event_id` is the event that brought the prompt, None where somebody wrote the turn by hand. `checks` are commands that check
+    something, each with how it ended; `ended_at` is None while the agent is at work.
+    """
+
+    id: UUID
+    number: int
+    event_id: UUID | None
+    project_id: UUID
+    server_session_id: UUID
+    prompt_number: int
+    prompt: str
+    reply: str | None
+    files: list[str]
+    checks: list[str]
+    commits: list[str]
+    actor_id: str | None
+    created_at: datetime
+    ended_at: datetime | None
+
+    @property
+    def text(self) -> str:
+        """What was said on both sides."""
+        return "\n\n".join(side for side in (self.prompt, self.reply) if side)
+
+    @property
+    def line(self) -> str:
+        """What was said on both sides, for a list."""
+        return f"{self.prompt} → {self.reply}" if self.reply else self.prompt
+
+    @property
+    def cost(self) -> int:
+        """The tokens that reading both sides takes; see estimate_tokens."""
+        return (len(self.text) + 3) // 4
+
+
+TURN_COLUMNS: LiteralString = (
+    "id, number, agent_event_id AS event_id, project_id, server_session_id, prompt_number, prompt, reply, files, checks, commits,"
+    " actor_id, created_at, ended_at"
+)

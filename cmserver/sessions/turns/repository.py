@@ -1,0 +1,234 @@
+"""All SQL on turns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+from msgspec.structs import asdict
+
+from cmserver.base.sql import Conn, Query
+from cmserver.sessions.turns.model import MAX_SIDE_CHARS, TURN_COLUMNS, NewTurn, SessionPrompt, SessionTurn
+
+OWNS = {"turns"}
+
+_T_COLUMNS: LiteralString = "t." + TURN_COLUMNS.replace(", ", ", t.")
+
+INSERT = Query(
+    int,
+    """
+    INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, prompt, reply, actor_id,
+                       created_at, ended_at, search_language)
+    SELECT %(id)s, %(number)s, %(team_id)s, %(project_id)s, %(session_id)s, %(event_id)s, coalesce(max(prompt_number), 0) + 1,
+           %(prompt)s, %(reply)s, %(actor_id)s,
+           coalesce(time_of_event(%(occurred_at)s::timestamptz, %(received_at)s::timestamptz), clock_timestamp()),
+           CASE WHEN %(reply)s::text IS NOT NULL THEN clock_timestamp() END,
+           coalesce((SELECT p.search_language FROM projects p
+                      WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s FOR KEY SHARE), 'english')
+      FROM turns WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
+    ON CONFLICT (agent_event_id) DO NOTHING
+    RETURNING prompt_number
+    """,
+)
+
+# The newest turn that had begun by then. An agent that goes on by itself answers more than once: all of it is kept.
+COMPLETE = Query(
+    UUID,
+    """
+    UPDATE turns t
+       SET reply = CASE WHEN t.reply IS NULL THEN %(reply)s
+                        WHEN t.reply = %(reply)s OR length(t.reply) + length(%(reply)s) > %(max_chars)s THEN %(reply)s
+                        ELSE t.reply || E'\\n\\n' || %(reply)s END,
+           ended_at = greatest(t.created_at, time_of_event(%(occurred_at)s, now()))
+     WHERE t.team_id = %(team_id)s
+       AND t.id = (SELECT l.id FROM turns l
+                    WHERE l.server_session_id = %(session_id)s AND l.team_id = %(team_id)s
+                    ORDER BY l.created_at <= time_of_event(%(occurred_at)s, now()) DESC, l.prompt_number DESC LIMIT 1)
+    RETURNING t.id
+    """,
+)
+
+END = Query(
+    int,
+    """
+    UPDATE turns SET ended_at = greatest(created_at, now())
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND ended_at IS NULL
+    """,
+)
+
+ADD_WORK = Query(
+    int,
+    """
+    UPDATE turns t
+       SET files = ARRAY(SELECT DISTINCT f FROM unnest(t.files || %(files)s::text[]) AS f ORDER BY f LIMIT %(max_items)s),
+           checks = (t.checks || %(checks)s::text[])[1:%(max_items)s],
+           commits = (t.commits || %(commits)s::text[])[1:%(max_items)s]
+     WHERE t.server_session_id = %(session_id)s AND t.team_id = %(team_id)s AND t.prompt_number = %(prompt_number)s
+    """,
+)
+
+PROMPTS = Query(
+    SessionPrompt,
+    """
+    SELECT prompt_number, left(prompt, %(max_chars)s) AS text, created_at FROM turns
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
+       AND (prompt_number = 1 OR prompt_number > (SELECT max(prompt_number) - %(newest)s FROM turns
+                                                   WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s))
+     ORDER BY prompt_number
+    """,
+)
+
+# Of each project as many as the page may need, each read from the end of its index, and the newest of them all.
+LISTED = Query(
+    SessionTurn,
+    f"""
+    SELECT {_T_COLUMNS}
+      FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
+     CROSS JOIN LATERAL (
+           SELECT q.* FROM turns q
+            WHERE q.project_id = one.project_id AND q.team_id = %(team_id)s
+              AND (%(platform)s::text IS NULL
+                   OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
+                                        WHERE s.id = q.server_session_id AND s.team_id = q.team_id), 'claude'),
+                             %(platform)s::text) > 0)
+            ORDER BY q.created_at DESC, q.id DESC LIMIT %(limit)s::bigint + %(offset)s::bigint) t
+     ORDER BY t.created_at DESC, t.id DESC LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint
+    """,
+    prepare=False,
+)
+
+# Newest first; `before` and `before_id` are the keyset of the last one on the page before.
+NEWEST = Query(
+    SessionTurn,
+    f"""
+    SELECT {TURN_COLUMNS}
+      FROM turns
+     WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index of the team says it, see migration 0014
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
+       AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY created_at DESC, id DESC
+     LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
+BY_IDS = Query(SessionTurn, f"SELECT {TURN_COLUMNS} FROM turns WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+
+BY_NUMBERS = Query(
+    SessionTurn, f"SELECT {TURN_COLUMNS} FROM turns WHERE number = ANY(%(numbers)s::bigint[]) AND team_id = %(team_id)s"
+)
+
+ERASE = Query(
+    int,
+    """
+    DELETE FROM turns
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+DELETE = Query(int, "DELETE FROM turns WHERE id = %(id)s AND team_id = %(team_id)s")
+
+
+async def insert(conn: Conn, team_id: UUID, turn: NewTurn) -> int | None:
+    """Insert a turn and return its number in the session; None when its event has one already.
+
+    The caller has locked the session.
+    """
+    return await INSERT.first(conn, team_id=team_id, **asdict(turn))
+
+
+async def complete(conn: Conn, team_id: UUID, session_id: UUID, reply: str, occurred_at: datetime) -> UUID | None:
+    """Add the agent's last message to the turn that it ends; the turn's id, or None where the session has none.
+
+    The caller has locked the session.
+    """
+    return await COMPLETE.first(
+        conn, team_id=team_id, session_id=session_id, reply=reply, occurred_at=occurred_at, max_chars=MAX_SIDE_CHARS
+    )
+
+
+async def end(conn: Conn, team_id: UUID, session_id: UUID) -> None:
+    """Note that nothing more comes of the session's turns that have not ended."""
+    await END.run(conn, team_id=team_id, session_id=session_id)
+
+
+async def add_work(
+    conn: Conn,
+    team_id: UUID,
+    session_id: UUID,
+    prompt_number: int,
+    *,
+    files: Collection[str],
+    checks: Collection[str],
+    commits: Collection[str],
+    max_items: int,
+) -> None:
+    """Add what was done in a turn, at most `max_items` of each kind."""
+    await ADD_WORK.run(
+        conn,
+        team_id=team_id,
+        session_id=session_id,
+        prompt_number=prompt_number,
+        files=list(files),
+        checks=list(checks),
+        commits=list(commits),
+        max_items=max_items,
+    )
+
+
+async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, newest: int, max_chars: int) -> list[SessionPrompt]:
+    """The session's first prompt and the newest ones, oldest first, each cut to `max_chars`."""
+    return await PROMPTS.all(conn, session_id=session_id, team_id=team_id, newest=newest, max_chars=max_chars)
+
+
+async def listed(
+    conn: Conn, team_id: UUID, project_ids: Collection[UUID], *, platform: str | None, limit: int, offset: int
+) -> list[SessionTurn]:
+    """Newest first. `platform` matches part of the agent's name."""
+    return await LISTED.all(conn, team_id=team_id, project_ids=list(project_ids), platform=platform, limit=limit, offset=offset)
+
+
+async def newest(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    project_id: UUID | None,
+    session_id: UUID | None = None,
+    before: datetime | None = None,
+    before_id: UUID | None = None,
+    limit: int,
+) -> list[SessionTurn]:
+    """A page of turns, newest first; None for no filter."""
+    return await NEWEST.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        session_id=session_id,
+        before=before,
+        before_id=before_id,
+        limit=limit,
+    )
+
+
+async def by_ids(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[SessionTurn]:
+    """The existing ones of these turns, in no order."""
+    return await BY_IDS.all(conn, team_id=team_id, ids=list(ids))
+
+
+async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> list[SessionTurn]:
+    """The turns with these numbers, those that exist, in no order."""
+    return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers))
+
+
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """Delete all rows of the project, or without one of the team; returns their number."""
+    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def delete(conn: Conn, team_id: UUID, turn_id: UUID) -> bool:
+    """Delete the turn; returns whether it was there."""
+    return await DELETE.run(conn, id=turn_id, team_id=team_id) > 0

@@ -1,0 +1,64 @@
+"""Turns on the wire."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from cmserver.base.paging import Limit
+from cmserver.base.structs import reshape
+from cmserver.base.text import Key, Text
+from cmserver.sessions.turns.model import SessionTurn
+
+
+class TurnsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Without `project`, a key of the whole team sees all its projects. `session` is our id of one, or its agent's."""
+
+    project: Text | None = None
+    session: Key | None = None
+    limit: Limit = 50
+    cursor: str | None = None
+
+
+class TurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A turn: what the user asked and what the agent answered, null until it has.
+
+    `number` is the team's, `promptNumber` counts from 1 in the session. `eventId` is the event that brought the prompt, null for a
+    turn written by hand. `files` were changed in it, `checks` are the commands that check something, each with how it ended.
+    `actorId` is whose key it was; `endedAtEpoch` is null while the agent is at work.
+    """
+
+    id: UUID
+    number: int
+    event_id: UUID | None
+    project_id: UUID
+    server_session_id: UUID
+    prompt_number: int
+    prompt: str
+    reply: str | None
+    files: list[str]
+    checks: list[str]
+    commits: list[str]
+    actor_id: str | None
+    read_tokens: int
+    created_at_epoch: int
+    ended_at_epoch: int | None
+
+
+class OneTurnOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn."""
+
+    turn: TurnOut
+
+
+class TurnsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    turns: list[TurnOut]
+    next_cursor: str | None
+
+
+def turn_out(turn: SessionTurn) -> TurnOut:
+    """A turn on the wire."""
+    return reshape(turn, TurnOut, read_tokens=turn.cost)

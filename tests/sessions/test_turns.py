@@ -1,0 +1,101 @@
+"""Turns: one row for what was asked and what was answered, whole, found and opened by a number that means nothing else."""
+
+from __future__ import annotations
+
+import httpx
+
+from cmserver.sessions.turns.model import MAX_SIDE_CHARS, cut_side
+from tests.conftest import Cast
+from tests.generation.tools import Outbox, Scripted
+from tests.mcp.tools import call
+
+
+async def hook(client: httpx.AsyncClient, cast: Cast, name: str, **fields: object) -> None:
+    """Send a hook of Claude Code in session s1."""
+    headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+    payload = {"hook_event_name": name, "session_id": "s1", "cwd": "/src", **fields}
+    answer = await client.post("/v1/hooks/claude-code", json=payload, headers=headers)
+    assert answer.status_code == 200, answer.text
+
+
+async def tool(client: httpx.AsyncClient, cast: Cast, name: str, fields: dict[str, object], response: object) -> None:
+    use_id = f"t{name}{fields}"
+    await hook(client, cast, "PostToolUse", tool_name=name, tool_use_id=use_id, tool_input=fields, tool_response=response)
+
+
+async def list_turns(client: httpx.AsyncClient, cast: Cast, **query: str) -> list[dict[str, object]]:
+    answer = await client.get("/v1/turns", params=query, headers=cast.alice.headers)
+    return answer.json()["turns"]
+
+
+async def test_a_turn_has_both_sides_and_what_was_done_between_them(client: httpx.AsyncClient, cast: Cast, outbox: Outbox):
+    await hook(client, cast, "UserPromptSubmit", prompt="Napraw licznik faktur")
+    await tool(client, cast, "Write", {"file_path": "/src/bill.py", "content": "x = 1\n"}, {"type": "create"})
+    await tool(client, cast, "Bash", {"command": "pytest -q"}, {"stdout": "1 passed in 0.1s"})
+    await tool(client, cast, "Bash", {"command": "git commit -m 'Count once'"}, {"stdout": "[main abc1234] Count once"})
+    await hook(client, cast, "Stop", last_assistant_message="Licznik liczył podwójnie: klucz był skrótem liczby.")
+    await hook(client, cast, "UserPromptSubmit", prompt="thanks")
+    await (await outbox.hand(Scripted())).work()
+
+    second, first = await list_turns(client, cast, session="s1")
+
+    assert (first["prompt"], first["reply"]) == (
+        "Napraw licznik faktur",
+        "Licznik liczył podwójnie: klucz był skrótem liczby.",
+    )
+    assert (first["files"], first["checks"], first["commits"]) == (
+        ["bill.py"],
+        ["pytest -q: passed"],
+        ["git commit -m 'Count once'"],
+    )
+    assert (first["promptNumber"], second["promptNumber"], second["reply"]) == (1, 2, None)
+    assert first["endedAtEpoch"] is not None
+    assert second["endedAtEpoch"] is None
+    assert first["actorId"] == cast.alice.principal.actor_id
+
+
+async def test_an_answer_that_goes_on_is_kept_whole_and_the_same_one_once(client: httpx.AsyncClient, cast: Cast):
+    await hook(client, cast, "UserPromptSubmit", prompt="Go on")
+    for text in ("First half.", "First half.", "Second half."):
+        await hook(client, cast, "Stop", last_assistant_message=text)
+
+    (turn,) = await list_turns(client, cast)
+
+    assert turn["reply"] == "First half.\n\nSecond half."
+
+
+async def test_a_number_names_an_observation_or_a_turn_at_every_door(client: httpx.AsyncClient, cast: Cast, outbox: Outbox):
+    await hook(client, cast, "UserPromptSubmit", prompt="Why is the wombat slow?")
+    await hook(client, cast, "Stop", last_assistant_message="Its quokka cache was cold.")
+    body = {"narrative": "A platypus.", "projectId": cast.alice.project.canonical_id}
+    written = (await client.post("/v1/observations", json=body, headers=cast.alice.headers)).json()["observation"]
+    (turn,) = await list_turns(client, cast)
+    number = turn["number"]
+
+    assert written["number"] != number
+    assert (await client.get(f"/v1/turns/{number}", headers=cast.alice.headers)).json()["turn"] == turn
+    assert (await client.get(f"/v1/turns/{turn['id']}", headers=cast.alice.headers)).json()["turn"] == turn
+    assert (await client.get(f"/v1/turns/{written['number']}", headers=cast.alice.headers)).status_code == 404
+    assert (await client.get(f"/v1/turns/{number}", headers=cast.charlie.headers)).status_code == 404
+    refused = await client.get(f"/v1/observations/{number}", headers=cast.alice.headers)
+    assert (refused.status_code, f"/v1/turns/{number}" in refused.text) == (404, True)
+    ids = {"ids": [number, written["number"]]}
+    batch = (await client.post("/v1/observations/batch", json=ids, headers=cast.alice.headers)).json()
+    assert ([it["number"] for it in batch["observations"]], batch["turns"], batch["missing"]) == ([written["number"]], [turn], [])
+    for kinds in (None, ["turn"], ["prompt"]):
+        found = (
+            await client.post(
+                "/v1/search", json={"query": "quokka"} | ({"kinds": kinds} if kinds else {}), headers=cast.alice.headers
+            )
+        ).json()
+        assert [(hit["number"], hit["reply"]) for hit in found["prompts"]] == [(number, "Its quokka cache was cold.")], kinds
+    around = (await client.post("/v1/timeline", json={"anchor": number}, headers=cast.alice.headers)).json()
+    assert (around["anchor"]["what"], around["anchor"]["number"]) == ("turn", number)
+    assert "Its quokka cache was cold." in (await call(client, cast.alice, "observation_get", ids=[number]))[0]
+
+
+def test_a_long_side_keeps_its_beginning_and_its_end():
+    cut = cut_side("a" * 30_000 + "z")
+
+    assert (len(cut), cut[0], cut[-1], "[…]" in cut) == (MAX_SIDE_CHARS, "a", "z", True)
+    assert cut_side("short") == "short"
