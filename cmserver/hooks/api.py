@@ -70,8 +70,8 @@ async def post_hook(request: Request) -> Response:
         return answer({**refusal, **msgspec.to_builtins(output)}, status)
     if adapter is None:
         raise NotFound(f"Unknown agent. Known agents: {', '.join(sorted(ADAPTERS))}.")
-    raw = await body(request)
-    payload = decode_json(raw)
+    raw = await body(request, cuts_strings=True)
+    payload = decode_json(raw, keeps_all=True)  # nobody is there to correct it
     call = adapter.parse(payload, request.headers.get("x-cmserver-delivery"))
     identifiers = dependency(request, Identifiers)
     call = msgspec.structs.replace(call, session_id=identifiers.clean(call.session_id))

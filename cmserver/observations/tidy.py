@@ -36,9 +36,25 @@ async def tidy_correction(correction: Correction, *, field_max_chars: int, size_
 
 async def _tidy_fields(fields: Mapping[str, object], *, field_max_chars: int, size_bytes: int, at: str) -> dict[str, object]:
     wire_fields = {_wire_name(name): value for name, value in fields.items()}
+    if issues := [issue for name, value in wire_fields.items() for issue in _find_too_long(value, f"{at}.{name}", field_max_chars)]:
+        raise Invalid(f"{issues[0].message} (at {issues[0].path}).", issues)
     cleaned = await clean_aside(wire_fields, field_max_chars=field_max_chars, size_bytes=size_bytes, at=at)
     values = cast("dict[str, object]", cleaned.value)
     return {name: _TIDIERS[name](values[_wire_name(name)]) for name in fields}
+
+
+def _find_too_long(value: object, path: str, field_max_chars: int) -> list[Issue]:
+    """The texts that would be stored without their middle."""
+    most = min(field_max_chars, TEXT_MOST)
+    if isinstance(value, str) and len(value) > most:
+        return [Issue(path, f"At most {most:,} characters are stored; this has {len(value):,}")]
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    most = min(field_max_chars, ITEM_MOST)
+    return [
+        Issue(f"{path}[{place}]", f"At most {most:,} characters are stored; this has {len(item):,}")
+        for place, item in enumerate(items)
+        if isinstance(item, str) and len(item) > most
+    ]
 
 
 def _wire_name(name: str) -> str:

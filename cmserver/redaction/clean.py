@@ -38,7 +38,15 @@ from cmserver.redaction.spans import Span, merge, render, render_items
 LARGE_BYTES = 200_000
 """Larger values are cleaned in a thread, so that the event loop is not blocked."""
 
-_NOTE_CHARS = 60
+_NOTE_CHARS = 90
+_TELLING = re.compile(
+    r"\b(?:error|fatal error|panic|exception|fatal)(?:\[\w+\])?:|\bFAIL(?:ED)?\b|\bTraceback \(|^E  +\S"
+    r"|^\*\*\* (?:Add|Update|Delete) File: ",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""In lines that are kept of the middle of a long text: errors, and the files of a patch."""
+_MAX_TELLING_LINES = 10
+_MAX_LINE_CHARS = 200
 _MIN_CHARS = len("pwd=abcd")
 _MIN_TOKEN_CHARS = len("AKIA") + 16
 
@@ -326,12 +334,30 @@ class _Cleaner:
         for _ in range(4):  # marks may be longer than the secrets, so once may not be enough
             room = max(self._limit - _NOTE_CHARS, 0)
             head, tail = min(self._limit * 6 // 10, room * 2 // 3), min(self._limit * 3 // 10, room // 3)
-            left_out = f"\n[... {len(text) - head - tail:,} characters left out ...]\n"
+            left_out = _describe_left_out(text[head : len(text) - tail], self._limit // 20)
             front, back = take_secrets_from_ends(text, head, tail, RULES, self.redactions)
             text = take_secrets(front + left_out + back, RULES, self.redactions)
             if len(text) <= self._limit:
                 return text
         return text[: self._limit]
+
+
+def _describe_left_out(text: str, room: int) -> str:
+    """The note of what is left out of the middle of a text, with its telling lines."""
+    lines: dict[str, None] = {}
+    at = 0
+    while len(lines) < _MAX_TELLING_LINES and (found := _TELLING.search(text, at)):
+        start = max(text.rfind("\n", 0, found.start()) + 1, found.start() - _MAX_LINE_CHARS // 2)
+        end = text.find("\n", found.start())
+        at = len(text) if end < 0 else end
+        line = text[start : min(at, start + _MAX_LINE_CHARS)].strip()
+        if len(line) >= room:
+            break
+        room -= 0 if line in lines else len(line) + 1
+        lines[line] = None
+    count = text.count("\n") - (len(lines) + 1 if lines else 0)
+    note = f"{len(text):,} characters in {count:,} lines left out" if count > 0 else f"{len(text):,} characters left out"
+    return "\n".join(["", f"[... {note}, but for these ...]", *lines, "[...]", ""]) if lines else f"\n[... {note} ...]\n"
 
 
 def _describe_refusal(value: object, at: str) -> Invalid:

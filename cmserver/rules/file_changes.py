@@ -10,11 +10,14 @@ import msgspec
 
 from cmserver.base.tolerant_json import array, field, number, record
 from cmserver.rules import symbols
-from cmserver.rules.text import count_noun, first_line, join_names
+from cmserver.rules.text import count_lines, count_noun, first_line, join_names
 from cmserver.tooluse.model import ToolUse
 from cmserver.tooluse.read import BEGIN_PATCH
 from cmserver.tooluse.text import relative, shorten
 
+_PATCH_MOVE = re.compile(r"^\*\*\* Move to: (.+)", re.MULTILINE)
+_CUT = " left out, but for these ...]"
+"""Of the files in the middle of a long patch the names are left."""
 _PATCH_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MAX_CREATED_NAMES = 3
 _MAX_DIFFED = 200_000
@@ -121,13 +124,13 @@ def write_file(path: str, content: str, *, verb: Verb = "added") -> FileChange:
     """A file written as a whole; `verb` is `rewrote` for one that was there before."""
     lines = content.splitlines()
     if verb == "rewrote":
-        return FileChange(path=path, plus=len(lines), phrases=[Phrase(verb, short_path(path), whole=True)])
+        return FileChange(path=path, plus=count_lines(content), phrases=[Phrase(verb, short_path(path), whole=True)])
     names = [name for line in lines[:_MAX_LINES] if symbols.indent(line) == 0 and (name := symbols.defined(path, line))]
     first = first_line(content)
     samples = [f"`{shorten(first, 70)}`"] if first and not names else []
     members = names[:1] if symbols.suffix(path) in {".md", ".mdx"} else [] if symbols.suffix(path) == ".toml" else names
     return FileChange(
-        path=path, plus=len(lines), phrases=[Phrase(verb, short_path(path), whole=True, members=members)], samples=samples
+        path=path, plus=count_lines(content), phrases=[Phrase(verb, short_path(path), whole=True, members=members)], samples=samples
     )
 
 
@@ -202,8 +205,9 @@ def _hunks(fields: dict[str, object], answer: dict[str, object]) -> list[Hunk]:
             continue
         before, after = old.splitlines(), new.splitlines()
         diffed += len(before) + len(after)
-        counted_only = Hunk([], [], plus=len(after), minus=len(before))
-        hunks.append(counted_only if diffed > _MAX_DIFFED else Hunk([], _diff(before, after)))
+        counted_only = Hunk([], [], plus=count_lines(new), minus=count_lines(old))
+        is_cut = counted_only.plus > len(after) or counted_only.minus > len(before)
+        hunks.append(counted_only if diffed > _MAX_DIFFED or is_cut else Hunk([], _diff(before, after)))
     return hunks
 
 
@@ -234,8 +238,14 @@ def _read_patch(patch: str, root: str | None) -> list[FileChange]:
     for action, name, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         path = relative(name.strip(), root)
         lines = ["  " + line[2:].strip() if line[:2] == "@@" else line for line in body.splitlines()]
+        moved = _PATCH_MOVE.search(body)
         lines = [line for line in lines if line[:1] in {" ", "+", "-"}]
-        if action == "Add":
+        if moved:
+            new = relative(moved[1].strip(), root)
+            changes.append(msgspec.structs.replace(_describe(new, [Hunk([], lines)]), phrases=move_file(path, new).phrases))
+        elif action == "Update" and not lines and _CUT in patch:
+            changes.append(change_whole_file(path, "changed"))
+        elif action == "Add":
             changes.append(write_file(path, "\n".join(line[1:] for line in lines)))
         elif action == "Delete":
             changes.append(change_whole_file(path, "removed"))

@@ -9,6 +9,7 @@ from cmserver.tooluse.text import shorten
 
 MAX_TITLE = 80
 _MAX_OUTPUT = 16_000
+_LEFT_OUT = re.compile(r"^\[\.\.\. [\d,]{1,20} characters in ([\d,]{1,20}) lines left out", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`])")
 
 
@@ -16,6 +17,11 @@ def bounded(text: str) -> str:
     """Head and tail of a long output, where errors and totals stand."""
     half = _MAX_OUTPUT // 2
     return text if len(text) <= _MAX_OUTPUT else f"{text[:half]}\n{text[-half:]}"
+
+
+def count_lines(text: str) -> int:
+    """How many lines a text had before its middle was left out."""
+    return len(text.splitlines()) + sum(int(count.replace(",", "")) - 2 for count in _LEFT_OUT.findall(text))
 
 
 def first_sentence(text: str, limit: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import msgspec
 import pytest
 
@@ -82,3 +83,34 @@ async def test_what_is_wrong_is_named_by_where_it_stands(writer: Writer, cast: C
 
     assert alone.value.issues == []
     assert [issue.path for issue in together.value.issues] == ["$[0].projectId"]
+
+
+class Refused(msgspec.Struct):
+    path: str
+
+
+class Refusal(msgspec.Struct):
+    issues: list[Refused] = []
+
+    @property
+    def paths(self) -> list[str]:
+        return [issue.path for issue in self.issues]
+
+
+async def test_a_text_that_would_lose_its_middle_is_refused_with_its_path(client: httpx.AsyncClient, cast: Cast):
+    bodies = {
+        "$.narrative": {"narrative": "x" * 16_001},
+        "$.content": {"content": "x" * 19_999},
+        "$.facts[1]": {"facts": ["a", "x" * 2_001]},
+    }
+
+    paths: dict[str, object] = {}
+    for path, body in bodies.items():
+        response = await client.post(
+            "/v1/observations",
+            json={"projectId": str(cast.alice.project.id), "title": "Runbook", **body},
+            headers=cast.alice.headers,
+        )
+        paths[path] = response.status_code, msgspec.json.decode(response.content, type=Refusal).paths
+
+    assert paths == {path: (400, [path]) for path in bodies}

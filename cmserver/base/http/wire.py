@@ -38,7 +38,7 @@ from cmserver.base.errors import (
     Unavailable,
 )
 from cmserver.base.http.address import Networks, find_client
-from cmserver.base.json_text import decode_json
+from cmserver.base.json_text import StringCutter, decode_json
 from cmserver.base.settings import Settings
 from cmserver.base.text import WHY_UNSTORABLE, in_words, storable
 
@@ -81,6 +81,10 @@ _FIELD = re.compile(r"^Object (?P<how>contains unknown|missing required) field `
 _NOT_ALLOWED = "Invalid enum value"
 _WITHOUT_NAME = {"contains unknown": "Unknown field", "missing required": "Missing field"}
 _ENCODER = msgspec.json.Encoder()
+_STRING_BYTES = 12
+"""Of a character in JSON, at most."""
+_MAX_CUT = 8
+"""A body whose strings are cut may be so many times as large as others."""
 _MAX_IGNORED = 20
 _MAX_NAME_CHARS = 100
 _ignored: ContextVar[list[str] | None] = ContextVar("ignored", default=None)
@@ -91,8 +95,8 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
     return Response(_ENCODER.encode(value), status, headers, media_type="application/json")
 
 
-async def body(request: Request) -> bytes:
-    """The whole body.
+async def body(request: Request, *, cuts_strings: bool = False) -> bytes:
+    """The whole body. With `cuts_strings` one that is too large keeps the beginnings of its long strings.
 
     TooLarge as soon as it is known to be larger than `body_max_bytes`; RequestTimeout after `body_timeout_seconds`.
     """
@@ -100,20 +104,24 @@ async def body(request: Request) -> bytes:
     seconds = settings.body_timeout_seconds
     try:
         async with asyncio.timeout(seconds):
-            return await _body(request, settings.body_max_bytes)
+            cut_after = _STRING_BYTES * settings.field_max_chars if cuts_strings else None
+            return await _body(request, settings.body_max_bytes, cut_after)
     except TimeoutError as error:
         message = f"The body took longer than {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS)."
         raise RequestTimeout(message) from error
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    """The body; TooLarge as soon as it has more than `limit` bytes."""
+async def _body(request: Request, limit: int, cut_after: int | None) -> bytes:
+    """The body; TooLarge as soon as it has more than `limit` bytes, with strings of at most `cut_after` bytes."""
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
+    announced_size = int(announced) if announced.isdigit() else 0
+    if announced_size > (limit if cut_after is None else _MAX_CUT * limit):
         raise TooLarge(_too_large(limit))
+    cutter = StringCutter(cut_after) if cut_after is not None and announced_size > limit else None
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
+    async for received in request.stream():
+        part = cutter.cut(received) if cutter else received
         size += len(part)
         if size > limit:
             raise TooLarge(_too_large(limit))

@@ -533,8 +533,8 @@ hook() {
             ;;
         refused)
             settled=yes
+            warn_user refused # while the payload is there, which names the session
             refuse "$current"
-            warn_user refused
             ;;
         busy)
             leave_waiting

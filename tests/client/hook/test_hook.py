@@ -113,6 +113,17 @@ def test_what_the_server_will_never_take_is_dropped_and_counted(agent: Agent, se
     assert (agent.left.waiting, agent.left.refused, agent.left.trouble) == (0, 1, None)
 
 
+def test_the_user_is_told_of_a_refusal_by_the_session_that_the_payload_names(agent: Agent, server: Recorder):
+    agent.configure(URL=server.url)
+    server.reply = lambda _: Reply(status=413)
+    payload = b'{"session_id":"c1","tool_response":"yyy"}'
+
+    said = [agent.hook("PostToolUse", payload), agent.hook("PostToolUse", payload)]
+
+    assert "HTTP 413" in str(said[0].get("systemMessage"))
+    assert (said[1], agent.left.waiting, agent.left.refused) == ({}, 0, 2)
+
+
 @pytest.mark.parametrize(
     "reply",
     [

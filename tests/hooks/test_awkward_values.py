@@ -1,0 +1,150 @@
+"""One value that cannot be kept costs that value, and not the event; facts are drawn from the whole of what is cut."""
+
+from __future__ import annotations
+
+import httpx
+import msgspec
+
+from cmserver.base.db import Db
+from cmserver.base.json_text import StringCutter, decode_json
+from cmserver.base.tolerant_json import record
+from cmserver.providers.model import PromptEvent
+from cmserver.redaction.clean import clean
+from cmserver.rules.acts import CommandRun, FileEdit, read_act
+from tests.conftest import Cast
+from tests.rows import rows
+from tests.rules.offline import ROOT, observe, tool_use
+
+FIELD_CHARS = 16_000
+
+
+def nested(levels: int) -> object:
+    value: object = "leaf"
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+async def test_an_event_with_one_awkward_value_is_stored_with_the_rest(client: httpx.AsyncClient, cast: Cast, db: Db):
+    edit = {"tool_name": "Edit", "tool_input": {"file_path": "package-lock.json", "old_string": "4.17.20", "new_string": "4.17.21"}}
+    values = {"levels": msgspec.json.encode(nested(70)).decode(), "1e400": "1e400", "NaN": "NaN", "-Infinity": "-Infinity"}
+    values |= {"digits": "9" * 5_000, "large": '"' + r"x\n" * 3_000_000 + '"'}
+
+    statuses: dict[str, int] = {}
+    for name, value in values.items():
+        body = {"session_id": "s1", "hook_event_name": "PostToolUse", "tool_use_id": name, **edit, "tool_response": {"n": "VALUE"}}
+        text = msgspec.json.encode(body).decode().replace('"VALUE"', value)
+        headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+        statuses[name] = (await client.post("/v1/hooks/claude-code", content=text, headers=headers)).status_code
+
+    assert statuses == dict.fromkeys(values, 200)
+    stored = await rows(db, "SELECT payload->'tool_input'->>'new_string' AS new FROM agent_events")
+    assert [row["new"] for row in stored] == ["4.17.21"] * len(values)
+
+
+async def test_a_body_beyond_all_bounds_is_still_refused(client: httpx.AsyncClient, cast: Cast):
+    body = b'{"session_id": "s1", "hook_event_name": "Stop", "list": [' + b'"aaaaaaa",' * 900_000 + b'"a"]}'
+
+    assert (await client.post("/v1/hooks/claude-code", content=body, headers=cast.alice.headers)).status_code == 413
+
+
+def test_strings_are_cut_alike_wherever_the_parts_of_a_text_begin():
+    texts = ("short", "a" * 50, "\\" * 30, '"' * 30, "ü€😀" * 20, "line\n" * 20, "\x01" * 20, "")
+    body = msgspec.json.encode({"n": 1, **{str(place): text for place, text in enumerate(texts)}, "last": ["x" * 99, {"y": None}]})
+    whole = StringCutter(24).cut(body)
+
+    wrong: list[int] = []
+    for size in range(1, 40):
+        cutter = StringCutter(24)
+        parts = [cutter.cut(body[at : at + size]) for at in range(0, len(body), size)]
+        if b"".join([*parts, cutter.end()]) != whole:
+            wrong.append(size)
+
+    assert wrong == []
+    fields = record(decode_json(whole))
+    assert fields["0"] == "short"
+    assert fields["1"] == "a" * 24 + "\n[... 26 characters in 0 lines left out ...]\n"
+    assert all(text.startswith(str(fields[str(place)]).partition("\n[...")[0]) for place, text in enumerate(texts))
+
+
+def test_lines_are_counted_before_a_text_is_cut():
+    content = "\n".join(f"line number {number} of the generated file" for number in range(3_000))
+    old = "\n".join(f"old line {number} of the generated file" for number in range(2_000))
+    uses = {
+        "Write": (("gen.txt", 3_000, 0), {"file_path": f"{ROOT}/gen.txt", "content": content}),
+        "Edit": (("gen.txt", 3_000, 2_000), {"file_path": f"{ROOT}/gen.txt", "old_string": old, "new_string": content}),
+    }
+
+    wrong = {name: counted for name, (expected, sent) in uses.items() if (counted := _count(name, sent)) != [expected]}
+
+    assert wrong == {}
+
+
+def test_files_in_the_middle_of_a_long_patch_are_kept():
+    patch = "\n".join(
+        ["*** Begin Patch"]
+        + [f"*** Update File: src/f{number}.py\n@@\n" + "-old line\n+new line\n" * 400 for number in range(4)]
+        + ["*** End Patch"]
+    )
+
+    assert [path for path, _, _ in _count("apply_patch", {"command": patch})] == [f"src/f{number}.py" for number in range(4)]
+
+
+def _count(tool: str, sent: object) -> list[tuple[str, int, int]]:
+    act = read_act(_as_stored(tool_use("e1", tool, sent, {})), ROOT)
+    assert isinstance(act, FileEdit)
+    return [(change.path, change.plus, change.minus) for change in act.changes]
+
+
+def test_an_error_in_the_middle_of_a_long_output_is_found():
+    log = "\n".join(f"compile file_{number}.c ... ok" for number in range(1_500))
+    errors = {
+        "make -k all": "src/pay.c:42:7: error: use of undeclared identifier 'ammount'",
+        "cargo build": "error[E0425]: cannot find value `ammount` in this scope",
+        "pytest": "E   AssertionError: assert 1 == 2",
+        "go test ./...": "panic: runtime error: index out of range [3] with length 3",
+        "python run.py": "ValueError: no such account\nTraceback (most recent call last):",
+    }
+
+    lost: list[str] = []
+    for command, error in errors.items():
+        event = tool_use("e1", "Bash", {"command": command}, error=f"Exit code 2\n{log}\n{error}\n{log}\nstopped")
+        act = read_act(_as_stored(event), ROOT)
+        assert isinstance(act, CommandRun)
+        if "ammount" not in act.outcome.error and not any(word in act.outcome.output for word in error.splitlines()[-1:]):
+            lost.append(command)
+
+    assert lost == []
+
+
+def _as_stored(event: PromptEvent) -> PromptEvent:
+    """The event as it comes out of the database."""
+    fields = {"tool_input": event.tool_input, "tool_response": event.tool_response, "error": event.error}
+    kept = clean(fields, field_max_chars=FIELD_CHARS).value
+    assert clean(kept, field_max_chars=FIELD_CHARS).value == kept
+    return msgspec.structs.replace(event, **msgspec.convert(kept, dict[str, object]))
+
+
+def test_what_is_kept_of_the_middle_is_clean_and_fits():
+    secret = "AKIA" + "IOSFODNN7EXAMPLD"
+    text = "ok\n" * 9_000 + f"error: key {secret} is denied\n" + "error: " + "x" * 9_000 + "\n" + "ok\n" * 9_000
+
+    kept = str(clean(text, field_max_chars=FIELD_CHARS).value)
+
+    assert len(kept) <= FIELD_CHARS
+    assert "error: key [redacted:" in kept
+    assert secret not in kept
+
+
+async def test_a_file_moved_by_a_patch_has_its_second_name():
+    patch = (
+        "*** Begin Patch\n*** Update File: src/old.ts\n*** Move to: src/new.ts\n@@\n"
+        "-export const oldName = 1\n+export const newName = 1\n*** End Patch"
+    )
+
+    answer = await observe(tool_use("e1", "apply_patch", {"command": patch}, "Success."))
+
+    (change,) = answer.observations
+    assert change.title == "Moved src/old.ts to src/new.ts"
+    assert change.files_modified == ["src/new.ts"]
+    assert change.subtitle == "1 file, +1/-1 lines."
