@@ -46,3 +46,12 @@ EVENT_COLUMNS: LiteralString = (
     "id, project_id, team_id, server_session_id, source_adapter, source_event_id, event_type, platform_source, origin, generate,"
     " payload, metadata, occurred_at, received_at, created_at, payload_purged_at"
 )
+
+
+class ToolUseOfTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session did in the turn that is under way."""
+
+    server_session_id: UUID
+    tool_name: str | None
+    tool_input: object
+    cwd: str | None

@@ -7,7 +7,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
-from cmserver.events.model import EVENT_COLUMNS, StoredEvent
+from cmserver.events.model import EVENT_COLUMNS, StoredEvent, ToolUseOfTurn
 
 OWNS = {"agent_events"}
 
@@ -70,6 +70,27 @@ COUNT_OF_SESSION = Query(
     """
     SELECT count(*) FROM agent_events
      WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND server_session_id = %(session_id)s
+    """,
+)
+
+# Of each session what came after the last end of a turn. Most projects have one session at a time, and few events in a turn.
+RUNNING_TURNS = Query(
+    ToolUseOfTurn,
+    """
+    WITH recent AS MATERIALIZED (
+        SELECT id, server_session_id, event_type, occurred_at, payload FROM agent_events
+         WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND occurred_at > now() - interval '2 hours'
+           AND server_session_id IS NOT NULL
+         ORDER BY occurred_at DESC, id DESC LIMIT 300)
+    SELECT r.server_session_id, r.payload ->> 'tool_name' AS tool_name, r.payload -> 'tool_input' AS tool_input,
+           r.payload ->> 'cwd' AS cwd
+      FROM recent r
+     WHERE r.event_type = 'tool_use'
+       AND NOT EXISTS (
+           SELECT 1 FROM recent e
+            WHERE e.server_session_id = r.server_session_id AND (e.occurred_at, e.id) > (r.occurred_at, r.id)
+              AND e.event_type IN ('assistant_message', 'turn_failed', 'session_end', 'user_prompt'))
+     ORDER BY r.occurred_at, r.id
     """,
 )
 
@@ -141,6 +162,11 @@ async def page(
 async def last_message(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
     """The agent's last words in the session, when it reported any."""
     return await LAST_MESSAGE.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+
+
+async def running_turns(conn: Conn, team_id: UUID, project_id: UUID) -> list[ToolUseOfTurn]:
+    """The tool uses of the turns that are under way in the project, oldest first."""
+    return await RUNNING_TURNS.all(conn, team_id=team_id, project_id=project_id)
 
 
 async def count_of_session(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 
 from cmserver.base.lookalikes import JOINERS, remove_invisible, replace_tags
@@ -71,6 +71,13 @@ def _is_ours(name: str) -> bool:
 def fence(parts: Iterable[str]) -> str:
     """The parts, each of which ends with a line break, between our marks."""
     return "".join([FIRST_LINE, "\n", *parts, LAST_LINE, "\n"])
+
+
+def insert_lines(text: str, lines: Sequence[str]) -> str:
+    """The fenced text with these lines at its end; without a text they have a fence of their own."""
+    if not lines:
+        return text
+    return "".join([text.removesuffix(f"{LAST_LINE}\n"), *lines, f"{LAST_LINE}\n"]) if text else fence(lines)
 
 
 def index_line(observation: Observation) -> str:

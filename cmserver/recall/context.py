@@ -15,6 +15,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
 from cmserver.observations.model import estimate_tokens
+from cmserver.observations.plain import insert_lines
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
 from cmserver.recall import repository
@@ -33,6 +34,7 @@ from cmserver.recall.model import (
     ScoredRow,
 )
 from cmserver.recall.receipts import repository as receipts
+from cmserver.recall.running_turns import describe_running_turns
 from cmserver.recall.wire import ContextQuery
 from cmserver.sessions import read as sessions
 
@@ -46,13 +48,15 @@ async def build_context(
 ) -> Context:
     """The index for the request, and its receipt. The text is empty when there is nothing to show."""
     source = await _gather(conn, principal.team_id, project.id, request, budget)
+    running = await describe_running_turns(conn, principal.team_id, project.id, request.session_id, own=request.reason == "compact")
     if source is None:
-        return await _build_empty(conn, principal, project, request, budget)
+        return await _build_empty(conn, principal, project, request, budget, running)
     frame = IndexFrame(project_name=project.name, reason=request.reason, reader=request.reader, now=datetime.now(UTC))
     composed = compose_index(frame, budget, source)
     index = _index(composed, budget)
     await audit_read(conn, principal, project.id, "context", index.entries)
-    context = Context(text=composed.text, tokens=estimate_tokens(composed.text), index=index)
+    text = insert_lines(composed.text, running)
+    context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if context.text:
         await _write_receipt(conn, principal, project, request, context, index)
     return context
@@ -158,11 +162,11 @@ def _latest_summary(
 
 
 async def _build_empty(
-    conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget
+    conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget, running: Sequence[str]
 ) -> Context:
     """Two helpful lines, once for a project's sessions; each time for a preview."""
     was_shown = not request.is_preview and await receipts.has_any(conn, principal.team_id, project.id)
-    text = "" if was_shown or request.reason == "resume" else render_empty_index(project.name)
+    text = insert_lines("" if was_shown or request.reason == "resume" else render_empty_index(project.name), running)
     index = Index(budget_tokens=budget.tokens)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if text:
