@@ -26,6 +26,7 @@ from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.erasure_journal import ErasureJournal, locate, take_noted
 from cmserver.base.errors import DatabaseExhausted, StatementTimeout, Unavailable
+from cmserver.base.shares import ConnectionShares
 from cmserver.base.sql import Conn, Query
 from cmserver.base.tenant_role import (
     TENANT_ROLE,
@@ -206,6 +207,7 @@ class Db:
         tenant = _tenant_login(urls, self._statement_milliseconds)
         self._owner = owner.pool("owner", size, timeouts)
         self._tenant = tenant.pool("tenant", size, timeouts, check=self._check_tenant)
+        self._shares = ConnectionShares(size)
         self._session = self._owner
         if self._is_shared:
             self._session = msgspec.structs.replace(owner, url=urls.session, pooling="none").pool(
@@ -328,7 +330,7 @@ class Db:
     @asynccontextmanager
     async def _tenant_connection(self, answer_seconds: float | None) -> AsyncGenerator[Conn]:
         try:
-            async with self._connection(self._tenant, answer_seconds) as conn:
+            async with self._shares.hold(self._tenant.timeout), self._connection(self._tenant, answer_seconds) as conn:
                 yield conn
         except Unavailable as error:
             if isinstance(error.__cause__, PoolTimeout) and self._refusal is not None:

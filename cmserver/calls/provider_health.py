@@ -12,7 +12,7 @@ from uuid import UUID
 from cmserver.base.sql import Conn
 from cmserver.calls import repository
 from cmserver.calls.model import Pause
-from cmserver.providers.model import ProviderError
+from cmserver.providers.model import MAX_WAIT_SECONDS, ProviderError
 
 _FIRST_PAUSE_SECONDS = 60.0
 _FIRST_PAUSE_UNREACHABLE_SECONDS = 15.0
@@ -88,7 +88,7 @@ async def find_active_pause(conn: Conn, provider: str) -> Pause | None:
 async def pause_provider(conn: Conn, provider: str, error: ProviderError) -> tuple[Pause, bool]:
     """Stop calls of the provider for all workers. Returns the pause, and True when it is new, False when one was active."""
     first_seconds = _FIRST_PAUSE_UNREACHABLE_SECONDS if error.out_of_reach else _FIRST_PAUSE_SECONDS
-    seconds = error.retry_after_seconds or first_seconds
+    seconds = min(error.retry_after_seconds or first_seconds, MAX_WAIT_SECONDS)
     new = await repository.pause_provider(conn, provider, error.kind.value, str(error), seconds)
     if new is not None:
         return new, True

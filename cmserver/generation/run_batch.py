@@ -260,7 +260,6 @@ class BatchRunner:
             answer = await self._parse_text(jobs, stored)
         except ProviderError as error:
             error.run_id, error.provider = stored.id, stored.provider
-            error.pauses = error.kind in _PAUSING_FAILURES
             kind, message = error.kind.value, str(error)
             await self._retry(lambda conn: calls.end_runs(conn, [stored.id], "unusable", error_class=kind, error_message=message))
             raise
@@ -291,7 +290,9 @@ class BatchRunner:
                 return parse(stored.answer, stored.job_ids, find_changed_files)
             return await asyncio.to_thread(parse, stored.answer, stored.job_ids, find_changed_files)
         except ProviderError as error:
-            raise find_error_in_prose(stored.provider, stored.answer) or error from None
+            # A model's words, whatever they say: they pause nothing. Where a gateway speaks for it, the next attempt may succeed.
+            reported = find_error_in_prose(stored.provider, stored.answer)
+            raise (ProviderError(FailureKind.TRANSIENT, str(reported)) if reported else error) from None
 
     async def _summarise_by_rules(self, jobs: list[ClaimedJob], remark: str) -> AnsweredCall:
         """A session's summary by rules, where no provider gave one."""

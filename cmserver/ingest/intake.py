@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-import msgspec
 from msgspec import UNSET
 
 from cmserver.access.model import Principal, Project
@@ -24,7 +22,7 @@ from cmserver.ingest.model import RecordedEvent
 from cmserver.ingest.record import SESSION_GONE, EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn, EventResultOut, RecordOptions
 from cmserver.observations import repository as observations
-from cmserver.redaction.clean import LARGE_BYTES, clean_aside
+from cmserver.redaction.clean import clean_aside
 
 WAIT_SECONDS = 30.0
 
@@ -67,7 +65,6 @@ class EventIntake:
         self, principal: Principal, events: Mapping[str, EventIn], options: RecordOptions, size_bytes: int, origin: Origin
     ) -> list[EventSubmission]:
         """The events with their projects. A project is made only when nothing is wrong with any of the events."""
-        sizes = {at: size_bytes if len(events) == 1 else _measure_event(event, size_bytes) for at, event in events.items()}
 
         def submission(at: str, project: Project) -> EventSubmission:
             event = events[at]
@@ -78,7 +75,7 @@ class EventIntake:
                 origin=origin,
                 generate=options.generate,
                 occurred_at=datetime.now(UTC) if milliseconds is None else from_epoch_ms(milliseconds),
-                size_bytes=sizes[at],
+                size_bytes=size_bytes,
                 at=at,
             )
 
@@ -89,7 +86,7 @@ class EventIntake:
         await self._recorder.check(principal, submissions)
         for at, project in projects.items():
             if project is None:
-                await self._check_without_project(events[at], at, sizes[at])
+                await self._check_without_project(events[at], at, size_bytes)
         return [submission(at, project or await self._make_project(principal, events[at], at)) for at, project in projects.items()]
 
     async def _check_without_project(self, event: EventIn, at: str, size_bytes: int) -> None:
@@ -133,13 +130,3 @@ class EventIntake:
                 )
             )
         return answers
-
-
-def _measure_event(event: EventIn, batch_bytes: int) -> int:
-    """About how many bytes the event is as JSON; 0 in a small batch."""
-    if batch_bytes < LARGE_BYTES:
-        return 0
-    try:
-        return len(msgspec.json.encode([event.payload, event.metadata]))
-    except UnicodeEncodeError:  # lone surrogates
-        return len(json.dumps([event.payload, event.metadata]))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import cast
+from functools import partial
+from typing import NamedTuple, cast
 from uuid import UUID
 
 import msgspec
@@ -32,7 +34,7 @@ from cmserver.ingest.model import IngestRequest, NewEvent, RecordedEvent, Stored
 from cmserver.ingest.policy import decide_timing, resolve_policy
 from cmserver.ingest.wire import EventIn
 from cmserver.observations import repository as observations
-from cmserver.redaction.clean import clean_aside
+from cmserver.redaction.clean import clean, run_aside
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.rules.closing import find_reports
 from cmserver.rules.conclusions import read_conclusions
@@ -48,6 +50,7 @@ from cmserver.tooluse.typed_prompt import typed_text
 _REMEMBERED_SESSIONS = 20_000
 _LONG_CHARS = 2_000
 """Longer texts are read in a thread, so that other requests go on."""
+_TURN_SECONDS = 0.1
 _COMMIT_SECONDS = 60.0
 """How long a commit waits for the end of its turn: what the agent says then belongs to it."""
 _LATE = timedelta(minutes=1)
@@ -67,9 +70,19 @@ class EventSubmission(msgspec.Struct, frozen=True, kw_only=True):
     session_metadata: dict[str, object] = {}
     """Clean metadata for the session, if this event makes it."""
     size_bytes: int = 0
-    """About how large it is as JSON; a part of a small body may be 0."""
+    """Of the request that it came in."""
     at: str = "$"
     """The path of the event in the body, for errors."""
+
+
+class _CleanEvent(NamedTuple):
+    """An event, fit to be stored."""
+
+    event: EventIn
+    payload_json: bytes
+    payload_chars: int
+    payload_hash: str
+    """Over what was sent, not over what is kept: two payloads that differ only in a cut part stay two."""
 
 
 class _GoneError(Exception):
@@ -144,11 +157,11 @@ class EventRecorder:
     async def _record(self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool) -> list[RecordedEvent]:
         """Clean, check and store the events; returns them, also those that were stored before, in the order of submission."""
         # What can be refused is refused before anything is made, sessions included.
-        cleaned = [await self._clean(submission) for submission in submissions]
+        cleaned = await self._clean_all(submissions)
         await self._check_sessions(principal, submissions)
         events = [
-            await self._prepare(principal, submission, event, payload_digest, place, at_once=at_once)
-            for place, (submission, (event, payload_digest)) in enumerate(zip(submissions, cleaned, strict=True))
+            await self._prepare(principal, submission, clean_event, place, at_once=at_once)
+            for place, (submission, clean_event) in enumerate(zip(submissions, cleaned, strict=True))
         ]
         origin = make_job_origin(principal, self._max_attempts)
         stored_at = {row.id: row.received_at for row in await self._write(origin, events)}
@@ -187,8 +200,7 @@ class EventRecorder:
 
     async def check(self, principal: Principal, submissions: Sequence[EventSubmission]) -> None:
         """Refuse what `record` would refuse, and make nothing."""
-        for submission in submissions:
-            await self._clean(submission)
+        await self._clean_all(submissions)
         await self._check_sessions(principal, submissions)
 
     async def _check_sessions(self, principal: Principal, submissions: Sequence[EventSubmission]) -> None:
@@ -212,13 +224,30 @@ class EventRecorder:
             self._looked_up.clear()
         self._looked_up |= set(projects.items())
 
-    async def _clean(self, submission: EventSubmission) -> tuple[EventIn, str]:
-        """The event, fit to be stored, and the keyed hash of its payload as it was sent."""
-        event, max_chars, size = submission.event, self._field_max_chars, submission.size_bytes
-        payload = await clean_aside(event.payload, field_max_chars=max_chars, size_bytes=size, at=f"{submission.at}.payload")
+    async def _clean_all(self, submissions: Sequence[EventSubmission]) -> list[_CleanEvent]:
+        """The events, fit to be stored. A large request gives its thread to others after each _TURN_SECONDS."""
+
+        def clean_for_a_turn(waiting: Sequence[EventSubmission]) -> list[_CleanEvent]:
+            ends_at = time.monotonic() + _TURN_SECONDS
+            cleaned = [self._clean(waiting[0])]
+            for submission in waiting[1:]:
+                if time.monotonic() >= ends_at:
+                    break
+                cleaned.append(self._clean(submission))
+            return cleaned
+
+        size_bytes = max((submission.size_bytes for submission in submissions), default=0)
+        cleaned: list[_CleanEvent] = []
+        while waiting := submissions[len(cleaned) :]:
+            cleaned += await run_aside(partial(clean_for_a_turn, waiting), size_bytes=size_bytes)
+        return cleaned
+
+    def _clean(self, submission: EventSubmission) -> _CleanEvent:
+        event, max_chars = submission.event, self._field_max_chars
+        payload = clean(event.payload, field_max_chars=max_chars, at=f"{submission.at}.payload")
         metadata = event.metadata
         if metadata:
-            cleaned = await clean_aside(metadata, field_max_chars=max_chars, size_bytes=size, at=f"{submission.at}.metadata")
+            cleaned = clean(metadata, field_max_chars=max_chars, at=f"{submission.at}.metadata")
             metadata = cast("dict[str, object]", cleaned.value)
         counts = {"replaced": payload.replaced, "redactions": payload.redactions, "trimmed": payload.trimmed}
         changes = {name: count for name, count in counts.items() if count}
@@ -232,22 +261,20 @@ class EventRecorder:
             payload=payload.value,
             metadata={**metadata, "cleaned": changes} if changes else metadata,
         )
-        # Over what was sent, not over what is kept: two payloads that differ only in a cut part stay two.
-        return clean_event, hash_payload(self._secret, event.payload)
+        payload_json = msgspec.json.encode(payload.value)
+        return _CleanEvent(clean_event, payload_json, len(payload_json.decode()), hash_payload(self._secret, event.payload))
 
     async def _prepare(
         self,
         principal: Principal,
         submission: EventSubmission,
-        event: EventIn,
-        payload_digest: str,
+        clean_event: _CleanEvent,
         place: int,
         *,
         at_once: bool,
     ) -> NewEvent:
         """The event as it is stored, with its session, its keys, and when observations are to be made of it."""
-        project = submission.project
-        text = msgspec.json.encode(event.payload)
+        event, project = clean_event.event, submission.project
         session_id, project_id = await self._find_session(principal, submission, event)
         event_id, job_id = new_id(), new_id()
         is_prompt = event.event_type in PROMPT_TYPES
@@ -272,14 +299,14 @@ class EventRecorder:
                 session=session_id or event.content_session_id,
                 event_type=event.event_type,
                 occurred_at=submission.occurred_at,
-                payload_hash=payload_digest,
+                payload_hash=clean_event.payload_hash,
             ),
             event_type=event.event_type,
             platform_source=event.platform_source,
             origin=submission.origin,
             generate=generate,
-            size_chars=len(text.decode()),
-            payload=msgspec.Raw(text),
+            size_chars=clean_event.payload_chars,
+            payload=msgspec.Raw(clean_event.payload_json),
             metadata=event.metadata,
             occurred_at=submission.occurred_at,
             place=place,

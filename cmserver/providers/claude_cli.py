@@ -253,7 +253,7 @@ def _find_failure(result: _Result, completion: Completion) -> ProviderError | No
             f"{_NAME} brought no answer in the form asked for: {_one_line(message) or 'it said nothing'}.",
         )
     # The message first: a plan's limit has the same status as a rate limit.
-    failed = failures.find_error_in_prose(_NAME, message)
+    failed = failures.find_error_in_prose(_NAME, message) if result.is_error else None
     if failed is None and result.api_error_status is not None:
         failed = failures.classify_status(_NAME, result.api_error_status, message)
     if failed is None and result.is_error:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from cmserver.providers.failures import empty_answer_error, find_error_in_prose, incomplete_answer_error
+from cmserver.providers.failures import empty_answer_error, incomplete_answer_error
 from cmserver.providers.http_client import HttpAnswer, HttpEndpoint, decode_usage, require_key
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.providers.prompts.render import render
@@ -102,7 +102,7 @@ class Gemini:
             return incomplete_answer_error("Gemini", "it held no candidates")
         if not completion.text.strip():
             return empty_answer_error("Gemini", completion)
-        return None if completion.text.lstrip().startswith(("{", "<")) else find_error_in_prose("Gemini", completion.text)
+        return None
 
 
 class _Camel(msgspec.Struct, rename="camel"):

@@ -15,8 +15,8 @@ Verbosity = Literal["minimal", "normal", "verbose"]
 
 MAX_ANSWER_BYTES = 8 << 20
 """The part of an answer that is read, ten times the length of 128,000 tokens."""
-MAX_WAIT_SECONDS = 31 * 86_400.0
-"""The longest `retry_after_seconds` that is accepted: a month."""
+MAX_WAIT_SECONDS = 86_400.0
+"""A provider is tried again at least once a day, whatever it asks for."""
 
 
 class PromptEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +215,7 @@ class ProviderError(Exception):
     ) -> None:
         super().__init__(storable(message))
         self.kind = kind
-        self.retry_after_seconds = None if retry_after_seconds is None else min(retry_after_seconds, MAX_WAIT_SECONDS)
+        self.retry_after_seconds = retry_after_seconds
         self.completion = completion
         self.out_of_reach = out_of_reach
         self.perhaps_paid = perhaps_paid

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from cmserver.base.errors import Invalid
-from cmserver.providers.failures import empty_answer_error, find_error_in_body, find_error_in_prose, incomplete_answer_error
+from cmserver.providers.failures import empty_answer_error, find_error_in_body, incomplete_answer_error
 from cmserver.providers.http_client import HttpAnswer, HttpEndpoint, check_key, decode_usage, require_key
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.providers.prompts.render import render
@@ -187,7 +187,7 @@ class OpenAI:
             return ProviderError(FailureKind.REFUSED, f"{name} refused to answer ({reason or 'refusal'}).")
         if not text.strip():
             return empty_answer_error(name, completion)
-        return None if _is_json(text) or _OUR_TAGS.search(text) else find_error_in_prose(name, text)
+        return None
 
 
 class _SchemaRefusedError(Exception):

@@ -9,14 +9,17 @@ import asyncio
 import functools
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
-from typing import cast
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 
 from cmserver.base.errors import Invalid, Issue
+from cmserver.base.fair_threads import FairThreads
 from cmserver.base.json_text import MAX_DEPTH
+from cmserver.base.shares import current_share
 from cmserver.base.text import UNSTORABLE, storable
 from cmserver.redaction import places, private, secret_rules
 from cmserver.redaction.named_values import classify_name
@@ -31,12 +34,16 @@ from cmserver.redaction.redact import (
     take_secrets,
     take_secrets_from_ends,
 )
-from cmserver.redaction.rule import Rule, lower
+from cmserver.redaction.rule import WINDOW, Rule, has_match, lower
 from cmserver.redaction.secret_rules import RULES, may_find
 from cmserver.redaction.spans import Span, merge, render, render_items
 
-LARGE_BYTES = 200_000
-"""Larger values are cleaned in a thread, so that the event loop is not blocked."""
+T = TypeVar("T")
+
+LARGE_BYTES = 16_000
+"""What a request of this size or more sends is cleaned in a thread: at its slowest, cleaning so much takes some 30 ms."""
+_TICK_SECONDS = 0.01
+"""So long the event loop cleans in one of its rounds; what comes in the same round after that is cleaned in a thread, too."""
 
 _NOTE_CHARS = 90
 _TELLING = re.compile(
@@ -49,6 +56,7 @@ _MAX_TELLING_LINES = 10
 _MAX_LINE_CHARS = 200
 _MIN_CHARS = len("pwd=abcd")
 _MIN_TOKEN_CHARS = len("AKIA") + 16
+_PART_CHARS = WINDOW
 
 _VALUE_MEMBERS = frozenset(
     {"value", "Value", "VALUE", "parametervalue", "ParameterValue", "parameterValue", "defaultValue", "stringValue"}
@@ -85,11 +93,41 @@ class CleanJson(msgspec.Struct, frozen=True, kw_only=True):
     trimmed: int = 0
 
 
+class _Aside:
+    """Runs what is quick at once, and the rest in a few threads, where those who send requests take turns."""
+
+    def __init__(self) -> None:
+        self._threads = FairThreads(2, "clean")
+        self._spent_seconds = 0.0
+        """In this round of the event loop."""
+
+    async def run(self, function: Callable[[], T], size_bytes: int) -> T:
+        if size_bytes >= LARGE_BYTES or self._spent_seconds >= _TICK_SECONDS:
+            share = current_share()
+            return await asyncio.wrap_future(self._threads.submit(share.holder if share else None, function))
+        began = time.perf_counter()
+        try:
+            return function()
+        finally:
+            if not self._spent_seconds:
+                asyncio.get_running_loop().call_soon(self._begin_round)
+            self._spent_seconds += time.perf_counter() - began
+
+    def _begin_round(self) -> None:
+        self._spent_seconds = 0.0
+
+
+_aside = _Aside()
+
+
+async def run_aside(function: Callable[[], T], *, size_bytes: int) -> T:
+    """The function's result for a request of so many bytes; computed in a thread when the event loop would wait for it."""
+    return await _aside.run(function, size_bytes)
+
+
 async def clean_aside(value: object, *, field_max_chars: int, size_bytes: int, at: str = "$") -> CleanJson:
-    """The cleaned value (see `clean`); values of LARGE_BYTES or more, as JSON, are cleaned in a thread."""
-    if size_bytes < LARGE_BYTES:
-        return clean(value, field_max_chars=field_max_chars, at=at)
-    return await asyncio.to_thread(clean, value, field_max_chars=field_max_chars, at=at)
+    """The cleaned value (see `clean`) of a request of so many bytes, by `run_aside`."""
+    return await run_aside(lambda: clean(value, field_max_chars=field_max_chars, at=at), size_bytes=size_bytes)
 
 
 def clean(value: object, *, field_max_chars: int, at: str = "$") -> CleanJson:
@@ -105,22 +143,49 @@ def clean(value: object, *, field_max_chars: int, at: str = "$") -> CleanJson:
         raise _describe_refusal(value, at)
     texts += names
     has_long_text = max(map(len, texts), default=0) > field_max_chars
-    joined_text = "\n".join([text for text in texts if len(text) <= field_max_chars] if has_long_text else texts)
-    lower_text = lower(joined_text)
-    rules = secret_rules.select_rules(joined_text, lower_text)
-    plain = reveal_hidden(joined_text)
-    hides = has_long_text or (plain is not None and may_change(plain))
-    has_private = has_long_text or private.may_be_in(joined_text, lower_text)
-    storable = not has_long_text and _is_storable(joined_text)
-    if storable and not has_private and not hides and not huge:
-        # No pattern misses in the texts together what it finds in one of them.
-        if not rules:
-            return CleanJson(value=value)
-        if not _may_hold_secret(names, joined_text) and not any(secret_rules.find(joined_text, rules, lower_text)):
-            return CleanJson(value=value)
-    cleaner = _Cleaner(field_max_chars, RULES if hides else rules, has_private=has_private or hides, hides=hides, storable=storable)
+    # No pattern misses in some texts together what it finds in one of them.
+    parts = list(_join_texts([text for text in texts if len(text) <= field_max_chars] if has_long_text else texts))
+    hides = has_long_text or any((plain := reveal_hidden(part.text)) is not None and may_change(plain) for part in parts)
+    has_private = has_long_text or any(private.may_be_in(part.text, part.low) for part in parts)
+    storable = not has_long_text and all(_is_storable(part.text) for part in parts)
+    if storable and not has_private and not hides and not huge and not _may_find_secret(names, parts):
+        return CleanJson(value=value)
+    rules = RULES if hides else _unite_rules(parts)
+    cleaner = _Cleaner(field_max_chars, rules, has_private=has_private or hides, hides=hides, storable=storable)
     cleaned = cleaner.clean_value(value)
     return CleanJson(value=cleaned, replaced=cleaner.replaced, redactions=cleaner.redactions, trimmed=cleaner.trimmed)
+
+
+class _Part(NamedTuple):
+    """Some of a value's texts in lines, the same after `lower`, and the rules that could find something in them."""
+
+    text: str
+    low: str
+    rules: list[Rule]
+
+
+def _join_texts(texts: list[str]) -> Iterator[_Part]:
+    """The texts in parts of about _PART_CHARS: a search in one part holds the interpreter only for moments."""
+    start = size = 0
+    for place, text in enumerate(texts):
+        if size > _PART_CHARS:
+            yield _new_part("\n".join(["", *texts[start:place], ""]))
+            start, size = place, 0
+        size += len(text) + 1
+    # An argument of a command is recognized by the lines around it, so a part that is not the only one has them at both ends.
+    yield _new_part("\n".join(["", *texts[start:], ""] if start else texts))
+
+
+def _new_part(text: str) -> _Part:
+    low = lower(text)
+    return _Part(text, low, secret_rules.select_rules(text, low))
+
+
+def _unite_rules(parts: Sequence[_Part]) -> list[Rule]:
+    if len(parts) == 1:
+        return parts[0].rules
+    chosen = {id(rule) for part in parts for rule in part.rules}
+    return [rule for rule in RULES if id(rule) in chosen]
 
 
 _ONLY_TEXTS: set[type] = {str}
@@ -218,12 +283,14 @@ class _Cleaner:
     def _clean_names(self, source: dict[str, object], values: Iterable[object]) -> dict[str, object]:
         """An object of these values under the names of `source`, which are cleaned, too."""
         result: dict[str, object] = {}
+        numbers: dict[str, int] = {}
         for name, value in zip(source, values, strict=True):
             key = name if len(name) < _MIN_TOKEN_CHARS and name.isidentifier() else self._clean_text(name)
             if key in result:  # two names that differed only in what was removed
-                number = len(result) + 1
+                number = numbers.get(key, 1) + 1
                 while f"{key} ({number})" in result:
                     number += 1
+                numbers[key] = number
                 key = f"{key} ({number})"
             result[key] = value
         return result
@@ -386,9 +453,13 @@ def _find_refused(value: object, path: str, levels: int) -> tuple[str, str] | No
 # -- secrets that are recognized by the names of members
 
 
-def _may_hold_secret(names: Sequence[str], together: str) -> bool:
-    """Whether members of these names, with these texts, may be secrets by their names, or arguments of a command."""
-    return not _SUSPICIOUS_MEMBERS.isdisjoint(names) or any(map(_classify_member, names)) or _FLAG_ITEM.search(together) is not None
+def _may_find_secret(names: Sequence[str], parts: Sequence[_Part]) -> bool:
+    """Whether members of these names, or these texts, may hold secrets, or are arguments of a command."""
+    if not any(part.rules for part in parts):
+        return False
+    if not _SUSPICIOUS_MEMBERS.isdisjoint(names) or any(map(_classify_member, names)):
+        return True
+    return any(has_match(_FLAG_ITEM, part.text) or any(secret_rules.find(part.text, part.rules, part.low)) for part in parts)
 
 
 def _classify_member(name: str) -> str | None:

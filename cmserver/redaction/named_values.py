@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from cmserver.redaction.plausible import is_assigned_secret, is_mixed, is_passphrase, is_scrambled, is_token_like
-from cmserver.redaction.rule import Rule
+from cmserver.redaction.rule import Rule, scan
 from cmserver.redaction.spans import Span
 
 _KEY_QUALIFIERS = "|".join(
@@ -64,7 +64,7 @@ def _name_rule(kind: str, needle: str, name: str) -> Rule:
     compiled = re.compile(f"{name}{_TAIL}{_ASSIGNMENT}{scheme}{_VALUE}", re.ASCII)
 
     def find(text: str, low: str) -> Iterator[Span]:
-        for match in compiled.finditer(low):
+        for match in scan(compiled, low):
             if span := _find_value(kind, text, match, in_capitals=text[match.start() : match.start() + 3].isupper()):
                 yield span
 
@@ -131,7 +131,7 @@ def classify_name(name: str) -> str | None:
 
 def _find_arguments(text: str, low: str) -> Iterator[Span]:
     """Values after a named option and a space: `--token ...`, `config set x.password ...`."""
-    for match in itertools.chain(_FLAG.finditer(low), _SET.finditer(low)):
+    for match in itertools.chain(scan(_FLAG, low), scan(_SET, low)):
         kind = classify_name(match[1])
         if match[1] == "body" and _STORING.search(low, max(0, match.start() - 2 * _SETTING_REACH_CHARS), match.start()):
             kind = "secret"  # gh secret set DEPLOY_KEY --body ...

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from cmserver.redaction.plausible import is_assigned_secret, is_basic, is_login, is_token_like, is_url_password
-from cmserver.redaction.rule import REACH, Gate, Rule, pattern_rule
+from cmserver.redaction.rule import REACH, Gate, Rule, pattern_rule, scan
 from cmserver.redaction.spans import Span
 
 _COOKIE = re.compile(
@@ -15,7 +15,8 @@ _COOKIE = re.compile(
     r"([^\r\n\"'\\]{8,4096})",
     re.ASCII,
 )
-_CURL_COOKIE = re.compile(r"curl[^\n]{0,300}?[ \t](?:-b|--cookie)[ =]{0,2}\\?[\"']?([^\r\n\"'\\]{8,4096})", re.ASCII)
+_CURL_COOKIE = re.compile(r"(?<=[ \t])(?:-b|--cookie)[ =]{0,2}\\?[\"']?([^\r\n\"'\\]{8,4096})", re.ASCII)
+_CURL_REACH = 300
 _PAIR = re.compile(r"([\w.$-]{1,60}+)=([^;,\s\"'&=][^;,\s\"'&]{5,2048}+)", re.ASCII)
 _LOGIN_COOKIE = re.compile(r"sess|auth|sid|token|jwt|login|remember|csrf|xsrf", re.IGNORECASE)
 
@@ -47,8 +48,9 @@ _QUERY = Gate(
 )
 _SECRET_KIND = re.compile(r"kind:[ \t]{1,4}[\"']?secret\b")
 _SECRET_DATA = re.compile(r"(?:string)?data:[ \t]*(?=[\r\n]|\\n)")
+_MANIFEST_REACH = REACH // 2
 _YAML_MEMBER = re.compile(
-    r"(?:[\r\n]|\\[rn])+(?:[ \t]{0,8}\d{0,6}[ \t→:|+-]{0,8})[ \t]{2,16}"
+    r"(?:[\r\n]|\\[rn])++(?:[ \t]{0,8}\d{0,6}[ \t→:|+-]{0,8})[ \t]{2,16}"
     r"[\"']?[\w./-]{1,256}[\"']?:[ \t]{1,8}[\"']?([^\s\"'\\|>]{3,}+)"
 )
 
@@ -92,19 +94,22 @@ _ECHOED = re.compile(
 _ECHOED_BARE = re.compile(r"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+)?(?P<echoed>[^\s\"'|]{4,512})[ \t]*\Z", re.ASCII)
 
 
-def _cookie_rule(needle: str, header: re.Pattern[str]) -> Rule:
-    """A rule for the cookies in group 1 of the pattern, which is for text in lower case."""
+def _find_cookie_headers(text: str, low: str) -> Iterator[Span]:
+    for header in scan(_COOKIE, low):
+        yield from find_cookies(text, *header.span(1))
 
-    def find(text: str, low: str) -> Iterator[Span]:
-        for match in header.finditer(low):
-            yield from find_cookies(text, *match.span(1))
 
-    return Rule((needle,), True, find)
+def _find_curl_cookies(text: str, low: str) -> Iterator[Span]:
+    """`curl -b "sid=..."`."""
+    for option in scan(_CURL_COOKIE, low):
+        earliest = max(0, option.start() - _CURL_REACH)
+        if low.rfind("curl", low.rfind("\n", earliest, option.start()) + 1 or earliest, option.start()) >= 0:
+            yield from find_cookies(text, *option.span(1))
 
 
 def find_cookies(text: str, start: int, end: int) -> Iterator[Span]:
     """The values in `Cookie` or `Set-Cookie` headers that log somebody in."""
-    for pair in _PAIR.finditer(text, start, end):
+    for pair in scan(_PAIR, text, start, end):
         if is_secret_cookie(pair[1], pair[2]):
             yield Span(*pair.span(2), "cookie")
 
@@ -118,21 +123,21 @@ def is_secret_cookie(name: str, value: str) -> bool:
 
 def _find_netrc(text: str, low: str) -> Iterator[Span]:
     """`machine ... login ... password ...`."""
-    for login in _NETRC.finditer(low):
+    for login in scan(_NETRC, low):
         before = low[max(0, login.start() - 310) : login.start()]
         if _NETRC_BEFORE.search(before) and is_assigned_secret("password", text[login.start(1) : login.end(1)], explicit=True):
             yield Span(*login.span(1), "password")
 
 
 def _find_pgpass(text: str, _low: str) -> Iterator[Span]:
-    for line in _PGPASS.finditer(text):
+    for line in scan(_PGPASS, text):
         if is_assigned_secret("password", line[1], explicit=True):
             yield Span(*line.span(1), "password")
 
 
 def _find_sql_passwords(text: str, low: str) -> Iterator[Span]:
     """`ALTER ROLE alice PASSWORD '...'`, `CREATE USER alice IDENTIFIED BY '...'`."""
-    for match in itertools.chain(_SQL_PASSWORD.finditer(low), _SQL_IDENTIFIED.finditer(low) if "identified" in low else ()):
+    for match in itertools.chain(scan(_SQL_PASSWORD, low), scan(_SQL_IDENTIFIED, low) if "identified" in low else ()):
         if _SQL_BEFORE.search(low, max(0, match.start() - _SQL_REACH), match.start()):
             value = text[match.start(1) : match.end(1)]
             is_parameter = value.startswith(":") and value[1:].isidentifier()
@@ -142,17 +147,20 @@ def _find_sql_passwords(text: str, low: str) -> Iterator[Span]:
 
 def _find_kubernetes_data(text: str, low: str) -> Iterator[Span]:
     """The values below `data` and `stringData` of a Kubernetes Secret."""
-    done = 0
-    for kind in _SECRET_KIND.finditer(low):
-        start = max(done, low.rfind("---", 0, kind.start()), kind.start() - REACH // 2)
-        end = low.find("---", kind.end(), kind.end() + REACH // 2)
-        done = end if end >= 0 else kind.end() + REACH // 2
-        for data in _SECRET_DATA.finditer(low, start, done):
-            position = data.end()
-            while member := _YAML_MEMBER.match(text, position):
+    done = read_to = 0  # nothing is read twice, whatever is repeated
+    for kind in scan(_SECRET_KIND, low):
+        earliest = max(0, kind.start() - _MANIFEST_REACH)
+        start = max(done, earliest, low.rfind("---", earliest, kind.start()))
+        end = low.find("---", kind.end(), kind.end() + _MANIFEST_REACH)
+        done = max(done, end if end >= 0 else min(len(low), kind.end() + _MANIFEST_REACH))
+        for data in scan(_SECRET_DATA, low, start, done):
+            if data.end() < read_to:
+                continue
+            read_to = data.end()
+            while member := _YAML_MEMBER.match(text, read_to):
                 if is_assigned_secret("password", member[1], explicit=True):
                     yield Span(*member.span(1), "secret")
-                position = member.end()
+                read_to = member.end()
 
 
 def _find_short_options(text: str, _low: str) -> Iterator[Span]:
@@ -160,7 +168,7 @@ def _find_short_options(text: str, _low: str) -> Iterator[Span]:
     for command, program, option in _COMMANDS:
         if command not in text:
             continue
-        for match in option.finditer(text):
+        for match in scan(option, text):
             start = match.start()
             earliest = max(0, start - _COMMAND_REACH)
             line_start = max(earliest, *(text.rfind(end, earliest, start) + 1 for end in "\n|;"))
@@ -171,14 +179,14 @@ def _find_short_options(text: str, _low: str) -> Iterator[Span]:
 def _find_pass_sources(text: str, _low: str) -> Iterator[Span]:
     """`openssl ... -passin pass:...`, `htpasswd -b file user ...`."""
     for pattern in (_PASS_SOURCE, _BASIC_FILE) if "-pass" in text or "htpasswd" in text else ():
-        for match in pattern.finditer(text):
+        for match in scan(pattern, text):
             if is_assigned_secret("password", match[1], explicit=True):
                 yield Span(*match.span(1), "password")
 
 
 def _find_piped(text: str, _low: str) -> Iterator[Span]:
     """What is piped to a command that reads a password: `echo ... | docker login --password-stdin`."""
-    for pipe in _PIPED.finditer(text):
+    for pipe in scan(_PIPED, text):
         earliest = max(0, pipe.start() - 600)
         start = max(earliest, *(text.rfind(end, earliest, pipe.start()) + 1 for end in "\n|"))
         before = text[start : pipe.start()]
@@ -214,8 +222,8 @@ PLACE_RULES = (
         is_token_like,
         gate=_QUERY,
     ),
-    _cookie_rule("cookie", _COOKIE),
-    _cookie_rule("curl", _CURL_COOKIE),
+    Rule(("cookie",), True, _find_cookie_headers),
+    Rule(("curl",), True, _find_curl_cookies),
     Rule(("pass",), True, _find_netrc),
     Rule(("password", "identified"), True, _find_sql_passwords),
     Rule(("",), False, _find_pgpass, _COLON),

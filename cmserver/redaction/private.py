@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from cmserver.redaction.rule import lower
+from cmserver.redaction.rule import WINDOW, has_match, lower, scan
 from cmserver.redaction.spans import CONTEXT, Span
 
 PRIVATE = "private"
@@ -34,6 +34,9 @@ _SIGNS = r"\s\"'+,>#|*:\u2192-"
 _BETWEEN = rf"(?:[{_SIGNS}]|\\+[nrt]|(?:(?<=[\n ])[\w./-]{{1,200}}-)?\d{{1,7}}(?=[ \t\u2192:|-]))"
 _KEY_BODY = re.compile(rf"(?:{_BETWEEN}*+(?:[A-Za-z-]{{4,20}}: [^\n\\]{{1,200}}|[A-Za-z0-9/+=]{{16,}}+))*+")
 _KEY_LAST_LINE = re.compile(rf"{_BETWEEN}*+[A-Za-z0-9/+=]++\s*+\Z")
+_KEY_RUN = re.compile(r"[A-Za-z0-9/+=]++")
+_MAX_KEY_CHARS = 8 * WINDOW
+"""How far a block whose beginning is missing is read back."""
 # The same from right to left, for a block whose beginning is missing.
 _BETWEEN_REVERSED = rf"(?:[{_SIGNS}]|[nrt]\\+|(?<=[ \t\u2192:|-])\d{{1,7}}(?![A-Za-z0-9/+=]))"
 _KEY_BODY_REVERSED = re.compile(rf"{_BETWEEN_REVERSED}*+[A-Za-z0-9/+=]++(?:{_BETWEEN_REVERSED}++[A-Za-z0-9/+=]{{16,}}+)*+")
@@ -46,12 +49,12 @@ _KEY_LINES = re.compile(
 
 def may_be_in(text: str, low: str | None = None) -> bool:
     """Whether `find` could find something; much cheaper than `find`."""
-    if "<" in text and _TAG.search(text) is not None:
+    if "<" in text and has_match(_TAG, text):
         return True
     low = lower(text) if low is None else low
-    if "private" in low and (_ESCAPED_WORD.search(low) is not None or "private key" in low or "private-lines" in low):
+    if "private" in low and (has_match(_ESCAPED_WORD, low) or "private key" in low or "private-lines" in low):
         return True
-    return _KEY_LINE.search(text) is not None
+    return has_match(_KEY_LINE, text)
 
 
 def find(text: str) -> Iterator[Span]:
@@ -62,14 +65,14 @@ def find(text: str) -> Iterator[Span]:
     if "private" in low:
         yield from _find_escaped(text, low)
         yield from _find_key_blocks(text)
-    if _KEY_LINE.search(text):
+    if has_match(_KEY_LINE, text):
         yield from _find_key_lines(text)
 
 
 def _find_escaped(text: str, low: str) -> Iterator[Span]:
     """The spans between `private` tags in other spellings (escaped, spaced, full-width); any of them closes what another opened."""
     depth, start = 0, 0
-    for word in _ESCAPED_WORD.finditer(low):
+    for word in scan(_ESCAPED_WORD, low):
         before = _ESCAPED_OPENING.search(low[max(0, word.start() - _OPENING_CHARS) : word.start()])
         if before is None:
             continue
@@ -88,7 +91,7 @@ def _find_escaped(text: str, low: str) -> Iterator[Span]:
 def _find_tagged(text: str) -> Iterator[Span]:
     """From an opening tag to its closing tag, or else to the end of the text."""
     inside, depth, start = "", 0, 0
-    for tag in _TAG.finditer(text):
+    for tag in scan(_TAG, text):
         name = tag[2].lower().replace("_", "-")
         opens = not tag[1]
         if not inside:
@@ -107,9 +110,9 @@ def _find_tagged(text: str) -> Iterator[Span]:
 
 def _find_key_blocks(text: str) -> Iterator[Span]:
     """PEM, PGP and PuTTY private keys, also with only the beginning or only the end."""
-    edges = list(_KEY_EDGE.finditer(text))
+    edges = list(scan(_KEY_EDGE, text))
     done_to = 0
-    for edge in _PUTTY_EDGE.finditer(text):
+    for edge in scan(_PUTTY_EDGE, text):
         if edge.start() >= done_to:
             done_to = _find_block_end(text, edge.end())
             yield Span(edge.start(), done_to, _KEY)
@@ -120,7 +123,8 @@ def _find_key_blocks(text: str) -> Iterator[Span]:
         following = edges[number + 1] if number + 1 < len(edges) else None
         start = edge.start()
         if edge[1] == "END":
-            before = _KEY_BODY_REVERSED.match(text[done_to : edge.start()][::-1])
+            earliest = max(done_to, start - _MAX_KEY_CHARS)
+            before = _KEY_BODY_REVERSED.match(text[earliest:start][::-1])
             start -= before.end() if before else 0
             done_to = edge.end()
         elif following is not None and following[1] == "END":
@@ -132,8 +136,12 @@ def _find_key_blocks(text: str) -> Iterator[Span]:
 
 def _find_block_end(text: str, start: int) -> int:
     """Where a key that begins before `start` ends, when its end mark is missing."""
-    body = _KEY_BODY.match(text, start)
-    end = body.end() if body else start
+    end = start
+    while (body := _KEY_BODY.match(text, end, end + WINDOW)) and body.end() > end:
+        is_cut = body.end() == end + WINDOW
+        end = body.end()
+        if is_cut and (rest := _KEY_RUN.match(text, end)):
+            end = rest.end()
     last = _KEY_LAST_LINE.match(text, end)
     return last.end() if last else end
 
@@ -142,7 +150,7 @@ def _find_key_lines(text: str) -> Iterator[Span]:
     """Lines from the middle of a key. Certificates and public keys look the same between their edges, and are kept."""
     if "BEGIN CERTIFICATE" in text or "PUBLIC KEY" in text:
         return
-    for block in _KEY_LINES.finditer(text):
+    for block in scan(_KEY_LINES, text):
         if _is_key_material(block[0]):
             yield Span(block.start() + (block[0][0] == "\n"), block.end(), _KEY)
 

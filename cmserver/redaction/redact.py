@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cmserver.base.lookalikes import INVISIBLE, JOINERS, remove_invisible
 from cmserver.redaction import private, secret_rules
-from cmserver.redaction.rule import REACH, Rule, lower
+from cmserver.redaction.rule import REACH, Rule, has_match, lower
 from cmserver.redaction.secret_rules import RULES
 from cmserver.redaction.spans import Span, merge, render, render_items
 
@@ -18,6 +18,7 @@ Counts = dict[str, int]
 """Number of replaced spans by kind."""
 
 _ROUNDS = 8
+_PIECE_CHARS = 100_000
 _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
 _HIDING = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{INVISIBLE}{JOINERS}]")
 
@@ -38,10 +39,11 @@ def reveal_hidden(text: str) -> str | None:
         raw = text.encode()
         hides = len(raw.translate(None, _CONTROLS)) != len(raw)
     else:
-        hides = _HIDING.search(text) is not None
+        hides = has_match(_HIDING, text)
     if not hides:
         return None
-    plain = remove_invisible(text)
+    # In pieces, since each step holds the interpreter. What is hidden across a cut stays hidden.
+    plain = "".join(remove_invisible(text[start : start + _PIECE_CHARS]) for start in range(0, len(text), _PIECE_CHARS))
     return plain if plain != text else None
 
 

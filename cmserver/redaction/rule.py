@@ -10,6 +10,8 @@ from cmserver.redaction.spans import Span
 
 REACH = 8192
 """This many characters on both sides of a position decide whether a secret is there."""
+WINDOW = 8192
+"""A search reads this many characters, and REACH behind them, in one step: a step holds the interpreter, and all requests wait."""
 
 Find = Callable[[str, str], Iterator[Span]]
 
@@ -51,12 +53,37 @@ def pattern_rule(
         compiled = re.compile(pattern + r"[\w-]*+", re.ASCII)
 
     def find(text: str, low: str) -> Iterator[Span]:
-        for match in compiled.finditer(low if lowered else text):
+        for match in scan(compiled, low if lowered else text):
             start, end = match.span(group)
             if start >= 0 and (check is None or check(text[start:end])):
                 yield Span(start, end, kind)
 
     return Rule(tuple(needles.split("|")), lowered, find, gate)
+
+
+def scan(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None = None) -> Iterator[re.Match[str]]:
+    """The matches of `pattern.finditer`, searched window by window. A match that is longer than REACH is read whole."""
+    end = len(text) if end is None else end
+    while start < end:
+        window_end = start + WINDOW
+        limit = window_end + REACH
+        if limit >= end:
+            yield from pattern.finditer(text, start, end)
+            return
+        for match in pattern.finditer(text, start, limit):
+            if match.start() >= window_end:
+                break
+            whole = pattern.match(text, match.start(), end) or match if match.end() == limit else match
+            start = whole.end()
+            yield whole
+            if start >= window_end:
+                break
+        start = max(start, window_end)
+
+
+def has_match(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether the pattern matches anywhere in the text, searched window by window."""
+    return next(scan(pattern, text), None) is not None
 
 
 def lower(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cmserver.redaction.named_values import NAME_RULES
 from cmserver.redaction.places import COMMAND_RULES, PLACE_RULES
-from cmserver.redaction.rule import Rule, lower
+from cmserver.redaction.rule import Rule, has_match, lower
 from cmserver.redaction.spans import Span
 from cmserver.redaction.token_forms import TOKEN_RULES
 
@@ -39,7 +39,7 @@ def select_rules(text: str, low: str) -> list[Rule]:
     """The rules that could find something in the text, most often none. `low` is the text after `lower`."""
     touched = [positions for needle, positions in _NEEDLES if needle in text]
     touched += [positions for needle, positions in _LOWER_NEEDLES if needle in low]
-    touched += [positions for (sign, pattern), positions in _GATES if sign in text and pattern.search(text)]
+    touched += [positions for (sign, pattern), positions in _GATES if sign in text and has_match(pattern, text)]
     if not touched:
         return []
     return [RULES[position] for position in sorted({position for positions in touched for position in positions})]

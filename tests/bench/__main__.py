@@ -29,6 +29,7 @@ from tests.bench import (
     pages,
     retention,
     search,
+    stalls,
     start,
     wakeup,
     writes,
@@ -70,6 +71,7 @@ BENCHMARKS = {
     "retention": Benchmark(retention.run, retention.HOW),
     "backup": Benchmark(backup.run, backup.HOW),
     "import": Benchmark(imports.run, imports.HOW),
+    "stalls": Benchmark(stalls.run, stalls.HOW),
     "start": Benchmark(start.run, start.HOW),
     "writes": Benchmark(writes.run, writes.HOW),
 }

@@ -16,7 +16,7 @@ from cmserver.generation import batch
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.ingest import session as sessions
-from cmserver.providers.failures import incomplete_answer_error
+from cmserver.providers.failures import classify_status, incomplete_answer_error
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
@@ -352,13 +352,15 @@ async def test_an_answer_cut_at_its_most_tokens_is_asked_for_in_two_parts_and_th
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    "text",
     [
-        ("You've reached your usage limit for this month.", "quota_exhausted"),
-        ("Invalid API key · Please run /login", "auth_invalid"),
+        "You've hit your limit · resets Dec 31, 9999, 3pm",
+        "Invalid API key · Please run /login",
+        "API Error: 529 Overloaded.",
+        '{"error": {"code": 429, "message": "Rate limit exceeded. Please try again in 900h."}}',
     ],
 )
-async def test_a_provider_that_says_in_prose_that_it_may_not_is_paused_and_nothing_is_lost(outbox: Outbox, text: str, reason: str):
+async def test_what_a_model_says_of_its_provider_pauses_nothing_and_is_tried_again(outbox: Outbox, text: str):
     await outbox.put(3)
     provider = Scripted(lambda _: Completion(text=text, model="script-1", input_tokens=3))
     hand = await outbox.hand(provider)
@@ -367,9 +369,20 @@ async def test_a_provider_that_says_in_prose_that_it_may_not_is_paused_and_nothi
 
     assert len(provider.prompts) == 1
     assert await outbox.statuses() == {"queued": 3}
-    assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 0
-    assert await outbox.value("SELECT reason FROM provider_pauses") == reason
+    assert await outbox.value("SELECT max(attempts) FROM observation_generation_jobs") == 1
+    assert await outbox.rows("SELECT * FROM provider_pauses") == []
     assert await outbox.rows("SELECT status, answer FROM generation_runs") == [{"status": "unusable", "answer": text}]
+
+
+async def test_a_pause_ends_within_a_day_whatever_is_asked_for(outbox: Outbox):
+    await outbox.put(1)
+
+    def reply(_: Prompt) -> Completion:
+        raise classify_status("OpenAI", 402, "Your credit is used up.", {"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"})
+
+    await (await outbox.hand(Scripted(reply))).work()
+
+    assert await outbox.value("SELECT until_at - paused_at <= interval '24 hours' FROM provider_pauses") is True
 
 
 # -- summaries

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+import threading
 from typing import Any
 
 import httpx
 import pytest
 from psycopg import sql
 
-from cmserver.access.model import Principal
 from cmserver.base.db import Db
-from cmserver.ingest.model import RecordedEvent
-from cmserver.ingest.record import EventRecorder, EventSubmission
+from cmserver.ingest import record
+from cmserver.redaction.clean import CleanJson, clean
 from tests.conftest import Cast, mint
 from tests.table import try_rows
 
@@ -320,27 +319,23 @@ async def test_the_longest_ids_fit_into_every_index(client: httpx.AsyncClient, c
         assert {response.json()["issues"][0]["path"] for response in known_to} == {f"$.{name}"}
 
 
-async def test_each_event_of_a_large_batch_is_as_large_as_it_is(
-    client: httpx.AsyncClient, cast: Cast, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("chars", "is_aside"), [(10, False), (2_000, True)])
+async def test_a_large_request_is_cleaned_in_threads(
+    client: httpx.AsyncClient, cast: Cast, monkeypatch: pytest.MonkeyPatch, chars: int, *, is_aside: bool
 ):
-    sizes: list[list[int]] = []
-    record = EventRecorder.record
+    """Also where each of its events is small: it is the request that takes long."""
+    threads: list[threading.Thread] = []
 
-    async def record_sizes(
-        self: EventRecorder, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool = False
-    ) -> list[RecordedEvent]:
-        sizes.append([submission.size_bytes for submission in submissions])
-        return await record(self, principal, submissions, at_once=at_once)
+    def clean_and_note(value: object, *, field_max_chars: int, at: str) -> CleanJson:
+        threads.append(threading.current_thread())
+        return clean(value, field_max_chars=field_max_chars, at=at)
 
-    monkeypatch.setattr(EventRecorder, "record", record_sizes)
-    small = [event(payload={"n": n}) for n in range(20)]
-    large = [event(payload="x" * 300_000), event(metadata={"m": "y" * 300_000}), event(payload="\ud800" + "z" * 300_000)]
+    monkeypatch.setattr(record, "clean", clean_and_note)
 
-    response = await client.post("/v1/events/batch", content=json.dumps(small + large), headers=cast.alice.headers)
+    response = await client.post("/v1/events/batch", json=[event(payload="x" * chars)] * 20, headers=cast.alice.headers)
 
     assert response.status_code == 201
-    assert max(sizes[0][:20]) < 1_000
-    assert min(sizes[0][20:]) > 300_000
+    assert [thread is not threading.main_thread() for thread in threads] == [is_aside] * 20
 
 
 async def test_without_a_key_or_with_a_wrong_one_nothing_is_stored(client: httpx.AsyncClient, cast: Cast, db: Db):

@@ -329,8 +329,22 @@ async def test_only_what_never_saw_the_events_is_out_of_reach(claude: StandIn, m
     assert (await claude.failure()).out_of_reach is out_of_reach
 
 
-async def test_a_limit_in_prose_without_an_error_pauses_as_well(claude: StandIn):
-    claude.answers(structured_output=None, result="You've hit your limit · resets 3pm")
+SENTENCES = [
+    "You've hit your limit · resets Dec 31, 9999, 3pm",
+    "Invalid API key · Please run /login",
+    "API Error: 529 Overloaded.",
+]
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+async def test_an_answer_without_an_error_is_an_answer_whatever_it_says(claude: StandIn, sentence: str):
+    claude.answers(structured_output=None, result=sentence)
+
+    assert (await claude.asked()).text == sentence
+
+
+async def test_a_limit_in_the_words_of_an_error_pauses(claude: StandIn):
+    claude.answers(is_error=True, structured_output=None, result="You've hit your limit · resets 3pm")
 
     error = await claude.failure()
 

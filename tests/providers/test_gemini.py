@@ -171,12 +171,10 @@ async def test_an_answer_without_a_word_cannot_be_used_but_is_paid(fake: FakePro
     assert paid(error).output_tokens == 30
 
 
-async def test_prose_about_a_limit_with_status_200_is_a_failure(fake: FakeProvider):
+async def test_prose_about_a_limit_with_status_200_is_an_answer(fake: FakeProvider):
     fake.replies = [ok(said.part("Rate limit exceeded. Please try again later."))]
 
-    error = await failure(provider(fake))
-
-    assert (error.kind, paid(error).input_tokens) == (FailureKind.RATE_LIMITED, 120)
+    assert (await provider(fake).complete(PROMPT)).text == "Rate limit exceeded. Please try again later."
 
 
 PER_MINUTE = "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"

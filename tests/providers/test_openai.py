@@ -290,12 +290,10 @@ async def test_an_answer_without_a_word_cannot_be_used_but_is_paid(
     assert paid(error).output_tokens == 30
 
 
-async def test_prose_about_a_limit_with_status_200_is_a_failure(fake: FakeProvider):
-    fake.replies = [ok("Rate limit exceeded. Please try again in 20s.")]
+async def test_prose_about_a_limit_with_status_200_is_an_answer(fake: FakeProvider):
+    fake.replies = [ok("Rate limit exceeded. Please try again in 20s.")] * 2
 
-    error = await failure(provider(fake))
-
-    assert (error.kind, error.retry_after_seconds, paid(error).input_tokens) == (FailureKind.RATE_LIMITED, 20, 120)
+    assert (await provider(fake).complete(PROMPT)).text == "Rate limit exceeded. Please try again in 20s."
 
 
 async def test_an_answer_that_talks_about_limits_is_an_answer(fake: FakeProvider):

@@ -18,6 +18,7 @@ from cmserver.access.limits.denials import Denials
 from cmserver.access.model import NO_LIMITS, Limits, Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import QuotaExceeded, RateLimited, Unavailable
+from cmserver.base.shares import Share, set_share
 from cmserver.base.sql import Conn
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -26,6 +27,7 @@ _SYNC_SECONDS = 1.0
 """How long a process uses the counts that it last read."""
 _MARK_INTERVAL_SECONDS = 60.0
 _MAX_ENTRIES = 10_000
+_INGEST_SCOPES = frozenset({"events:write", "sessions:write"})
 _MIN_TOKENS = 0.99
 """Tokens that admit a request: less than one, because the clocks of processes and database differ slightly."""
 
@@ -109,8 +111,10 @@ class Meter:
     async def admit(self, principal: Principal, scope: str) -> None:
         """Count a request of the key. RateLimited when its bucket, or its team's, is empty.
 
-        Unavailable when the database is away and the scope is for writing; reads are admitted.
+        Unavailable when the database is away and the scope is for writing; reads are admitted. What the request does from now on
+        uses the principal's share.
         """
+        set_share(Share(principal.usage_id, "ingest" if scope in _INGEST_SCOPES else "read"))
         if (tallies := self._tallies(principal)) is None:
             return
         team, key = tallies

@@ -27,7 +27,7 @@ from cmserver.observations.embedding.model_pull import ModelPull
 from cmserver.observations.embedding.status import explain_missing
 from cmserver.providers.embedding import registry
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, PullingEmbedder
-from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.providers.model import MAX_WAIT_SECONDS, FailureKind, ProviderError
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -193,7 +193,8 @@ class EmbeddingWorker:
 
     def _failed(self, model: EmbeddingModel, error: ProviderError) -> None:
         outage = self._outages.setdefault(model.id, Outage())
-        pause = max(min(2.0**outage.failures, LONGEST_OUTAGE_PAUSE_SECONDS), error.retry_after_seconds or 0.0)
+        asked_for = min(error.retry_after_seconds or 0.0, MAX_WAIT_SECONDS)
+        pause = max(min(2.0**outage.failures, LONGEST_OUTAGE_PAUSE_SECONDS), asked_for)
         outage.failures += 1
         outage.until = monotonic() + pause
         if outage.failures == 1:

@@ -25,7 +25,7 @@ from cmserver.ingest import session as sessions
 from cmserver.ingest.model import RecordedEvent
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn
-from cmserver.redaction.clean import clean, clean_aside
+from cmserver.redaction.clean import clean_aside
 from cmserver.sessions import repository
 from cmserver.sessions.model import NewSession, SessionAndLastPrompt
 
@@ -174,11 +174,12 @@ async def record_prompt(
     project = await find_project(request, speaker, None if moves and project_name else existing_session, project_name=project_name)
     if project is None:
         return None
+    clean_metadata = await clean_aside(metadata, field_max_chars=_METADATA_CHARS, size_bytes=size_bytes)
     new = NewSession(
         external_session_id=speaker.session,
         content_session_id=speaker.session,
         platform_source=speaker.platform,
-        metadata=cast("dict[str, object]", clean(metadata, field_max_chars=_METADATA_CHARS).value),
+        metadata=cast("dict[str, object]", clean_metadata.value),
     )
     session, _ = await db(request).in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
     before = existing_session if existing_session is not None and existing_session.id == session.id else None
