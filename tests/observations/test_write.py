@@ -9,8 +9,10 @@ from httpx import AsyncClient, Response
 
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
+from cmserver.observations import repository
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
+from tests.rows import rows
 from tests.table import try_rows
 
 Json = dict[str, Any]
@@ -422,3 +424,16 @@ async def test_what_is_open_can_be_marked_as_done_dropped_or_open_again(client: 
     refused = await client.patch(path, json={"state": "later"}, headers=cast.alice.headers)
 
     assert (refused.status_code, refused.json()["issues"][0]["path"]) == (400, "$.state")
+
+
+async def test_who_changes_an_observation_keeps_others_off_it_until_it_is_changed(db: Db, cast: Cast, make: Make):
+    team = cast.alice.team_id
+    observation = await make.observation(project=cast.alice.project)
+    free = "SELECT id FROM observations WHERE id = %s FOR UPDATE SKIP LOCKED"
+
+    async with db.tenant(team) as conn:
+        locked = await repository.lock(conn, team, observation.id)
+        meanwhile = await rows(db, free, observation.id)
+
+    assert locked is not None
+    assert (meanwhile, len(await rows(db, free, observation.id))) == ([], 1)
