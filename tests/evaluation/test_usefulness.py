@@ -9,6 +9,7 @@ from tests.evaluation.short_form import Agent
 from tests.evaluation.usefulness.command import make_report, measure_half, render
 from tests.evaluation.usefulness.corpus import (
     HALVES,
+    STRANGERS,
     CorpusProject,
     Fact,
     FalseStatement,
@@ -287,3 +288,21 @@ def test_what_matters_is_remembered_and_found():
     assert figures.unrelated_prompts_left_alone.ratio >= MIN_UNRELATED_LEFT_ALONE
     assert figures.wrong <= MAX_WRONG
     assert figures.questions_answered.of > 0
+
+
+def test_the_labels_of_strangers_sessions_are_of_what_was_said():
+    sessions = [session for half in STRANGERS for project in load_projects(half) for session in project.sessions]
+    missing = {
+        f"{session.id} {fact.id}"
+        for project in (project for half in STRANGERS for project in load_projects(half))
+        for session in project.sessions
+        for fact in session.facts
+        for group in fact.words
+        if not any(word.casefold() in event.text.casefold() for word in group for said in project.sessions for event in said.events)
+    }
+
+    assert len(sessions) == 12
+    assert missing == set()
+    assert {fact for session in sessions for question in session.questions for fact in question.facts} <= {
+        fact.id for session in sessions for fact in session.facts
+    }

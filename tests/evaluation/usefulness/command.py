@@ -12,7 +12,7 @@ from cmserver.cli.output import Cell, render_table
 from tests.bench.against import checkout
 from tests.bench.load import ROOT
 from tests.bench.world import world
-from tests.evaluation.usefulness.corpus import HALVES, Half, load_projects
+from tests.evaluation.usefulness.corpus import HALVES, STRANGERS, Half, load_projects
 from tests.evaluation.usefulness.figures import SessionDetails, Share, UsefulnessFigures, describe, measure
 from tests.evaluation.usefulness.playback import ProjectMemory, play
 
@@ -30,9 +30,9 @@ class UsefulnessReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command(name="usefulness")
-@click.option("--half", type=click.Choice([*HALVES, "all"]), default="all", show_default=True)
+@click.option("--half", type=click.Choice([*HALVES, "all", *STRANGERS, "strangers"]), default="all", show_default=True)
 @click.option("--against", "commit", help="Play the same sessions to the server of this commit as well.")
-@click.option("--verbose", is_flag=True, help="Also list what was remembered, lost and wrong in each session; of dev only.")
+@click.option("--verbose", is_flag=True, help="Also list what was remembered, lost and wrong; of dev and stranger only.")
 @click.option("--json", "as_json", is_flag=True, help="The whole report as JSON.")
 def main(half: str, commit: str | None, *, verbose: bool, as_json: bool) -> None:
     """Play labelled sessions to a server with the offline provider, and print how much of what matters it remembers and finds.
@@ -41,6 +41,7 @@ def main(half: str, commit: str | None, *, verbose: bool, as_json: bool) -> None
     """
     logs.configure("console", "error")
     halves: list[Half] = [name for name in HALVES if half in {name, "all"}]
+    halves += [name for name in STRANGERS if half in {name, "strangers"}]
     projects = [project for name in halves for project in load_projects(name)]
     if not projects:
         raise click.ClickException("There are no labelled sessions in tests/evaluation/usefulness.")
@@ -68,7 +69,7 @@ def make_report(tree: str, halves: Sequence[Half], memories: Sequence[ProjectMem
     figures = {half: measure(memory for memory in memories if memory.project.half == half) for half in halves}
     if len(halves) > 1:
         figures["all"] = measure(memories)
-    details = [line for memory in memories if memory.project.half == "dev" for line in describe(memory)]
+    details = [line for memory in memories if memory.project.half in {"dev", "stranger"} for line in describe(memory)]
     return UsefulnessReport(tree=tree, figures=figures, details=details)
 
 

@@ -11,8 +11,10 @@ import msgspec
 
 from tests.evaluation.short_form import Agent, ShortEvent, build_tool_payload
 
-Half = Literal["dev", "held_back"]
+Half = Literal["dev", "held_back", "stranger", "stranger_held_back"]
 HALVES: tuple[Half, ...] = ("dev", "held_back")
+STRANGERS: tuple[Half, ...] = ("stranger", "stranger_held_back")
+"""Short sessions of replies, options, plans, changed rules, look-ups and late passes; figures of their own."""
 FOLDER = Path(__file__).parent
 
 Kind = Literal["cause", "finding", "decision", "fix", "limitation", "open", "next", "command", "change"]
@@ -76,7 +78,7 @@ class LabelledSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     project: str
     cwd: str
     agent: Agent
-    language: Literal["en", "de", "fr"]
+    language: Literal["en", "de", "fr", "pl", "ja"]
     events: list[SessionEvent]
     facts: list[Fact]
     misleading: list[FalseStatement] = []
