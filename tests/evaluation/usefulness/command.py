@@ -40,8 +40,8 @@ def main(half: str, commit: str | None, *, verbose: bool, as_json: bool) -> None
     Takes about two minutes for each server.
     """
     logs.configure("console", "error")
-    chosen = {name for name in HALVES if half in {name, "all"}} | {name for name in STRANGERS if half in {name, "strangers"}}
-    halves = [name for name in (*HALVES, *STRANGERS) if name in chosen]
+    groups: dict[str, tuple[Half, ...]] = {"all": HALVES, "strangers": STRANGERS}
+    halves: list[Half] = [name for name in (*HALVES, *STRANGERS) if half == name or name in groups.get(half, ())]
     projects = [project for name in halves for project in load_projects(name)]
     if not projects:
         raise click.ClickException("There are no labelled sessions in tests/evaluation/usefulness.")
