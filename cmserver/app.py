@@ -26,6 +26,8 @@ from cmserver.events.api import routes as event_routes
 from cmserver.generation.api import routes as generation_routes
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.queue_monitor import QueueMonitor
+from cmserver.graph.api import routes as graph_routes
+from cmserver.graph.overviews.api import routes as overview_routes
 from cmserver.hooks.api import routes as hook_routes
 from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ingest.intake import EventIntake
@@ -73,12 +75,14 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *consolidation_routes,
     *observation_routes,
     *event_routes,
+    *graph_routes,
     *session_routes,
     *turn_routes,
     *generation_routes,
     *compat_routes,
     *joining_routes,  # before those of a project alone, whose name may end in the same way
     *activity_routes,  # as these
+    *overview_routes,  # as these
     *erasure_routes,
     *spending_routes,
     *embedding_routes,

@@ -28,6 +28,8 @@ from cmserver.generation.job_notifier import DONE, JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, OutboxManager, WorkerLimits, check_contract
 from cmserver.generation.run_batch import BatchRunner
+from cmserver.graph.overviews.make import make_due_overviews
+from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import jobs as ingest_jobs
 from cmserver.ingest.policy import gather_seconds
 from cmserver.observations.accesses import jobs as access_jobs
@@ -51,6 +53,10 @@ POLL_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 10.0
 _STEADY_SECONDS = 30.0
 _MAX_LOGGED_JOBS = 100
+_GATHER_SECONDS = 1.0
+_BUSY_PAUSE_SECONDS = 0.05
+_READ_ANYWAY_SECONDS = 60.0
+"""How often observations are read for entities: what was changed or imported wakes nobody."""
 
 
 async def run_worker(
@@ -95,6 +101,8 @@ async def run_worker(
         group.create_task(_supervise("maintenance", make_maintenance_worker, db, stop))
         group.create_task(_reap(settings, db, notifier, stop))
         group.create_task(_embed(settings, db, notifications, stop))
+        if settings.entities != "off":
+            group.create_task(_read_entities(db, notifications, stop))
     log.info("worker.stopped", label=name)
 
 
@@ -176,6 +184,32 @@ async def _embed(settings: Settings, db: Db, notifications: NotificationListener
         async with asyncio.TaskGroup() as group:
             group.create_task(embedding_worker.run(wakeup, stop))
             group.create_task(keep_indexed(db, embedding_worker.switched, stop))
+    finally:
+        for unsubscribe in unsubscribes:
+            unsubscribe()
+
+
+async def _read_entities(db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
+    """Read new observations for what they name, soon after the end of a batch or a manual observation, and make overviews."""
+    wakeup = asyncio.Event()
+    unsubscribes = [notifications.subscribe(channel, lambda _payload: wakeup.set()) for channel in (DONE, announce.NEWS)]
+
+    async def read() -> bool:
+        is_full = await read_new_observations(db)
+        is_full = await make_due_overviews(db) or is_full
+        if not is_full:
+            await wait_any(stop, timeout_seconds=_GATHER_SECONDS)  # what comes meanwhile is read at once
+        return is_full
+
+    try:
+        await run_periodically(
+            read,
+            stop,
+            seconds=_READ_ANYWAY_SECONDS,
+            wake=wakeup,
+            busy_seconds=_BUSY_PAUSE_SECONDS,
+            log_failure=lambda error: log.error("entities.failed", exc_info=error),
+        )
     finally:
         for unsubscribe in unsubscribes:
             unsubscribe()

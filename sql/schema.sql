@@ -26,6 +26,87 @@ END $$;
 
 COMMENT ON FUNCTION public.cancel_job(job uuid) IS 'Ends a queued job at once; a running one is marked, and writes nothing.';
 
+-- Name: count_entity_mentions(uuid[]); Type: FUNCTION
+
+CREATE FUNCTION public.count_entity_mentions(ids uuid[]) RETURNS void
+    LANGUAGE sql
+    AS $$
+    WITH counted AS (
+        SELECT e.id, count(DISTINCT m.observation_id)::integer AS mentions, min(m.seen_at) AS first_at, max(m.seen_at) AS last_at
+          FROM entities e LEFT JOIN entity_mentions m ON m.entity_id = e.id
+         WHERE e.id = ANY (ids) GROUP BY e.id
+    )
+    UPDATE entities e
+       SET mention_count = c.mentions, first_seen_at = coalesce(c.first_at, e.first_seen_at),
+           last_seen_at = coalesce(c.last_at, e.last_seen_at)
+      FROM counted c WHERE c.id = e.id;
+$$;
+
+-- Name: FUNCTION count_entity_mentions(ids uuid[]); Type: COMMENT
+
+COMMENT ON FUNCTION public.count_entity_mentions(ids uuid[]) IS 'Counts the mentions of these entities anew.';
+
+-- Name: entities_follow_project(); Type: FUNCTION
+
+CREATE FUNCTION public.entities_follow_project() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.joined_to IS NOT NULL THEN
+        PERFORM move_entities(NEW.id, NEW.joined_to, NEW.team_id, true);
+    ELSE
+        PERFORM move_entities(OLD.joined_to, NEW.id, NEW.team_id, false);
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Name: entity_mentions_added(); Type: FUNCTION
+
+CREATE FUNCTION public.entity_mentions_added() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE entities e
+       SET mention_count = e.mention_count + n.mentions,
+           first_seen_at = CASE WHEN e.mention_count = 0 THEN n.first_at ELSE least(e.first_seen_at, n.first_at) END,
+           last_seen_at = CASE WHEN e.mention_count = 0 THEN n.last_at ELSE greatest(e.last_seen_at, n.last_at) END
+      FROM (SELECT entity_id, min(seen_at) AS first_at, max(seen_at) AS last_at,
+                   -- One observation that has two names of an entity counts once.
+                   (count(DISTINCT observation_id) - count(DISTINCT observation_id) FILTER (
+                       WHERE EXISTS (SELECT FROM entity_mentions o
+                                      WHERE o.entity_id = r.entity_id AND o.seen_at = r.seen_at AND o.observation_id = r.observation_id
+                                        AND NOT EXISTS (SELECT FROM new_rows w WHERE w.observation_id = o.observation_id
+                                                           AND w.named_id = o.named_id))))::integer AS mentions
+              FROM new_rows r GROUP BY entity_id) n
+     WHERE e.id = n.entity_id;
+    RETURN NULL;
+END $$;
+
+-- Name: entity_mentions_deleted(); Type: FUNCTION
+
+CREATE FUNCTION public.entity_mentions_deleted() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE entities e
+       SET mention_count = greatest(0, e.mention_count - o.mentions),
+           first_seen_at = coalesce((SELECT min(m.seen_at) FROM entity_mentions m WHERE m.entity_id = e.id), e.first_seen_at),
+           last_seen_at = coalesce((SELECT max(m.seen_at) FROM entity_mentions m WHERE m.entity_id = e.id), e.last_seen_at)
+      FROM (SELECT entity_id,
+                   count(DISTINCT observation_id) FILTER (
+                       WHERE NOT EXISTS (SELECT FROM entity_mentions m
+                                          WHERE m.entity_id = r.entity_id AND m.seen_at = r.seen_at
+                                            AND m.observation_id = r.observation_id))::integer AS mentions
+              FROM old_rows r GROUP BY entity_id) o
+     WHERE e.id = o.entity_id;
+    DELETE FROM entities e
+     USING (SELECT DISTINCT named_id FROM old_rows) o
+     WHERE e.id = o.named_id AND e.found_by <> 'people' AND e.merged_into IS NULL
+       AND NOT EXISTS (SELECT FROM entity_mentions m WHERE m.entity_id = e.id)
+       AND NOT EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id);
+    RETURN NULL;
+END $$;
+
 -- Name: follow_language(uuid, uuid); Type: FUNCTION
 
 CREATE FUNCTION public.follow_language(project uuid, team uuid) RETURNS void
@@ -217,6 +298,18 @@ CREATE FUNCTION public.is_unsegmented(said text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ((octet_length(said) > length(said)) AND (said ~ (('[\u1100-\u11FF\uFF00-\uFFEF'::text || public.unsegmented_characters()) || ']'::text)));
 
+-- Name: isolated_projects_share_nothing(); Type: FUNCTION
+
+CREATE FUNCTION public.isolated_projects_share_nothing() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM projects WHERE id = NEW.project_id AND isolated) THEN
+        NEW.scope := 'project';
+    END IF;
+    RETURN NEW;
+END $$;
+
 -- Name: join_project(uuid, uuid, uuid); Type: FUNCTION
 
 CREATE FUNCTION public.join_project(joining uuid, target uuid, team uuid) RETURNS void
@@ -263,6 +356,62 @@ $$;
 
 COMMENT ON FUNCTION public.live_workers() IS 'The workers on the outbox whose lease holds.';
 
+-- Name: move_entities(uuid, uuid, uuid, boolean); Type: FUNCTION
+
+CREATE FUNCTION public.move_entities(source uuid, target uuid, team uuid, is_whole boolean) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO entities (id, team_id, project_id, type, name, folded_name, notes, found_by)
+    SELECT gen_random_uuid(), team, target, e.type, e.name, e.folded_name, e.notes, e.found_by
+      FROM entities e
+     WHERE e.project_id = source AND e.team_id = team
+       AND (is_whole OR EXISTS (SELECT FROM entity_mentions m JOIN observations o ON o.id = m.observation_id
+                                 WHERE m.named_id = e.id AND o.project_id = target))
+    ON CONFLICT DO NOTHING;
+    UPDATE entities t SET merged_into = ti.id
+      FROM entities s
+      JOIN entities si ON si.id = s.merged_into
+      JOIN entities ti ON ti.project_id = target AND ti.folded_name = si.folded_name AND ti.type = si.type
+     WHERE s.project_id = source AND t.project_id = target AND t.folded_name = s.folded_name AND t.type = s.type
+       AND t.merged_into IS NULL AND ti.merged_into IS NULL AND t.id <> ti.id AND t.mention_count = 0
+       AND NOT EXISTS (SELECT FROM entities a WHERE a.merged_into = t.id);
+    INSERT INTO entity_relations (id, team_id, project_id, from_id, to_id, label, created_at)
+    SELECT gen_random_uuid(), team, target, nf.id, nt.id, r.label, r.created_at
+      FROM entity_relations r
+      JOIN entities f ON f.id = r.from_id
+      JOIN entities nf ON nf.project_id = target AND nf.folded_name = f.folded_name AND nf.type = f.type
+      JOIN entities t ON t.id = r.to_id
+      JOIN entities nt ON nt.project_id = target AND nt.folded_name = t.folded_name AND nt.type = t.type
+     WHERE is_whole AND r.project_id = source AND r.team_id = team AND nf.id <> nt.id
+    ON CONFLICT DO NOTHING;
+    INSERT INTO entity_relation_evidence (relation_id, observation_id, project_id, team_id)
+    SELECT n.id, v.observation_id, target, team
+      FROM entity_relation_evidence v
+      JOIN observations o ON o.id = v.observation_id AND o.project_id = target
+      JOIN entity_relations r ON r.id = v.relation_id
+      JOIN entities f ON f.id = r.from_id
+      JOIN entities nf ON nf.project_id = target AND nf.folded_name = f.folded_name AND nf.type = f.type
+      JOIN entities t ON t.id = r.to_id
+      JOIN entities nt ON nt.project_id = target AND nt.folded_name = t.folded_name AND nt.type = t.type
+      JOIN entity_relations n ON n.from_id = nf.id AND n.to_id = nt.id AND n.label = r.label
+     WHERE v.project_id = source AND v.team_id = team
+    ON CONFLICT DO NOTHING;
+    DELETE FROM entity_relation_evidence v USING observations o
+     WHERE v.project_id = source AND v.team_id = team AND o.id = v.observation_id AND o.project_id = target;
+    UPDATE entity_mentions m SET project_id = target, named_id = n.id, entity_id = coalesce(n.merged_into, n.id)
+      FROM observations o, entities e, entities n
+     WHERE m.project_id = source AND m.team_id = team AND o.id = m.observation_id AND o.project_id = target
+       AND e.id = m.named_id AND n.project_id = target AND n.folded_name = e.folded_name AND n.type = e.type;
+    IF is_whole THEN
+        DELETE FROM entities WHERE project_id = source AND team_id = team;
+    END IF;
+    PERFORM count_entity_mentions(ARRAY(SELECT id FROM entities WHERE project_id IN (source, target) AND team_id = team));
+    DELETE FROM entities e
+     WHERE e.project_id IN (source, target) AND e.team_id = team AND e.mention_count = 0 AND e.found_by <> 'people'
+       AND e.merged_into IS NULL AND NOT EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id);
+END $$;
+
 -- Name: observation_hash(text, text, text, text[], text); Type: FUNCTION
 
 CREATE FUNCTION public.observation_hash(title text, subtitle text, narrative text, facts text[], content text) RETURNS bytea
@@ -274,6 +423,16 @@ BEGIN
         concat_ws(E'\n', title, subtitle, narrative, array_to_string(facts, E'\n'),
                   CASE WHEN num_nonnulls(title, subtitle, narrative, facts) = 0 THEN content END),
         '\s+', ' ', 'g'))), 'UTF8'));
+END $$;
+
+-- Name: observation_is_read_again(); Type: FUNCTION
+
+CREATE FUNCTION public.observation_is_read_again() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO entity_rereads (observation_id, team_id) VALUES (NEW.id, NEW.team_id) ON CONFLICT DO NOTHING;
+    RETURN NULL;
 END $$;
 
 -- Name: observation_vectors_follow(); Type: FUNCTION
@@ -348,6 +507,64 @@ BEGIN
     SELECT n.id, m.id, n.team_id, n.project_id, n.expires_at
       FROM new_ones n CROSS JOIN embedding_models m WHERE m.state <> 'retired' AND n.superseded_at IS NULL
     ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+
+-- Name: overviews_age(); Type: FUNCTION
+
+CREATE FUNCTION public.overviews_age() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE project_overviews SET new_summaries = new_summaries + 1
+     WHERE project_id = NEW.project_id AND numbers @> ARRAY[NEW.number];
+    RETURN NULL;
+END $$;
+
+-- Name: overviews_forget_changed(); Type: FUNCTION
+
+CREATE FUNCTION public.overviews_forget_changed() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE project_overviews SET body = NULL, opening = '{}', numbers = '{}', made_at = NULL
+     WHERE project_id = OLD.project_id AND numbers @> ARRAY[OLD.number];
+    RETURN NULL;
+END $$;
+
+-- Name: overviews_forget_deleted(); Type: FUNCTION
+
+CREATE FUNCTION public.overviews_forget_deleted() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE project_overviews p SET body = NULL, opening = '{}', numbers = '{}', made_at = NULL
+      FROM (SELECT project_id, array_agg(number) AS numbers FROM old_rows GROUP BY project_id) o
+     WHERE p.project_id = o.project_id AND p.numbers && o.numbers;
+    RETURN NULL;
+END $$;
+
+-- Name: overviews_forget_entities(); Type: FUNCTION
+
+CREATE FUNCTION public.overviews_forget_entities() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE project_overviews p SET body = NULL, opening = '{}', numbers = '{}', made_at = NULL
+     WHERE p.body IS NOT NULL
+       AND EXISTS (SELECT FROM old_rows o
+                    WHERE o.project_id = p.project_id AND o.type IN ('file', 'technology')
+                      AND strpos(p.body, regexp_replace(o.name, '^.*/', '')) > 0);
+    RETURN NULL;
+END $$;
+
+-- Name: project_is_isolated(); Type: FUNCTION
+
+CREATE FUNCTION public.project_is_isolated() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE observations SET scope = 'project' WHERE project_id = NEW.id AND team_id = NEW.team_id AND scope = 'team';
     RETURN NULL;
 END $$;
 
@@ -1027,6 +1244,7 @@ CREATE TABLE public.projects (
     joined_to uuid,
     stays_apart boolean DEFAULT false NOT NULL,
     merge_with_model boolean DEFAULT false NOT NULL,
+    isolated boolean DEFAULT false NOT NULL,
     CONSTRAINT projects_canonical_id_check CHECK (((canonical_id <> ''::text) AND (length(canonical_id) <= 500))),
     CONSTRAINT projects_consolidation_check CHECK ((consolidation = ANY (ARRAY['off'::text, 'suggest'::text, 'merge'::text]))),
     CONSTRAINT projects_generation_policy_check CHECK (public.is_generation_policy(generation_policy)),
@@ -1060,6 +1278,10 @@ COMMENT ON COLUMN public.projects.stays_apart IS 'It was separated again: it is 
 -- Name: COLUMN projects.merge_with_model; Type: COMMENT
 
 COMMENT ON COLUMN public.projects.merge_with_model IS 'Whether a model words what people merge; what is merged by itself is merged by rules.';
+
+-- Name: COLUMN projects.isolated; Type: COMMENT
+
+COMMENT ON COLUMN public.projects.isolated IS 'Nothing of it is found from elsewhere, and it sees nothing that other projects share.';
 
 -- Name: teams; Type: TABLE
 
@@ -1298,6 +1520,123 @@ ALTER TABLE public.embedding_models ALTER COLUMN id ADD GENERATED ALWAYS AS IDEN
     NO MAXVALUE
     CACHE 1
 );
+
+-- Name: entities; Type: TABLE
+
+CREATE TABLE public.entities (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    type text NOT NULL,
+    name text NOT NULL,
+    folded_name text NOT NULL COLLATE pg_catalog."C",
+    notes text,
+    found_by text NOT NULL,
+    merged_into uuid,
+    mention_count integer DEFAULT 0 NOT NULL,
+    first_seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT entities_check CHECK ((merged_into <> id)),
+    CONSTRAINT entities_folded_name_check CHECK ((folded_name <> ''::text)),
+    CONSTRAINT entities_found_by_check CHECK ((found_by = ANY (ARRAY['rules'::text, 'model'::text, 'people'::text]))),
+    CONSTRAINT entities_name_check CHECK ((name <> ''::text)),
+    CONSTRAINT entities_type_check CHECK ((type = ANY (ARRAY['person'::text, 'place'::text, 'project'::text, 'technology'::text, 'concept'::text, 'organization'::text, 'file'::text, 'symbol'::text, 'command'::text, 'error'::text])))
+);
+
+-- Name: TABLE entities; Type: COMMENT
+
+COMMENT ON TABLE public.entities IS 'What observations are about: files, symbols, commands, errors, technologies, people and others, by project.';
+
+-- Name: COLUMN entities.folded_name; Type: COMMENT
+
+COMMENT ON COLUMN public.entities.folded_name IS 'The name without differences of case, width and spaces: one entity of a type has it in a project.';
+
+-- Name: COLUMN entities.found_by; Type: COMMENT
+
+COMMENT ON COLUMN public.entities.found_by IS 'One that people made stays without mentions.';
+
+-- Name: COLUMN entities.merged_into; Type: COMMENT
+
+COMMENT ON COLUMN public.entities.merged_into IS 'The entity that this name is an alias of.';
+
+-- Name: COLUMN entities.mention_count; Type: COMMENT
+
+COMMENT ON COLUMN public.entities.mention_count IS 'The observations that mention it or one of its aliases; 0 for an alias. Triggers keep it and the times.';
+
+-- Name: entity_mentions; Type: TABLE
+
+CREATE TABLE public.entity_mentions (
+    observation_id uuid NOT NULL,
+    named_id uuid NOT NULL,
+    entity_id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    found_by text NOT NULL,
+    seen_at timestamp with time zone NOT NULL,
+    CONSTRAINT entity_mentions_found_by_check CHECK ((found_by = ANY (ARRAY['rules'::text, 'model'::text, 'people'::text])))
+);
+
+-- Name: TABLE entity_mentions; Type: COMMENT
+
+COMMENT ON TABLE public.entity_mentions IS 'Which observation mentions which entity, and by which of its names.';
+
+-- Name: COLUMN entity_mentions.seen_at; Type: COMMENT
+
+COMMENT ON COLUMN public.entity_mentions.seen_at IS 'The time of the observation.';
+
+-- Name: entity_progress; Type: TABLE
+
+CREATE TABLE public.entity_progress (
+    team_id uuid NOT NULL,
+    read_to bigint DEFAULT 0 NOT NULL
+);
+
+-- Name: TABLE entity_progress; Type: COMMENT
+
+COMMENT ON TABLE public.entity_progress IS 'Up to which number the observations of a team are read for entities.';
+
+-- Name: entity_relation_evidence; Type: TABLE
+
+CREATE TABLE public.entity_relation_evidence (
+    relation_id uuid NOT NULL,
+    observation_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    team_id uuid NOT NULL
+);
+
+-- Name: TABLE entity_relation_evidence; Type: COMMENT
+
+COMMENT ON TABLE public.entity_relation_evidence IS 'The observations that say so.';
+
+-- Name: entity_relations; Type: TABLE
+
+CREATE TABLE public.entity_relations (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    from_id uuid NOT NULL,
+    to_id uuid NOT NULL,
+    label text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT entity_relations_check CHECK ((from_id <> to_id)),
+    CONSTRAINT entity_relations_label_check CHECK ((label <> ''::text))
+);
+
+-- Name: TABLE entity_relations; Type: COMMENT
+
+COMMENT ON TABLE public.entity_relations IS 'What people or clients say of two entities. Which are mentioned together is counted from the mentions.';
+
+-- Name: entity_rereads; Type: TABLE
+
+CREATE TABLE public.entity_rereads (
+    observation_id uuid NOT NULL,
+    team_id uuid NOT NULL
+);
+
+-- Name: TABLE entity_rereads; Type: COMMENT
+
+COMMENT ON TABLE public.entity_rereads IS 'Observations that have changed since they were read for entities; some may be gone.';
 
 -- Name: observation_generation_jobs; Type: TABLE
 
@@ -1885,6 +2224,42 @@ CREATE TABLE public.project_joined_rows (
 
 COMMENT ON TABLE public.project_joined_rows IS 'The events, jobs, observations and receipts that a joined project had; they may be gone.';
 
+-- Name: project_overviews; Type: TABLE
+
+CREATE TABLE public.project_overviews (
+    id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    body text,
+    opening text[] DEFAULT '{}'::text[] NOT NULL,
+    numbers bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    made_by text DEFAULT 'rules'::text NOT NULL,
+    summary_count integer DEFAULT 0 NOT NULL,
+    new_summaries integer DEFAULT 0 NOT NULL,
+    made_at timestamp with time zone,
+    CONSTRAINT project_overviews_check CHECK (((body IS NULL) = (made_at IS NULL)))
+);
+
+-- Name: TABLE project_overviews; Type: COMMENT
+
+COMMENT ON TABLE public.project_overviews IS 'The page about each project. Without a body it is still to be made.';
+
+-- Name: COLUMN project_overviews.opening; Type: COMMENT
+
+COMMENT ON COLUMN public.project_overviews.opening IS 'The lines with which the index of a session begins.';
+
+-- Name: COLUMN project_overviews.numbers; Type: COMMENT
+
+COMMENT ON COLUMN public.project_overviews.numbers IS 'The observations that it cites.';
+
+-- Name: COLUMN project_overviews.made_by; Type: COMMENT
+
+COMMENT ON COLUMN public.project_overviews.made_by IS '`rules`, or the model that wrote it.';
+
+-- Name: COLUMN project_overviews.new_summaries; Type: COMMENT
+
+COMMENT ON COLUMN public.project_overviews.new_summaries IS 'Session summaries since it was made.';
+
 -- Name: provider_pauses; Type: TABLE
 
 CREATE TABLE public.provider_pauses (
@@ -2317,6 +2692,56 @@ ALTER TABLE ONLY public.embedding_calibrations
 ALTER TABLE ONLY public.embedding_models
     ADD CONSTRAINT embedding_models_pkey PRIMARY KEY (id);
 
+-- Name: entities entities_of_project; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entities
+    ADD CONSTRAINT entities_of_project UNIQUE (id, project_id, team_id);
+
+-- Name: entities entities_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entities
+    ADD CONSTRAINT entities_pkey PRIMARY KEY (id);
+
+-- Name: entities entities_project_id_folded_name_type_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entities
+    ADD CONSTRAINT entities_project_id_folded_name_type_key UNIQUE (project_id, folded_name, type);
+
+-- Name: entity_mentions entity_mentions_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entity_mentions
+    ADD CONSTRAINT entity_mentions_pkey PRIMARY KEY (observation_id, named_id);
+
+-- Name: entity_progress entity_progress_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entity_progress
+    ADD CONSTRAINT entity_progress_pkey PRIMARY KEY (team_id);
+
+-- Name: entity_relation_evidence entity_relation_evidence_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entity_relation_evidence
+    ADD CONSTRAINT entity_relation_evidence_pkey PRIMARY KEY (relation_id, observation_id);
+
+-- Name: entity_relations entity_relations_from_id_to_id_label_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entity_relations
+    ADD CONSTRAINT entity_relations_from_id_to_id_label_key UNIQUE (from_id, to_id, label);
+
+-- Name: entity_relations entity_relations_id_team_id_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entity_relations
+    ADD CONSTRAINT entity_relations_id_team_id_key UNIQUE (id, team_id);
+
+-- Name: entity_relations entity_relations_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entity_relations
+    ADD CONSTRAINT entity_relations_pkey PRIMARY KEY (id);
+
+-- Name: entity_rereads entity_rereads_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.entity_rereads
+    ADD CONSTRAINT entity_rereads_pkey PRIMARY KEY (observation_id);
+
 -- Name: generation_lanes generation_lanes_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.generation_lanes
@@ -2436,6 +2861,16 @@ ALTER TABLE ONLY public.project_aliases
 
 ALTER TABLE ONLY public.project_joined_rows
     ADD CONSTRAINT project_joined_rows_pkey PRIMARY KEY (project_id, row_id);
+
+-- Name: project_overviews project_overviews_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.project_overviews
+    ADD CONSTRAINT project_overviews_pkey PRIMARY KEY (id);
+
+-- Name: project_overviews project_overviews_project_id_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.project_overviews
+    ADD CONSTRAINT project_overviews_project_id_key UNIQUE (project_id);
 
 -- Name: projects projects_id_team_id_key; Type: CONSTRAINT
 
@@ -2598,6 +3033,38 @@ CREATE UNIQUE INDEX embedding_models_building ON public.embedding_models USING b
 -- Name: embedding_models_current; Type: INDEX
 
 CREATE UNIQUE INDEX embedding_models_current ON public.embedding_models USING btree (state) WHERE (state = 'current'::text);
+
+-- Name: entities_aliases; Type: INDEX
+
+CREATE INDEX entities_aliases ON public.entities USING btree (merged_into) WHERE (merged_into IS NOT NULL);
+
+-- Name: entities_by_mentions; Type: INDEX
+
+CREATE INDEX entities_by_mentions ON public.entities USING btree (project_id, mention_count DESC, id) WHERE (merged_into IS NULL);
+
+-- Name: entities_team; Type: INDEX
+
+CREATE INDEX entities_team ON public.entities USING btree (team_id, mention_count DESC, id) WHERE (merged_into IS NULL);
+
+-- Name: entity_mentions_entity; Type: INDEX
+
+CREATE INDEX entity_mentions_entity ON public.entity_mentions USING btree (entity_id, seen_at, observation_id);
+
+-- Name: entity_mentions_named; Type: INDEX
+
+CREATE INDEX entity_mentions_named ON public.entity_mentions USING btree (named_id);
+
+-- Name: entity_relation_evidence_observation; Type: INDEX
+
+CREATE INDEX entity_relation_evidence_observation ON public.entity_relation_evidence USING btree (observation_id);
+
+-- Name: entity_relations_to; Type: INDEX
+
+CREATE INDEX entity_relations_to ON public.entity_relations USING btree (to_id);
+
+-- Name: entity_rereads_team; Type: INDEX
+
+CREATE INDEX entity_rereads_team ON public.entity_rereads USING btree (team_id);
 
 -- Name: generation_lanes_due; Type: INDEX
 
@@ -2767,6 +3234,14 @@ CREATE INDEX project_aliases_project ON public.project_aliases USING btree (proj
 
 CREATE INDEX project_joined_rows_team ON public.project_joined_rows USING btree (team_id);
 
+-- Name: project_overviews_due; Type: INDEX
+
+CREATE INDEX project_overviews_due ON public.project_overviews USING btree (team_id) WHERE ((body IS NULL) OR (new_summaries >= 10));
+
+-- Name: projects_isolated; Type: INDEX
+
+CREATE INDEX projects_isolated ON public.projects USING btree (team_id) WHERE isolated;
+
 -- Name: projects_joined; Type: INDEX
 
 CREATE INDEX projects_joined ON public.projects USING btree (joined_to, team_id) WHERE (joined_to IS NOT NULL);
@@ -2851,6 +3326,18 @@ CREATE INDEX web_sessions_team ON public.web_sessions USING btree (current_team_
 
 CREATE INDEX web_sessions_user ON public.web_sessions USING btree (user_id) WHERE (user_id IS NOT NULL);
 
+-- Name: projects entities_follow_project; Type: TRIGGER
+
+CREATE TRIGGER entities_follow_project AFTER UPDATE OF joined_to ON public.projects FOR EACH ROW WHEN (((old.joined_to IS DISTINCT FROM new.joined_to) OR (new.joined_to IS NOT NULL))) EXECUTE FUNCTION public.entities_follow_project();
+
+-- Name: entity_mentions entity_mentions_added; Type: TRIGGER
+
+CREATE TRIGGER entity_mentions_added AFTER INSERT ON public.entity_mentions REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.entity_mentions_added();
+
+-- Name: entity_mentions entity_mentions_deleted; Type: TRIGGER
+
+CREATE TRIGGER entity_mentions_deleted AFTER DELETE ON public.entity_mentions REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION public.entity_mentions_deleted();
+
 -- Name: observation_generation_jobs generation_job_law; Type: TRIGGER
 
 CREATE TRIGGER generation_job_law BEFORE UPDATE OF status ON public.observation_generation_jobs FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION public.generation_job_law();
@@ -2871,6 +3358,22 @@ CREATE TRIGGER generation_runs_count_changed AFTER UPDATE ON public.generation_r
 
 CREATE TRIGGER generation_runs_count_new AFTER INSERT ON public.generation_runs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.generation_runs_count();
 
+-- Name: observations imported_observations_are_read; Type: TRIGGER
+
+CREATE TRIGGER imported_observations_are_read AFTER INSERT ON public.observations FOR EACH ROW WHEN ((new.origin = 'import'::text)) EXECUTE FUNCTION public.observation_is_read_again();
+
+-- Name: TRIGGER imported_observations_are_read ON observations; Type: COMMENT
+
+COMMENT ON TRIGGER imported_observations_are_read ON public.observations IS 'They keep their numbers, which may be lower than what is read already.';
+
+-- Name: observations isolated_projects_share_nothing; Type: TRIGGER
+
+CREATE TRIGGER isolated_projects_share_nothing BEFORE INSERT OR UPDATE OF scope, project_id ON public.observations FOR EACH ROW WHEN ((new.scope = 'team'::text)) EXECUTE FUNCTION public.isolated_projects_share_nothing();
+
+-- Name: observations observations_are_read_again; Type: TRIGGER
+
+CREATE TRIGGER observations_are_read_again AFTER UPDATE OF title, subtitle, narrative, facts, files_read, files_modified, anchors, content, superseded_at ON public.observations FOR EACH ROW WHEN ((((((((((old.title IS DISTINCT FROM new.title) OR (old.subtitle IS DISTINCT FROM new.subtitle)) OR (old.narrative IS DISTINCT FROM new.narrative)) OR (old.facts IS DISTINCT FROM new.facts)) OR (old.files_read IS DISTINCT FROM new.files_read)) OR (old.files_modified IS DISTINCT FROM new.files_modified)) OR (old.anchors IS DISTINCT FROM new.anchors)) OR (old.content IS DISTINCT FROM new.content)) OR (old.superseded_at IS DISTINCT FROM new.superseded_at))) EXECUTE FUNCTION public.observation_is_read_again();
+
 -- Name: observations observations_to_embed; Type: TRIGGER
 
 CREATE TRIGGER observations_to_embed AFTER INSERT ON public.observations REFERENCING NEW TABLE AS new_ones FOR EACH STATEMENT EXECUTE FUNCTION public.observations_wait_for_embedding();
@@ -2886,6 +3389,26 @@ CREATE TRIGGER observations_vectors_follow AFTER UPDATE OF superseded_at, expire
 -- Name: observations observations_words; Type: TRIGGER
 
 CREATE TRIGGER observations_words BEFORE INSERT OR UPDATE OF title, subtitle, narrative, facts, concepts, files_read, files_modified, summary, content, search_language ON public.observations FOR EACH ROW EXECUTE FUNCTION public.observation_words();
+
+-- Name: observations overviews_age; Type: TRIGGER
+
+CREATE TRIGGER overviews_age AFTER UPDATE OF state ON public.observations FOR EACH ROW WHEN (((old.state = 'open'::text) AND (new.state IS DISTINCT FROM 'open'::text))) EXECUTE FUNCTION public.overviews_age();
+
+-- Name: observations overviews_forget_changed; Type: TRIGGER
+
+CREATE TRIGGER overviews_forget_changed AFTER UPDATE OF title, content, summary, superseded_at, project_id ON public.observations FOR EACH ROW WHEN ((((((old.title IS DISTINCT FROM new.title) OR (old.content IS DISTINCT FROM new.content)) OR (old.summary IS DISTINCT FROM new.summary)) OR (old.superseded_at IS DISTINCT FROM new.superseded_at)) OR (old.project_id IS DISTINCT FROM new.project_id))) EXECUTE FUNCTION public.overviews_forget_changed();
+
+-- Name: observations overviews_forget_deleted; Type: TRIGGER
+
+CREATE TRIGGER overviews_forget_deleted AFTER DELETE ON public.observations REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION public.overviews_forget_deleted();
+
+-- Name: entities overviews_forget_entities; Type: TRIGGER
+
+CREATE TRIGGER overviews_forget_entities AFTER DELETE ON public.entities REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION public.overviews_forget_entities();
+
+-- Name: projects project_is_isolated; Type: TRIGGER
+
+CREATE TRIGGER project_is_isolated AFTER UPDATE OF isolated ON public.projects FOR EACH ROW WHEN ((new.isolated AND (NOT old.isolated))) EXECUTE FUNCTION public.project_is_isolated();
 
 -- Name: projects projects_language; Type: TRIGGER
 
@@ -2969,6 +3492,61 @@ ALTER TABLE ONLY public.embedding_calibrations
 
 ALTER TABLE ONLY public.embedding_calibrations
     ADD CONSTRAINT embedding_calibrations_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: entities entities_merged_into_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entities
+    ADD CONSTRAINT entities_merged_into_fkey FOREIGN KEY (merged_into, project_id, team_id) REFERENCES public.entities(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: entities entities_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entities
+    ADD CONSTRAINT entities_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: entity_mentions entity_mentions_entity_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_mentions
+    ADD CONSTRAINT entity_mentions_entity_id_project_id_team_id_fkey FOREIGN KEY (entity_id, project_id, team_id) REFERENCES public.entities(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: entity_mentions entity_mentions_named_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_mentions
+    ADD CONSTRAINT entity_mentions_named_id_project_id_team_id_fkey FOREIGN KEY (named_id, project_id, team_id) REFERENCES public.entities(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: entity_mentions entity_mentions_observation_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_mentions
+    ADD CONSTRAINT entity_mentions_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: entity_progress entity_progress_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_progress
+    ADD CONSTRAINT entity_progress_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: entity_relation_evidence entity_relation_evidence_observation_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_relation_evidence
+    ADD CONSTRAINT entity_relation_evidence_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: entity_relation_evidence entity_relation_evidence_relation_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_relation_evidence
+    ADD CONSTRAINT entity_relation_evidence_relation_id_team_id_fkey FOREIGN KEY (relation_id, team_id) REFERENCES public.entity_relations(id, team_id) ON DELETE CASCADE;
+
+-- Name: entity_relations entity_relations_from_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_relations
+    ADD CONSTRAINT entity_relations_from_id_project_id_team_id_fkey FOREIGN KEY (from_id, project_id, team_id) REFERENCES public.entities(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: entity_relations entity_relations_to_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_relations
+    ADD CONSTRAINT entity_relations_to_id_project_id_team_id_fkey FOREIGN KEY (to_id, project_id, team_id) REFERENCES public.entities(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: entity_rereads entity_rereads_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_rereads
+    ADD CONSTRAINT entity_rereads_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
 -- Name: generation_runs generation_runs_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -3115,6 +3693,11 @@ ALTER TABLE ONLY public.project_joined_rows
 ALTER TABLE ONLY public.project_joined_rows
     ADD CONSTRAINT project_joined_rows_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
+-- Name: project_overviews project_overviews_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.project_overviews
+    ADD CONSTRAINT project_overviews_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
 -- Name: projects projects_joined_to_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.projects
@@ -3212,6 +3795,30 @@ ALTER TABLE public.context_injections ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.embedding_calibrations ENABLE ROW LEVEL SECURITY;
 
+-- Name: entities; Type: ROW SECURITY
+
+ALTER TABLE public.entities ENABLE ROW LEVEL SECURITY;
+
+-- Name: entity_mentions; Type: ROW SECURITY
+
+ALTER TABLE public.entity_mentions ENABLE ROW LEVEL SECURITY;
+
+-- Name: entity_progress; Type: ROW SECURITY
+
+ALTER TABLE public.entity_progress ENABLE ROW LEVEL SECURITY;
+
+-- Name: entity_relation_evidence; Type: ROW SECURITY
+
+ALTER TABLE public.entity_relation_evidence ENABLE ROW LEVEL SECURITY;
+
+-- Name: entity_relations; Type: ROW SECURITY
+
+ALTER TABLE public.entity_relations ENABLE ROW LEVEL SECURITY;
+
+-- Name: entity_rereads; Type: ROW SECURITY
+
+ALTER TABLE public.entity_rereads ENABLE ROW LEVEL SECURITY;
+
 -- Name: generation_lanes; Type: ROW SECURITY
 
 ALTER TABLE public.generation_lanes ENABLE ROW LEVEL SECURITY;
@@ -3276,6 +3883,10 @@ ALTER TABLE public.project_aliases ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.project_joined_rows ENABLE ROW LEVEL SECURITY;
 
+-- Name: project_overviews; Type: ROW SECURITY
+
+ALTER TABLE public.project_overviews ENABLE ROW LEVEL SECURITY;
+
 -- Name: projects; Type: ROW SECURITY
 
 ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
@@ -3323,6 +3934,30 @@ CREATE POLICY team ON public.context_injections USING ((team_id = (NULLIF(curren
 -- Name: embedding_calibrations team; Type: POLICY
 
 CREATE POLICY team ON public.embedding_calibrations USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: entities team; Type: POLICY
+
+CREATE POLICY team ON public.entities USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: entity_mentions team; Type: POLICY
+
+CREATE POLICY team ON public.entity_mentions USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: entity_progress team; Type: POLICY
+
+CREATE POLICY team ON public.entity_progress USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: entity_relation_evidence team; Type: POLICY
+
+CREATE POLICY team ON public.entity_relation_evidence USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: entity_relations team; Type: POLICY
+
+CREATE POLICY team ON public.entity_relations USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: entity_rereads team; Type: POLICY
+
+CREATE POLICY team ON public.entity_rereads USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: generation_lanes team; Type: POLICY
 
@@ -3388,6 +4023,10 @@ CREATE POLICY team ON public.project_aliases USING ((team_id = (NULLIF(current_s
 
 CREATE POLICY team ON public.project_joined_rows USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: project_overviews team; Type: POLICY
+
+CREATE POLICY team ON public.project_overviews USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: projects team; Type: POLICY
 
 CREATE POLICY team ON public.projects USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
@@ -3443,6 +4082,10 @@ REVOKE ALL ON FUNCTION public.follow_language(project uuid, team uuid) FROM PUBL
 -- Name: FUNCTION join_project(joining uuid, target uuid, team uuid); Type: ACL
 
 REVOKE ALL ON FUNCTION public.join_project(joining uuid, target uuid, team uuid) FROM PUBLIC;
+
+-- Name: FUNCTION move_entities(source uuid, target uuid, team uuid, is_whole boolean); Type: ACL
+
+REVOKE ALL ON FUNCTION public.move_entities(source uuid, target uuid, team uuid, is_whole boolean) FROM PUBLIC;
 
 -- Name: FUNCTION separate_project(joined uuid, team uuid); Type: ACL
 
@@ -3500,6 +4143,30 @@ GRANT SELECT,INSERT,UPDATE ON TABLE public.embedding_calibrations TO cmserver_te
 
 GRANT SELECT ON TABLE public.embedding_models TO cmserver_tenant;
 
+-- Name: TABLE entities; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.entities TO cmserver_tenant;
+
+-- Name: TABLE entity_mentions; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.entity_mentions TO cmserver_tenant;
+
+-- Name: TABLE entity_progress; Type: ACL
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.entity_progress TO cmserver_tenant;
+
+-- Name: TABLE entity_relation_evidence; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.entity_relation_evidence TO cmserver_tenant;
+
+-- Name: TABLE entity_relations; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.entity_relations TO cmserver_tenant;
+
+-- Name: TABLE entity_rereads; Type: ACL
+
+GRANT SELECT,INSERT,DELETE ON TABLE public.entity_rereads TO cmserver_tenant;
+
 -- Name: TABLE observation_generation_jobs; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_generation_jobs TO cmserver_tenant;
@@ -3547,6 +4214,10 @@ GRANT SELECT ON TABLE public.observations_in_team TO cmserver_tenant;
 -- Name: TABLE project_aliases; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.project_aliases TO cmserver_tenant;
+
+-- Name: TABLE project_overviews; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.project_overviews TO cmserver_tenant;
 
 -- Name: TABLE rate_limits; Type: ACL
 

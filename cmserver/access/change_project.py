@@ -28,6 +28,7 @@ class ProjectChange(msgspec.Struct, frozen=True, kw_only=True):
     search_language: str | UnsetType = UNSET
     consolidation: Consolidation | UnsetType = UNSET
     merge_with_model: bool | UnsetType = UNSET
+    isolated: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
 
 
@@ -49,7 +50,16 @@ async def change(conn: Conn, principal: Principal, reference: str, changes: Proj
     await _refuse_taken(conn, project, [canonical, *aliases])
     values = {
         field: value
-        for field in ("name", "metadata", "policy", "retention", "search_language", "consolidation", "merge_with_model")
+        for field in (
+            "name",
+            "metadata",
+            "policy",
+            "retention",
+            "search_language",
+            "consolidation",
+            "merge_with_model",
+            "isolated",
+        )
         if (value := getattr(changes, field)) is not UNSET
     }
     changed = msgspec.structs.replace(project, canonical_id=canonical, aliases=aliases, **values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, LiteralString
 from uuid import UUID
 
 import msgspec
@@ -194,12 +194,18 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     consolidation: Consolidation
     merge_with_model: bool
     """Whether a model words what people merge."""
+    isolated: bool
+    """Nothing of it is found from elsewhere, and it sees nothing that other projects share."""
     joined_to: UUID | None
     stays_apart: bool
     """It was separated again, so it is not joined by itself."""
     archived_at: datetime | None
     created_at: datetime
     updated_at: datetime
+
+
+FOUND_ELSEWHERE: LiteralString = "project_id NOT IN (SELECT id FROM projects WHERE isolated)"
+"""Of a row that a list of the whole team may show."""
 
 
 class TakenName(msgspec.Struct, frozen=True, kw_only=True):

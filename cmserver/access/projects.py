@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import ascii_lowercase, ascii_uppercase
 from typing import cast
 from uuid import UUID
@@ -212,6 +212,21 @@ def _list_spellings(reference: str) -> list[str]:
     cased, plain = _cased_id(reference), clean_name(reference)
     older = [] if plain == reference.strip() else [_canonicalize(reference), reference.strip()]
     return list(dict.fromkeys([*older, cased, _fold_case(cased), plain]))
+
+
+async def projects_found_together(conn: Conn, principal: Principal, project_ids: Sequence[UUID] | None) -> Sequence[UUID] | None:
+    """The projects that one search looks through: those named, the key's own, or the team's (None) without isolated ones.
+
+    Invalid when an isolated one is named beside others.
+    """
+    if principal.project_id is not None:
+        return [principal.project_id]
+    if project_ids is not None and len(project_ids) < 2:
+        return project_ids
+    isolated = await repository.isolated(conn, principal.team_id)
+    if project_ids is not None and not isolated.isdisjoint(project_ids):
+        raise Invalid.at("$.projects", "One of the projects is isolated: search it alone.")
+    return await repository.not_isolated(conn, principal.team_id) if project_ids is None and isolated else project_ids
 
 
 async def require_project(conn: Conn, principal: Principal, reference: str) -> Project:

@@ -23,7 +23,7 @@ _PROJECT: LiteralString = """
     p.id, f.id AS key_id, p.team_id, p.canonical_id, p.name,
     ARRAY(SELECT a.alias FROM project_aliases a WHERE a.project_id = p.id AND a.team_id = p.team_id ORDER BY a.alias) AS aliases,
     p.metadata, p.generation_policy AS policy, t.generation_policy AS team_policy, p.retention, p.search_language,
-    p.consolidation, p.merge_with_model, p.joined_to, p.stays_apart, p.archived_at, p.created_at, p.updated_at
+    p.consolidation, p.merge_with_model, p.isolated, p.joined_to, p.stays_apart, p.archived_at, p.created_at, p.updated_at
 """
 
 ANY_TEAM = Query(bool, "SELECT EXISTS (SELECT FROM teams)")
@@ -198,6 +198,10 @@ NAMES_OF = Query(
     """,
 )
 
+ISOLATED = Query(UUID, "SELECT id FROM projects WHERE team_id = %(team_id)s AND isolated")
+
+NOT_ISOLATED = Query(UUID, "SELECT id FROM projects WHERE team_id = %(team_id)s AND NOT isolated ORDER BY id")
+
 NAMES_BEGUN = Query(
     str,
     """
@@ -230,7 +234,7 @@ UPDATE_PROJECT = Query(
     UPDATE projects
        SET canonical_id = %(canonical_id)s, name = %(name)s, metadata = %(metadata)s, generation_policy = %(policy)s,
            retention = %(retention)s, search_language = %(search_language)s, consolidation = %(consolidation)s,
-           merge_with_model = %(merge_with_model)s,
+           merge_with_model = %(merge_with_model)s, isolated = %(isolated)s,
            archived_at = CASE WHEN %(archived)s THEN coalesce(archived_at, now()) END, updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
     """,
@@ -408,6 +412,16 @@ async def names_of(conn: Conn, team_id: UUID, project_ids: Collection[UUID]) -> 
     return {row.project_id: row.name for row in rows}
 
 
+async def isolated(conn: Conn, team_id: UUID) -> set[UUID]:
+    """The projects that are found from nowhere else."""
+    return set(await ISOLATED.all(conn, team_id=team_id))
+
+
+async def not_isolated(conn: Conn, team_id: UUID) -> list[UUID]:
+    """All other projects."""
+    return await NOT_ISOLATED.all(conn, team_id=team_id)
+
+
 async def names_begun(conn: Conn, team_id: UUID, begun: str, *, only: UUID | None, limit: int) -> list[str]:
     """Canonical ids, in alphabetical order, of projects whose canonical id or name begins with `begun` in any case."""
     return await NAMES_BEGUN.all(conn, team_id=team_id, begun=begun, only=only, limit=limit)
@@ -459,6 +473,7 @@ async def update_project(conn: Conn, changed: Project, *, archived: bool) -> Non
         search_language=changed.search_language,
         consolidation=changed.consolidation,
         merge_with_model=changed.merge_with_model,
+        isolated=changed.isolated,
         archived=archived,
     )
     await FORGET_ALIASES.run(conn, id=changed.id, team_id=changed.team_id, aliases=changed.aliases)

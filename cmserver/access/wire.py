@@ -25,6 +25,8 @@ class ProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     search_language: str
     consolidation: Consolidation
     merge_with_model: bool
+    isolated: bool
+    """Nothing of it is found from elsewhere, and it sees nothing that other projects share."""
     joined_to: UUID | None
     """The project that has its memory, and is meant by its names."""
     archived_at_epoch: int | None

@@ -176,6 +176,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " like all others.",
         ),
     ] = 600.0
+    entities: Annotated[
+        Literal["off", "rules"],
+        described(
+            "What finds entities in observations: `rules` finds files, symbols, commands, errors and technologies; "
+            "`off` finds none."
+        ),
+    ] = "rules"
     session_idle_hours: Annotated[
         float, within(0, 8760, "End a session, and summarize it, after this many hours without events. 0: never.")
     ] = 4.0

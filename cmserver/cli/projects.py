@@ -20,6 +20,7 @@ from cmserver.cli.policy import (
     retention_fields,
     retention_options,
 )
+from cmserver.graph.overviews.wire import ProjectOverviewOut
 from cmserver.ops.activity.wire import ProjectActivityOut
 from cmserver.ops.erasure.wire import DeletedProjectOut, PurgedProjectOut
 
@@ -72,6 +73,7 @@ def _lines(result: OneProjectOut) -> str:
         ("search language", project.search_language),
         ("consolidation", project.consolidation),
         ("merges worded by", "model" if project.merge_with_model else "rules"),
+        ("isolated", "yes" if project.isolated else "no"),
         ("created", format_time(project.created_at_epoch)),
         ("archived", format_time(project.archived_at_epoch)),
         ("joined to", project.joined_to),
@@ -97,6 +99,20 @@ async def create(client: ApiClient, canonical_id: str, name: str | None, search_
 async def show(client: ApiClient, project: str) -> None:
     """Show one project."""
     client.show(await client.get(_path(project)), OneProjectOut, _lines)
+
+
+@projects.command()
+@click.argument("project")
+@click.option("--make", is_flag=True, help="Make the page anew first.")
+@api_command
+async def overview(client: ApiClient, project: str, *, make: bool) -> None:
+    """Show the page about a project: what it is, its parts, the present work and what is open."""
+    path = f"{_path(project)}/overview"
+    client.show(await (client.post(path) if make else client.get(path)), ProjectOverviewOut, _page)
+
+
+def _page(result: ProjectOverviewOut) -> str:
+    return result.overview.body if result.overview else "There is no page yet: --make makes one."
 
 
 @projects.command()
@@ -136,6 +152,18 @@ async def change_consolidation(client: ApiClient, project: str, choice: Consolid
     if not changes:
         raise click.UsageError("Say off, suggest or merge, or --with-model or --without-model.")
     await _patch(client, project, **changes)
+
+
+@projects.command("isolate")
+@click.argument("project")
+@click.option("--off", is_flag=True, help="Let it be found and see again what others share.")
+@api_command
+async def isolate(client: ApiClient, project: str, *, off: bool) -> None:
+    """Isolate a project: nothing of it is found from elsewhere, and it sees nothing that other projects share.
+
+    What it has shared with the team becomes its own, also after --off.
+    """
+    await _patch(client, project, isolated=not off)
 
 
 @projects.group()

@@ -25,6 +25,7 @@ from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut
 )
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only observations of this type; may be repeated.")
 @click.option("--file", "file_prefix", metavar="PATH", help="Only observations that name a file whose path begins with this.")
+@click.option("--entity", metavar="NAME", help="Only observations that mention this file, symbol, technology, person or other.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="The maximum number of hits.")
 @click.option("--explain", is_flag=True, help="Show the parts of each score.")
 @api_command
@@ -35,6 +36,7 @@ async def search(
     kinds: tuple[SearchedKind, ...],
     types: tuple[str, ...],
     file_prefix: str | None,
+    entity: str | None,
     limit: int,
     *,
     explain: bool,
@@ -49,6 +51,7 @@ async def search(
         "kinds": list(kinds) or None,
         "types": list(types) or None,
         "filePrefix": file_prefix,
+        "entity": entity,
         "limit": limit,
         "format": "index",
         "explain": explain,

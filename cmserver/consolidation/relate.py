@@ -15,7 +15,13 @@ from cmserver.consolidation import repository
 from cmserver.consolidation.model import SYSTEM_RELATIONSHIPS, NewRelation, Relation
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
-from cmserver.observations.read import audit_read, find_any_observation, find_observation
+from cmserver.observations.read import (
+    audit_read,
+    find_any_observation,
+    find_observation,
+    may_read,
+    sees_shared_observations,
+)
 from cmserver.redaction.redact import redact
 
 RELATIONS_MOST = 200
@@ -85,10 +91,12 @@ async def read_related(
     found: dict[UUID, Observation] = {}
     relations: dict[UUID, Relation] = {}
     seen, edge = {start.id}, [start.id]
+    sees_shared = await sees_shared_observations(conn, principal)
     for _ in range(depth):
         step = await repository.relations_of(conn, principal.team_id, edge, relationships, RELATIONS_MOST)
         ends = {end for relation in step for end in (relation.from_id, relation.to_id)} - seen
-        shown = {row.id: row for row in await observations.by_ids(conn, principal.team_id, list(ends)) if _may_read(principal, row)}
+        rows_at_ends = await observations.by_ids(conn, principal.team_id, list(ends))
+        shown = {row.id: row for row in rows_at_ends if may_read(principal, row, sees_shared=sees_shared)}
         visible = {start.id, *found, *shown}
         for relation in step:
             ends_of_relation = {relation.from_id, relation.to_id}
@@ -120,10 +128,7 @@ async def _find(conn: Conn, principal: Principal, relation_id: UUID) -> Relation
     if relation is None:
         raise NotFound(NO_SUCH)
     ends = await observations.any_by_names(conn, principal.team_id, {relation.from_id, relation.to_id})
-    if not all(_may_read(principal, end) for end in ends):
+    sees_shared = await sees_shared_observations(conn, principal)
+    if not all(may_read(principal, end, sees_shared=sees_shared) for end in ends):
         raise NotFound(NO_SUCH)
     return relation
-
-
-def _may_read(principal: Principal, observation: Observation) -> bool:
-    return principal.sees(observation.project_id) or observation.scope == "team"

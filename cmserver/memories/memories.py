@@ -23,6 +23,7 @@ from cmserver.memories.model import NO_PROJECT, TelemetryEvent
 from cmserver.memories.wire import MemoryRecordOut, memory_out
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
+from cmserver.observations.read import may_read, sees_shared_observations
 from cmserver.recall.search.model import Ranking
 from cmserver.recall.search.query_embedder import QueryEmbedder
 
@@ -109,7 +110,8 @@ async def memories_out(conn: Conn, principal: Principal, rows: Sequence[Observat
 async def by_ids(conn: Conn, principal: Principal, ids: Collection[UUID]) -> dict[UUID, Observation]:
     """Those of the observations that the caller may see, also when they are merged or expired."""
     rows = await observations.any_by_names(conn, principal.team_id, ids) if ids else []
-    return {row.id: row for row in rows if principal.sees(row.project_id) or row.scope == "team"}
+    sees_shared = await sees_shared_observations(conn, principal)
+    return {row.id: row for row in rows if may_read(principal, row, sees_shared=sees_shared)}
 
 
 async def record(conn: Conn, caller: MemoryCaller, events: Sequence[TelemetryEvent]) -> None:

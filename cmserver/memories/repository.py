@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.access.model import FOUND_ELSEWHERE
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.consolidation.model import SuggestionStatus
 from cmserver.memories.model import (
@@ -29,7 +30,9 @@ OWNS = {"memory_telemetry"}
 
 _O_COLUMNS: LiteralString = "o." + OBSERVATION_COLUMNS.replace(", ", ", o.")
 _LIVE_OTHER: LiteralString = LIVE_O.replace("o.", "other.")
-_IN_SCOPE: LiteralString = "(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR o.scope = 'team')"
+_IN_SCOPE: LiteralString = f"""((%(project_ids)s::uuid[] IS NULL AND o.{FOUND_ELSEWHERE})
+        OR o.project_id = ANY(%(project_ids)s::uuid[])
+        OR (o.scope = 'team' AND NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)))"""
 _IN_PROJECT: LiteralString = "(%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)"
 
 # -- lists

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access import audit
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.base import paging
 from cmserver.base.errors import Gone, NotFound
@@ -110,8 +111,9 @@ async def read_batch(conn: Conn, principal: Principal, names: Sequence[int | str
     rows = await repository.by_numbers(conn, principal.team_id, numbers)
     rows += await repository.by_ids(conn, principal.team_id, list(ids))
     by_key: dict[int | UUID | None, Observation] = {}
+    sees_shared = await sees_shared_observations(conn, principal)
     for row in rows:
-        if _may_read(principal, row):
+        if may_read(principal, row, sees_shared=sees_shared):
             by_key |= {row.number: row, row.id: row}
     observations = list({by_key[key].id: by_key[key] for key in keys.values() if key in by_key}.values())
     project_ids = {observation.project_id for observation in observations}
@@ -125,7 +127,7 @@ async def read_batch(conn: Conn, principal: Principal, names: Sequence[int | str
         observations=observations,
         turns=list({turn.id: turn for turn in turns.values()}.values()),
         missing=missing,
-        gone=[row for row in gone if _may_read(principal, row)],
+        gone=[row for row in gone if may_read(principal, row, sees_shared=sees_shared)],
     )
 
 
@@ -153,7 +155,8 @@ async def find_any_observation(conn: Conn, principal: Principal, name: str) -> O
             observation = await repository.by_id(conn, principal.team_id, observation_id)
         case None:
             pass
-    if observation is None or not _may_read(principal, observation):
+    sees_shared = await sees_shared_observations(conn, principal)
+    if observation is None or not may_read(principal, observation, sees_shared=sees_shared):
         named = parse_name(name)
         turn = (await find_turns(conn, principal, [named])).get(named) if named is not None and observation is None else None
         raise NotFound(f"#{turn.number} is a turn: GET /v1/turns/{turn.number} reads it." if turn else NO_SUCH)
@@ -208,8 +211,14 @@ def parse_number(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _may_read(principal: Principal, observation: Observation | GoneObservation) -> bool:
-    return principal.sees(observation.project_id) or observation.scope == "team"
+async def sees_shared_observations(conn: Conn, principal: Principal) -> bool:
+    """Whether the key sees what other projects share with the team: one that is bound to an isolated project does not."""
+    return principal.project_id is None or principal.project_id not in await access.isolated(conn, principal.team_id)
+
+
+def may_read(principal: Principal, observation: Observation | GoneObservation, *, sees_shared: bool) -> bool:
+    """Whether the observation is of a project that the key sees, or is shared with it."""
+    return principal.sees(observation.project_id) or (sees_shared and observation.scope == "team")
 
 
 def parse_name(name: str) -> int | UUID | None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+from cmserver.access.model import FOUND_ELSEWHERE
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.observations.model import (
     LIVE,
@@ -98,7 +99,7 @@ NEWEST = Query(
       FROM observations
      WHERE team_id = %(team_id)s AND {LIVE}
        AND created_at > '-infinity' -- all are: the index by type says it, see migration 0008
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
        AND (%(type)s::text IS NULL OR type = %(type)s::text)
@@ -356,7 +357,7 @@ LISTED = Query(
     SELECT {OBSERVATION_COLUMNS}
       FROM observations o
      WHERE team_id = %(team_id)s AND {LIVE_O}
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
        AND (kind = 'summary') = %(summaries)s::boolean
        AND (%(platform)s::text IS NULL
             OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s

@@ -14,6 +14,7 @@ from cmserver.access.projects import Projects
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
+from cmserver.graph.overviews import repository as overviews
 from cmserver.observations.model import estimate_tokens
 from cmserver.observations.plain import insert_lines
 from cmserver.observations.read import audit_read
@@ -41,6 +42,8 @@ from cmserver.sessions import read as sessions
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
 _NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES = 300, 100, 50, 100, 40, 20
 _MAX_OMITTED = 100
+_OPENING_SHARE = 20
+"""The overview's lines take at most one in so many of the tokens."""
 
 
 async def build_context(
@@ -51,7 +54,13 @@ async def build_context(
     running = await describe_running_turns(conn, principal.team_id, project.id, request.session_id, own=request.reason == "compact")
     if source is None:
         return await _build_empty(conn, principal, project, request, budget, running)
-    frame = IndexFrame(project_name=project.name, reason=request.reason, reader=request.reader, now=datetime.now(UTC))
+    frame = IndexFrame(
+        project_name=project.name,
+        reason=request.reason,
+        reader=request.reader,
+        now=datetime.now(UTC),
+        opening=await _open(conn, principal.team_id, project.id, request, budget),
+    )
     composed = compose_index(frame, budget, source)
     index = _index(composed, budget)
     await audit_read(conn, principal, project.id, "context", index.entries)
@@ -102,6 +111,15 @@ async def render_requested_context(
         if query.explain and context.index:  # an explanation shows the titles of what is omitted, too
             await audit_read(conn, principal, project.id, "context", context.index.omitted)
     return context
+
+
+async def _open(conn: Conn, team_id: UUID, project_id: UUID, request: ContextRequest, budget: ContextBudget) -> Sequence[str]:
+    """The lines of the project's overview, for a session that begins; none where they would take much of a small budget."""
+    if request.reason in {"resume", "compact"}:
+        return []
+    overview = await overviews.of_project(conn, team_id, project_id)
+    opening = overview.opening if overview else []
+    return opening if estimate_tokens("\n".join(opening)) <= budget.tokens // _OPENING_SHARE else []
 
 
 async def _gather(conn: Conn, team_id: UUID, project_id: UUID, request: ContextRequest, budget: ContextBudget) -> IndexInput | None:

@@ -41,13 +41,16 @@ NEWEST = Query(
     """,
 )
 
+_SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = %(project_id)s AND isolated)"
+"""An isolated project sees nothing that others share. Asked once a query."""
+
 # What other projects share with the whole team.
 SHARED = Query(
     IndexRow,
     f"""
     SELECT {_COLUMNS}
       FROM observations
-     WHERE team_id = %(team_id)s AND scope = 'team' AND project_id <> %(project_id)s AND {LIVE} AND {_IS_NEWS}
+     WHERE team_id = %(team_id)s AND scope = 'team' AND project_id <> %(project_id)s AND {LIVE} AND {_IS_NEWS} AND {_SEES_SHARED}
      ORDER BY created_at DESC, id DESC
      LIMIT %(limit)s
     """,
@@ -121,12 +124,12 @@ IN_TIME = Query(str, "SELECT set_config('statement_timeout', '500', true) || set
 # are those whose words are the rarest together; only their vectors are opened. Through the view, as RANK.
 WORD_MATCHES = Query(
     PromptWordMatch,
-    """
+    f"""
     WITH scope AS MATERIALIZED (
         SELECT count(*)::int AS documents, least(greatest(count(*) / 5, 4), %(max_documents)s)::int AS most
           FROM (SELECT 1 FROM observations_in_team WHERE project_id = %(project_id)s
                  UNION ALL
-                SELECT 1 FROM observations_in_team WHERE scope = 'team' AND project_id <> %(project_id)s) d
+                SELECT 1 FROM observations_in_team WHERE scope = 'team' AND project_id <> %(project_id)s AND {_SEES_SHARED}) d
     ), sample AS MATERIALIZED (
         SELECT content_search FROM observations_in_team WHERE project_id = %(project_id)s
          ORDER BY created_at DESC, id DESC LIMIT 200
@@ -139,7 +142,7 @@ WORD_MATCHES = Query(
           FROM prompt_words a
          CROSS JOIN LATERAL (
                SELECT o.id FROM observations_in_team o
-                WHERE (o.project_id = %(project_id)s OR o.scope = 'team')
+                WHERE (o.project_id = %(project_id)s OR (o.scope = 'team' AND {_SEES_SHARED}))
                   AND (%(session_id)s::uuid IS NULL OR o.server_session_id IS DISTINCT FROM %(session_id)s::uuid)
                   AND o.content_search @@ a.quoted::tsquery
                 LIMIT (SELECT most + 1 FROM scope)) f

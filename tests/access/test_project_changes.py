@@ -62,6 +62,7 @@ async def test_a_project_is_got_by_any_of_its_names(alice: Api, cast: Cast, name
         "searchLanguage": "english",
         "consolidation": "suggest",
         "mergeWithModel": False,
+        "isolated": False,
         "joinedTo": None,
         "archivedAtEpoch": None,
         "createdAtEpoch": project["createdAtEpoch"],

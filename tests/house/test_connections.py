@@ -75,6 +75,8 @@ OWNERS_DOOR = {
     "consolidation.wording.MergeWriter._call": "records a provider call, which requests may only read",
     "consolidation.wording.MergeWriter._load_provider": "pauses have no team",
     "consolidation.comparison.compare.compare_new": "a periodic task: finds the teams that have something new",
+    "graph.overviews.make.make_due_overviews": "a periodic task: finds the projects whose page is due",
+    "graph.read_observations.read_new_observations": "a periodic task: finds the teams that have something new",
     "cli.child._serve": "reads the installation's secret at the start",
     "cli.first_key.make_owner_link": "nobody has an account yet, and who has the terminal of the server may make the first",
     "cli.first_key._is_known": "whose key stands in the credentials file is not known",

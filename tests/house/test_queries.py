@@ -50,6 +50,10 @@ NEVER_NULL = {
     "cmserver.observations.lifetime.repository.EXTEND: old_expires_at": "its WHERE leaves NULLs out",
     "cmserver.calls.repository.STORED_ANSWERS: answer": "its WHERE leaves NULLs out",
     "cmserver.consolidation.repository.MERGES: strategy": "a version that is a merge has one",
+    "cmserver.graph.overviews.repository.OF_PROJECT: body": "its WHERE leaves NULLs out",
+    "cmserver.graph.overviews.repository.OF_PROJECT: made_at": "a page with a body was made (a CHECK)",
+    "cmserver.graph.overviews.repository.KEEP: body": "the statement has just set it",
+    "cmserver.graph.overviews.repository.KEEP: made_at": "the statement has just set it",
     "cmserver.generation.leases.repository.CLAIMS_TO_ABORT: claim": "a job that is processing has one (locked_while_processing)",
 }
 """Columns that may be NULL, but never in this query."""
@@ -195,6 +199,9 @@ WITHOUT_TEAM = {
     "a project that the team was asked for before": [
         "consolidation.comparison.repository.BY_WORDS",
         "recall.repository.ABOUT_FILE",
+        "recall.repository.WORD_MATCHES",
+        "recall.search.repository.RANK",
+        "recall.search.repository.RANK_WANTED",
     ],
 }
 """By reason: queries that name rows of teams by their ids, and no team."""

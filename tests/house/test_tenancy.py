@@ -96,6 +96,32 @@ ROWS: dict[str, LiteralString] = {
         SELECT %(id)s, %(team)s, %(project)s, min(id::text)::uuid, max(id::text)::uuid, 0.9, 'words', 'same'
           FROM observations WHERE project_id = %(project)s
     """,
+    "entities": """
+        INSERT INTO entities (id, team_id, project_id, type, name, folded_name, found_by)
+        VALUES (%(id)s, %(team)s, %(project)s, 'symbol', %(name)s, %(name)s, 'people')
+    """,
+    "entity_mentions": """
+        INSERT INTO entity_mentions (observation_id, named_id, entity_id, team_id, project_id, found_by, seen_at)
+        VALUES (%(observations)s, %(entities)s, %(entities)s, %(team)s, %(project)s, 'rules', now())
+    """,
+    "entity_relations": """
+        WITH other AS (
+            INSERT INTO entities (id, team_id, project_id, type, name, folded_name, found_by)
+            VALUES (gen_random_uuid(), %(team)s, %(project)s, 'file', %(name)s, %(name)s, 'people') RETURNING id
+        )
+        INSERT INTO entity_relations (id, team_id, project_id, from_id, to_id, label)
+        SELECT %(id)s, %(team)s, %(project)s, %(entities)s, id, 'lives in' FROM other
+    """,
+    "entity_relation_evidence": """
+        INSERT INTO entity_relation_evidence (relation_id, observation_id, project_id, team_id)
+        VALUES (%(entity_relations)s, %(observations)s, %(project)s, %(team)s)
+    """,
+    "project_overviews": """
+        INSERT INTO project_overviews (id, project_id, team_id, body, made_at)
+        VALUES (%(id)s, %(project)s, %(team)s, %(name)s, now())
+    """,
+    "entity_progress": "INSERT INTO entity_progress (team_id, read_to) VALUES (%(team)s, 1)",
+    "entity_rereads": "INSERT INTO entity_rereads (observation_id, team_id) VALUES (%(observations)s, %(team)s)",
     "memory_telemetry": """
         INSERT INTO memory_telemetry (team_id, project_id, event_type, query_text)
         VALUES (%(team)s, %(project)s, 'recall_attempt', 'secret')
@@ -117,7 +143,7 @@ ROWS: dict[str, LiteralString] = {
 }
 """One row of each table with a team, in an order in which they can be inserted."""
 
-ROW_COUNTS = {"observations": 2, "observation_embeddings": 2}
+ROW_COUNTS = {"observations": 2, "observation_embeddings": 2, "entities": 2}
 """Where that makes more than one: a relation has two ends."""
 
 

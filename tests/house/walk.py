@@ -35,7 +35,20 @@ from tests.conftest import Person, mint
 from tests.make import Make
 from tests.timeouts import ENOUGH_SECONDS
 
-Kind = Literal["project", "team", "session", "event", "job", "observation", "relation", "suggestion", "key", "user"]
+Kind = Literal[
+    "project",
+    "team",
+    "session",
+    "event",
+    "job",
+    "observation",
+    "relation",
+    "suggestion",
+    "entity",
+    "entity_relation",
+    "key",
+    "user",
+]
 
 WHAT: dict[str, Kind] = {
     "project": "project",
@@ -74,6 +87,12 @@ WHAT: dict[str, Kind] = {
     "to": "observation",
     "/relations/{id}": "relation",
     "/suggestions/{id}": "suggestion",
+    "/entities/{id}": "entity",
+    "/entity-relations/{id}": "entity_relation",
+    "/projects/{id}": "project",
+    "intoId": "entity",
+    "fromId": "entity",
+    "toId": "entity",
     "anchor": "observation",
     "target_id": "observation",
     "source_ids": "observation",
@@ -110,6 +129,7 @@ NAMES_NOTHING: dict[str, str] = {
 BODIES: dict[str, dict[str, object]] = {
     "POST /v1/hooks/{client}": {"hook_event_name": "PostToolUse", "session_id": "an-agents", "tool_name": "Edit"},
     "PATCH /v1/observations/{id}": {"title": "changed"},
+    "PATCH /v1/entities/{id}": {"notes": "changed"},
     "PATCH /v1/projects/{project}": {"name": "changed"},
     "PATCH /v1/teams/{team}": {"metadata": {"changed": True}},
     "PUT /v1/budgets": {"maxTokens": 5},
@@ -166,6 +186,7 @@ FIXED = {
     "client": "claude-code",
     "provider": "offline",
     "sessionDbId": "7",
+    "type": "concept",
     "invitation": "01a20d2b-cbf6-7e8f-8d44-5da866c85134",
 }
 """Parameters of paths that name nothing of anybody's, and what goes in. Everybody has a session 7 of his own."""
@@ -309,7 +330,7 @@ def _slots(act: str, path: str, named: Sequence[Named], unknown: list[str]) -> l
 
 def _what_of(name: str, path: str) -> str:
     """`id` alone says nothing: what stands before it does."""
-    found = re.search(r"/\w+/\{id\}", path)
+    found = re.search(r"/[\w-]+/\{id\}", path)
     return found[0] if name == "id" and found else name
 
 
@@ -367,6 +388,13 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     twin = await make.observation(project=theirs, title=f"{word} was fixed again", server_session_id=UUID(session))
     related = {"from": observation.number, "to": twin.number, "relationship": "CAUSES", "context": word}
     relation = (await _made(client, "/v1/relations", headers, related))["relation"]["id"]
+    new_entity = {"projectId": canonical, "type": "concept", "notes": word}
+    entity, other_entity = [
+        (await _made(client, "/v1/entities", headers, {**new_entity, "name": f"{word} {noun}"}))["entity"]["id"]
+        for noun in ("book", "shelf")
+    ]
+    said = {"toId": other_entity, "label": word, "evidence": [observation.number]}
+    entity_relation = (await _made(client, f"/v1/entities/{entity}/relations", headers, said))["relation"]["id"]
     suggestion = new_id()
     await make.run(project=theirs, model=f"{word}-1", input_tokens=90, cost_usd="0.5")
     budget = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 100, "projectId": canonical}, headers=headers)
@@ -399,6 +427,8 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         "observation": str(observation.id),
         "relation": relation,
         "suggestion": str(suggestion),
+        "entity": entity,
+        "entity_relation": entity_relation,
         "key": key_id,
         "user": f"{word}-user",
     }

@@ -22,6 +22,8 @@ from cmserver.events import repository as events
 from cmserver.events.model import StoredEvent
 from cmserver.generation import reindex
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.graph.overviews.make import make_due_overviews
+from cmserver.graph.read_observations import read_new_observations
 from cmserver.observations.model import ManualObservation
 from cmserver.observations.write import write
 from cmserver.ops.erasure import erase
@@ -88,10 +90,14 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
     await send(client, person.headers, project, contentSessionId="waits")
     began = {"hook_event_name": "SessionStart", "session_id": "h", "source": "startup"}
     await client.post("/v1/hooks/claude-code", json=began, headers={**person.headers, "X-Cmserver-Project": project})
-    memory = {"projectId": project, "title": f"The {WORD} by hand", "metadata": {"by": WORD}}
+    memory = {"projectId": project, "title": f"The {WORD} by hand, and its `{WORD}_queue`", "metadata": {"by": WORD}}
     assert (await client.post("/v1/observations", json=memory, headers=person.headers)).status_code == 201
     recall = {"query": f"the {WORD}", "project_id": project}
     assert (await client.post("/api/v1/memories/recall", json=recall, headers=person.headers)).status_code == 200
+    await read_new_observations(db)
+    await make_due_overviews(db)
+    entity = {"projectId": project, "type": "concept", "name": f"{WORD} fairness", "notes": f"of {WORD}s"}
+    assert (await client.post("/v1/entities", json=entity, headers=person.headers)).status_code == 201
 
 
 def tables_with(conn: psycopg.Connection, column: str) -> list[str]:
@@ -189,6 +195,7 @@ async def test_after_a_purge_no_word_of_it_is_left_anywhere(
         "jobs": before["observation_generation_jobs"],
         "runs": before["generation_runs"],
         "receipts": before["context_injections"],
+        "entities": before["entities"],
         "projects": 0,
         "keys": 0,
     }

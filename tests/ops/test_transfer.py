@@ -70,6 +70,12 @@ async def live(client: httpx.AsyncClient, person: Person) -> None:
     await post(f"/v1/observations/{ids[0]}/merge", {"sources": [ids[1]]})
     corrected = await client.patch(f"/v1/observations/{ids[2]}", json={"state": "open", "importance": 0.7}, headers=person.headers)
     assert corrected.is_success, corrected.text
+    cache, other, queue = [
+        (await post("/v1/entities", {"projectId": project, "type": "concept", "name": name, "notes": name}))["entity"]["id"]
+        for name in ("The cache", "The LRU", "The queue")
+    ]
+    await post(f"/v1/entities/{other}/merge", {"intoId": cache})
+    await post(f"/v1/entities/{cache}/relations", {"toId": queue, "label": "feeds", "evidence": [4]})
 
 
 @pytest.fixture
@@ -107,7 +113,8 @@ def records(file: Path) -> dict[str, int]:
 
 async def test_an_import_of_an_export_is_exported_equally(exported: Path, other: Db, empty_database: str, tmp_path: Path):
     assert records(exported) == {
-        "export": 1, "project": 1, "session": 1, "event": 2, "prompt": 1, "observation": 4, "version": 2, "relationship": 2
+        "export": 1, "project": 1, "session": 1, "event": 2, "prompt": 1, "observation": 4, "version": 2, "relationship": 2,
+        "entity": 2, "entity_relation": 1
     }  # fmt: skip
     async with other as db:
         green = await make_person(db, await make_team(db, "green"), "grace", "github.com/acme/other")

@@ -54,6 +54,8 @@ PAGES = [
         heading="Contradictions",
         empty_path="/ui/review?about=contradictions",
     ),
+    PageCase(name="graph", path="/ui/graph", heading="Graph", empty_path="/ui/graph"),
+    PageCase(name="entity", path="/ui/graph/{entity}"),
     PageCase(name="team", path="/ui/team", heading="Team", empty_path="/ui/team"),
     PageCase(name="keys", path="/ui/team/keys", heading="Keys", empty_path="/ui/team/keys"),
     PageCase(name="audit", path="/ui/team/audit", heading="Audit log", empty_path="/ui/team/audit?action=nothing"),

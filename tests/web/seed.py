@@ -16,6 +16,8 @@ from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
 from cmserver.generation.job_notifier import JobNotifier
+from cmserver.graph.overviews.make import make_due_overviews
+from cmserver.graph.read_observations import read_new_observations
 from cmserver.sessions import repository as sessions
 from tests.conftest import Person, make_person, make_team
 from tests.make import Make
@@ -76,12 +78,25 @@ async def seed_server(app: AsgiFrame, db: Db, api: httpx.AsyncClient, *, hostile
     await _add_history(ask, db, full, texts, things)
     await ask("POST", "/v1/keys", {"name": texts[0][:100], "scopes": ["observations:read"], "actorId": "ci"})
     await ask("POST", "/v1/users/invitations", {"role": "viewer", "note": "w" * 100 if hostile else "Bob from support"})
+    things["entity"] = await _add_entities(ask, db, texts)
     things |= await seed_work(db, app.dependencies.get(JobNotifier), full, texts)
     return Seed(
         full=await _owner(app, db, full, LONG_NAME if hostile else "alice"),
         empty=await _owner(app, db, msgspec.structs.replace(full, principal=_in_team(full, empty_id)), "bob"),
         things=things,
     )
+
+
+async def _add_entities(ask: Any, db: Db, texts: list[str]) -> str:
+    """What the observations name, beside entities by hand that are related; the id of one of these."""
+    await read_new_observations(db)
+    await make_due_overviews(db)
+    made: list[str] = []
+    for text in texts[:2]:
+        body = {"projectId": "github.com/acme/orders", "type": "concept", "name": text[:200], "notes": text[:2000]}
+        made.append((await ask("POST", "/v1/entities", body))["entity"]["id"])
+    await ask("POST", f"/v1/entities/{made[0]}/relations", {"toId": made[1], "label": texts[0][:100]})
+    return made[0]
 
 
 async def _add_history(ask: Any, db: Db, person: Person, texts: list[str], things: dict[str, str]) -> None:

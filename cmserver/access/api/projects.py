@@ -45,6 +45,8 @@ class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unkno
 
     `consolidation` is what becomes of generated observations that say what is there already: `off`, `suggest` or `merge`.
     With `mergeWithModel` the configured model words what people merge, and is refused when a fact is missing.
+    Nothing of an `isolated` project is found from elsewhere, and it sees nothing that others share; what it has shared becomes its
+    own again.
     Under another `searchLanguage` all its texts are made ready to be found anew before there is an answer: some seconds for 10,000.
     """
 
@@ -57,6 +59,7 @@ class ProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unkno
     search_language: SearchLanguage | UnsetType = UNSET
     consolidation: Consolidation | UnsetType = UNSET
     merge_with_model: bool | UnsetType = UNSET
+    isolated: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
 
 
@@ -123,6 +126,7 @@ async def patch_project(request: Request) -> Response:
         search_language=body.search_language,
         consolidation=body.consolidation,
         merge_with_model=body.merge_with_model,
+        isolated=body.isolated,
         archived=body.archived,
     )
     project = await db(request).in_tenant(

@@ -41,7 +41,6 @@ recall() {
         shift
         find_start
         find_project
-        [ -z "$misread" ] || complain "$misread."
         json "$*"
         query=$text
         json "${named:-${remote:-$root}}"

@@ -18,6 +18,8 @@ from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.events import repository as events
 from cmserver.generation import repository as generation
+from cmserver.graph import repository as graph
+from cmserver.graph.overviews import repository as overviews
 from cmserver.memories import repository as memories
 from cmserver.observations import repository as observations
 from cmserver.ops.erasure.wire import ErasureCounts
@@ -92,6 +94,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
     Referring rows first; otherwise the database would set each reference to null row by row.
     """
     counts = ErasureCounts(
+        entities=await graph.erase(conn, team_id, project_id),
         receipts=await receipts.erase(conn, team_id, project_id),
         observations=await observations.erase(conn, team_id, project_id),
         turns=await turns.erase(conn, team_id, project_id),
@@ -100,6 +103,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
         sessions=await sessions.erase(conn, team_id, project_id),
         runs=await calls.erase_runs(conn, team_id, project_id),
     )
+    await overviews.erase(conn, team_id, project_id)
     await generation.erase_lanes(conn, team_id, project_id)
     await memories.erase(conn, team_id, project_id)
     return counts

@@ -12,6 +12,7 @@ class ErasureCounts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     observations: int
     turns: int
+    entities: int
     events: int
     sessions: int
     jobs: int

@@ -1,7 +1,7 @@
 """The lines of an export: JSON Lines, one thing each. Importers of other formats make the same lines.
 
-The order is that of the references: projects, sessions, events, turns, observations, then what links them. A line names others by
-their ids. `number` is the number of an observation or a turn in its team, by which texts refer to it (#12).
+The order is that of the references: projects, entities, sessions, events, turns, observations, then what links them. A line names
+others by their ids. `number` is the number of an observation or a turn in its team, by which texts refer to it (#12).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from cmserver.graph.model import EntityType, FoundBy
 from cmserver.observations.model import Kind, ObservationState, Scope
 
 FORMAT = 2
@@ -43,6 +44,7 @@ class ProjectLine(Line, frozen=True, kw_only=True, tag="project"):
     retention: dict[str, object] = {}
     stays_apart: bool = False
     merge_with_model: bool = False
+    isolated: bool = False
     created_at: datetime
 
 
@@ -60,6 +62,29 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session"):
     metadata: dict[str, object] = {}
     started_at: datetime
     ended_at: datetime | None = None
+
+
+class AliasOfEntity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another name of an entity."""
+
+    id: UUID
+    type: EntityType
+    name: str
+    folded_name: str
+
+
+class EntityLine(Line, frozen=True, kw_only=True, tag="entity"):
+    """What people made or changed of what observations are about; the rest is found again in the observations."""
+
+    id: UUID
+    project_id: UUID
+    type: EntityType
+    name: str
+    folded_name: str
+    notes: str | None = None
+    found_by: FoundBy = "people"
+    aliases: list[AliasOfEntity] = []
+    created_at: datetime
 
 
 class EventLine(Line, frozen=True, kw_only=True, tag="event"):
@@ -190,12 +215,35 @@ class RelationshipLine(Line, frozen=True, kw_only=True, tag="relationship"):
     created_at: datetime
 
 
+class EntityRelationLine(Line, frozen=True, kw_only=True, tag="entity_relation"):
+    """How an entity has to do with another one of its project, and which observations say so."""
+
+    id: UUID
+    project_id: UUID
+    from_id: UUID
+    to_id: UUID
+    label: str
+    source_ids: list[UUID] = []
+    """Ids of observations."""
+    created_at: datetime
+
+
 DataLine: TypeAlias = (
-    ProjectLine | SessionLine | EventLine | TurnLine | ObservationLine | SourceLine | VersionLine | RelationshipLine
+    ProjectLine
+    | EntityLine
+    | SessionLine
+    | EventLine
+    | TurnLine
+    | ObservationLine
+    | SourceLine
+    | VersionLine
+    | RelationshipLine
+    | EntityRelationLine
 )
 AnyLine: TypeAlias = HeaderLine | DataLine
 LINE_TYPES: tuple[type[DataLine], ...] = (
     ProjectLine,
+    EntityLine,
     SessionLine,
     EventLine,
     TurnLine,
@@ -203,6 +251,7 @@ LINE_TYPES: tuple[type[DataLine], ...] = (
     SourceLine,
     VersionLine,
     RelationshipLine,
+    EntityRelationLine,
 )
 
 

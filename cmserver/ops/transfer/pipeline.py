@@ -31,6 +31,8 @@ from cmserver.ops.transfer import repository
 from cmserver.ops.transfer.ids import move_id
 from cmserver.ops.transfer.model import (
     DataLine,
+    EntityLine,
+    EntityRelationLine,
     EventLine,
     ImportReport,
     ObservationLine,
@@ -275,6 +277,8 @@ class Importer:
                 values[name] = self._sessions[value]
             elif self._moves and name in _REFERENCE_LISTS:
                 values[name] = [self._translate_id(item) for item in value or ()]
+            elif self._moves and isinstance(line, EntityLine) and name == "aliases":
+                values[name] = [msgspec.structs.replace(alias, id=self._translate_id(alias.id)) for alias in line.aliases]
         return msgspec.structs.replace(line, **values) if values else line
 
     def _is_erased(self, line: DataLine) -> bool:
@@ -400,12 +404,16 @@ _TEXT_FIELDS: dict[type[DataLine], tuple[str, ...]] = {
     ),
     VersionLine: ("before", "performed_by"),
     RelationshipLine: ("context",),
+    EntityLine: ("name", "notes"),
+    EntityRelationLine: ("label",),
 }  # fmt: skip
 _DOUBLE: dict[type[DataLine], str] = {
     SessionLine: "A session with its agent's id is there already, or another team has its id.",
     EventLine: "An event with its source's id is there already, or another team has its id.",
     TurnLine: "Its event or its session has that turn already, or its project was not taken.",
     ObservationLine: "Its project was not taken, or another team has its id.",
+    EntityLine: "An entity of its name and type is there already.",
+    EntityRelationLine: "The two are related so already.",
 }
 
 

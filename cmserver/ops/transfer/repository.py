@@ -11,6 +11,8 @@ import msgspec
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.ops.transfer.model import (
     DataLine,
+    EntityLine,
+    EntityRelationLine,
     EventLine,
     ObservationLine,
     ProjectLine,
@@ -33,6 +35,9 @@ BORROWS = {
     "observation_sources",
     "observation_versions",
     "observation_relationships",
+    "entities",
+    "entity_relations",
+    "entity_relation_evidence",
 }  # an import writes rows as they are, with their ids and times
 
 
@@ -56,7 +61,7 @@ PROJECTS = Query(
     ProjectLine,
     """
     SELECT r.id, r.canonical_id, r.name, r.metadata, r.archived_at, r.generation_policy, r.search_language, r.consolidation,
-           r.retention, r.stays_apart, r.merge_with_model, r.created_at,
+           r.retention, r.stays_apart, r.merge_with_model, r.isolated, r.created_at,
            ARRAY(SELECT a.alias FROM project_aliases a WHERE a.project_id = r.id AND a.team_id = r.team_id
                   UNION
                  SELECT j.canonical_id FROM projects j WHERE j.joined_to = r.id AND j.team_id = r.team_id
@@ -136,6 +141,33 @@ RELATIONSHIPS = Query(
     """,
     prepare=False,
 )
+# What rules found alone is found again, unless something that people said refers to it.
+ENTITIES = Query(
+    EntityLine,
+    """
+    SELECT r.id, r.project_id, r.type, r.name, r.folded_name, r.notes, r.found_by, r.created_at,
+           (SELECT coalesce(jsonb_agg(jsonb_build_object('id', a.id, 'type', a.type, 'name', a.name, 'folded_name', a.folded_name)
+                                      ORDER BY a.id), '[]')
+              FROM entities a WHERE a.merged_into = r.id AND a.team_id = r.team_id) AS aliases
+      FROM entities r
+     WHERE r.team_id = %(team_id)s AND (%(project_ids)s::uuid[] IS NULL OR r.project_id = ANY(%(project_ids)s::uuid[]))
+       AND r.merged_into IS NULL
+       AND (r.found_by = 'people' OR EXISTS (SELECT FROM entities a WHERE a.merged_into = r.id AND a.team_id = r.team_id))
+       AND (%(after)s::uuid IS NULL OR r.id > %(after)s::uuid)
+     ORDER BY r.id LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+ENTITY_RELATIONS = Query(
+    EntityRelationLine,
+    f"""
+    SELECT r.id, r.project_id, r.from_id, r.to_id, r.label, r.created_at,
+           ARRAY(SELECT v.observation_id FROM entity_relation_evidence v
+                  WHERE v.relation_id = r.id AND v.team_id = r.team_id ORDER BY v.observation_id) AS source_ids
+      FROM entity_relations r {_OF_TEAM}
+    """,
+    prepare=False,
+)
 _BY_TYPE: dict[type[DataLine], Query[DataLine]] = {  # pyright: ignore[reportAssignmentType] - each makes the lines of its type
     ProjectLine: PROJECTS,
     SessionLine: SESSIONS,
@@ -145,6 +177,8 @@ _BY_TYPE: dict[type[DataLine], Query[DataLine]] = {  # pyright: ignore[reportAss
     SourceLine: SOURCES,
     VersionLine: VERSIONS,
     RelationshipLine: RELATIONSHIPS,
+    EntityLine: ENTITIES,
+    EntityRelationLine: ENTITY_RELATIONS,
 }
 
 SET_UTC = Query(str, "SELECT set_config('TimeZone', 'UTC', true)")
@@ -158,6 +192,8 @@ PRESENT_OBSERVATIONS = Query(UUID, "SELECT id FROM observations WHERE id = ANY(%
 PRESENT_SOURCES = Query(UUID, "SELECT id FROM observation_sources WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_VERSIONS = Query(UUID, "SELECT id FROM observation_versions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 PRESENT_RELATIONSHIPS = Query(UUID, "SELECT id FROM observation_relationships WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_ENTITIES = Query(UUID, "SELECT id FROM entities WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PRESENT_ENTITY_RELATIONS = Query(UUID, "SELECT id FROM entity_relations WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
 _PRESENT: dict[type[DataLine], Query[UUID]] = {
     SessionLine: PRESENT_SESSIONS,
     EventLine: PRESENT_EVENTS,
@@ -166,6 +202,8 @@ _PRESENT: dict[type[DataLine], Query[UUID]] = {
     SourceLine: PRESENT_SOURCES,
     VersionLine: PRESENT_VERSIONS,
     RelationshipLine: PRESENT_RELATIONSHIPS,
+    EntityLine: PRESENT_ENTITIES,
+    EntityRelationLine: PRESENT_ENTITY_RELATIONS,
 }
 
 MATCH_SESSIONS = Query(
@@ -184,6 +222,7 @@ SET_PROJECT = Query(
     """
     UPDATE projects SET archived_at = %(archived_at)s, generation_policy = %(generation_policy)s, consolidation = %(consolidation)s,
            retention = %(retention)s, stays_apart = %(stays_apart)s, merge_with_model = %(merge_with_model)s,
+           isolated = %(isolated)s,
            created_at = %(created_at)s
      WHERE id = %(id)s AND team_id = %(team_id)s
     """,
@@ -303,6 +342,47 @@ ADD_RELATIONSHIPS = Query(
     RETURNING id
     """,
 )
+ADD_ENTITIES = Query(
+    UUID,
+    """
+    WITH added AS (
+        INSERT INTO entities (id, team_id, project_id, type, name, folded_name, notes, found_by, created_at)
+        SELECT n.id, %(team_id)s, n.project_id, n.type, n.name, n.folded_name, n.notes, coalesce(n.found_by, 'people'), n.created_at
+          FROM jsonb_populate_recordset(NULL::entities, %(rows)s) n
+        ON CONFLICT DO NOTHING
+        RETURNING id, project_id
+    ), aliases AS (
+        INSERT INTO entities (id, team_id, project_id, type, name, folded_name, found_by, merged_into)
+        SELECT a.id, %(team_id)s, added.project_id, a.type, a.name, a.folded_name, 'rules', added.id
+          FROM jsonb_to_recordset(%(rows)s) AS n (id uuid, aliases jsonb)
+          JOIN added ON added.id = n.id
+         CROSS JOIN LATERAL jsonb_to_recordset(coalesce(n.aliases, '[]')) AS a (id uuid, type text, name text, folded_name text)
+        ON CONFLICT DO NOTHING
+    )
+    SELECT id FROM added
+    """,
+)
+ADD_ENTITY_RELATIONS = Query(
+    UUID,
+    """
+    WITH added AS (
+        INSERT INTO entity_relations (id, team_id, project_id, from_id, to_id, label, created_at)
+        SELECT id, %(team_id)s, project_id, from_id, to_id, label, created_at
+          FROM jsonb_populate_recordset(NULL::entity_relations, %(rows)s)
+        ON CONFLICT DO NOTHING
+        RETURNING id
+    ), evidence AS (
+        INSERT INTO entity_relation_evidence (relation_id, observation_id, project_id, team_id)
+        SELECT added.id, o.id, o.project_id, o.team_id
+          FROM jsonb_to_recordset(%(rows)s) AS n (id uuid, source_ids uuid[])
+          JOIN added ON added.id = n.id
+         CROSS JOIN LATERAL unnest(n.source_ids) AS source_id
+          JOIN observations o ON o.id = source_id AND o.team_id = %(team_id)s
+        ON CONFLICT DO NOTHING
+    )
+    SELECT id FROM added
+    """,
+)
 _ADD: dict[type[DataLine], Query[UUID]] = {
     SessionLine: ADD_SESSIONS,
     EventLine: ADD_EVENTS,
@@ -311,6 +391,8 @@ _ADD: dict[type[DataLine], Query[UUID]] = {
     SourceLine: ADD_SOURCES,
     VersionLine: ADD_VERSIONS,
     RelationshipLine: ADD_RELATIONSHIPS,
+    EntityLine: ADD_ENTITIES,
+    EntityRelationLine: ADD_ENTITY_RELATIONS,
 }
 
 # Locks the team's counter until the transaction ends, as every writer of observations does.
@@ -382,7 +464,7 @@ async def match_sessions(conn: Conn, team_id: UUID, sessions: Sequence[SessionLi
 async def set_project(conn: Conn, team_id: UUID, project: ProjectLine) -> None:
     """Give a new project the settings and names of the line; a name that another project has stays that one's."""
     fields = msgspec.structs.asdict(project)
-    names = ("id", "archived_at", "consolidation", "stays_apart", "merge_with_model", "created_at")
+    names = ("id", "archived_at", "consolidation", "stays_apart", "merge_with_model", "isolated", "created_at")
     policies = {name: Jsonb(fields[name]) for name in ("generation_policy", "retention")}
     await SET_PROJECT.run(conn, team_id=team_id, **{name: fields[name] for name in names}, **policies)
     await ADD_ALIASES.run(conn, team_id=team_id, id=project.id, aliases=project.aliases)

@@ -45,6 +45,8 @@ class IndexFrame(msgspec.Struct, frozen=True, kw_only=True):
     reason: ContextReason
     reader: str | None
     now: datetime
+    opening: Sequence[str] = ()
+    """Lines about the project as a whole, which come first."""
 
 
 def render_title(row: IndexRow) -> str:
@@ -139,8 +141,9 @@ def _render_heading(frame: IndexFrame, count: int, read_tokens: int, discovery_t
         heading = f"Memory of {name}, {as_of}: what earlier sessions did and learned; days oldest first."
     learned = f"took {discovery_tokens:,} tokens to learn and " if discovery_tokens else ""
     subject, verb = ("Together they", "take") if count > 1 else ("The one here", "takes")
+    opening = "".join(f"{line}\n" for line in frame.opening)
     return (
-        f"{heading}\n"
+        f"{heading}\n{opening}"
         "A line is #number, type, title, and ~tokens that reading the whole of it takes. "
         f"{subject} {learned}{verb} {read_tokens:,} to read whole.\n"
     )

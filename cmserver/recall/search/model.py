@@ -63,7 +63,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     `files` are whole paths as stored, `file_prefix` is the beginning of a path, `file_parts` are parts of one. `agents` are the
     platforms of sessions (claude-code, codex). `must` is in the syntax of websearch_to_tsquery. `since` is inclusive, `until`
     exclusive. `labels` are types of the caller, else ours (LABEL); `authors` wrote it by hand; `all_concepts` must all be there.
-    Concepts, agents and authors are in lower case.
+    Concepts, agents and authors are in lower case. `entity_ids` are entities that an observation mentions; without any, none fits.
     """
 
     kinds: list[SearchedKind] | None = None
@@ -82,6 +82,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     authors: list[str] | None = None
     all_concepts: list[str] | None = None
     min_importance: float | None = None
+    entity_ids: list[UUID] | None = None
 
     @property
     def takes_observations(self) -> bool:
@@ -90,7 +91,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def takes_turns(self) -> bool:
         """Not with a filter on a field that turns do not have."""
-        of_observations = ("types", "concepts", "files", "file_prefix", "file_parts", *OF_MEMORIES)
+        of_observations = ("types", "concepts", "files", "file_prefix", "file_parts", "entity_ids", *OF_MEMORIES)
         has_filters = any(getattr(self, name) not in (None, [], "") for name in of_observations)
         return (self.kinds is None or not TURN_KINDS.isdisjoint(self.kinds)) and not has_filters
 

@@ -91,7 +91,11 @@ LEXEMES = Query(
     """,
 )
 
-_IN_SCOPE: LiteralString = "(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR o.scope = 'team')"
+_SEES_SHARED: LiteralString = "NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"
+"""An isolated project, which is searched alone, sees nothing that others share. Asked once a query."""
+_IN_SCOPE: LiteralString = (
+    f"(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR (o.scope = 'team' AND {_SEES_SHARED}))"
+)
 
 # A phrase of stop words only has no lexemes and is no condition.
 _BOUND: LiteralString = """(%(must)s = ''
@@ -123,6 +127,9 @@ _WANTED: LiteralString = (
    AND (%(file_prefix)s::text IS NULL
         OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f
                     WHERE starts_with(f, %(file_prefix)s::text)))
+   AND (%(entity_ids)s::uuid[] IS NULL
+        OR EXISTS (SELECT FROM entity_mentions m
+                    WHERE m.observation_id = o.id AND m.team_id = o.team_id AND m.entity_id = ANY(%(entity_ids)s::uuid[])))
    AND (%(file_parts)s::text[] IS NULL
         OR EXISTS (SELECT FROM unnest(coalesce(o.files_modified, '{}') || coalesce(o.files_read, '{}')) f,
                                unnest(%(file_parts)s::text[]) part
@@ -157,6 +164,7 @@ SAMPLED = Query(
                          UNION ALL
                         (SELECT o.id, o.created_at FROM observations_in_team o
                           WHERE o.team_id = %(team_id)s AND o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
+                            AND NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)
                           ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s)) n
                  ORDER BY n.created_at DESC, n.id DESC LIMIT %(sample)s) chosen
           JOIN observations_in_team o ON o.id = chosen.id AND o.team_id = %(team_id)s
@@ -167,6 +175,8 @@ SAMPLED = Query(
                                                 LIMIT %(max_count)s) p)
                       + (SELECT count(*) FROM (SELECT FROM observations_in_team o
                                                 WHERE o.team_id = %(team_id)s AND o.scope = 'team'
+                                                  AND NOT EXISTS (SELECT FROM projects
+                                                                   WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)
                                                   AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) LIMIT %(max_count)s) s)
                        ) AS documents,
     """
@@ -231,7 +241,7 @@ _CANDIDATES: LiteralString = f"""
                  UNION ALL
                 SELECT o.id, o.created_at, o.content_words, o.content_search, <wanted>
                   FROM observations_in_team o
-                 WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
+                 WHERE o.scope = 'team' AND {_SEES_SHARED} AND NOT o.project_id = ANY(%(project_ids)s::uuid[])
                    AND (o.content_search @@ %(any)s::tsquery) IS TRUE
                 OFFSET 0) o
           JOIN terms t ON o.content_search @@ t.word
@@ -354,7 +364,8 @@ _AND_SHARED: LiteralString = """UNION ALL
             SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec
               FROM observations_in_team o
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
-             WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND e.embedding IS NOT NULL) near
+             WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND e.embedding IS NOT NULL
+               AND NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)) near
      ORDER BY distance, id DESC LIMIT %(limit)s"""
 
 # Exact: computes the distance of every vector in the scope. The distance is a value, not an ORDER BY of the operator, so that

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.access.model import Principal
+from cmserver.access.projects import projects_found_together
 from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding import repository as embeddings
@@ -61,7 +62,7 @@ async def find_page(
     request = msgspec.structs.replace(
         request,
         filters=msgspec.structs.replace(request.filters, must=must),
-        project_ids=request.project_ids if principal.project_id is None else [principal.project_id],
+        project_ids=await projects_found_together(conn, principal, request.project_ids),
     )
     lexemes = await repository.lexemes(conn, principal.team_id, request.project_ids, text, MAX_WORDS)
     if not lexemes:

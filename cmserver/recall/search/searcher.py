@@ -18,6 +18,8 @@ from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_epoch_ms, from_iso
 from cmserver.base.paging import no_cursor
 from cmserver.base.sql import Conn
+from cmserver.graph import repository as graph
+from cmserver.graph.model import fold_name
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import index_line, observation_lines, one_line, turn_line, turn_lines
 from cmserver.observations.read import audit_read
@@ -62,6 +64,8 @@ class Searcher:
         )
         vector = await self.embedder.embed(query.query, team_id=principal.team_id) if ranking.meaning_weight > 0 else None
         async with self._db.tenant(principal.team_id) as conn:
+            if query.entity is not None:
+                request = await _limit_to_entity(conn, principal, request, query.entity)
             page = await find_page(conn, principal, request, ranking, vector)
             await _audit(conn, principal, project_ids, page, via="search.full" if full else "search")
             is_single = project_ids is not None and len(project_ids) == 1
@@ -101,6 +105,16 @@ class Searcher:
         if name is None and principal.project_id is None:
             return None
         return [(await self._projects.named_or_own(principal, name, at="$.projectId")).id]
+
+
+async def _limit_to_entity(conn: Conn, principal: Principal, request: SearchRequest, name: str) -> SearchRequest:
+    """The request for observations that mention an entity of that name, of any type."""
+    ids = [
+        entity_id
+        for project_id in request.project_ids or [principal.project_id]
+        for entity_id in await graph.named(conn, principal.team_id, project_id, fold_name(name), None)
+    ]
+    return msgspec.structs.replace(request, filters=msgspec.structs.replace(request.filters, entity_ids=ids))
 
 
 def render_confidence(confidence: float | None) -> str:

@@ -31,9 +31,9 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
 
     Every project's search includes what is shared with the team. A "quoted phrase" in the query must occur, a -word must not. A
     filter holds when one value of its list fits: `kinds` (without them all, turns included), `types` (or `type`), `concepts`,
-    `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path, `session` the server's
-    id of a session. `since` (inclusive) and `until` (exclusive) are milliseconds since 1970 or ISO 8601 times (UTC without a
-    zone).
+    `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path, `entity` a name
+    of an entity that the observation mentions, `session` the server's id of a session. `since` (inclusive) and `until` (exclusive)
+    are milliseconds since 1970 or ISO 8601 times (UTC without a zone).
 
     `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole
     texts. `minScore` hides hits that score less; usually none are hidden. `meaningWeight` (0: words only, 0.5: both alike, 1:
@@ -51,6 +51,7 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     concepts: Texts | None = None
     files: Texts | None = None
     file_prefix: NonEmptyText | None = None
+    entity: NonEmptyText | None = None
     agents: Texts | None = None
     session: UUID | None = None
     since: EpochMs | NonEmptyText | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -29,6 +30,8 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text
 from cmserver.consolidation import review
+from cmserver.graph.overviews.make import make_overview, read_overview
+from cmserver.graph.overviews.model import Overview
 from cmserver.ops.activity.read import NEWEST, ProjectActivity, read_activity
 from cmserver.ops.joining.join import join_projects, separate_projects
 from cmserver.recall.context import render_requested_context
@@ -39,6 +42,7 @@ from cmserver.web.pages.memory import BADGES, list_projects
 from cmserver.web.pages.sessions import REASONS
 from cmserver.web.visit import Visit
 
+_NUMBER = re.compile(r"#([0-9]{1,18})\b")
 _PAGE = 50
 STARTS: tuple[SessionStart, ...] = ("startup", "resume", "clear", "compact", "fork")
 OMISSIONS = {
@@ -112,6 +116,7 @@ async def get_project(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         project = await _require(conn, visit)
         activity = await read_activity(conn, visit.principal, str(project.id))
+        overview = await read_overview(conn, visit.principal, project.id)
         suggestions, _ = await review.list_suggestions(conn, visit.principal, project_id=project.id, status="open", limit=1)
         others = [other for other in await list_projects(conn, visit.principal) if other.id != project.id]
         joined = await _joined_projects(conn, visit, project)
@@ -121,6 +126,8 @@ async def get_project(visit: Visit) -> Response:
         title=project.name,
         project=project,
         path=project_path(project),
+        overview=_overview_sections(overview) if overview else [],
+        overview_made_at=overview.made_at if overview else None,
         activity=activity,
         chart=_chart(activity),
         newest=NEWEST,
@@ -131,8 +138,38 @@ async def get_project(visit: Visit) -> Response:
         target_path=project_path(target) if target else "",
         badges=BADGES,
         may_change=visit.may("admin"),
+        may_write=visit.may("observations:write"),
         may_name=visit.may("admin") and visit.principal.project_id is None,
     )
+
+
+def _overview_sections(overview: Overview) -> list[OverviewSection]:
+    """The parts of the page below their headings. What a model has written in another form is one part."""
+    sections: list[OverviewSection] = []
+    for line in overview.body.splitlines():
+        if line.startswith("## "):
+            sections.append(OverviewSection(heading=line.removeprefix("## ")))
+        elif line.strip() and not line.startswith("# "):
+            if not sections:
+                sections.append(OverviewSection(heading="Overview"))
+            sections[-1].lines.append(_overview_line(line.removeprefix("- ")))
+    return [section for section in sections if section.lines]
+
+
+def _overview_line(line: str) -> list[str | int]:
+    """The text of a line, in which the numbers of observations are links."""
+    pieces: list[str | int] = []
+    for place, piece in enumerate(_NUMBER.split(line)):
+        pieces.append(int(piece) if place % 2 else piece)
+    return pieces
+
+
+async def post_overview(visit: Visit) -> Response:
+    """Make the overview of a project anew."""
+    async with visit.tenant() as conn:
+        project = await _require(conn, visit)
+        await make_overview(conn, visit.principal, project)
+    return visit.redirect(project_path(project), "The overview is made anew.")
 
 
 async def _require(conn: Conn, visit: Visit) -> Project:
@@ -144,6 +181,13 @@ async def _joined_projects(conn: Conn, visit: Visit, project: Project) -> list[P
     if visit.principal.project_id is not None:
         return []
     return [other for other in await list_projects(conn, visit.principal, archived=True) if other.joined_to == project.id]
+
+
+class OverviewSection(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the overview: lines of texts and numbers of observations."""
+
+    heading: str
+    lines: list[list[str | int]] = []
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +272,7 @@ class SettingsForm(msgspec.Struct, frozen=True, kw_only=True):
     skip_event_types: Text = ""
     consolidation: Consolidation = "suggest"
     merge_with_model: bool = False
+    isolated: bool = False
     search_language: SearchLanguage = "english"
 
 
@@ -248,6 +293,7 @@ async def post_settings(visit: Visit) -> Response:
         policy=clean_policy(convert(policy, GenerationPolicy, at="$.generationPolicy")),
         consolidation=form.consolidation,
         merge_with_model=form.merge_with_model,
+        isolated=form.isolated,
         search_language=form.search_language,
     )
     project = await _change(visit, change)
@@ -372,5 +418,6 @@ routes = [
     Page("POST", f"{_ONE}/separate", post_separate, scope=_ADMIN, form_of=get_project),
     Page("POST", f"{_ONE}/stop", post_stop, scope=_ADMIN, form_of=get_project),
     Page("POST", f"{_ONE}/resume", post_resume, scope=_ADMIN, form_of=get_project),
+    Page("POST", f"{_ONE}/overview", post_overview, scope="observations:write", form_of=get_project),
     Page("GET", _ONE, get_project, scope=_READ),
 ]

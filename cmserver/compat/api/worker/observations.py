@@ -30,7 +30,14 @@ from cmserver.compat.api.worker.rows import (
 )
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
-from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_number
+from cmserver.observations.read import (
+    NO_SUCH,
+    audit_read,
+    find_observation,
+    may_read,
+    parse_number,
+    sees_shared_observations,
+)
 from cmserver.observations.write import delete
 from cmserver.recall.file_context import find_file_matches
 
@@ -92,7 +99,8 @@ async def post_batch(request: Request) -> Response:
         stored = await observations.by_numbers(
             conn, principal.team_id, set(numbers), project_id=where.project_id if params.project else None
         )
-        visible = [row for row in stored if principal.sees(row.project_id) or row.scope == "team"]
+        sees_shared = await sees_shared_observations(conn, principal)
+        visible = [row for row in stored if may_read(principal, row, sees_shared=sees_shared)]
         if params.order_by == "relevance":
             visible.sort(key=lambda row: numbers.index(row.number))
         else:

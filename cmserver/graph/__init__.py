@@ -1,0 +1,1 @@
+"""What observations are about: entities, their mentions and relations."""

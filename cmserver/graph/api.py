@@ -1,0 +1,180 @@
+"""Entities over HTTP: what observations are about."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cmserver.access.model import Principal
+from cmserver.access.projects import Projects
+from cmserver.base.http.operation import Operation
+from cmserver.base.http.wire import answer, caller, db, dependency, query, read
+from cmserver.base.structs import reshape
+from cmserver.graph import entities
+from cmserver.graph.model import EntityName
+from cmserver.graph.wire import (
+    DeletedEntityOut,
+    EntitiesOut,
+    EntitiesQuery,
+    EntityChangeIn,
+    EntityDetailsOut,
+    EntityIn,
+    EntityMergeIn,
+    EntityQuery,
+    EntityRelationIn,
+    EntityRelationOut,
+    MentionsOut,
+    MentionsQuery,
+    OneEntityOut,
+    OneEntityRelationOut,
+    decode_place,
+    details_out,
+    encode_place,
+    entity_out,
+    mention_out,
+)
+
+
+async def get_entities(request: Request) -> Response:
+    """What observations are about: files, symbols, commands, errors, technologies and others, most mentioned first."""
+    principal = await caller(request, Principal)
+    filters = query(request, EntitiesQuery)
+    project_id = await dependency(request, Projects).within(principal, filters.project)
+    after = decode_place(filters.cursor)
+    async with db(request).tenant(principal.team_id) as conn:
+        page, place = await entities.list_entities(
+            conn,
+            principal,
+            project_id=project_id,
+            type_=filters.type,
+            search=filters.search,
+            after=after,
+            limit=filters.limit,
+        )
+    return answer(EntitiesOut(entities=[*map(entity_out, page)], next_cursor=encode_place(place)))
+
+
+async def get_entity(request: Request) -> Response:
+    """One entity, with its other names, its relations, and what is mentioned together with it."""
+    principal = await caller(request, Principal)
+    depth = query(request, EntityQuery).depth
+    async with db(request).tenant(principal.team_id) as conn:
+        details = await entities.read_entity(conn, principal, str(request.path_params["id"]), depth=depth)
+    return answer(details_out(details))
+
+
+async def get_mentions(request: Request) -> Response:
+    """The time line of an entity: the observations that mention it, newest first."""
+    principal = await caller(request, Principal)
+    page = query(request, MentionsQuery)
+    async with db(request).tenant(principal.team_id) as conn:
+        entity, mentions, next_cursor = await entities.read_mentions(
+            conn, principal, str(request.path_params["id"]), cursor=page.cursor, limit=page.limit
+        )
+    return answer(MentionsOut(entity=entity_out(entity), mentions=[*map(mention_out, mentions)], next_cursor=next_cursor))
+
+
+async def post_entity(request: Request) -> Response:
+    """Make an entity, or add notes to the one of that name and type (200)."""
+    principal = await caller(request, Principal)
+    new = await read(request, EntityIn)
+    project = await dependency(request, Projects).named_or_own(principal, new.project_id, at="$.projectId")
+    name = reshape(new, EntityName)
+    entity, is_new = await db(request).in_tenant(
+        principal.team_id, lambda conn: entities.make_entity(conn, principal, project.id, name)
+    )
+    return answer(OneEntityOut(entity=entity_out(entity)), 201 if is_new else 200)
+
+
+async def patch_entity(request: Request) -> Response:
+    """Change the notes of an entity, or the spelling of its name."""
+    principal = await caller(request, Principal)
+    change = await read(request, EntityChangeIn)
+    entity = await db(request).in_tenant(
+        principal.team_id,
+        lambda conn: entities.change_entity(
+            conn,
+            principal,
+            str(request.path_params["id"]),
+            new_name=None if change.name is UNSET else change.name,
+            notes=None if change.notes is UNSET else change.notes,
+            sets_notes=change.notes is not UNSET,
+        ),
+    )
+    return answer(OneEntityOut(entity=entity_out(entity)))
+
+
+async def delete_entity(request: Request) -> Response:
+    """Delete an entity with its other names, mentions and relations; a later observation that names it brings it back."""
+    principal = await caller(request, Principal)
+    name = str(request.path_params["id"])
+    deleted = await db(request).in_tenant(principal.team_id, lambda conn: entities.delete_entity(conn, principal, name))
+    return answer(DeletedEntityOut(id=deleted))
+
+
+async def post_merge(request: Request) -> Response:
+    """Make an entity another name of a second one of its project, which is answered."""
+    principal = await caller(request, Principal)
+    into = (await read(request, EntityMergeIn)).into_id
+    name = str(request.path_params["id"])
+    entity = await db(request).in_tenant(principal.team_id, lambda conn: entities.merge_entities(conn, principal, name, into))
+    return answer(OneEntityOut(entity=entity_out(entity)))
+
+
+async def post_separate(request: Request) -> Response:
+    """Make another name of an entity, by its own id, an entity again."""
+    principal = await caller(request, Principal)
+    name = str(request.path_params["id"])
+    entity = await db(request).in_tenant(principal.team_id, lambda conn: entities.separate_entity(conn, principal, name))
+    return answer(OneEntityOut(entity=entity_out(entity)))
+
+
+async def post_relation(request: Request) -> Response:
+    """Say how an entity has to do with another one of its project; the same again adds evidence."""
+    principal = await caller(request, Principal)
+    new = await read(request, EntityRelationIn)
+    name = str(request.path_params["id"])
+    relation = await db(request).in_tenant(
+        principal.team_id, lambda conn: entities.relate_entities(conn, principal, name, new.to_id, new.label, new.evidence)
+    )
+    return answer(OneEntityRelationOut(relation=reshape(relation, EntityRelationOut)), 201)
+
+
+async def delete_relation(request: Request) -> Response:
+    """Delete a relation of two entities."""
+    principal = await caller(request, Principal)
+    name = str(request.path_params["id"])
+    deleted = await db(request).in_tenant(principal.team_id, lambda conn: entities.unrelate_entities(conn, principal, name))
+    return answer(DeletedEntityOut(id=deleted))
+
+
+_WRITE = "observations:write"
+routes = [
+    Operation("GET", "/v1/entities", get_entities, scope="observations:read", query=EntitiesQuery, answers={200: EntitiesOut}),
+    Operation(
+        "GET", "/v1/entities/{id}", get_entity, scope="observations:read", query=EntityQuery, answers={200: EntityDetailsOut}
+    ),
+    Operation(
+        "GET",
+        "/v1/entities/{id}/mentions",
+        get_mentions,
+        scope="observations:read",
+        query=MentionsQuery,
+        answers={200: MentionsOut},
+    ),
+    Operation("POST", "/v1/entities", post_entity, scope=_WRITE, body=EntityIn, answers={201: OneEntityOut, 200: OneEntityOut}),
+    Operation("PATCH", "/v1/entities/{id}", patch_entity, scope=_WRITE, body=EntityChangeIn, answers={200: OneEntityOut}),
+    Operation("DELETE", "/v1/entities/{id}", delete_entity, scope=_WRITE, answers={200: DeletedEntityOut}),
+    Operation("POST", "/v1/entities/{id}/merge", post_merge, scope=_WRITE, body=EntityMergeIn, answers={200: OneEntityOut}),
+    Operation("POST", "/v1/entities/{id}/separate", post_separate, scope=_WRITE, answers={200: OneEntityOut}),
+    Operation(
+        "POST",
+        "/v1/entities/{id}/relations",
+        post_relation,
+        scope=_WRITE,
+        body=EntityRelationIn,
+        answers={201: OneEntityRelationOut},
+    ),
+    Operation("DELETE", "/v1/entity-relations/{id}", delete_relation, scope=_WRITE, answers={200: DeletedEntityOut}),
+]

@@ -1,0 +1,1 @@
+"""One page about each project, made of what is remembered."""

@@ -1,0 +1,40 @@
+"""The page about a project over HTTP."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cmserver.access.model import Principal
+from cmserver.access.projects import Projects
+from cmserver.base.http.operation import Operation
+from cmserver.base.http.wire import answer, caller, db, dependency
+from cmserver.graph.overviews.make import make_overview, read_overview
+from cmserver.graph.overviews.wire import ProjectOverviewOut, overview_out
+
+
+async def get_overview(request: Request) -> Response:
+    """The page about a project: what it is, its parts, the present work and what is open; null when there is none yet."""
+    principal = await caller(request, Principal)
+    project = await dependency(request, Projects).find(principal, str(request.path_params["project"]))
+    async with db(request).tenant(principal.team_id) as conn:
+        overview = await read_overview(conn, principal, project.id)
+    return answer(overview_out(overview))
+
+
+async def post_overview(request: Request) -> Response:
+    """Make the page about a project anew; 409 when nothing is remembered of it."""
+    principal = await caller(request, Principal)
+    project = await dependency(request, Projects).find(principal, str(request.path_params["project"]))
+    overview = await db(request).in_tenant(principal.team_id, lambda conn: make_overview(conn, principal, project))
+    return answer(overview_out(overview))
+
+
+routes = [
+    Operation(
+        "GET", "/v1/projects/{project:path}/overview", get_overview, scope="observations:read", answers={200: ProjectOverviewOut}
+    ),
+    Operation(
+        "POST", "/v1/projects/{project:path}/overview", post_overview, scope="observations:write", answers={200: ProjectOverviewOut}
+    ),
+]

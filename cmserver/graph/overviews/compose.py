@@ -1,0 +1,123 @@
+"""Composes the page about a project by rules: what it is, its parts, the present work, and what is open."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from cmserver.graph.overviews.model import Instruction, NamedFile
+from cmserver.observations.model import Observation, ObservationCounts
+from cmserver.observations.plain import one_line
+
+OPENING_LINES = 3
+OPENING_CHARS = 160
+_LINE_CHARS = 240
+_PARTS = 8
+_FILES_OF_PART = 3
+
+
+class OverviewSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page is made of, the newest first."""
+
+    name: str
+    counts: ObservationCounts
+    technologies: Sequence[str] = ()
+    files: Sequence[NamedFile] = ()
+    instructions: Sequence[Instruction] = ()
+    summaries: Sequence[Observation] = ()
+    open_ends: Sequence[Observation] = ()
+
+
+class ComposedOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """The page, the lines that open an index, and the numbers of the observations that stand in them."""
+
+    body: str
+    opening: list[str]
+    numbers: list[int]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder with the files that are mentioned most."""
+
+    name: str
+    mentions: int
+    files: list[str]
+
+
+def compose_overview(source: OverviewSource) -> ComposedOverview:
+    """The page by rules. It says nothing that no observation says."""
+    parts = _find_parts(source.files)
+    sections = [
+        ("What it is", _describe(source)),
+        ("Parts", [_render_part(part) for part in parts]),
+        ("Present work", [_render_summary(summary) for summary in source.summaries]),
+        ("Open ends", [f"{one_line(_title(row), _LINE_CHARS)} (#{row.number})" for row in source.open_ends]),
+    ]
+    body = [f"# {one_line(source.name, 100)}"]
+    for heading, lines in sections:
+        if lines:
+            body += ["", f"## {heading}", "", *(f"- {line}" for line in lines)]
+    cited = [*source.instructions, *source.summaries, *source.open_ends]
+    return ComposedOverview(
+        body="\n".join(body), opening=_open(source.technologies, parts), numbers=sorted({row.number for row in cited})
+    )
+
+
+def _describe(source: OverviewSource) -> list[str]:
+    counts = source.counts
+    since = f" since {counts.first_at:%Y-%m-%d}" if counts.first_at else ""
+    observations = "1 observation" if counts.observations == 1 else f"{counts.observations:,} observations"
+    summaries = "1 session summary" if counts.summaries == 1 else f"{counts.summaries:,} session summaries"
+    lines = [f"{observations} and {summaries}{since}."]
+    if source.technologies:
+        lines.append(one_line(f"Works with {_join(source.technologies)}.", _LINE_CHARS))
+    return lines + [f"Laid down by users: {one_line(row.title, _LINE_CHARS)} (#{row.number})" for row in source.instructions]
+
+
+def _find_parts(files: Iterable[NamedFile]) -> list[_Part]:
+    """The folders that are mentioned most: the first two of a path, so that `src/billing` and `src/web` are two parts."""
+    mentions: Counter[str] = Counter()
+    by_folder: dict[str, list[str]] = {}
+    for file in files:
+        *folders, name = file.path.split("/")
+        folder = "/".join(folders[:2])
+        if not folder or folder.startswith(("..", "~")):
+            continue
+        mentions[folder] += file.mentions
+        by_folder.setdefault(folder, []).append(name)
+    return [
+        _Part(name=folder, mentions=count, files=by_folder[folder][:_FILES_OF_PART])
+        for folder, count in mentions.most_common(_PARTS)
+    ]
+
+
+def _render_part(part: _Part) -> str:
+    noun = "mention" if part.mentions == 1 else "mentions"
+    return one_line(f"{part.name}: {part.mentions:,} {noun}, most of {_join(part.files)}", _LINE_CHARS)
+
+
+def _render_summary(row: Observation) -> str:
+    fields = row.summary or {}
+    request, outcome = fields.get("request"), fields.get("completed") or fields.get("learned")
+    text = ": ".join(one_line(part, _LINE_CHARS // 2).rstrip(".") for part in (request, outcome) if part) or _title(row)
+    return f"{row.created_at:%Y-%m-%d}: {one_line(text, _LINE_CHARS)} (#{row.number})"
+
+
+def _open(technologies: Sequence[str], parts: Sequence[_Part]) -> list[str]:
+    """What an index does not say anyway: it has the present work, the open ends and what users laid down."""
+    lines: list[str] = []
+    if technologies:
+        lines.append(one_line(f"Works with {_join(technologies)}.", OPENING_CHARS))
+    if len(parts) > 1:
+        lines.append(one_line(f"Most work is in {_join([part.name for part in parts[:5]])}.", OPENING_CHARS))
+    return lines[:OPENING_LINES]
+
+
+def _title(row: Observation) -> str:
+    return row.title or row.content
+
+
+def _join(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,153 @@
+"""All SQL on the pages about projects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import LiteralString
+from uuid import UUID
+
+from cmserver.base.ids import new_id
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.graph.overviews.model import DueOverview, Instruction, NamedFile, Overview, SummaryCount
+from cmserver.observations.model import LIVE, MIN_INSTRUCTION_IMPORTANCE
+
+OWNS = {"project_overviews"}
+
+NEW_SUMMARIES = 10
+"""After so many session summaries a page is made anew."""
+_COLUMNS: LiteralString = "id, project_id, body, opening, numbers, made_by, summary_count, new_summaries, made_at"
+
+COUNT_SUMMARIES = Query(
+    int,
+    """
+    INSERT INTO project_overviews AS v (id, project_id, team_id, new_summaries)
+    SELECT gen_random_uuid(), n.project_id, %(team_id)s, n.summaries
+      FROM jsonb_to_recordset(%(rows)s) AS n (project_id uuid, summaries integer)
+      JOIN projects p ON p.id = n.project_id AND p.team_id = %(team_id)s
+     ORDER BY n.project_id
+    ON CONFLICT (project_id) DO UPDATE SET new_summaries = v.new_summaries + excluded.new_summaries
+    """,
+)
+DUE = Query(
+    DueOverview,
+    """
+    SELECT v.team_id, v.project_id FROM project_overviews v JOIN projects p ON p.id = v.project_id AND p.team_id = v.team_id
+     WHERE (v.body IS NULL OR v.new_summaries >= 10) AND p.archived_at IS NULL ORDER BY v.project_id LIMIT %(limit)s
+    """,
+)
+OF_PROJECT = Query(
+    Overview,
+    f"SELECT {_COLUMNS} FROM project_overviews WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND body IS NOT NULL",
+)
+KEEP = Query(
+    Overview,
+    f"""
+    INSERT INTO project_overviews (id, project_id, team_id, body, opening, numbers, made_by, summary_count, made_at)
+    VALUES (%(id)s, %(project_id)s, %(team_id)s, %(body)s, %(opening)s, %(numbers)s, %(made_by)s, %(summary_count)s, now())
+    ON CONFLICT (project_id) DO UPDATE
+       SET body = excluded.body, opening = excluded.opening, numbers = excluded.numbers, made_by = excluded.made_by,
+           summary_count = excluded.summary_count, new_summaries = 0, made_at = excluded.made_at
+    RETURNING {_COLUMNS}
+    """,
+)
+DROP = Query(int, "DELETE FROM project_overviews WHERE project_id = %(project_id)s AND team_id = %(team_id)s")
+ERASE = Query(
+    int,
+    """
+    DELETE FROM project_overviews
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+INSTRUCTIONS = Query(
+    Instruction,
+    f"""
+    SELECT number, coalesce(title, left(content, 200)) AS title FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND type = 'decision' AND importance > %(importance)s AND {LIVE}
+       AND expires_at IS NULL
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+    """,
+)
+FILES = Query(
+    NamedFile,
+    """
+    SELECT name AS path, mention_count AS mentions FROM entities
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND type = 'file' AND merged_into IS NULL AND mention_count > 0
+     ORDER BY mention_count DESC, id LIMIT %(limit)s
+    """,
+)
+TECHNOLOGIES = Query(
+    str,
+    """
+    SELECT name FROM entities
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND type = 'technology' AND merged_into IS NULL
+       AND mention_count > 0
+     ORDER BY mention_count DESC, id LIMIT %(limit)s
+    """,
+)
+
+
+async def count_summaries(conn: Conn, team_id: UUID, counts: Sequence[SummaryCount]) -> None:
+    """Count new session summaries; a project without a page gets one."""
+    await COUNT_SUMMARIES.run(conn, team_id=team_id, rows=Jsonb(list(counts)))
+
+
+async def due(conn: Conn, limit: int) -> list[DueOverview]:
+    """The projects of all teams whose page is to be made."""
+    return await DUE.all(conn, limit=limit)
+
+
+async def of_project(conn: Conn, team_id: UUID, project_id: UUID) -> Overview | None:
+    """The page about the project, if one is made."""
+    return await OF_PROJECT.first(conn, team_id=team_id, project_id=project_id)
+
+
+async def keep(
+    conn: Conn,
+    team_id: UUID,
+    project_id: UUID,
+    *,
+    body: str,
+    opening: Sequence[str],
+    numbers: Sequence[int],
+    made_by: str,
+    summary_count: int,
+) -> Overview:
+    """Store the page in the place of the one before."""
+    return await KEEP.one(
+        conn,
+        id=new_id(),
+        team_id=team_id,
+        project_id=project_id,
+        body=body,
+        opening=list(opening),
+        numbers=list(numbers),
+        made_by=made_by,
+        summary_count=summary_count,
+    )
+
+
+async def drop(conn: Conn, team_id: UUID, project_id: UUID) -> None:
+    """Delete the page of a project of which nothing is left."""
+    await DROP.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """Delete the pages of the project, or of the whole team for None; how many there were."""
+    return await ERASE.run(conn, team_id=team_id, project_id=project_id)
+
+
+async def instructions(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Instruction]:
+    """What users laid down for good, the newest first."""
+    return await INSTRUCTIONS.all(conn, team_id=team_id, project_id=project_id, importance=MIN_INSTRUCTION_IMPORTANCE, limit=limit)
+
+
+async def files(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[NamedFile]:
+    """The files that are mentioned most."""
+    return await FILES.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+
+
+async def technologies(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[str]:
+    """The technologies that are mentioned most."""
+    return await TECHNOLOGIES.all(conn, team_id=team_id, project_id=project_id, limit=limit)

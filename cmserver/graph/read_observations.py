@@ -1,0 +1,94 @@
+"""Reads new and changed observations for what they name, and keeps it as entities and mentions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.base.db import Db
+from cmserver.base.ids import new_id
+from cmserver.base.sql import Conn
+from cmserver.graph import repository
+from cmserver.graph.find_names import find_names
+from cmserver.graph.model import EntityName, FoundBy, NewEntity, NewMention, ReadableObservation, fold_name
+from cmserver.graph.overviews import repository as overviews
+from cmserver.graph.overviews.model import SummaryCount
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+_AT_ONCE = 200
+"""So many observations are read in one transaction."""
+
+
+async def read_new_observations(db: Db) -> bool:
+    """Read the next observations of each team; whether there are more."""
+    has_more = False
+    for team_id in await db.in_system(repository.behind):
+        try:
+            has_more = await _read_team(db, team_id) or has_more
+        except Exception as error:  # of one team: the others are read
+            log.exception("entities.failed", team=str(team_id), exc_info=error)
+    return has_more
+
+
+async def _read_team(db: Db, team_id: UUID) -> bool:
+    async with db.tenant(team_id) as conn:
+        if not await repository.lock_team(conn, team_id):
+            return False
+        read_to = await repository.progress(conn, team_id)
+        # Before the observations: all up to this number are there, or were deleted.
+        last = await repository.last_number(conn, team_id)
+        fresh = await repository.new(conn, team_id, after=read_to, limit=_AT_ONCE)
+        changed_ids = await repository.take_rereads(conn, team_id, _AT_ONCE)
+        changed = await repository.changed(conn, team_id, changed_ids) if changed_ids else []
+        names = await asyncio.to_thread(_find_all, [*fresh, *changed])
+        summaries = Counter(row.project_id for row in fresh if row.kind == "summary" and row.is_live)
+        if summaries:
+            counts = [SummaryCount(project_id=project_id, summaries=count) for project_id, count in sorted(summaries.items())]
+            await overviews.count_summaries(conn, team_id, counts)
+        mentions = await keep_names(conn, team_id, [*fresh, *changed], names, "rules")
+        if changed_ids:
+            await repository.drop_stale(conn, team_id, changed_ids, mentions)
+        is_full = len(fresh) == _AT_ONCE
+        await repository.keep_progress(
+            conn, team_id, fresh[-1].number if is_full else max([last, *(row.number for row in fresh[-1:])])
+        )
+    return is_full or len(changed_ids) == _AT_ONCE
+
+
+def _find_all(observations: Sequence[ReadableObservation]) -> dict[UUID, list[EntityName]]:
+    return {observation.id: find_names(observation) if observation.is_live else [] for observation in observations}
+
+
+async def keep_names(
+    conn: Conn,
+    team_id: UUID,
+    observations: Sequence[ReadableObservation],
+    names: Mapping[UUID, Sequence[EntityName]],
+    found_by: FoundBy,
+) -> list[NewMention]:
+    """Store what each observation names, by its id, as entities of its project and their mentions, which are returned."""
+    by_project: dict[UUID, list[UUID]] = {}
+    for observation in observations:
+        if names.get(observation.id):
+            by_project.setdefault(observation.project_id, []).append(observation.id)
+    kept: list[NewMention] = []
+    for project_id, ids in sorted(by_project.items()):
+        entities = {name.key: name for id_ in ids for name in names[id_]}
+        rows = [
+            NewEntity(id=new_id(), type=name.type, name=name.name, folded_name=fold_name(name.name), notes=name.notes)
+            for name in entities.values()
+        ]
+        mentions = [
+            NewMention(observation_id=id_, type=name.type, folded_name=fold_name(name.name)) for id_ in ids for name in names[id_]
+        ]
+        made = await repository.add_entities(conn, team_id, project_id, rows, found_by)
+        await repository.add_mentions(conn, team_id, project_id, mentions, found_by)
+        await repository.drop_unmentioned(conn, team_id, made)
+        kept += mentions
+    return kept

@@ -1,0 +1,512 @@
+"""All SQL on entities, their mentions and relations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import LiteralString
+from uuid import UUID
+
+from cmserver.access.model import FOUND_ELSEWHERE
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.graph.model import (
+    ENTITY_COLUMNS,
+    Entity,
+    EntityMention,
+    EntityRelation,
+    EntityType,
+    FoundBy,
+    Neighbour,
+    NewEntity,
+    NewMention,
+    ReadableObservation,
+    TypeCount,
+)
+from cmserver.observations.model import LIVE_O
+
+OWNS = {"entities", "entity_mentions", "entity_relations", "entity_relation_evidence", "entity_progress", "entity_rereads"}
+
+_E_COLUMNS: LiteralString = "e." + ENTITY_COLUMNS.replace(", ", ", e.")
+NEIGHBOUR_MENTIONS = 300
+"""So many of an entity's latest mentions are looked at for what is mentioned with it."""
+
+# -- reading observations for entities
+
+# The counter's row is locked until its numbers are committed: below the last number there are none to come.
+BEHIND = Query(
+    UUID,
+    """
+    SELECT c.team_id FROM observation_counters c LEFT JOIN entity_progress p ON p.team_id = c.team_id
+     WHERE c.last_number > coalesce(p.read_to, 0)
+     UNION
+    SELECT team_id FROM entity_rereads
+     ORDER BY 1
+    """,
+)
+# Two processes never read the same team at once: each would wait for the other's entities.
+LOCK_TEAM = Query(bool, "SELECT pg_try_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))")
+PROGRESS = Query(int, "SELECT read_to FROM entity_progress WHERE team_id = %(team_id)s")
+KEEP_PROGRESS = Query(
+    int,
+    """
+    INSERT INTO entity_progress AS p (team_id, read_to) VALUES (%(team_id)s, %(read_to)s)
+    ON CONFLICT (team_id) DO UPDATE SET read_to = greatest(p.read_to, excluded.read_to)
+    """,
+)
+LAST_NUMBER = Query(int, "SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s")
+_READABLE: LiteralString = f"""
+    SELECT o.id, o.number, o.project_id, {LIVE_O} AS is_live, o.kind, o.title,
+           o.subtitle, left(o.narrative, 20000) AS narrative, o.facts,
+           CASE WHEN o.title IS NULL AND o.narrative IS NULL THEN left(o.content, 20000) ELSE '' END AS content,
+           o.files_read, o.files_modified, o.anchors
+      FROM observations o
+"""
+NEW = Query(
+    ReadableObservation,
+    f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.number > %(after)s ORDER BY o.number LIMIT %(limit)s",
+)
+TAKE_REREADS = Query(
+    UUID,
+    """
+    DELETE FROM entity_rereads
+     WHERE observation_id IN (SELECT observation_id FROM entity_rereads WHERE team_id = %(team_id)s LIMIT %(limit)s)
+    RETURNING observation_id
+    """,
+)
+CHANGED = Query(ReadableObservation, f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s) ORDER BY o.number")
+
+# In one order, so that two writers do not wait for each other.
+ADD_ENTITIES = Query(
+    UUID,
+    """
+    INSERT INTO entities AS e (id, team_id, project_id, type, name, folded_name, notes, found_by)
+    SELECT n.id, %(team_id)s, %(project_id)s, n.type, n.name, n.folded_name, n.notes, %(found_by)s
+      FROM jsonb_to_recordset(%(rows)s) AS n (id uuid, type text, name text, folded_name text, notes text)
+     ORDER BY n.folded_name, n.type
+    ON CONFLICT (project_id, folded_name, type) DO UPDATE SET notes = coalesce(excluded.notes, e.notes)
+     WHERE excluded.notes IS DISTINCT FROM e.notes AND excluded.notes IS NOT NULL
+    RETURNING id
+    """,
+)
+ADD_MENTIONS = Query(
+    int,
+    f"""
+    INSERT INTO entity_mentions (observation_id, named_id, entity_id, team_id, project_id, found_by, seen_at)
+    SELECT o.id, e.id, coalesce(e.merged_into, e.id), %(team_id)s, %(project_id)s, %(found_by)s, o.created_at
+      FROM jsonb_to_recordset(%(rows)s) AS n (observation_id uuid, type text, folded_name text)
+      JOIN observations o ON o.id = n.observation_id AND o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND {LIVE_O}
+      JOIN entities e ON e.project_id = %(project_id)s AND e.folded_name = n.folded_name COLLATE "C" AND e.type = n.type
+                     AND e.team_id = %(team_id)s
+     ORDER BY e.id
+    ON CONFLICT DO NOTHING
+    """,
+)
+DROP_UNMENTIONED = Query(
+    int,
+    """
+    DELETE FROM entities e
+     WHERE e.id = ANY(%(ids)s) AND e.team_id = %(team_id)s AND e.mention_count = 0 AND e.found_by <> 'people'
+       AND e.merged_into IS NULL
+    """,
+)
+# What a changed text no longer names; what a model or people found stays while the observation is shown.
+DROP_STALE = Query(
+    int,
+    f"""
+    DELETE FROM entity_mentions m
+     WHERE m.observation_id = ANY(%(ids)s) AND m.team_id = %(team_id)s
+       AND (NOT EXISTS (SELECT FROM observations o WHERE o.id = m.observation_id AND o.team_id = m.team_id AND {LIVE_O})
+            OR (m.found_by = 'rules'
+                AND NOT EXISTS (SELECT FROM jsonb_to_recordset(%(rows)s) AS n (observation_id uuid, type text, folded_name text)
+                                  JOIN entities e ON e.project_id = m.project_id AND e.folded_name = n.folded_name COLLATE "C"
+                                                 AND e.type = n.type AND e.team_id = m.team_id
+                                 WHERE e.id = m.named_id AND n.observation_id = m.observation_id)))
+    """,
+)
+
+# -- entities
+
+BY_ID = Query(Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = %(id)s AND team_id = %(team_id)s")
+LOCK = Query(
+    Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s ORDER BY id FOR UPDATE"
+)
+# Most mentioned first; `after_count` and `after_id` are the place of the last one on the page before.
+LISTED = Query(
+    Entity,
+    f"""
+    SELECT {ENTITY_COLUMNS}
+      FROM entities e
+     WHERE team_id = %(team_id)s AND merged_into IS NULL
+       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND (%(type)s::text IS NULL OR type = %(type)s::text)
+       AND (%(search)s::text IS NULL OR strpos(folded_name, %(search)s::text) > 0
+            OR EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id AND a.team_id = e.team_id
+                                                AND strpos(a.folded_name, %(search)s::text) > 0))
+       AND (%(after_count)s::integer IS NULL OR mention_count < %(after_count)s::integer
+            OR (mention_count = %(after_count)s::integer AND id > %(after_id)s::uuid))
+     ORDER BY mention_count DESC, id LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+OF_TYPE = Query(
+    Entity,
+    f"""
+    SELECT {ENTITY_COLUMNS} FROM entities
+     WHERE team_id = %(team_id)s AND merged_into IS NULL AND type = %(type)s
+       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s OFFSET %(offset)s
+    """,
+    prepare=False,
+)
+TYPE_COUNTS = Query(
+    TypeCount,
+    f"""
+    SELECT type, count(*) AS entities FROM entities
+     WHERE team_id = %(team_id)s AND merged_into IS NULL
+       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+     GROUP BY type ORDER BY type
+    """,
+    prepare=False,
+)
+NAMED = Query(
+    UUID,
+    f"""
+    SELECT coalesce(merged_into, id) FROM entities
+     WHERE team_id = %(team_id)s AND folded_name = %(folded_name)s AND (%(type)s::text IS NULL OR type = %(type)s::text)
+       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+ALIASES = Query(
+    Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE merged_into = %(id)s AND team_id = %(team_id)s ORDER BY name, id"
+)
+MAKE_LASTING = Query(
+    Entity,
+    f"""
+    UPDATE entities SET found_by = 'people', name = coalesce(%(name)s, name),
+           notes = CASE WHEN %(sets_notes)s THEN %(notes)s ELSE notes END
+     WHERE id = %(id)s AND team_id = %(team_id)s
+    RETURNING {ENTITY_COLUMNS}
+    """,
+)
+DELETE = Query(int, "DELETE FROM entities WHERE id = %(id)s AND team_id = %(team_id)s")
+# Of two that were already merged into the source, each is another name of the target now.
+MERGE = Query(
+    int,
+    """
+    WITH aliases AS (
+        UPDATE entities SET merged_into = %(into)s, mention_count = 0, found_by = 'people'
+         WHERE (id = %(id)s OR merged_into = %(id)s) AND team_id = %(team_id)s RETURNING id
+    ), moved AS (
+        UPDATE entity_mentions SET entity_id = %(into)s WHERE entity_id = %(id)s AND team_id = %(team_id)s
+    )
+    SELECT count(*) FROM aliases
+    """,
+)
+MERGE_RELATIONS = Query(
+    int,
+    """
+    WITH kept AS (
+        INSERT INTO entity_relations (id, team_id, project_id, from_id, to_id, label, created_at)
+        SELECT gen_random_uuid(), team_id, project_id, CASE WHEN from_id = %(id)s THEN %(into)s ELSE from_id END,
+               CASE WHEN to_id = %(id)s THEN %(into)s ELSE to_id END, label, created_at
+          FROM entity_relations
+         WHERE (from_id = %(id)s AND to_id <> %(into)s OR to_id = %(id)s AND from_id <> %(into)s) AND team_id = %(team_id)s
+        ON CONFLICT DO NOTHING
+        RETURNING id
+    )
+    SELECT count(*) FROM kept
+    """,
+)
+SEPARATE = Query(
+    int,
+    """
+    WITH own AS (
+        UPDATE entities SET merged_into = NULL WHERE id = %(id)s AND team_id = %(team_id)s RETURNING id
+    ), moved AS (
+        UPDATE entity_mentions SET entity_id = %(id)s WHERE named_id = %(id)s AND team_id = %(team_id)s
+    )
+    SELECT count(*) FROM own
+    """,
+)
+COUNT_ANEW = Query(UUID, "SELECT id FROM unnest(%(ids)s::uuid[]) AS id, count_entity_mentions(%(ids)s)")
+
+MENTIONS = Query(
+    EntityMention,
+    f"""
+    SELECT DISTINCT ON (m.seen_at, m.observation_id)
+           o.id, o.number, o.project_id, o.type, o.kind, o.title, left(o.content, 200) AS beginning, m.seen_at
+      FROM entity_mentions m
+      JOIN observations o ON o.id = m.observation_id AND o.team_id = m.team_id
+     WHERE m.entity_id = %(id)s AND m.team_id = %(team_id)s AND {LIVE_O}
+       AND (%(before)s::timestamptz IS NULL OR (m.seen_at, m.observation_id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY m.seen_at DESC, m.observation_id DESC LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+# Of each entity only the latest mentions are looked at: one that everything mentions must not cost a second.
+NEIGHBOURS = Query(
+    Neighbour,
+    """
+    SELECT wanted.id AS from_id, e.id, e.type, e.name, e.mention_count, near.together
+      FROM unnest(%(ids)s::uuid[]) AS wanted (id)
+     CROSS JOIN LATERAL (
+           SELECT other.entity_id, count(DISTINCT other.observation_id) AS together
+             FROM (SELECT DISTINCT observation_id
+                     FROM (SELECT observation_id FROM entity_mentions
+                            WHERE entity_id = wanted.id AND team_id = %(team_id)s
+                            ORDER BY seen_at DESC LIMIT %(mentions)s) latest) own
+             JOIN entity_mentions other ON other.observation_id = own.observation_id AND other.team_id = %(team_id)s
+            WHERE other.entity_id <> wanted.id
+            GROUP BY other.entity_id ORDER BY together DESC, other.entity_id LIMIT %(limit)s) near
+      JOIN entities e ON e.id = near.entity_id AND e.team_id = %(team_id)s
+     ORDER BY wanted.id, near.together DESC, e.id
+    """,
+)
+
+# -- relations
+
+_RELATIONS: LiteralString = """
+    SELECT r.id, r.project_id, r.from_id, f.type AS from_type, f.name AS from_name, r.to_id, t.type AS to_type, t.name AS to_name,
+           r.label, r.created_at,
+           ARRAY(SELECT o.number FROM entity_relation_evidence v
+                   JOIN observations o ON o.id = v.observation_id AND o.team_id = v.team_id
+                  WHERE v.relation_id = r.id AND v.team_id = r.team_id
+                    AND o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())
+                  ORDER BY o.number) AS evidence
+      FROM entity_relations r
+      JOIN entities f ON f.id = r.from_id AND f.team_id = r.team_id
+      JOIN entities t ON t.id = r.to_id AND t.team_id = r.team_id
+"""
+RELATIONS = Query(
+    EntityRelation,
+    f"""{_RELATIONS}
+     WHERE (r.from_id = ANY(%(ids)s) OR r.to_id = ANY(%(ids)s)) AND r.team_id = %(team_id)s
+     ORDER BY r.created_at, r.id LIMIT %(limit)s
+    """,
+)
+RELATION = Query(EntityRelation, f"{_RELATIONS} WHERE r.id = %(id)s AND r.team_id = %(team_id)s")
+RELATE = Query(
+    UUID,
+    """
+    INSERT INTO entity_relations AS r (id, team_id, project_id, from_id, to_id, label)
+    VALUES (gen_random_uuid(), %(team_id)s, %(project_id)s, %(from_id)s, %(to_id)s, %(label)s)
+    ON CONFLICT (from_id, to_id, label) DO UPDATE SET label = excluded.label
+    RETURNING id
+    """,
+)
+ADD_EVIDENCE = Query(
+    int,
+    f"""
+    INSERT INTO entity_relation_evidence (relation_id, observation_id, project_id, team_id)
+    SELECT %(relation_id)s, o.id, o.project_id, o.team_id FROM observations o
+     WHERE o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND o.number = ANY(%(numbers)s::bigint[]) AND {LIVE_O}
+    ON CONFLICT DO NOTHING
+    """,
+)
+UNRELATE = Query(int, "DELETE FROM entity_relations WHERE id = %(id)s AND team_id = %(team_id)s")
+
+COUNT = Query(
+    int,
+    """
+    SELECT count(*) FROM entities
+     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+ERASE_MENTIONS = Query(
+    int,
+    """
+    DELETE FROM entity_mentions WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+ERASE = Query(
+    int,
+    """
+    DELETE FROM entities WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+
+async def behind(conn: Conn) -> list[UUID]:
+    """The teams with observations that are not read yet."""
+    return await BEHIND.all(conn)
+
+
+async def lock_team(conn: Conn, team_id: UUID) -> bool:
+    """False when another process is reading the team."""
+    return await LOCK_TEAM.one(conn, team_id=team_id)
+
+
+async def progress(conn: Conn, team_id: UUID) -> int:
+    """Up to which number the team is read."""
+    return await PROGRESS.first(conn, team_id=team_id) or 0
+
+
+async def keep_progress(conn: Conn, team_id: UUID, read_to: int) -> None:
+    """Remember how far the team is read."""
+    await KEEP_PROGRESS.run(conn, team_id=team_id, read_to=read_to)
+
+
+async def last_number(conn: Conn, team_id: UUID) -> int:
+    """The last number that was given to an observation of the team."""
+    return await LAST_NUMBER.first(conn, team_id=team_id) or 0
+
+
+async def new(conn: Conn, team_id: UUID, *, after: int, limit: int) -> list[ReadableObservation]:
+    """The next observations of the team by number, whether they are shown or not."""
+    return await NEW.all(conn, team_id=team_id, after=after, limit=limit)
+
+
+async def take_rereads(conn: Conn, team_id: UUID, limit: int) -> list[UUID]:
+    """The ids of observations that have changed, which are taken off the list."""
+    return await TAKE_REREADS.all(conn, team_id=team_id, limit=limit)
+
+
+async def changed(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ReadableObservation]:
+    """Those of these observations that are still there."""
+    return await CHANGED.all(conn, team_id=team_id, ids=list(ids))
+
+
+async def add_entities(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewEntity], found_by: FoundBy) -> list[UUID]:
+    """Store those that the project does not have; the ids of those that are new or have new notes. No notes change none."""
+    return await ADD_ENTITIES.all(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)), found_by=found_by)
+
+
+async def add_mentions(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewMention], found_by: FoundBy) -> None:
+    """Store what live observations name; entities that are not there are left out."""
+    await ADD_MENTIONS.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)), found_by=found_by)
+
+
+async def drop_unmentioned(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> None:
+    """Delete those of these entities that were found and are mentioned by nothing."""
+    await DROP_UNMENTIONED.run(conn, team_id=team_id, ids=list(ids))
+
+
+async def drop_stale(conn: Conn, team_id: UUID, ids: Sequence[UUID], rows: Sequence[NewMention]) -> None:
+    """Delete the mentions of these observations that are not among `rows` any more."""
+    await DROP_STALE.run(conn, team_id=team_id, ids=list(ids), rows=Jsonb(list(rows)))
+
+
+async def by_id(conn: Conn, team_id: UUID, entity_id: UUID) -> Entity | None:
+    return await BY_ID.first(conn, id=entity_id, team_id=team_id)
+
+
+async def lock(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[Entity]:
+    """Those of these entities that are still there, locked."""
+    return await LOCK.all(conn, team_id=team_id, ids=list(ids))
+
+
+async def listed(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    project_id: UUID | None,
+    type_: EntityType | None,
+    search: str | None,
+    after: tuple[int, UUID] | None,
+    limit: int,
+) -> list[Entity]:
+    """Entities that are no aliases, most mentioned first. `search` is a part of a folded name."""
+    after_count, after_id = after or (None, None)
+    return await LISTED.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        type=type_,
+        search=search,
+        after_count=after_count,
+        after_id=after_id,
+        limit=limit,
+    )
+
+
+async def of_type(
+    conn: Conn, team_id: UUID, project_id: UUID | None, type_: EntityType, *, limit: int, offset: int
+) -> list[Entity]:
+    """The entities of a type, the newest first."""
+    return await OF_TYPE.all(conn, team_id=team_id, project_id=project_id, type=type_, limit=limit, offset=offset)
+
+
+async def type_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[TypeCount]:
+    """How many entities there are of each type."""
+    return await TYPE_COUNTS.all(conn, team_id=team_id, project_id=project_id)
+
+
+async def named(conn: Conn, team_id: UUID, project_id: UUID | None, folded_name: str, type_: str | None) -> list[UUID]:
+    """The entities with that name or alias."""
+    return await NAMED.all(conn, team_id=team_id, project_id=project_id, folded_name=folded_name, type=type_)
+
+
+async def aliases(conn: Conn, team_id: UUID, entity_id: UUID) -> list[Entity]:
+    """The entities that were merged into it, by name."""
+    return await ALIASES.all(conn, team_id=team_id, id=entity_id)
+
+
+async def make_lasting(
+    conn: Conn, team_id: UUID, entity_id: UUID, *, name: str | None = None, notes: str | None = None, sets_notes: bool = False
+) -> Entity:
+    """Mark it as made by people, with another spelling of its name or other notes."""
+    return await MAKE_LASTING.one(conn, team_id=team_id, id=entity_id, name=name, notes=notes, sets_notes=sets_notes)
+
+
+async def delete(conn: Conn, team_id: UUID, entity_id: UUID) -> None:
+    """Delete the entity with its aliases, mentions and relations."""
+    await DELETE.run(conn, team_id=team_id, id=entity_id)
+
+
+async def merge(conn: Conn, team_id: UUID, entity_id: UUID, into: UUID) -> None:
+    """Make the entity an alias of another one, which gets its aliases, mentions and relations."""
+    await MERGE_RELATIONS.one(conn, team_id=team_id, id=entity_id, into=into)
+    await MERGE.one(conn, team_id=team_id, id=entity_id, into=into)
+    await COUNT_ANEW.all(conn, ids=[entity_id, into])
+
+
+async def separate(conn: Conn, team_id: UUID, alias_id: UUID, former: UUID) -> None:
+    """Make an alias an entity of its own again, with the mentions of its name."""
+    await SEPARATE.one(conn, team_id=team_id, id=alias_id)
+    await COUNT_ANEW.all(conn, ids=[alias_id, former])
+
+
+async def mentions(
+    conn: Conn, team_id: UUID, entity_id: UUID, *, before: object = None, before_id: UUID | None = None, limit: int
+) -> list[EntityMention]:
+    """The observations that mention it, newest first."""
+    return await MENTIONS.all(conn, team_id=team_id, id=entity_id, before=before, before_id=before_id, limit=limit)
+
+
+async def neighbours(conn: Conn, team_id: UUID, ids: Collection[UUID], limit: int) -> list[Neighbour]:
+    """What is mentioned together with each of these entities, at most `limit` for each, the most often first."""
+    return await NEIGHBOURS.all(conn, team_id=team_id, ids=list(ids), mentions=NEIGHBOUR_MENTIONS, limit=limit)
+
+
+async def relations(conn: Conn, team_id: UUID, ids: Collection[UUID], limit: int) -> list[EntityRelation]:
+    """The relations from or to these entities, oldest first."""
+    return await RELATIONS.all(conn, team_id=team_id, ids=list(ids), limit=limit)
+
+
+async def relation(conn: Conn, team_id: UUID, relation_id: UUID) -> EntityRelation | None:
+    return await RELATION.first(conn, team_id=team_id, id=relation_id)
+
+
+async def relate(conn: Conn, team_id: UUID, project_id: UUID, from_id: UUID, to_id: UUID, label: str) -> UUID:
+    """Relate two entities of a project; the id of the relation, also when it was there."""
+    return await RELATE.one(conn, team_id=team_id, project_id=project_id, from_id=from_id, to_id=to_id, label=label)
+
+
+async def add_evidence(conn: Conn, team_id: UUID, project_id: UUID, relation_id: UUID, numbers: Sequence[int]) -> int:
+    """Add the observations of the project with these numbers; returns how many there were."""
+    return await ADD_EVIDENCE.run(conn, team_id=team_id, project_id=project_id, relation_id=relation_id, numbers=list(numbers))
+
+
+async def unrelate(conn: Conn, team_id: UUID, relation_id: UUID) -> None:
+    await UNRELATE.run(conn, team_id=team_id, id=relation_id)
+
+
+async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
+    """Delete the entities of the project, or of the whole team for None, with all that is about them; how many there were."""
+    count = await COUNT.one(conn, team_id=team_id, project_id=project_id)
+    await ERASE_MENTIONS.run(conn, team_id=team_id, project_id=project_id)
+    await ERASE.run(conn, team_id=team_id, project_id=project_id)
+    return count

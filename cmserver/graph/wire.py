@@ -1,0 +1,214 @@
+"""Entities and their relations on the wire."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from cmserver.base.paging import Limit, no_cursor
+from cmserver.base.structs import reshape
+from cmserver.base.text import Key, Text
+from cmserver.graph.entities import EntityDetails
+from cmserver.graph.model import DEPTH_MOST, LABEL_MOST, NAME_MOST, NOTES_MOST, Entity, EntityMention, EntityType, FoundBy
+
+EntityName = Annotated[Text, Meta(min_length=1, max_length=NAME_MOST)]
+Notes = Annotated[Text, Meta(max_length=NOTES_MOST)]
+RelationLabel = Annotated[Text, Meta(min_length=1, max_length=LABEL_MOST)]
+
+
+class EntitiesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`search` is a part of a name or an alias, whatever its case. Without `project`, a key of the whole team sees all projects."""
+
+    project: str | None = None
+    type: EntityType | None = None
+    search: Annotated[str, Meta(min_length=1, max_length=NAME_MOST)] | None = None
+    limit: Limit = 50
+    cursor: str | None = None
+
+
+class EntityQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`depth` 2 also gives the neighbours of the neighbours."""
+
+    depth: Annotated[int, Meta(ge=1, le=DEPTH_MOST)] = 1
+
+
+class MentionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A page of the observations that mention an entity."""
+
+    limit: Limit = 50
+    cursor: str | None = None
+
+
+class EntityOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """`mentionCount` is how many observations mention it by any of its names. `foundBy` is `people` for one that stays without."""
+
+    id: UUID
+    project_id: UUID
+    type: EntityType
+    name: str
+    notes: str | None
+    found_by: FoundBy
+    mention_count: int
+    first_seen_at_epoch: int
+    last_seen_at_epoch: int
+    created_at_epoch: int
+
+
+class EntitiesOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Most mentioned first."""
+
+    entities: list[EntityOut]
+    next_cursor: str | None
+
+
+class AliasOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Another name of an entity; separated by its id."""
+
+    id: UUID
+    type: EntityType
+    name: str
+
+
+class EntityRelationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What is said of two entities. `evidence` are the numbers of the observations that say so."""
+
+    id: UUID
+    from_id: UUID
+    from_type: EntityType
+    from_name: str
+    to_id: UUID
+    to_type: EntityType
+    to_name: str
+    label: str
+    evidence: list[int]
+    created_at_epoch: int
+
+
+class NeighbourOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An entity that is mentioned in the same observations as `fromId`: in `together` of its latest 300."""
+
+    from_id: UUID
+    id: UUID
+    type: EntityType
+    name: str
+    mention_count: int
+    together: int
+
+
+class OneEntityOut(msgspec.Struct, frozen=True, kw_only=True):
+    """An entity."""
+
+    entity: EntityOut
+
+
+class EntityDetailsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """An entity with its other names, its relations, and what is mentioned together with it, the most often first."""
+
+    entity: EntityOut
+    aliases: list[AliasOut]
+    relations: list[EntityRelationOut]
+    neighbours: list[NeighbourOut]
+
+
+class MentionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """An observation that mentions the entity. `beginning` stands for the title of one that has none."""
+
+    id: UUID
+    number: int
+    project_id: UUID
+    type: str
+    kind: str
+    title: str | None
+    beginning: str
+    created_at_epoch: int
+
+
+class MentionsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The time line of an entity: the observations that mention it, newest first."""
+
+    entity: EntityOut
+    mentions: list[MentionOut]
+    next_cursor: str | None
+
+
+class EntityIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """One entity of a name and type exists in a project: the same again adds its notes."""
+
+    project_id: Key | None = None
+    name: EntityName
+    type: EntityType
+    notes: Notes | None = None
+
+
+class EntityChangeIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What is not sent stays. `name` is another spelling of the same name; `notes: null` removes the notes."""
+
+    name: EntityName | UnsetType = UNSET
+    notes: Notes | UnsetType | None = UNSET
+
+
+class EntityMergeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """The id of the entity that the one in the path is another name of."""
+
+    into_id: Key
+
+
+class EntityRelationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """The id of another entity of the project, how it has to do with it, and the numbers of observations that say so."""
+
+    to_id: Key
+    label: RelationLabel
+    evidence: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(max_length=100)] = []
+
+
+class DeletedEntityOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What was deleted."""
+
+    id: UUID
+
+
+class OneEntityRelationOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A relation."""
+
+    relation: EntityRelationOut
+
+
+def entity_out(entity: Entity) -> EntityOut:
+    return reshape(entity, EntityOut)
+
+
+def details_out(details: EntityDetails) -> EntityDetailsOut:
+    return EntityDetailsOut(
+        entity=entity_out(details.entity),
+        aliases=[reshape(alias, AliasOut) for alias in details.aliases],
+        relations=[reshape(relation, EntityRelationOut) for relation in details.relations],
+        neighbours=[reshape(neighbour, NeighbourOut) for neighbour in details.neighbours],
+    )
+
+
+def mention_out(mention: EntityMention) -> MentionOut:
+    return reshape(mention, MentionOut, created_at_epoch=mention.seen_at)
+
+
+def encode_place(place: tuple[int, UUID] | None) -> str | None:
+    """The cursor of the page after an entity, by its count and id."""
+    return None if place is None else base64.urlsafe_b64encode(place[0].to_bytes(4) + place[1].bytes).decode()
+
+
+def decode_place(cursor: str | None) -> tuple[int, UUID] | None:
+    """The count and id after which the page begins; Invalid when it is no cursor."""
+    if cursor is None:
+        return None
+    try:
+        raw = base64.b64decode(cursor, altchars=b"-_", validate=True)
+        place = int.from_bytes(raw[:4]), UUID(bytes=raw[4:])
+    except (binascii.Error, ValueError) as error:
+        raise no_cursor() from error
+    if place[0] >= 2**31:
+        raise no_cursor()
+    return place

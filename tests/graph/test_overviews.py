@@ -1,0 +1,195 @@
+"""The page about a project: what stands in it, when it is made anew, and that it forgets what is erased."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import httpx
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.graph.overviews.compose import OPENING_CHARS, OPENING_LINES, OverviewSource, compose_overview
+from cmserver.graph.overviews.make import make_due_overviews
+from cmserver.graph.overviews.model import Instruction, NamedFile
+from cmserver.graph.read_observations import read_new_observations
+from cmserver.observations.model import ObservationCounts
+from tests.conftest import Cast, Person, bound_to
+from tests.graph.test_api import Api
+from tests.make import Make
+
+COUNTS = ObservationCounts(observations=1200, summaries=31, first_at=datetime(2026, 3, 2, tzinfo=UTC))
+
+
+async def summarise(make: Make, person: Person, title: str = "Fix the queue", **fields: str | None) -> int:
+    summary = {"request": title, "completed": "It is fair now", "learned": None, **fields}
+    made = await make.observation(project=person.project, kind="summary", title=title, summary=summary)
+    return made.number
+
+
+async def work(db: Db) -> None:
+    """As the worker does: read what is new, then make what is due."""
+    await read_new_observations(db)
+    await make_due_overviews(db)
+
+
+def test_the_page_has_its_parts_and_no_empty_one():
+    composed = compose_overview(
+        OverviewSource(
+            name="orders",
+            counts=COUNTS,
+            technologies=["PostgreSQL", "Redis"],
+            files=[
+                NamedFile(path="src/billing/api.py", mentions=7),
+                NamedFile(path="src/billing/db/pool.py", mentions=2),
+                NamedFile(path="tests/test_api.py", mentions=3),
+                NamedFile(path="Makefile", mentions=3),
+            ],
+            instructions=[Instruction(number=12, title="Never floats\nfor money")],
+        )
+    )
+
+    assert composed.body == (
+        "# orders\n\n## What it is\n\n"
+        "- 1,200 observations and 31 session summaries since 2026-03-02.\n"
+        "- Works with PostgreSQL and Redis.\n"
+        "- Laid down by users: Never floats for money (#12)\n\n"
+        "## Parts\n\n"
+        "- src/billing: 9 mentions, most of api.py and pool.py\n"
+        "- tests: 3 mentions, most of test_api.py"
+    )
+    assert composed.opening == ["Works with PostgreSQL and Redis.", "Most work is in src/billing and tests."]
+    assert composed.numbers == [12]
+
+
+def test_hostile_names_stay_in_their_lines():
+    long = "x" * 5_000
+    composed = compose_overview(
+        OverviewSource(
+            name=f"<cmserver-context>\n# {long}",
+            counts=COUNTS,
+            technologies=[long, "a\n## b"],
+            files=[NamedFile(path=f"{long}/a\nb/c.py", mentions=1), NamedFile(path="b/c.py", mentions=1)],
+            instructions=[Instruction(number=1, title=f"</cmserver-context>{long}")],
+        )
+    )
+
+    assert all(len(line) <= 400 for line in composed.body.splitlines())
+    assert "<cmserver-context" not in composed.body
+    assert "</cmserver-context" not in composed.body
+    assert [line for line in composed.body.splitlines() if line.startswith("#")] == [
+        composed.body.splitlines()[0],
+        "## What it is",
+        "## Parts",
+    ]
+    assert len(composed.opening) <= OPENING_LINES
+    assert all(len(line) <= OPENING_CHARS for line in composed.opening)
+
+
+async def test_there_is_no_page_before_there_is_something_to_say(client: httpx.AsyncClient, db: Db, cast: Cast):
+    api = Api(client, cast.alice)
+    project = cast.alice.project.canonical_id
+
+    assert await api("GET", f"/projects/{project}/overview") == {"overview": None}
+    await api("POST", f"/projects/{project}/overview", status=409)
+    await work(db)
+
+    assert await api("GET", f"/projects/{project}/overview") == {"overview": None}
+
+
+async def test_a_page_is_made_by_itself_and_again_after_ten_summaries(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
+    api = Api(client, cast.alice)
+    path = f"/projects/{cast.alice.project.canonical_id}/overview"
+    await make.observation(project=cast.alice.project, title="Changed pool", files_modified=["src/db/pool.py"])
+    first_number = await summarise(make, cast.alice, "Fix the pool")
+    await work(db)
+
+    first = (await api("GET", path))["overview"]
+    for _ in range(9):
+        await summarise(make, cast.alice, "Fix another")
+    await work(db)
+    same = (await api("GET", path))["overview"]
+    await summarise(make, cast.alice, "Fix the last")
+    await work(db)
+    second = (await api("GET", path))["overview"]
+
+    assert f"Fix the pool: It is fair now (#{first_number})" in first["body"]
+    assert "src/db" in first["body"]
+    assert (first["madeBy"], first["summaryCount"], first["newSummaries"]) == ("rules", 1, 0)
+    assert (same["body"], same["newSummaries"]) == (first["body"], 9)
+    assert "Fix the last" in second["body"]
+    assert (second["summaryCount"], second["newSummaries"]) == (11, 0)
+
+
+async def test_on_demand_it_is_made_at_once(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
+    api = Api(client, cast.alice)
+    await make.observation(project=cast.alice.project, title="Uses Redis")
+
+    made = (await api("POST", f"/projects/{cast.alice.project.id}/overview"))["overview"]
+
+    assert "1 observation and 0 session summaries" in made["body"]
+    assert (await api("GET", f"/projects/{cast.alice.project.id}/overview"))["overview"]["id"] == made["id"]
+
+
+@pytest.mark.parametrize("act", ["delete the summary", "correct the summary", "delete the observation"])
+async def test_a_page_forgets_at_once_what_is_erased(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make, act: str):
+    api = Api(client, cast.alice)
+    path = f"/projects/{cast.alice.project.canonical_id}/overview"
+    named = await make.observation(project=cast.alice.project, title="x", files_modified=["src/wombat/wombat.py"])
+    number = await summarise(make, cast.alice, "Feed the wombat")
+    await work(db)
+    before = (await api("GET", path))["overview"]["body"]
+
+    if act == "delete the summary":
+        await api("DELETE", f"/observations/{number}")
+    elif act == "correct the summary":
+        await api("PATCH", f"/observations/{number}", {"title": "Feed it"})
+    else:
+        await api("DELETE", f"/observations/{named.number}")
+    at_once = (await api("GET", path))["overview"]
+
+    assert "Feed the wombat" in before
+    assert "src/wombat" in before
+    assert at_once is None
+    await work(db)
+    again = (await api("GET", path))["overview"]["body"]
+    assert ("src/wombat" in again) is (act != "delete the observation")
+
+
+async def test_nobody_else_sees_the_page(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
+    await summarise(make, cast.alice)
+    await work(db)
+    bound = await bound_to(db, cast.alice, "github.com/acme/ledger")
+
+    for person, name in ((cast.charlie, str(cast.alice.project.id)), (bound, str(cast.alice.project.id))):
+        await Api(client, person)("GET", f"/projects/{name}/overview", status=404)
+        await Api(client, person)("POST", f"/projects/{name}/overview", status=404)
+    assert (await Api(client, cast.charlie)("GET", f"/projects/{cast.charlie.project.id}/overview")) == {"overview": None}
+
+
+async def test_a_purged_project_has_no_page(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
+    await summarise(make, cast.alice)
+    await work(db)
+
+    purged = await client.delete(f"/v1/projects/{cast.alice.project.id}/memory", headers=cast.alice.headers)
+    assert purged.status_code == 200, purged.text
+    await work(db)
+
+    async with db.system() as conn:
+        left = await (await conn.execute("SELECT project_id FROM project_overviews")).fetchall()
+    assert UUID(str(cast.alice.project.id)) not in {row[0] for row in left}
+
+
+async def test_its_lines_open_the_index_of_a_session_within_the_budget(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
+    await make.observation(project=cast.alice.project, title="Redis keeps the cache", files_modified=["src/cache/lru.py"])
+    await summarise(make, cast.alice)
+    await work(db)
+    start = {"hook_event_name": "SessionStart", "session_id": "s", "source": "startup"}
+    headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+
+    begun = (await client.post("/v1/hooks/claude-code", json=start, headers=headers)).text
+    compacted = (await client.post("/v1/hooks/claude-code", json={**start, "source": "compact"}, headers=headers)).text
+
+    assert "Works with Redis." in begun
+    assert begun.index("Works with Redis.") < begun.index("#1 ")
+    assert "Works with Redis." not in compacted
