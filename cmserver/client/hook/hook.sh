@@ -359,6 +359,8 @@ warn_user() {
         refused) text="$url refuses what the hooks of this agent send (HTTP $status): cmserver status." ;;
         busy) text="$url takes no more calls of this key in this minute (HTTP 429). Events are kept, and sent later." ;;
         lost) text="$folder cannot be written, and $url does not answer: events are lost." ;;
+        misread) text="$misread. Until it is mended, nothing is recorded here." ;;
+        unknown) text=$unknown ;;
         slow) text="this folder takes too long to read. Events are kept, and sent later." ;;
         tools) text="the hooks need curl or python3. Events are kept until one is installed." ;;
         unset) text="no server is configured. Run: cmserver connect $agent." ;;
@@ -368,6 +370,18 @@ warn_user() {
         *[\"\\[:cntrl:]]*) text="something is wrong: cmserver status." ;; # a folder's name that JSON would not take
     esac
     print_line "{\"systemMessage\":\"cmserver: $text\"}"
+}
+
+# name_unknown: a key of a .cmserver.toml that means nothing, in what the user is told with `answer`.
+name_unknown() {
+    case $unknown in
+        '' | *[\"\\[:cntrl:]]*) return 0 ;;
+    esac
+    case $answer in
+        *\"systemMessage\"*) ;;
+        '{}') answer="{\"systemMessage\":\"cmserver: $unknown\"}" ;;
+        *) answer="{\"systemMessage\":\"cmserver: $unknown\",${answer#?}" ;;
+    esac
 }
 
 # Leaves the payload in the spool.
@@ -467,6 +481,7 @@ hook() {
     find_project
     if is_excluded; then
         settled=yes
+        [ -z "$misread" ] || warn_user misread
         if [ -n "$current" ]; then remove_payloads "$current"; else cat >/dev/null; fi
         exit 0
     fi
@@ -526,6 +541,7 @@ hook() {
     case $verdict in
         taken)
             settled=yes
+            [ "$event" != SessionStart ] || name_unknown
             print_line "$answer"
             remove_payloads "$current"
             succeeded
@@ -586,6 +602,7 @@ case ${1:-} in
         folder_variable=${2:-$folder_variable}
         find_start
         find_project
+        [ -z "$misread" ] || named='' remote='' root=''
         print_line "${named:-${remote:-$root}}"
         ;;
     headers)

@@ -61,17 +61,30 @@ within() {
 # read_file READER FILE: gives each line of its beginning to READER, until that has what it looks for. One line can be endless, which
 # the time ends; a drain has so much of it that it first asks how long the file is.
 read_file() {
-    [ "$read_seconds" != "$LATE_SECONDS" ] || [ -z "$(find -L "$2" -prune -size "+$BIG_BLOCKS")" ] || return 0
+    if [ "$read_seconds" = "$LATE_SECONDS" ] && [ -n "$(find -L "$2" -prune -size "+$BIG_BLOCKS")" ]; then
+        [ "$1" != read_toml ] || misunderstand 'it is too long'
+        return 0
+    fi
     is_origin='' goes_on='' section=''
     while [ "$lines" -lt "$LINES" ] && [ "$bytes" -lt "$BYTES" ] && { IFS=" $tab" read -r line || [ -n "$line" ]; }; do
-        lines=$((lines + 1)) bytes=$((bytes + ${#line}))
-        [ "${#line}" -le "$LINE_BYTES" ] || continue
+        lines=$((lines + 1)) bytes=$((bytes + ${#line})) toml_lines=$((toml_lines + 1))
+        is_odd=''
+        [ "${#line}" -le "$LINE_BYTES" ] || is_odd=yes
         # shellcheck disable=SC2254  # it is a pattern
         case $line in
-            $many_blanks) continue ;;
+            \#*) ;;
+            $many_blanks) is_odd=yes ;;
         esac
-        "$1" "$line" || return 0
+        if [ -z "$is_odd" ]; then
+            "$1" "$line" || return 0
+        elif [ "$1" = read_toml ]; then
+            case $line in
+                \#*) ;;
+                *) misunderstand 'a line that is too long' || return 0 ;;
+            esac
+        fi
     done <"$2"
+    [ "$1" != read_toml ] || { [ "$lines" -lt "$LINES" ] && [ "$bytes" -lt "$BYTES" ]; } || misunderstand 'it is too long' || return 0
 }
 
 read_head() {
@@ -89,43 +102,129 @@ read_pointer() {
     return 1
 }
 
+# misunderstand WHY: a .cmserver.toml is not understood. Nothing is sent then: whoever wrote it may believe so.
+misunderstand() {
+    [ -n "$misread" ] || misread="${here:-}/.cmserver.toml is not understood: line $toml_lines, $1"
+    return 1
+}
+
+# is_known KEY: whether it is a key that we know, however it is written.
+is_known() {
+    case $1 in
+        [Pp][Rr][Oo][Jj][Ee][Cc][Tt] | [Ee][Nn][Aa][Bb][Ll][Ee][Dd]) ;;
+        *) return 1 ;;
+    esac
+}
+
+# is_end TEXT: whether a value ends there: nothing comes but a comment.
+is_end() {
+    trim_left "$1"
+    case $text in
+        '' | \#*) ;;
+        *) return 1 ;;
+    esac
+}
+
 # The first project on the way up to the top of the checkout counts, and the first word on whether it is enabled.
 read_toml() {
-    case $1 in
-        \[*) return 1 ;;
-    esac
-    text=${1#"${1%%[ -~]*}"} # without the mark of an encoding
-    case $text in
-        project[" $tab="]* | \"project\"[" $tab="]* | \'project\'[" $tab="]*) word=project ;;
-        enabled[" $tab="]* | \"enabled\"[" $tab="]* | \'enabled\'[" $tab="]*) word=enabled ;;
-        *) return 0 ;;
-    esac
-    text=${text#[\"\']}
-    text=${text#"$word"}
-    trim_left "${text#[\"\']}"
-    case $text in
-        =*) trim_left "${text#=}" ;;
-        *) return 0 ;;
-    esac
-    if [ "$word" = enabled ]; then
-        case $text in
-            true*) said_enabled=yes ;;
-            [Ff]alse* | FALSE* | [\"\'][Ff]alse*) said_enabled=no ;;
+    line=$1
+    [ "$toml_lines" -gt 1 ] || line=${line#"${line%%[ -~]*}"} # without the mark of an encoding
+    if [ -n "$goes_on" ]; then # the value of a key that we do not know
+        case $line in
+            *"$goes_on"*) goes_on='' ;;
         esac
-    elif [ -z "$named" ] && [ -z "$kind" ]; then
-        case $text in
-            \"*) text=${text#?} && toml_string ;;
-            \'*) text=${text#?} && named=${text%%\'*} ;;
-        esac
-        [ "${#named}" -le "$NAME_BYTES" ] || named=''
-        [ -z "$named" ] || root=${here:-/}
+        return 0
     fi
+    ! is_end "${line#]}" || return 0
+    case $line in
+        \[*\]*)
+            section=${line#\[}
+            section=${section#\[}
+            trim_left "${section%%\]*}"
+            ! is_known "${text%%[. ]*}" || misunderstand 'project and enabled are no tables'
+            return
+            ;;
+        *=*) ;;
+        *)
+            misunderstand 'no key = value'
+            return
+            ;;
+    esac
+    trim_right "${line%%=*}"
+    key=$text
+    case $key in
+        \"*\" | \'*\') key=${key#?} && key=${key%?} ;;
+    esac
+    trim_left "${line#*=}"
+    value=$text
+    case $key in
+        project | enabled) ;;
+        *)
+            if is_known "${key%%[. ]*}" || is_known "${key##*[. ]}"; then
+                misunderstand 'the keys are project and enabled, in small letters'
+            else
+                read_other_value
+            fi
+            return
+            ;;
+    esac
+    [ -z "$section" ] || misunderstand "$key belongs above all tables" || return
+    case $seen in
+        *"$key"*) misunderstand "$key is there twice" || return ;;
+    esac
+    seen=$seen$key
+    if [ "$key" = enabled ]; then
+        case $value in
+            true*) said_enabled=yes && value=${value#true} ;;
+            false*) said_enabled=no && value=${value#false} ;;
+            *) value=none ;;
+        esac
+        is_end "$value" || misunderstand 'enabled is true or false, without quotes'
+        return
+    fi
+    rest=none toml_named=''
+    case $value in
+        \"\"\"* | "'''"*) ;;
+        \"*) text=${value#?} && toml_string ;;
+        \'*\'*) value=${value#?} && toml_named=${value%%\'*} && rest=${value#*\'} ;;
+    esac
+    is_end "$rest" || misunderstand 'project is one text in quotes, without escapes' || return
+    [ "${#toml_named}" -le "$NAME_BYTES" ] || misunderstand 'the name is too long' || return
+    if [ -z "$named$kind" ] && [ -n "$toml_named" ]; then
+        named=$toml_named root=${here:-/}
+    fi
+}
+
+# The value of a key that we do not know: it may go over several lines.
+read_other_value() {
+    case $key in
+        *[!A-Za-z0-9_.\ -]* | '') ;;
+        *) [ -n "$unknown" ] || unknown="${here:-}/.cmserver.toml has the key $key, which means nothing here." ;;
+    esac
+    case $value in
+        \"\"\"*) goes_on='"""' rest=${value#???} ;;
+        "'''"*) goes_on="'''" rest=${value#???} ;;
+        \[*) goes_on=']' rest=${value#?} ;;
+        \{*\}* | \"*\"* | \'*\'* | [0-9+-]* | true* | false* | inf* | nan*) return 0 ;;
+        *)
+            misunderstand 'a text needs quotes'
+            return
+            ;;
+    esac
+    case $rest in
+        *"$goes_on"*) goes_on='' ;;
+    esac
 }
 
 # toml FILE
 toml() {
-    said_enabled=''
-    ! is_file "$1" || read_file read_toml "$1"
+    said_enabled='' seen='' toml_lines=0
+    if [ -f "$1" ] && [ ! -r "$1" ]; then
+        misunderstand 'it cannot be read'
+    elif is_file "$1"; then
+        read_file read_toml "$1"
+        [ -z "$goes_on" ] || misunderstand 'a value without an end'
+    fi
     [ -n "$enabled" ] || enabled=$said_enabled
 }
 
@@ -154,16 +253,17 @@ yml() {
     ! is_file "$1" || read_file read_yml "$1"
 }
 
+# The name in a string with escapes, as `toml_named`, and what comes behind it, as `rest`: not of one without an end.
 toml_string() {
     rest=$text
     while :; do
         text=${rest%%[\"\\]*}
-        named=$named$text
+        toml_named=$toml_named$text
         rest=${rest#"$text"}
         case $rest in
-            \\[\"\\]*) rest=${rest#?} && named=$named${rest%"${rest#?}"} && rest=${rest#?} ;;
-            \\*) named=$named\\ && rest=${rest#?} ;;
-            *) return 0 ;; # the end of the string, or of the line
+            \"*) rest=${rest#?} && return ;;
+            \\[\"\\]*) rest=${rest#?} && toml_named=$toml_named${rest%"${rest#?}"} && rest=${rest#?} ;;
+            *) rest=x && return ;; # other escapes would be part of the name
         esac
     done
 }
@@ -319,7 +419,7 @@ git_folders() {
 walk_up() {
     folder_asked=$1
     root='' named='' kind='' enabled='' remote='' branch='' top='' main='' common=''
-    head_line='' commondir='' pointer='' lines=0 bytes=0 yml_named='' yml_root=''
+    head_line='' commondir='' pointer='' lines=0 bytes=0 toml_lines=0 yml_named='' yml_root='' misread='' unknown=''
     here=${1%/}
     until cd -P -- "${here:-/}"; do # it may be gone
         [ -n "$here" ] || return 0
@@ -374,10 +474,10 @@ find_repository() {
     walk_up "$1"
     case $root/ in
         */.claude/worktrees/*)
-            inner_branch=$branch inner_top=$top inner_enabled=$enabled
+            inner_branch=$branch inner_top=$top inner_enabled=$enabled inner_misread=$misread
             root=${root%%/.claude/worktrees/*}
             walk_up "${root:-/}"
-            branch=$inner_branch top=$inner_top enabled=${inner_enabled:-$enabled}
+            branch=$inner_branch top=$inner_top enabled=${inner_enabled:-$enabled} misread=${inner_misread:-$misread}
             ;;
     esac
     print_value named "$named" "$NAME_BYTES"
@@ -387,6 +487,8 @@ find_repository() {
     print_value top "$top" "$PATH_BYTES"
     print_value main "$main" "$PATH_BYTES"
     print_value common "$common" "$PATH_BYTES"
+    print_value misread "$misread" $((PATH_BYTES * 2))
+    print_value unknown "$unknown" $((PATH_BYTES * 2))
     printf 'kind=%s\nenabled=%s\nend=\n' "$kind" "$enabled"
 }
 
@@ -416,7 +518,7 @@ find_start() {
 
 # The project of `start`. When it cannot be found in time, `is_cut` says so.
 find_project() {
-    root='' named='' kind='' enabled='' remote='' branch='' top='' main='' common='' is_cut='' said=$start
+    root='' named='' kind='' enabled='' remote='' branch='' top='' main='' common='' is_cut='' misread='' unknown='' said=$start
     case $start in
         /*) ;;
         *) return 0 ;; # a folder that is gone, of which the shell knows no name
@@ -455,6 +557,8 @@ find_project() {
             top=*) top=$top${top:+$nl}$value ;;
             main=*) main=$main${main:+$nl}$value ;;
             common=*) common=$common${common:+$nl}$value ;;
+            misread=*) misread=$misread$value ;;
+            unknown=*) unknown=$unknown$value ;;
             kind=*) kind=$value ;;
             enabled=*) enabled=$value ;;
         esac
@@ -471,9 +575,9 @@ caseless() {
     esac
 }
 
-# Whether this folder is none of our business: it says so, or the config does.
+# Whether this folder is none of our business: it says so, or says something that nobody understands, or the config says so.
 is_excluded() {
-    [ "$enabled" != no ] || return 0
+    [ "$enabled" != no ] && [ -z "$misread" ] || return 0
     [ -n "$exclude" ] || return 1
     place=${remote#*://}
     place=${place#*@}

@@ -41,6 +41,7 @@ recall() {
         shift
         find_start
         find_project
+        [ -z "$misread" ] || complain "$misread."
         json "$*"
         query=$text
         json "${named:-${remote:-$root}}"

@@ -170,7 +170,7 @@ CASES: dict[str, Case] = {
     "home is a checkout": Case(files=repo("."), at=".", root="~", remote=URL, branch="main"),
     "project in a file": Case(files={**repo(), "repo/.cmserver.toml": 'project = "orders"\n'}, project="orders", remote=URL),
     "project without git": Case(
-        files={"plain/.cmserver.toml": "# ours\n project='my orders' # x\n[x]\nproject='no'", "plain/a/": ""},
+        files={"plain/.cmserver.toml": "# ours\n project='my orders' # x\n[x]\nother='no'", "plain/a/": ""},
         at="plain/a",
         root="~/plain",
         project="my orders",

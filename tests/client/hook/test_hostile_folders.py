@@ -96,22 +96,10 @@ def pointer_to_pipes(folder: Path) -> None:
 
 STRING = 'project = "{}"\n'
 FOLDERS: dict[str, Callable[[Path], None]] = {
-    **{f"a name of {size} bytes": toml(STRING.format("a" * size)) for size in (1_000, 4_000, 64_000, 20 * MB)},
-    "a name of quotes": toml(STRING.format('\\"' * 30_000)),
-    "a name of backslashes": toml(STRING.format("\\" * 60_000)),
-    "names without an end": toml(('project = "' + "\\\\a" * 160 + "\n") * 1000),
-    "blanks before a name": toml("project" + " " * 60_000 + '= "a"'),
-    "blanks everywhere": toml((" " * 900 + "project" + " " * 60 + "=\n") * 70),
-    "short blanks everywhere": toml((" " * 30 + "project" + " " * 30 + "=" + " " * 30 + "'a" + " " * 30 + "\n") * 700),
-    "a million lines": toml("project =\n" * 1_000_000),
-    "a million empty lines": toml("\n" * 1_000_000),
+    "a name of 20 MB": toml(STRING.format("a" * (20 * MB))),
     "controls in a name": toml(STRING.format("\x01\r" * 200)),
     "NULs": toml(b"\0" * 100_000),
-    "noise": toml(Random(1).randbytes(200_000)),
-    "not UTF-8": toml(b'project = "\xff\xfe"\xff'),
     "code in a name": toml("project = '$(touch evil)`touch evil`;touch evil'"),
-    "a pattern for a name": toml("* \n?\n[a-\nproject='*'"),
-    "lines that look like ours": toml("==> .git/config <==\n==> ../../.cmserver.toml <==\n==> x <==\n" * 5000),
     "a toml of the kernel": linked(".cmserver.toml", "/proc/kmsg"),
     "a toml without an end": linked(".cmserver.toml", "/dev/zero"),
     "a toml that is itself": linked(".cmserver.toml", ".cmserver.toml"),
@@ -133,6 +121,21 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "work tree without an end": pointing("/a" * (10 * MB)),
     "work tree of a code": pointing("$(touch evil)\n\"'"),
     "work tree above": pointing("/.."),
+}
+NOT_UNDERSTOOD: dict[str, Callable[[Path], None]] = {
+    **{f"a name of {size} bytes": toml(STRING.format("a" * size)) for size in (1_000, 4_000, 64_000)},
+    "a name of quotes": toml(STRING.format('\\"' * 30_000)),
+    "a name of backslashes": toml(STRING.format("\\" * 60_000)),
+    "names without an end": toml(('project = "' + "\\\\a" * 160 + "\n") * 1000),
+    "blanks before a name": toml("project" + " " * 60_000 + '= "a"'),
+    "blanks everywhere": toml((" " * 900 + "project" + " " * 60 + "=\n") * 70),
+    "short blanks everywhere": toml((" " * 30 + "project" + " " * 30 + "=" + " " * 30 + "'a" + " " * 30 + "\n") * 700),
+    "a million lines": toml("project =\n" * 1_000_000),
+    "a million empty lines": toml("\n" * 1_000_000),
+    "noise": toml(Random(1).randbytes(200_000)),
+    "not UTF-8": toml(b'project = "\xff\xfe"\xff'),
+    "a pattern for a name": toml("* \n?\n[a-\nproject='*'"),
+    "lines that look like ours": toml("==> .git/config <==\n==> ../../.cmserver.toml <==\n==> x <==\n" * 5000),
     "unreadable": unreadable,
 }
 ALWAYS_STORED = {"X-Cmserver-Delivery", "X-Cmserver-Sent-At", "X-Cmserver-Hook"}
@@ -151,6 +154,23 @@ def test_no_folder_holds_a_hook_or_loses_its_payload(agent: Agent, server: Recor
     assert said in ({"answer": True}, {})
     assert server.numbers() == [1]
     assert server.sent[0].headers["x-cmserver-root"]
+    assert not list(agent.home.rglob("evil"))
+    agent.until("nobody works there", lambda: not any(_is_link_to(process, place) for process in Path("/proc").glob("[0-9]*/cwd")))
+
+
+@pytest.mark.parametrize("make", NOT_UNDERSTOOD.values(), ids=list(NOT_UNDERSTOOD))
+def test_a_toml_that_nobody_understands_holds_no_hook_and_lets_nothing_through(
+    agent: Agent, server: Recorder, make: Callable[[Path], None]
+):
+    agent.keep_limits()
+    build(agent.home, repo())
+    place = agent.home / "repo"
+    make(place)
+
+    agent.hook("PostToolUse", {"number": 1}, cwd=place)
+    agent.until_drained()
+
+    assert server.sent == []
     assert not list(agent.home.rglob("evil"))
     agent.until("nobody works there", lambda: not any(_is_link_to(process, place) for process in Path("/proc").glob("[0-9]*/cwd")))
 
@@ -385,14 +405,15 @@ def test_what_was_stored_in_an_excluded_folder_is_never_sent(agent: Agent, serve
     assert list((agent.folder / "spool").iterdir()) == []
 
 
+NOTES = "notes = '''\n{}\n'''\n"
 FORGED: dict[str, Callable[[Path], None]] = {
-    "a heading in a toml": toml("==> x.cmserver.toml <==\n"),
-    "a heading with a path": toml("==> /etc/.cmserver.toml <==\n"),
-    "a heading far above": toml("==> " + "../" * 300 + ".cmserver.toml <==\n"),
+    "a heading in a toml": toml(NOTES.format("==> x.cmserver.toml <==")),
+    "a heading with a path": toml(NOTES.format("==> /etc/.cmserver.toml <==")),
+    "a heading far above": toml(NOTES.format("==> " + "../" * 300 + ".cmserver.toml <==")),
     "a heading in a config": config("[core]\n==> x.cmserver.toml <==\n" + origin(URL)),
-    "a config in a toml": toml("==> .git/config <==\n" + origin(HTTPS)),
+    "a config in a toml": toml(NOTES.format("==> .git/config <==\n" + origin(HTTPS))),
     "a config of our own kind": config(f"kind=hg\nroot=/evil\nremote={HTTPS}\nend=\n" + origin(URL)),
-    "a toml of our own kind": toml(f"\nroot=/evil\nremote={HTTPS}\nenabled=no\nend=\n"),
+    "a toml of our own kind": toml(NOTES.format(f"\nroot=/evil\nremote={HTTPS}\nenabled=no\nend=")),
     "a head of our own kind": written(".git/HEAD", "end=\nroot=/evil\n"),
 }
 
