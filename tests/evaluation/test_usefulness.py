@@ -301,7 +301,7 @@ def test_the_labels_of_strangers_sessions_are_of_what_was_said():
         if not any(word.casefold() in event.text.casefold() for word in group for said in project.sessions for event in said.events)
     }
 
-    assert len(sessions) == 12
+    assert [len(list(session_hooks(session))) > len(session.events) for session in sessions] == [True] * 12
     assert missing == set()
     assert {fact for session in sessions for question in session.questions for fact in question.facts} <= {
         fact.id for session in sessions for fact in session.facts
