@@ -151,7 +151,9 @@ def _cited_observations(call: AnsweredCall) -> list[CitedObservation]:
         title = " ".join((summary.request or summary.completed or "Session summary").split())[:200]
         draft, content = DraftObservation(title=title), summary_text(summary)
         row = _new_observation([job], index, fingerprint(summary), draft, content, tokens_each, author)
-        cited.append(CitedObservation(row=msgspec.structs.replace(row, kind="summary", summary=fields), jobs=[job]))
+        origin = "rules" if call.run_id is None or call.provider == "offline" else "model"
+        row = msgspec.structs.replace(row, kind="summary", summary=fields, origin=origin)
+        cited.append(CitedObservation(row=row, jobs=[job]))
     return cited
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from cmserver.base.tolerant_json import field, number, record
+from cmserver.base.tolerant_json import field, number, record, texts
 from cmserver.providers.event_tool_use import read_event_tool_use
 from cmserver.providers.model import CommandKind, CommandResult, DraftObservation, PromptEvent
 from cmserver.rules import file_changes
 from cmserver.rules.file_changes import FileChange
 from cmserver.rules.outcomes import Outcome, read_outcome
 from cmserver.rules.standing import read_choices, read_standing_instructions
-from cmserver.rules.text import MAX_TITLE, bounded, count_noun, first_sentence
+from cmserver.rules.text import MAX_TITLE, bounded, count_noun, first_line, first_sentence
 from cmserver.tooluse.commands import CommandLine, Purpose, SimpleCommand, read_command_line
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.own_tool_use import reads_own_memory
@@ -65,6 +65,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     draft: DraftObservation
     report: str = ""
+    is_users: bool = False
+    """Whether the user said it."""
 
 
 class TurnEnd(msgspec.Struct, frozen=True):
@@ -103,6 +105,7 @@ _TELLING = re.compile(
 _WEIGHED = re.compile(r"\b(?:instead of|rather than|trade-?offs?|over|versus|vs)\b", re.IGNORECASE)
 _WARNED = re.compile(r"\b(?:gotcha|caveat|careful|beware|never|must not|root cause|turns out|workaround)\b", re.IGNORECASE)
 _EMPTY_REPORT = re.compile(r"(?:\w+[ -]){0,3}(?:done|finished|completed?|ok|okay|success(?:ful(?:ly)?)?)\W*", re.IGNORECASE)
+_ANSWERED = re.compile(r'"([^"\n]{1,500})"="([^"\n]{1,500})"')
 _TAG = re.compile(r"<([\w-]+)>[^<]*</\1>\s*")
 _REFUSALS = ("doesn't want to", "interrupted by user", "permission denied by user")
 _PROMPTS = {"user_prompt", "UserPromptSubmit"}
@@ -273,6 +276,25 @@ def _read_agent(event: PromptEvent, use: ToolUse, _root: str | None) -> Act:
     return Finding(draft, report=report)
 
 
+def _read_answer(event: PromptEvent, use: ToolUse, _root: str | None) -> Act:
+    """What the user answered to questions or to a plan, as a decision that quotes both."""
+    plan, said = field(use.fields, "plan"), prose(event.tool_response).strip()
+    pairs = list(record(use.answer.get("answers")).items())
+    pairs = pairs or _ANSWERED.findall(said)
+    if is_failed(event) or not (plan or pairs):
+        return IgnoredEvent(f"nothing answered: {event.tool_name}")
+    if plan:
+        said = "" if said == plan.strip() else shorten(said, _MAX_NARRATIVE // 2)
+        title = f"Accepted plan: {said or first_line(plan)}"
+        narrative = " ".join(filter(None, [f'The user, to the plan: "{said}"' if said else "", shorten(plan, _MAX_NARRATIVE // 2)]))
+    else:
+        answers = [(shorten(question, 200), shorten(prose(answer) or ", ".join(texts(answer)), 300)) for question, answer in pairs]
+        title = "; ".join(f"{answer} ({question})" for question, answer in answers)
+        narrative = " ".join(f'Asked: "{question}" The user: "{answer}"' for question, answer in answers)
+    draft = DraftObservation(type="decision", title=shorten(title, MAX_TITLE), narrative=narrative, concepts=["trade-off"])
+    return Finding(draft, is_users=True)
+
+
 def _read_mcp(event: PromptEvent, use: ToolUse, _root: str | None) -> Act:
     """What an MCP tool changed, as a finding; tools that only look something up are ignored."""
     name = shorten(event.tool_name or "", 60)
@@ -296,9 +318,9 @@ def _read_note(event: PromptEvent) -> Act:
     kind = event.event_type
     payload = record(event.payload)
     if prompt := read_prompt(event):
-        texts, choices = read_standing_instructions(prompt), read_choices(prompt)
-        if texts or choices:
-            return StandingInstructions(texts, choices)
+        instructions, choices = read_standing_instructions(prompt), read_choices(prompt)
+        if instructions or choices:
+            return StandingInstructions(instructions, choices)
     if kind in _KEPT_WITH_SESSION:
         return IgnoredEvent(f"kept with the session: {kind}")
     if message := field(payload, "last_assistant_message"):
@@ -328,6 +350,7 @@ _READERS: dict[ToolKind, Callable[[PromptEvent, ToolUse, str | None], Act]] = {
     **dict.fromkeys((ToolKind.READ, ToolKind.SEARCH, ToolKind.PROCESS, ToolKind.LOOKUP), _read_lookup),
     ToolKind.WEB: _read_web,
     ToolKind.AGENT: _read_agent,
+    ToolKind.QUESTION: _read_answer,
     ToolKind.PLAN: lambda event, _use, _root: IgnoredEvent(f"the agent's own plan: {event.tool_name}"),
     ToolKind.MCP: _read_mcp,
 }

@@ -98,7 +98,8 @@ class _Batch:
             self._keep_instructions(tag, act)
         elif isinstance(act, Finding):
             act.draft.events.append(tag)
-            self.drafts.append(act.draft)
+            self._keep(act.draft, is_essential=act.is_users)
+            self.instructions += [act.draft] if act.is_users else []
             conclude_report(act.draft, act.report, tag)
         elif isinstance(act, FileEdit):
             self._change_set(act.changes).steps.append(ChangeStep(tag=tag, place=place, changes=act.changes))

@@ -35,6 +35,8 @@ _FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _BULLET = re.compile(r"^[ \t>]*(?:[-*+•]|\d{1,2}[.)])[ \t]+(?:\[[ xX]\][ \t]*)?")
+_INLINE_LIST = re.compile(r"^[^\n:]{1,60}:[ \t]+1[.)][ \t][^\n]+?[ \t]2[.)][ \t][^\n]+$", re.MULTILINE)
+_INLINE_ITEM = re.compile(r"[ \t]+(?=\d{1,2}[.)][ \t])")
 _HEADING = re.compile(r"^[ \t]*#{1,6}[ \t]+(.+)")
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.{1,300}?)(?<=\S)\1")
 _INLINE_LABEL = re.compile(rf"^([^\s:`][^:`\n]{{1,{_MAX_LABEL}}}?)[ ]?(?::|[ ][\u2014\u2013-][ ])[ ]*(?=\S)")
@@ -58,6 +60,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     identifiers: list[str]
     point: str = ""
     """The sentence of `text` that says it, where there are several."""
+    is_listed: bool = False
+    """Whether it is an item of a list of what is open: however short, its heading says what it is."""
 
     @property
     def is_open(self) -> bool:
@@ -91,7 +95,8 @@ def read_conclusions(message: str) -> list[Conclusion]:
     conclusions: dict[str, Conclusion] = {}
     for line in _lines(message[:_MAX_TEXT]):
         for kind, text, point in _line_conclusions(line):
-            conclusions.setdefault(text.casefold(), conclude(kind, text, point))
+            is_listed = line.is_item and line.label in {"open", "next"}
+            conclusions.setdefault(text.casefold(), msgspec.structs.replace(conclude(kind, text, point), is_listed=is_listed))
     return list(conclusions.values())[:_MAX_CONCLUSIONS]
 
 
@@ -188,7 +193,7 @@ def _kind(label: Kind | None, sentence: str) -> Kind | None:
     if label is None and len(sentence.split()) < _MIN_WORDS:
         return None
     if label in {"open", "next"}:
-        return None if _DONE_MARK.match(sentence) or matches("done", sentence) else label
+        return None if matches("done", sentence) else label
     is_over = matches("done", sentence) or matches("condition", sentence)
     for kind in _KINDS[:-1]:
         if is_over and kind in {"open", "next"}:
@@ -207,12 +212,13 @@ class _Line(msgspec.Struct, frozen=True):
 
     label: Kind | None
     sentences: list[str]
+    is_item: bool = False
 
 
 def _lines(message: str) -> Iterator[_Line]:
     heading: Kind | None = None
     list_label: Kind | None = None
-    for line in _FENCE.sub(_fence_line, message).splitlines():
+    for line in _INLINE_LIST.sub(_break_list, _FENCE.sub(_fence_line, message)).splitlines():
         if title := _HEADING.match(line):
             heading, list_label = _label_kind(title[1]), None
             continue
@@ -228,7 +234,15 @@ def _lines(message: str) -> Iterator[_Line]:
                 continue
         match = _INLINE_LABEL.match(text)
         label = (_label_kind(match[1]) if match else None) or list_label or heading
-        yield _Line(label, [sentence[:_MAX_SENTENCE] for sentence in split_line(text)])
+        if label in {"open", "next"} and _DONE_MARK.match(line):
+            continue
+        is_item = _BULLET.match(line) is not None
+        yield _Line(label, [sentence[:_MAX_SENTENCE] for sentence in split_line(text)], is_item)
+
+
+def _break_list(line: re.Match[str]) -> str:
+    """`To do: 1. this 2. that`, with each item on its line."""
+    return _INLINE_ITEM.sub("\n", line[0])
 
 
 def _read_intro(text: str) -> Kind | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from cmserver.providers.model import Answer, DraftSummary, PriorObservation, Prompt, Skip
+from cmserver.rules.conclusions import is_vague
 from cmserver.rules.failures import open_failures
 from cmserver.rules.text import capitalize, count_noun, join_names
 from cmserver.tooluse.text import shorten
@@ -79,5 +80,6 @@ def _notes(prompt: Prompt) -> str | None:
     changed = f"{count_noun(len(files), 'file')} changed: {join_names(files, 6)}." if files else ""
     event_count = 0 if prompt.recorded else prompt.events_in_session
     unrecorded = f"{count_noun(event_count, 'event')}, none of them worth recording." if event_count else ""
-    last_words = shorten(prompt.last_message or "", 300)
+    said = shorten(prompt.last_message or "", 300)
+    last_words = "" if is_vague(said) else said
     return " ".join(filter(None, [changed, unrecorded, f"Last words: {last_words}" if last_words else ""])) or None

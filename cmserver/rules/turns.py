@@ -13,7 +13,7 @@ from cmserver.rules.text import MAX_TITLE, capitalize
 from cmserver.tooluse.text import shorten
 
 _MAX_NARRATIVE = 2_000
-_MAX_OPEN_ENDS = 6
+_MAX_OPEN_ENDS = 10
 _MAX_FACTS = 10
 _MAX_FILES = 20
 _MERGED_TYPES = ("bugfix", "feature", "refactor", "decision", "change", "discovery")
@@ -42,7 +42,11 @@ def gather_turn(turn: Turn) -> list[DraftObservation]:
     """The observations of a turn: one for its work or one for each commit, and one for each open end."""
     settled = [conclusion for conclusion in turn.conclusions if not conclusion.is_open and conclusion.kind != "rejected"]
     rejected = [draft_rejected(conclusion, turn.tag) for conclusion in turn.conclusions if conclusion.kind == "rejected"]
-    named = [conclusion for conclusion in turn.conclusions if conclusion.is_open and not is_vague(conclusion.text)]
+    named = [
+        conclusion
+        for conclusion in turn.conclusions
+        if conclusion.is_open and (conclusion.is_listed or not is_vague(conclusion.text))
+    ]
     open_ends = [draft_open_end(conclusion, turn.tag) for conclusion in named[:_MAX_OPEN_ENDS]]
     main: list[DraftObservation] = list(turn.commits)
     if not main and turn.work:

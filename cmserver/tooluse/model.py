@@ -28,6 +28,8 @@ class ToolKind(Enum):
     """Gives a task to a sub-agent."""
     PLAN = "plan"
     """Keeps the agent's own list of tasks."""
+    QUESTION = "question"
+    """Asks the user, or shows a plan, and gets the answer."""
     LOOKUP = "lookup"
     """Asks the editor about code."""
     MCP = "mcp"

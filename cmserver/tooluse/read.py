@@ -21,6 +21,7 @@ _TOOLS: dict[ToolKind, str] = {
     ToolKind.WEB: "WebFetch WebSearch webfetch websearch web_fetch google_web_search web_search",
     ToolKind.AGENT: "Agent Task task spawn_agent",
     ToolKind.PLAN: "TodoWrite TodoRead TaskCreate TaskUpdate TaskList TaskGet update_plan write_todos todowrite todoread",
+    ToolKind.QUESTION: "AskUserQuestion ExitPlanMode exit_plan_mode ask_user request_user_input question",
     ToolKind.LOOKUP: "LSP lsp",
 }
 """What coding agents call their tools. A new tool is one word here."""

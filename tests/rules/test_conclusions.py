@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cmserver.rules.conclusions import MAX_QUOTE, Kind, choose_quotes, conclude, read_conclusions
+from cmserver.rules.text import capitalize
+from cmserver.rules.turns import Turn, gather_turn
 from tests.table import try_rows
 
 
@@ -173,3 +175,20 @@ def test_the_line_before_a_list_says_what_its_items_are():
 
 def test_what_would_be_in_a_case_that_has_not_come_is_not_open():
     assert [kind for kind, _ in kinds("If `V27` succeeds with a wrong result, a migration V28 must follow.")] == ["change"]
+
+
+def test_each_item_of_a_list_of_what_is_open_is_an_open_end():
+    lists = {
+        "Not done yet:\n1. the importer\n2. rate limits\n3. retry on 429": ["the importer", "rate limits", "retry on 429"],
+        "Still open: 1. the importer 2. rate limits 3. retry on 429": ["the importer", "rate limits", "retry on 429"],
+        "## To do\n- the importer\n- [x] rate limits\n- retry on 429": ["the importer", "retry on 429"],
+        "Next steps:\n* the importer": ["the importer"],
+    }
+
+    def drafts(message: str) -> list[str | None]:
+        turn = Turn(tag="e1", conclusions=read_conclusions(message), commits=[], work=[], unfixed=[])
+        return [draft.title for draft in gather_turn(turn) if draft.state == "open"]
+
+    wrong = {message: titles for message, items in lists.items() if (titles := drafts(message)) != [*map(capitalize, items)]}
+
+    assert wrong == {}
