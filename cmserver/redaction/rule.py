@@ -13,6 +13,8 @@ REACH = 8192
 WINDOW = 8192
 """A search reads this many characters, and REACH behind them, in one step: a step holds the interpreter, and all requests wait."""
 
+_PIECE_CHARS = 100_000
+
 Find = Callable[[str, str], Iterator[Span]]
 
 
@@ -88,4 +90,8 @@ def has_match(pattern: re.Pattern[str], text: str) -> bool:
 
 def lower(text: str) -> str:
     """The text in lower case, with every character at its position: only U+0130 would become two characters."""
-    return text.lower() if text.isascii() else text.replace("\u0130", "i").lower()
+    if text.isascii():
+        return text.lower()
+    # In pieces: other letters take a hundred times as long, and the interpreter is held meanwhile.
+    pieces = (text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS))
+    return "".join(piece.replace("\u0130", "i").lower() for piece in pieces)

@@ -76,6 +76,9 @@ BENCHMARKS = {
     "writes": Benchmark(writes.run, writes.HOW),
 }
 
+ONLY_NAMED = {"stalls"}
+"""Benchmarks that take half an hour, and belong to another page."""
+
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
@@ -106,7 +109,8 @@ def main(
     if events:
         scale = msgspec.structs.replace(scale, crowd=events)
     found: dict[str, list[Figure]] = {}
-    chosen = {name: BENCHMARKS[name] for name in names or (() if commit and not write else BENCHMARKS)}
+    usual = () if commit and not write else [name for name in BENCHMARKS if name not in ONLY_NAMED]
+    chosen = {name: BENCHMARKS[name] for name in names or usual}
     if commit:
         chosen["against"] = Benchmark(lambda here, scale: against.run(here, scale, commit), against.HOW.format(commit=commit))
     with world() as here:

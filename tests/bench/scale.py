@@ -42,6 +42,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """Events and observations in the database that is backed up."""
     imported: int
     """Observations in the database of claude-mem that is imported."""
+    body_bytes: int
+    """The largest body that is sent."""
     consolidated: tuple[int, int]
     """Observations in the project in which some are stored, and in the one in which a tenth as many new ones are compared."""
 
@@ -64,6 +66,7 @@ FULL = Scale(
     think_seconds=2.0,
     retained=200_000,
     consolidated=(10_000, 100_000),
+    body_bytes=7_900_000,
     backed_up=(1_000_000, 200_000),
     imported=100_000,
 )
@@ -87,6 +90,7 @@ QUICK = Scale(
     think_seconds=0.02,
     retained=400,
     consolidated=(300, 300),
+    body_bytes=40_000,
     backed_up=(300, 100),
     imported=200,
 )

@@ -19,15 +19,12 @@ from tests.bench.world import Place, World, role
 
 HOW = (
     "`cmserver run` with default settings and rules. One key sends an input of a fixed list while another connection asks for "
-    "`/healthz` every 5 ms; the figure is the longest answer of all rounds, from the first request to two seconds after the last "
+    "`/healthz` every 5 ms; the figure is the longest answer of all rounds, from the first request to a moment after the last "
     "answer. The yardstick is the longest without any input. Sender, server and PostgreSQL share the machine."
 )
-_LARGE_BYTES = 7_900_000
 _FIELD_CHARS = 15_900
 _AIM = Aim(of="median", at_least=False, bound=250)
 _PAUSE_SECONDS = 0.005
-_AFTER_SECONDS = 2.0
-_QUIET_SECONDS = 3.0
 _ANSWER_SECONDS = 120.0
 _SLOW_UNITS = {
     "manifests": "apiVersion: v1\nkind: Secret\nmetadata:\n  name: a\ndata:\n  a: data:\n",
@@ -55,82 +52,82 @@ def _repeat(unit: str, size: int) -> str:
     return unit * (size // len(unit))
 
 
-def _one_text(unit: str) -> Callable[[Place], list[_Post]]:
-    return lambda place: [_Post("/v1/events", _encode(_event(place, {"text": _repeat(unit, _fit(unit, _LARGE_BYTES))})))]
+def _one_text(unit: str) -> Callable[[Place, int], list[_Post]]:
+    return lambda place, size: [_Post("/v1/events", _encode(_event(place, {"text": _repeat(unit, _fit(unit, size))})))]
 
 
-def _many_fields(unit: str) -> Callable[[Place], list[_Post]]:
-    def requests(place: Place) -> list[_Post]:
+def _many_fields(unit: str) -> Callable[[Place, int], list[_Post]]:
+    def requests(place: Place, size: int) -> list[_Post]:
         text = _repeat(unit, _FIELD_CHARS)
-        fields = {f"field_{number}": text for number in range(_LARGE_BYTES // len(_encode(text)))}
+        fields = {f"field_{number}": text for number in range(max(1, size // len(_encode(text))))}
         return [_Post("/v1/events", _encode(_event(place, fields)))]
 
     return requests
 
 
-def _batch(unit: str) -> Callable[[Place], list[_Post]]:
-    def requests(place: Place) -> list[_Post]:
+def _batch(unit: str) -> Callable[[Place, int], list[_Post]]:
+    def requests(place: Place, size: int) -> list[_Post]:
         text = _repeat(unit, _FIELD_CHARS)
-        count = min(500, _LARGE_BYTES // (len(_encode(text)) + 300))
+        count = min(500, size // (len(_encode(text)) + 300) + 1)
         return [_Post("/v1/events/batch", _encode([_event(place, {"number": number, "text": text}) for number in range(count)]))]
 
     return requests
 
 
-def _names(place: Place) -> list[_Post]:
-    names = {f"password=abcd{number}1234": 1 for number in range(_LARGE_BYTES // 30)}
+def _names(place: Place, size: int) -> list[_Post]:
+    names = {f"password=abcd{number}1234": 1 for number in range(size // 30)}
     return [_Post("/v1/events", _encode(_event(place, names)))]
 
 
-def _small_values(place: Place) -> list[_Post]:
-    return [_Post("/v1/events", _encode(_event(place, [[1, "a"]] * (_LARGE_BYTES // 8))))]
+def _small_values(place: Place, size: int) -> list[_Post]:
+    return [_Post("/v1/events", _encode(_event(place, [[1, "a"]] * (size // 11))))]
 
 
-def _medium_events(place: Place) -> list[_Post]:
+def _medium_events(place: Place, size: int) -> list[_Post]:
     """Each small enough to be cleaned without a thread."""
     body = _encode(_event(place, {"text": _repeat(_SLOW_UNITS["commands"], 15_000)}))
     return [_Post("/v1/events", body)] * 60
 
 
-def _hooks(place: Place) -> list[_Post]:
+def _hooks(place: Place, size: int) -> list[_Post]:
     payload = {
         "session_id": "stall",
         "hook_event_name": "PostToolUse",
         "cwd": "/srv/stall",
         "tool_name": "Bash",
-        "tool_input": {"command": _repeat("curl -u a: && ", 2_000_000)},
-        "tool_response": {"stdout": _repeat(_SLOW_UNITS["manifests"], 5_000_000)},
+        "tool_input": {"command": _repeat("curl -u a: && ", size // 4)},
+        "tool_response": {"stdout": _repeat(_SLOW_UNITS["manifests"], size // 2)},
     }
     return [_Post("/v1/hooks/claude-code", _encode(payload))]
 
 
-def _prompts(place: Place) -> list[_Post]:
+def _prompts(place: Place, size: int) -> list[_Post]:
     payload = {
         "session_id": "stall",
         "hook_event_name": "UserPromptSubmit",
         "cwd": "/srv/stall",
-        "prompt": _repeat("always use a. ", 7_000_000),
+        "prompt": _repeat("always use a. ", size),
     }
     return [_Post("/v1/hooks/claude-code", _encode(payload))]
 
 
-def _observations(place: Place) -> list[_Post]:
-    text = _repeat("password = 'a b ", 30_000)
-    batch = [{"projectId": str(place.project_id), "title": "slow", "narrative": text} for _ in range(100)]
+def _observations(place: Place, size: int) -> list[_Post]:
+    text = _repeat("password = 'a b ", min(size, 9_000))
+    batch = [{"projectId": str(place.project_id), "title": "slow", "narrative": text} for _ in range(50)]
     return [_Post("/v1/observations/batch", _encode(batch))]
 
 
-def _searches(place: Place) -> list[_Post]:
+def _searches(place: Place, size: int) -> list[_Post]:
     query = "orders " + " ".join(f"-excluded{number}" for number in range(64))
     return [_Post("/v1/search", _encode({"query": query, "limit": 100}))] * 48
 
 
-def _long_searches(place: Place) -> list[_Post]:
+def _long_searches(place: Place, size: int) -> list[_Post]:
     queries = [_repeat(unit, 9_900) for unit in ('"a b" ', "-aaa ", "ordérs 日本語 ", "/a/b.c:1 ")]
     return [_Post("/v1/search", _encode({"query": query})) for query in queries] * 8
 
 
-INPUTS: dict[str, Callable[[Place], list[_Post]]] = {
+INPUTS: dict[str, Callable[[Place, int], list[_Post]]] = {
     **{f"one text of {name}": _one_text(unit) for name, unit in _SLOW_UNITS.items()},
     **{f"many fields of {name}": _many_fields(unit) for name, unit in _SLOW_UNITS.items()},
     **{f"a batch of {name}": _batch(unit) for name, unit in _SLOW_UNITS.items()},
@@ -152,13 +149,16 @@ def run(world: World, scale: Scale) -> list[Figure]:
     place = world.place()
     with ExitStack() as stack:
         port = stack.enter_context(role(world, place, "all", provider="offline"))
-        quiet = max(_probe(port, lambda: time.sleep(_QUIET_SECONDS)) for _ in range(scale.rounds))
+        quiet = max(_probe(port, lambda: time.sleep(scale.seconds), scale.seconds) for _ in range(scale.rounds))
         for name, make_requests in INPUTS.items():
-            requests = make_requests(place)
-            worst = max(_probe(port, lambda requests=requests: _send_all(port, place.key, requests)) for _ in range(scale.rounds))
+            requests = make_requests(place, scale.body_bytes)
+            worst = max(
+                _probe(port, lambda requests=requests: _send_all(port, place.key, requests), scale.seconds)
+                for _ in range(scale.rounds)
+            )
             figures.append(_figure(name, worst, quiet))
         for name, occupy in {"50 streams of one key": _stream, "1,010 bodies that do not come": _announce}.items():
-            worst = max(_probe(port, lambda occupy=occupy: occupy(port, place)) for _ in range(min(2, scale.rounds)))
+            worst = max(_probe(port, lambda occupy=occupy: occupy(port, place), scale.seconds) for _ in range(scale.rounds))
             figures.append(_figure(name, worst, quiet))
     return figures
 
@@ -173,7 +173,7 @@ def _figure(name: str, worst: float, quiet: float) -> Figure:
     )
 
 
-def _probe(port: int, act: Callable[[], object]) -> float:
+def _probe(port: int, act: Callable[[], object], after_seconds: float) -> float:
     """The longest answer of /healthz in milliseconds while `act` runs, and shortly afterwards; or what it took to fail."""
     longest, ended = 0.0, threading.Event()
 
@@ -193,7 +193,7 @@ def _probe(port: int, act: Callable[[], object]) -> float:
     thread.start()
     try:
         act()
-        time.sleep(_AFTER_SECONDS)
+        time.sleep(after_seconds)
     finally:
         ended.set()
         thread.join()
@@ -235,7 +235,7 @@ def _announce(port: int, place: Place) -> None:
         for _ in range(1010):
             with suppress(OSError):
                 stack.enter_context(_connect(port, head))
-        time.sleep(_QUIET_SECONDS)
+        time.sleep(1)
 
 
 def _connect(port: int, head: str) -> socket.socket:

@@ -18,7 +18,7 @@ from tests.bench.scale import QUICK
 from tests.bench.world import World, value, world
 from tests.table import try_rows
 
-MEASURED_ONCE = {"callers", "import", "pages", "writes"}
+MEASURED_ONCE = {"callers", "import", "pages", "stalls", "writes"}
 """Benchmarks of which some figures do not come in rounds."""
 
 
