@@ -34,7 +34,7 @@ from cmserver.redaction.redact import (
     take_secrets,
     take_secrets_from_ends,
 )
-from cmserver.redaction.rule import WINDOW, Rule, has_match, lower
+from cmserver.redaction.rule import WINDOW, Rule, has_match, lower, scan
 from cmserver.redaction.secret_rules import RULES, may_find
 from cmserver.redaction.spans import Span, merge, render, render_items
 
@@ -413,7 +413,11 @@ def _describe_left_out(text: str, room: int) -> str:
     """The note of what is left out of the middle of a text, with its telling lines."""
     lines: dict[str, None] = {}
     at = 0
-    while len(lines) < _MAX_TELLING_LINES and (found := _TELLING.search(text, at)):
+    for found in scan(_TELLING, text):
+        if len(lines) >= _MAX_TELLING_LINES:
+            break
+        if found.start() < at:
+            continue
         start = max(text.rfind("\n", 0, found.start()) + 1, found.start() - _MAX_LINE_CHARS // 2)
         end = text.find("\n", found.start())
         at = len(text) if end < 0 else end
