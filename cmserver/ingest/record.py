@@ -433,7 +433,7 @@ async def _write_in_sessions(conn: Conn, origin: JobOrigin, events: Sequence[New
             )
             await turns.insert(conn, origin.team_id, turn)
         elif event.reply is not None:
-            await turns.complete(conn, origin.team_id, session_id, cut_side(event.reply), event.occurred_at)
+            await turns.add_reply(conn, origin.team_id, session_id, cut_side(event.reply), event.occurred_at)
     return rows
 
 

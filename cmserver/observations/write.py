@@ -85,6 +85,31 @@ async def write(
     return [stored[row.id] for row in new]
 
 
+async def write_summary(
+    conn: Conn, principal: Principal, project_id: UUID, session_id: UUID | None, content: str, *, origin: Origin = "api"
+) -> Observation:
+    """Store a clean summary that somebody wrote, of the session or else of the project."""
+    row = NewObservation(
+        id=new_id(),
+        server_session_id=session_id,
+        kind="summary",
+        type="change",
+        origin=origin,
+        content=content,
+        read_tokens=estimate_tokens(content),
+    )
+    ids = [str(row.id)]
+    await audit.record(conn, principal, "observations.created", "project", project_id, project_id=project_id, observations=ids)
+    (number,) = await repository.take_numbers(conn, principal.team_id, 1)
+    try:
+        await repository.insert(conn, principal.team_id, project_id, [msgspec.structs.replace(row, number=number)])
+    except errors.ProgramLimitExceeded:
+        _too_many_words()
+    await announce.wake_stream(conn)
+    (stored,) = await repository.by_ids(conn, principal.team_id, [row.id])
+    return stored
+
+
 async def correct(conn: Conn, principal: Principal, name: str, correction: Correction) -> Observation:
     """Change the fields that are set in the correction; returns the stored observation. Its former state becomes a version."""
     old = await _lock_writable(conn, principal, name)

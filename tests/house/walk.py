@@ -42,6 +42,7 @@ Kind = Literal[
     "event",
     "job",
     "observation",
+    "turn",
     "relation",
     "suggestion",
     "entity",
@@ -81,7 +82,11 @@ WHAT: dict[str, Kind] = {
     "/observation/{id}": "observation",
     "/session/{id}": "observation",
     "/summary/{id}": "observation",
+    "id": "observation",
     "ids": "observation",
+    "/turns/{id}": "turn",
+    "/episodes/{id}": "turn",
+    "/summaries/{id}": "observation",
     "sources": "observation",
     "from": "observation",
     "to": "observation",
@@ -105,6 +110,7 @@ WHAT: dict[str, Kind] = {
 NAMES_NOTHING: dict[str, str] = {
     "invitation": "the id of an invitation, which only its own team can withdraw; tests/web tries it",
     "externalSessionId": "the agent's own id, looked up in the caller's project only",
+    "externalId": "the client's own id, looked up in the caller's team only",
     "contentSessionId": "the agent's own id, looked up in the caller's project only",
     "memorySessionId": "the agent's own id; nothing is looked up by it",
     "sourceEventId": "the agent's own id, part of a key that begins with the team",
@@ -114,6 +120,7 @@ NAMES_NOTHING: dict[str, str] = {
     "toolUseId": "the agent's own id, part of a key that begins with the team",
     "sessionDbId": "a number of the client's own; everybody here has a session of that number",
     "userPrompt": "words",
+    "userMessage": "words",
     "canonicalId": "what a project of one's own shall be called",
     "aliases": "what a project of one's own shall be called",
     "eventType": "a word",
@@ -144,6 +151,7 @@ BODIES: dict[str, dict[str, object]] = {
 QUERIES: dict[str, dict[str, str]] = {
     "DELETE /v1/budgets": {"period": "day"},
     "GET /api/search": {"query": "fixed"},
+    "GET /episodes/search": {"q": "fixed"},
     "GET /api/timeline": {"query": "fixed"},
     "GET /api/timeline/by-query": {"query": "fixed"},
     "GET /api/observations/by-file": {"path": "src/book.py"},
@@ -185,6 +193,7 @@ ONE_AT_A_TIME = {"POST /v1/reindex", "POST /v1/search", "POST /mcp observation_s
 FIXED = {
     "client": "claude-code",
     "provider": "offline",
+    "externalId": "nobodys",
     "sessionDbId": "7",
     "type": "concept",
     "invitation": "01a20d2b-cbf6-7e8f-8d44-5da866c85134",
@@ -418,6 +427,9 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     numbered = f"/sessions/{FIXED['sessionDbId']}/init"
     begun = await client.post(numbered, json={"project": canonical, "userPrompt": word}, headers={"X-Api-Key": key})
     assert begun.status_code == 200, begun.text
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT id, number FROM turns WHERE project_id = %s ORDER BY number LIMIT 1", [project_id])
+        turn_id, turn_number = await cursor.fetchone() or (None, None)
     own: dict[Kind, str] = {
         "project": canonical,
         "team": str(who.team_id),
@@ -425,6 +437,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         "event": recorded["event"]["id"],
         "job": recorded["generationJob"]["id"],
         "observation": str(observation.id),
+        "turn": str(turn_id),
         "relation": relation,
         "suggestion": str(suggestion),
         "entity": entity,
@@ -445,6 +458,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         )
     ]
     ways["team"].append(Way(str(team)))
+    ways["turn"].append(Way(str(turn_number)))
     ways["observation"] += [Way(str(observation.number)), Way(f"#{observation.number}")]
     return Things(key=key, project_id=project_id, own=own, ways=ways)
 

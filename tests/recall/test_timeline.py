@@ -17,7 +17,7 @@ from tests.make import Make
 from tests.table import try_rows
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-LONG = "and so on " * 60
+LONG = ("and so on " * 60).strip()
 
 
 async def post_prompt(

@@ -20,6 +20,7 @@ from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.base.text import Text
 from cmserver.compat.api.guest import admit_caller
+from cmserver.compat.api.service.frame import DeletionOut
 from cmserver.graph import entities, repository
 from cmserver.graph.model import ENTITY_TYPES, LABEL_MOST, NAME_MOST, NOTES_MOST, Entity, EntityName, EntityRelation, EntityType
 from cmserver.graph.overviews.make import make_overview, read_overview
@@ -88,13 +89,6 @@ class ServiceOverviewOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tr
     created_at: str
 
 
-class ServiceDeletedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What is deleted."""
-
-    id: UUID
-    deleted: bool = True
-
-
 class NothingToSummariseOut(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no overview."""
 
@@ -138,7 +132,7 @@ async def delete_entity(request: Request) -> Response:
     principal = await _admit(request)
     name = str(request.path_params["id"])
     deleted = await db(request).in_tenant(principal.team_id, lambda conn: entities.delete_entity(conn, principal, name))
-    return answer(ServiceDeletedOut(id=deleted))
+    return answer(DeletionOut(id=deleted))
 
 
 async def get_relationships(request: Request) -> Response:
@@ -175,7 +169,7 @@ async def delete_relationship(request: Request) -> Response:
                 return await entities.unrelate_entities(conn, principal, str(row.id))
         raise NotFound(entities.NO_SUCH_RELATION)
 
-    return answer(ServiceDeletedOut(id=await db(request).in_tenant(principal.team_id, delete)))
+    return answer(DeletionOut(id=await db(request).in_tenant(principal.team_id, delete)))
 
 
 async def post_summarize(request: Request) -> Response:
@@ -281,13 +275,13 @@ routes = [
         answers={200: list[ServiceEntityOut]},
     ),
     Operation("GET", "/entities/{id}", get_entity, scope=_READ, answers={200: ServiceEntityOut}),
-    Operation("DELETE", "/entities/{id}", delete_entity, scope=_WRITE, answers={200: ServiceDeletedOut}),
+    Operation("DELETE", "/entities/{id}", delete_entity, scope=_WRITE, answers={200: DeletionOut}),
     Operation("GET", "/entities/{id}/relationships", get_relationships, scope=_READ, answers={200: list[ServiceRelationshipOut]}),
     Operation(
         "POST", "/relationships", post_relationship, scope=_WRITE, body=ServiceRelationshipIn, answers={201: ServiceRelationshipOut}
     ),
     Operation(
-        "DELETE", "/relationships", delete_relationship, scope=_WRITE, body=ServiceRelationshipIn, answers={200: ServiceDeletedOut}
+        "DELETE", "/relationships", delete_relationship, scope=_WRITE, body=ServiceRelationshipIn, answers={200: DeletionOut}
     ),
     Operation(
         "POST",

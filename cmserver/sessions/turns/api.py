@@ -26,7 +26,7 @@ async def get_turns(request: Request) -> Response:
         page, next_cursor = await list_turns(
             conn,
             principal,
-            project_id=project_id,
+            project_id=project_id or (session and session.project_id),
             session_id=session.id if session else None,
             limit=filters.limit,
             cursor=filters.cursor,

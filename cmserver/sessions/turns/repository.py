@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
+from cmserver.access.model import FOUND_ELSEWHERE
 from cmserver.base.sql import Conn, Query
 from cmserver.sessions.turns.model import MAX_SIDE_CHARS, TURN_COLUMNS, NewTurn, SessionPrompt, SessionTurn
 
@@ -34,7 +35,7 @@ INSERT = Query(
 )
 
 # The newest turn that had begun by then. An agent that goes on by itself answers more than once: all of it is kept.
-COMPLETE = Query(
+ADD_REPLY = Query(
     UUID,
     """
     UPDATE turns t
@@ -106,7 +107,7 @@ NEWEST = Query(
     SELECT {TURN_COLUMNS}
       FROM turns
      WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index of the team says it, see migration 0014
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY created_at DESC, id DESC
@@ -141,12 +142,12 @@ async def insert(conn: Conn, team_id: UUID, turn: NewTurn) -> int | None:
     return await INSERT.first(conn, team_id=team_id, **asdict(turn))
 
 
-async def complete(conn: Conn, team_id: UUID, session_id: UUID, reply: str, occurred_at: datetime) -> UUID | None:
+async def add_reply(conn: Conn, team_id: UUID, session_id: UUID, reply: str, occurred_at: datetime) -> UUID | None:
     """Add the agent's last message to the turn that it ends; the turn's id, or None where the session has none.
 
     The caller has locked the session.
     """
-    return await COMPLETE.first(
+    return await ADD_REPLY.first(
         conn, team_id=team_id, session_id=session_id, reply=reply, occurred_at=occurred_at, max_chars=MAX_SIDE_CHARS
     )
 

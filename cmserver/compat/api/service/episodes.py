@@ -1,0 +1,195 @@
+"""Episodes of the memory-service: turns that its clients write, one request each."""
+
+from __future__ import annotations
+
+from typing import cast
+from uuid import UUID
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cmserver.access import announce, audit
+from cmserver.access.model import Principal
+from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.http.operation import Operation
+from cmserver.base.http.wire import answer, db, dependency, query, read_sized
+from cmserver.base.ids import named_id, new_id
+from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
+from cmserver.base.text import Key
+from cmserver.compat.api.service.frame import (
+    DeletionOut,
+    EpisodeOut,
+    PageSize,
+    ServicePageQuery,
+    Words,
+    admit,
+    episode_out,
+    find_project_id,
+    path_id,
+    require_session,
+)
+from cmserver.observations import repository as observations
+from cmserver.recall.search.model import Filters, Ranking, SearchRequest
+from cmserver.recall.search.search import find_page
+from cmserver.redaction.clean import clean_aside
+from cmserver.sessions import repository as sessions
+from cmserver.sessions.read import NO_SUCH as NO_SUCH_SESSION
+from cmserver.sessions.read import audit_prompt_read
+from cmserver.sessions.turns import repository
+from cmserver.sessions.turns.model import NewTurn, SessionTurn, cut_side, parse_turn_number
+from cmserver.sessions.turns.read import read_turn
+
+
+class EpisodeIn(msgspec.Struct, rename="camel", kw_only=True):
+    """What the user said, and what the assistant answered."""
+
+    session_id: UUID
+    user_message: Words
+    ai_response: Words
+
+
+class EpisodesQuery(ServicePageQuery, rename="camel", kw_only=True):
+    """Of all sessions, of one, or of a project."""
+
+    session_id: UUID | None = None
+    project_id: Key | None = None
+
+
+class EpisodeSearchQuery(msgspec.Struct, rename="camel", kw_only=True):
+    """The words to search for, in all sessions, in one, or in a project."""
+
+    q: Words
+    limit: PageSize = 20
+    session_id: UUID | None = None
+    project_id: Key | None = None
+
+
+async def get_episodes(request: Request) -> Response:
+    """A page of episodes, newest first."""
+    principal = await admit(request)
+    params = query(request, EpisodesQuery)
+    async with db(request).tenant(principal.team_id) as conn:
+        project_id = await find_project_id(conn, principal, params.project_id)
+        return answer(await _page(conn, principal, params, params.session_id, project_id))
+
+
+async def get_session_episodes(request: Request) -> Response:
+    """A page of a session's episodes, newest first."""
+    principal = await admit(request)
+    session_id = path_id(request, NO_SUCH_SESSION)
+    async with db(request).tenant(principal.team_id) as conn:
+        session = await require_session(conn, principal, session_id)
+        return answer(await _page(conn, principal, query(request, ServicePageQuery), session.id, session.project_id))
+
+
+async def _page(
+    conn: Conn, principal: Principal, params: ServicePageQuery, session_id: UUID | None, project_id: UUID | None
+) -> list[EpisodeOut]:
+    rows = await repository.newest(
+        conn, principal.team_id, project_id=project_id, session_id=session_id, limit=params.limit + params.offset
+    )
+    shown = rows[params.offset :]
+    await audit_prompt_read(conn, principal, project_id, len(shown))
+    return [*map(episode_out, shown)]
+
+
+async def post_episode(request: Request) -> Response:
+    """Keep an episode."""
+    principal = await admit(request)
+    new, size_bytes = await read_sized(request, EpisodeIn)
+    max_chars = dependency(request, Settings).field_max_chars
+    sides = {"userMessage": new.user_message, "aiResponse": new.ai_response}
+    cleaned = cast("dict[str, str]", (await clean_aside(sides, field_max_chars=max_chars, size_bytes=size_bytes, at="$")).value)
+
+    async def write(conn: Conn) -> SessionTurn:
+        session = await sessions.lock(conn, principal.team_id, new.session_id)
+        if session is None or not principal.sees(session.project_id):
+            raise NotFound(NO_SUCH_SESSION)
+        turn_id = new_id()
+        await audit.record(conn, principal, "turn.created", "turn", turn_id, project_id=session.project_id)
+        await sessions.seen(conn, principal.team_id, session.id)
+        (number,) = await observations.take_numbers(conn, principal.team_id, 1)
+        turn = NewTurn(
+            id=turn_id,
+            number=number,
+            project_id=session.project_id,
+            session_id=session.id,
+            event_id=None,
+            prompt=cut_side(cleaned["userMessage"]),
+            reply=cut_side(cleaned["aiResponse"]),
+            actor_id=principal.actor_id,
+        )
+        await repository.insert(conn, principal.team_id, turn)
+        await announce.wake_stream(conn)
+        (stored,) = await repository.by_ids(conn, principal.team_id, [turn_id])
+        return stored
+
+    return answer(episode_out(await db(request).in_tenant(principal.team_id, write)), 201)
+
+
+async def get_search(request: Request) -> Response:
+    """Episodes that match the words, the best first."""
+    principal = await admit(request)
+    params = query(request, EpisodeSearchQuery)
+    async with db(request).tenant(principal.team_id) as conn:
+        project_id = await find_project_id(conn, principal, params.project_id)
+        search = SearchRequest(
+            query=params.q,
+            project_ids=[project_id] if project_id else None,
+            filters=Filters(kinds=["turn"], session_id=params.session_id),
+            limit=params.limit,
+        )
+        page = await find_page(conn, principal, search, dependency(request, Ranking))
+        found = [hit.turn for hit in page.hits if hit.turn]
+        await audit_prompt_read(conn, principal, project_id, len(found))
+    return answer([*map(episode_out, found)])
+
+
+async def get_episode(request: Request) -> Response:
+    """One episode."""
+    principal = await admit(request)
+    name = str(request.path_params["id"])
+    number = parse_turn_number(name)
+    episode = named_id(name) if number is None else number
+    async with db(request).tenant(principal.team_id) as conn:
+        return answer(episode_out(await read_turn(conn, principal, episode)))
+
+
+async def delete_episode(request: Request) -> Response:
+    """Delete an episode; one that came by a hook stays, because its events do."""
+    principal = await admit(request)
+    name = str(request.path_params["id"])
+    number = parse_turn_number(name)
+    episode = named_id(name) if number is None else number
+
+    async def delete(conn: Conn) -> DeletionOut:
+        turn = await read_turn(conn, principal, episode)
+        if turn.event_id is not None:
+            raise Invalid("This turn came by an agent's hook. Delete its session instead.")
+        await repository.delete(conn, principal.team_id, turn.id)
+        await audit.record(conn, principal, "turn.deleted", "turn", turn.id, project_id=turn.project_id, number=turn.number)
+        await announce.wake_stream(conn)
+        return DeletionOut(id=turn.id)
+
+    return answer(await db(request).in_tenant(principal.team_id, delete))
+
+
+routes = [
+    Operation("GET", "/episodes", get_episodes, scope="observations:read", query=EpisodesQuery, answers={200: list[EpisodeOut]}),
+    Operation("POST", "/episodes", post_episode, scope="events:write", body=EpisodeIn, answers={201: EpisodeOut}),
+    Operation(
+        "GET", "/episodes/search", get_search, scope="observations:read", query=EpisodeSearchQuery, answers={200: list[EpisodeOut]}
+    ),
+    Operation("GET", "/episodes/{id}", get_episode, scope="observations:read", answers={200: EpisodeOut}),
+    Operation("DELETE", "/episodes/{id}", delete_episode, scope="observations:write", answers={200: DeletionOut}),
+    Operation(
+        "GET",
+        "/sessions/{id}/episodes",
+        get_session_episodes,
+        scope="observations:read",
+        query=ServicePageQuery,
+        answers={200: list[EpisodeOut]},
+    ),
+]

@@ -1,0 +1,136 @@
+"""Projects of the memory-service: their names are unique, as our canonical ids are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cmserver.access import change_project, projects, repository
+from cmserver.access.change_project import ProjectChange
+from cmserver.access.clean import clean_name
+from cmserver.access.model import Project
+from cmserver.base.errors import Conflict
+from cmserver.base.http.operation import Operation
+from cmserver.base.http.wire import answer, db, query, read
+from cmserver.base.sql import Conn
+from cmserver.compat.api.service.frame import DeletionOut, ServicePageQuery, admit, iso
+from cmserver.ops.erasure.erase import delete_project
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class ServiceProjectIn(msgspec.Struct, rename="camel", kw_only=True):
+    """A new project; nothing of an isolated one is found from elsewhere."""
+
+    name: Name
+    isolated: bool = False
+
+
+class ServiceProjectChangeIn(msgspec.Struct, rename="camel", kw_only=True):
+    """What is not sent stays."""
+
+    name: Name | UnsetType = UNSET
+    isolated: bool | UnsetType = UNSET
+
+
+class ServiceProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A project."""
+
+    id: UUID
+    name: str
+    isolated: bool
+    created_at: str
+    updated_at: str
+
+
+async def get_projects(request: Request) -> Response:
+    """A page of projects, newest first."""
+    principal = await admit(request)
+    params = query(request, ServicePageQuery)
+    async with db(request).tenant(principal.team_id) as conn:
+        rows = await repository.projects(
+            conn,
+            principal.team_id,
+            only=principal.project_id,
+            archived=False,
+            before=None,
+            before_id=None,
+            limit=params.limit + params.offset,
+        )
+    return answer([*map(_project_out, rows[params.offset :])])
+
+
+async def post_project(request: Request) -> Response:
+    """Make a project; 409 when its name is taken."""
+    principal = await admit(request)
+    new = await read(request, ServiceProjectIn)
+    name = clean_name(new.name, at="$.name")
+
+    async def make(conn: Conn) -> Project:
+        project, is_new = await projects.make_project(conn, principal, name, name=name)
+        if not is_new:
+            raise Conflict("A project with this name exists already.")
+        if new.isolated:
+            project = await change_project.change(conn, principal, str(project.id), ProjectChange(isolated=True))
+        return project
+
+    return answer(_project_out(await db(request).in_tenant(principal.team_id, make)), 201)
+
+
+async def get_project(request: Request) -> Response:
+    """One project."""
+    principal = await admit(request)
+    name = str(request.path_params["id"])
+    async with db(request).tenant(principal.team_id) as conn:
+        return answer(_project_out(await projects.require_project(conn, principal, name)))
+
+
+async def patch_project(request: Request) -> Response:
+    """Rename a project."""
+    principal = await admit(request)
+    name = str(request.path_params["id"])
+    body = await read(request, ServiceProjectChangeIn)
+    change = ProjectChange(name=UNSET if body.name is UNSET else clean_name(body.name, at="$.name"), isolated=body.isolated)
+    project = await db(request).in_tenant(principal.team_id, lambda conn: change_project.change(conn, principal, name, change))
+    return answer(_project_out(project))
+
+
+async def delete_service_project(request: Request) -> Response:
+    """Delete a project with its sessions and all that is remembered of it."""
+    principal = await admit(request)
+    name = str(request.path_params["id"])
+    deleted, _ = await db(request).in_tenant(principal.team_id, lambda conn: delete_project(conn, principal, name))
+    return answer(DeletionOut(id=deleted))
+
+
+def _project_out(project: Project) -> ServiceProjectOut:
+    return ServiceProjectOut(
+        id=project.id,
+        name=project.name,
+        isolated=project.isolated,
+        created_at=iso(project.created_at),
+        updated_at=iso(project.updated_at),
+    )
+
+
+routes = [
+    Operation(
+        "GET", "/projects", get_projects, scope="observations:read", query=ServicePageQuery, answers={200: list[ServiceProjectOut]}
+    ),
+    Operation("POST", "/projects", post_project, scope="events:write", body=ServiceProjectIn, answers={201: ServiceProjectOut}),
+    Operation("GET", "/projects/{id}", get_project, scope="observations:read", answers={200: ServiceProjectOut}),
+    Operation(
+        "PATCH",
+        "/projects/{id}",
+        patch_project,
+        scope="observations:write",
+        body=ServiceProjectChangeIn,
+        answers={200: ServiceProjectOut},
+    ),
+    Operation("DELETE", "/projects/{id}", delete_service_project, scope="observations:write", answers={200: DeletionOut}),
+]
