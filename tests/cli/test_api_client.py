@@ -306,7 +306,7 @@ def placeholders(command: click.Command) -> list[str]:
 
 
 async def test_every_command_is_refused_without_a_good_key(cms: Cms, cast: Cast):
-    more = {"reindex": ["--project", "x"], "teams limits": ["--clear"], "review": ["--dismiss"]}
+    more = {"reindex": ["--project", "x"], "teams limits": ["--clear"], "review": ["--dismiss"], "edit": ["--title", "x"]}
 
     for path, command in every_command().items():
         said = await cms(*path.split(), *placeholders(command), *more.get(path, []), key="cms_nobody")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import httpx
@@ -156,7 +157,7 @@ async def test_the_plugin_brings_the_mcp_server_once_there_is_one(
 async def test_without_the_plugin_it_says_what_to_type_for_the_tools(run: Run, home: Path, agent: str, typed: str):
     said = await run("connect", agent, "--yes")
 
-    (program,) = service_units.server_command("python")
+    program = shlex.join(service_units.server_command())
     key = folder(home, agent).key()
     assert typed.format(program=program) in said.out
     assert key is not None

@@ -36,6 +36,7 @@ BESIDE = {
     "projects policy": ["--mode", "burst"],
     "budgets set": ["--usd", "5"],
     "review": ["--dismiss"],
+    "edit": ["--title", "x"],
 }
 """What a command must be told besides, so that it does something."""
 PRIVATE = "github.com/acme/secret-orders"

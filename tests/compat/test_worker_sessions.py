@@ -143,21 +143,23 @@ async def test_the_same_prompt_some_time_later_is_another_one(guest: httpx.Async
 
 
 @pytest.mark.parametrize(
-    ("prompt", "is_protocol"),
+    ("prompt", "is_protocol", "count"),
     [
-        ("<task-notification>done</task-notification>", True),
-        ("\n<task-notification id='1'>\ndone\n</task-notification>\n", True),
-        ("<task-notification>done</task-notification> and now?", False),
-        ("<task-notification>a</task-notification><task-notification>b</task-notification>", False),
-        ("<task-notification>never closed", False),
-        ("<task-notifications>a</task-notifications>", False),
+        ("<task-notification>done</task-notification>", True, 0),
+        ("\n<task-notification id='1'>\ndone\n</task-notification>\n", True, 0),
+        ("<task-notification>done</task-notification> and now?", False, 1),
+        ("<task-notification>a</task-notification><task-notification>b</task-notification>", False, 0),
+        ("<task-notification>never closed", False, 1),
+        ("<task-notifications>a</task-notifications>", False, 1),
     ],
 )
-async def test_what_the_agent_tells_itself_is_no_prompt(guest: httpx.AsyncClient, db: Db, prompt: str, is_protocol: bool):
+async def test_what_the_agent_tells_itself_is_no_prompt(
+    guest: httpx.AsyncClient, db: Db, prompt: str, is_protocol: bool, count: int
+):
     answer = await init(guest, prompt=prompt)
 
     assert (answer == {"skipped": True, "reason": "internal_protocol"}) is is_protocol
-    assert len(await texts(db)) == (0 if is_protocol else 1)
+    assert len(await texts(db)) == count
 
 
 @pytest.mark.parametrize("prompt", [None, ""])

@@ -24,6 +24,7 @@ NATIVE = [
     "observation_get",
     "observation_context",
     "observation_add",
+    "observation_correct",
     "observation_record_event",
     "observation_generation_status",
 ]

@@ -174,9 +174,13 @@ async def test_so_does_a_prompt_of_too_many_names(db: Db):
     text = " ".join(f"f{n}g.h{n}i.j{n}k" for n in range(30_000)) + " wombat"
 
     async with db.system() as conn:
-        await conn.execute("CREATE TEMP TABLE said (text text, search_language text, text_search tsvector)")
-        await conn.execute("CREATE TRIGGER words BEFORE INSERT ON said FOR EACH ROW EXECUTE FUNCTION prompt_words()")
-        cursor = await conn.execute("INSERT INTO said VALUES (%s, 'english') RETURNING text_search @@ 'wombat'", [text])
+        await conn.execute(
+            "CREATE TEMP TABLE said (prompt text, reply text, files text[], commits text[], search_language text, text_search tsvector)"
+        )
+        await conn.execute("CREATE TRIGGER words BEFORE INSERT ON said FOR EACH ROW EXECUTE FUNCTION turn_words()")
+        cursor = await conn.execute(
+            "INSERT INTO said VALUES (%s, NULL, '{}', '{}', 'english') RETURNING text_search @@ 'wombat'", [text]
+        )
         assert await cursor.fetchone() == (True,)
 
 
