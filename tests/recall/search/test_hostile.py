@@ -175,7 +175,8 @@ async def test_so_does_a_prompt_of_too_many_names(db: Db):
 
     async with db.system() as conn:
         await conn.execute(
-            "CREATE TEMP TABLE said (prompt text, reply text, files text[], commits text[], search_language text, text_search tsvector)"
+            "CREATE TEMP TABLE said "
+            "(prompt text, reply text, files text[], commits text[], search_language text, text_search tsvector)"
         )
         await conn.execute("CREATE TRIGGER words BEFORE INSERT ON said FOR EACH ROW EXECUTE FUNCTION turn_words()")
         cursor = await conn.execute(
