@@ -18,6 +18,7 @@ from psycopg import errors
 
 from cmserver.access.model import Principal, Project
 from cmserver.base.sql import Conn
+from cmserver.base.text import UNSEGMENTED
 from cmserver.recall import repository
 from cmserver.recall.inline_context import render_inline_context
 from cmserver.recall.model import Context, ContextRequest, PromptWordMatch
@@ -43,6 +44,9 @@ _CANDIDATES = 50
 
 _PLACE_WEIGHTS = {"A": 1.15, "B": 1.0, "C": 0.9, "D": 0.8}
 """The weight of a word by where it stands: title; subtitle and facts; narrative; concepts and files."""
+_PAIR_WEIGHT = 0.5
+_MIN_PAIRS = 3
+"""The index has a text without spaces as its pairs of characters. A word of two characters is one, four in a row are three."""
 _NAME_WEIGHT = 2.0
 """The weight of the name of a file or of something in the code: nobody types it by chance."""
 
@@ -60,6 +64,8 @@ _OPERATORS = re.compile(r'"|(?<![^\s"-])-')
 _PATH = re.compile(r"(?=.{5})(?=.*[a-z])\S*[a-z0-9_-][./][a-z0-9_]\S*")
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]")
+_PAIR = re.compile(f"[{UNSEGMENTED}]{{2}}")
+_PAIRS = re.compile(f"[{UNSEGMENTED}]{{{_MIN_PAIRS + 1},}}")
 _COMMAND = re.compile(r"\s*/[\w:-]+(?:\s|$)")
 _PROTOCOL = re.compile(r"\s*<[a-z][a-z_]*-[a-z_-]+[\s>]")
 """What an agent's program says in the user's place: elements with a hyphen in their names, as <task-notification>."""
@@ -169,9 +175,13 @@ def score_matches(shared: Iterable[PromptWordMatch], prompt_words: int, names: C
                 PromptMatch(id=id_, surprise=rarity + THRESHOLD if rarity else 0.0, words=len(words), is_instruction=True)
             )
             continue
-        if len(words) < 2 and words[0].lexeme not in names:
+        pair_count = sum(_is_pair(word.lexeme) for word in words)
+        if len(words) < (_MIN_PAIRS if pair_count == len(words) else 2) and words[0].lexeme not in names:
             continue
-        weights = (_NAME_WEIGHT if word.lexeme in names else _PLACE_WEIGHTS[word.weight] for word in words)
+        weights = (
+            _NAME_WEIGHT if word.lexeme in names else _PLACE_WEIGHTS[word.weight] * (_PAIR_WEIGHT if _is_pair(word.lexeme) else 1)
+            for word in words
+        )
         rarity = sum(log(word.documents / word.found_in) * weight for word, weight in zip(words, weights, strict=True))
         chances = log(words[0].documents) + log(comb(prompt_words, len(words)))
         matches.append(PromptMatch(id=id_, surprise=rarity - chances, words=len(words)))
@@ -190,9 +200,17 @@ def find_names(lexemes: Iterable[str], prompt: str) -> set[str]:
     return {lexeme for lexeme in lexemes if _PATH.fullmatch(lexeme) or lexeme.startswith(stems)}
 
 
+def _is_pair(lexeme: str) -> bool:
+    return _PAIR.fullmatch(lexeme) is not None
+
+
 def _is_meaningful(prompt: str) -> bool:
     """Whether the prompt is the user's own words, and more than a single plain one."""
     if _COMMAND.match(prompt) or _PROTOCOL.match(prompt):
         return False
     words = prompt.split(maxsplit=1)
-    return len(words) > 1 or (len(words) == 1 and bool(_PATH.fullmatch(words[0].lower()) or _INNER_CAPITAL.search(words[0])))
+    return (
+        len(words) > 1
+        or _PAIRS.search(prompt) is not None
+        or (len(words) == 1 and bool(_PATH.fullmatch(words[0].lower()) or _INNER_CAPITAL.search(words[0])))
+    )

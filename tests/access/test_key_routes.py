@@ -276,3 +276,36 @@ async def test_a_secret_does_not_become_the_name_of_a_key(client: httpx.AsyncCli
     made = await Api(client, cast.alice.key).made(label="for ghp_" + "a1B2c3D4e5" * 4)
 
     assert made["key"]["name"] == "for [redacted:github_token]"
+
+
+async def test_a_limit_by_another_name_is_refused_with_ours(client: httpx.AsyncClient, cast: Cast, db: Db):
+    ours = {
+        "expiresInDays": [
+            "expiresAt",
+            "expires_at",
+            "expiresAtEpoch",
+            "expires_in_days",
+            "expiry",
+            "ttl",
+            "ttlSeconds",
+            "validUntil",
+        ],
+        "scopes": ["scope", "permissions", "role", "readOnly", "allowed"],
+        "project": ["projects", "project_id", "projectIds", "workspace"],
+        "requestsPerMinute": ["rateLimit", "rpm", "requests_per_minute", "limit"],
+        "eventsPerMonth": ["quota", "events_per_month", "monthlyEvents"],
+        "/v1/budgets": ["budget", "maxCostUsd", "tokenBudget"],
+        "actorId": ["actor", "owner", "userId"],
+    }
+    before = await everything(db)
+    wrong: list[tuple[str, str]] = []
+    for wanted, names in ours.items():
+        for name in names:
+            answered = await Api(client, cast.alice.key).post("/keys", label="x", **{name: "1"})
+            found = answered.json()
+            if answered.status_code != 400 or found["issues"][0]["path"] != f"$.{name}" or wanted not in found["message"]:
+                wrong.append((name, answered.text))
+
+    assert wrong == []
+    assert await everything(db) == before
+    assert (await Api(client, cast.alice.key).post("/keys", label="x", source="cli", note="laptop")).status_code == 201

@@ -129,6 +129,15 @@ async def test_a_session_is_not_told_what_it_has_found_out_itself(db: Db, cast: 
     assert numbers(await file_context(db, cast.alice, f"{HERE}Makefile", other)) == [1]
 
 
+async def test_a_file_whose_name_has_no_spaces_in_any_script_is_known(db: Db, cast: Cast, make: Make):
+    names = ["报表导出.py", "帳票/出力.ts", "รายงาน.go", "보고서내보내기.rs", "src/登录.py", "表.md"]
+    for name in names:
+        await make.observation(project=cast.alice.project, title=name, files_modified=[name])
+
+    found = [numbers(await file_context(db, cast.alice, f"{HERE}{name}")) for name in names]
+    assert found == [[number] for number in range(1, len(names) + 1)]
+
+
 HOSTILE = {
     "empty": "",
     "a folder": "/home/alice/",

@@ -354,3 +354,93 @@ def test_names_are_paths_files_and_what_has_a_capital_within():
         "/auth/link",
         "github",
     }
+
+
+TITLES = {
+    "zh": [
+        "用户登录失败的原因",
+        "订单重复提交的原因",
+        "报表超时的原因",
+        "缓存内存泄漏的原因",
+        "支付精度丢失的原因",
+        "网关连接中断的原因",
+        "日志编码错误的原因",
+        "库存死锁的原因",
+        "权限不足的原因",
+        "证书过期的原因",
+    ],
+    "ja": [
+        "ログイン失敗の原因",
+        "注文重複の原因",
+        "帳票タイムアウトの原因",
+        "メモリ漏れの原因",
+        "決済誤差の原因",
+        "接続切断の原因",
+        "文字化けの原因",
+        "在庫デッドロックの原因",
+        "権限不足の原因",
+        "証明書期限切れの原因",
+    ],
+    "th": [
+        "สาเหตุที่เข้าสู่ระบบไม่ได้",
+        "สาเหตุที่คำสั่งซื้อซ้ำ",
+        "สาเหตุที่รายงานหมดเวลา",
+        "สาเหตุที่หน่วยความจำรั่ว",
+        "สาเหตุที่ยอดเงินผิด",
+        "สาเหตุที่การเชื่อมต่อขาด",
+        "สาเหตุที่ตัวอักษรเพี้ยน",
+        "สาเหตุที่คลังสินค้าค้าง",
+        "สาเหตุที่สิทธิ์ไม่พอ",
+        "สาเหตุที่ใบรับรองหมดอายุ",
+    ],
+    "ko": [
+        "로그인실패의원인",
+        "주문중복의원인",
+        "보고서시간초과의원인",
+        "메모리누수의원인",
+        "결제오차의원인",
+        "연결끊김의원인",
+        "문자깨짐의원인",
+        "재고교착의원인",
+        "권한부족의원인",
+        "인증서만료의원인",
+    ],
+}
+
+
+async def test_a_prompt_without_spaces_is_told_its_title(db: Db, cast: Cast, make: Make):
+    for titles in TITLES.values():
+        for title in titles:
+            await make.observation(project=cast.alice.project, title=title)
+
+    wrong: list[tuple[str, str, list[str | None]]] = []
+    for script, titles in TITLES.items():
+        for title in titles:
+            context = await get_prompt_context(db, cast.alice, title)
+            shown = [observation.title for observation in context.observations] if context else []
+            if shown[:1] != [title] or len(shown) > 1:
+                wrong.append((script, title, shown))
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "prompt", ["你好", "谢谢", "请帮我看一下今天的天气怎么样", "続けてください", "ขอบคุณมากครับ", "계속해주세요", "原因"]
+)
+async def test_what_is_said_without_spaces_and_belongs_to_nothing_is_told_nothing(db: Db, cast: Cast, make: Make, prompt: str):
+    for titles in TITLES.values():
+        for title in titles:
+            await make.observation(project=cast.alice.project, title=title)
+
+    assert await get_prompt_context(db, cast.alice, prompt) is None
+
+
+def test_pairs_of_characters_say_less_than_words():
+    observation_id = new_id()
+    pairs = [shared(observation_id, pair, 1) for pair in ("报表", "表超", "超时")]
+
+    assert score_matches(pairs[:2], 2, ()) == []
+    assert (
+        score_matches(pairs, 3, ())[0].surprise
+        < score_matches([shared(observation_id, word, 1) for word in "abc"], 3, ())[0].surprise
+    )

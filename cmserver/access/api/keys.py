@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from datetime import UTC
-from typing import Annotated
+from typing import Annotated, cast
 from uuid import UUID
 
 import msgspec
@@ -23,14 +24,16 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.access.wire import KeyOut, KeysOut, ListedKeyOut, NewKeyOut, OneKeyOut, RevokedKeyOut
 from cmserver.base import lookalikes
-from cmserver.base.errors import NotFound
+from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, dependency, query, read
+from cmserver.base.http.wire import answer, caller, convert, db, dependency, query, read
+from cmserver.base.http.wire import body as read_body
 from cmserver.base.ids import named_id
+from cmserver.base.json_text import decode_json
 from cmserver.base.paging import Limit, page, place
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
-from cmserver.base.text import Label, Text
+from cmserver.base.text import Label, Text, storable
 from cmserver.redaction.redact import redact
 
 Label120 = Annotated[Text, Meta(max_length=120)]
@@ -98,7 +101,9 @@ async def get_keys(request: Request) -> Response:
 async def post_key(request: Request) -> Response:
     """Make a key, which may do at most what the caller's may."""
     principal = await caller(request, Principal)
-    body = await read(request, KeyIn)
+    value = decode_json(await read_body(request) or b"{}")
+    _refuse_other_limits(value)
+    body = convert(value, KeyIn)
     project_id = None
     reference, at = (body.project_id, "$.projectId") if body.project is None else (body.project, "$.project")
     if reference is not None:
@@ -116,6 +121,28 @@ async def post_key(request: Request) -> Response:
         principal.team_id, lambda conn: manage.create(conn, principal, key_request, usual_requests_per_minute=usual)
     )
     return answer(new_key_out(request, new_key), 201)
+
+
+def _refuse_other_limits(value: object) -> None:
+    """Invalid for a field that limits a key under another name than ours: ignored, it would make a key without that limit."""
+    known = {field.encode_name for field in msgspec.structs.fields(KeyIn)}
+    for name in cast("dict[str, object]", value) if isinstance(value, dict) else ():
+        letters = "".join(char for char in name.lower() if char.isalpha())
+        ours = next((ours for words, ours in _LIMITS if words.search(letters)), None)
+        if name not in known and ours is not None:
+            raise Invalid.at(f"$.{storable(name)[:100]}", f"A key has no such field, and would be without that limit. Use {ours}.")
+
+
+_LIMITS = [
+    (re.compile("expir|ttl|lifetime|valid|until|maxage|days|seconds|endsat"), "`expiresInDays`, a number from 1 to 365"),
+    (re.compile("scope|permission|role|access|grant|allow|readonly|writeonly|abilit|capabilit"), "`scopes`"),
+    (re.compile("project|workspace|^repo"), "`project`"),
+    (re.compile("budget|cost|spend|token|usd"), "PUT /v1/budgets for what a team or project may spend"),
+    (re.compile("permonth|monthly|quota|maxevents"), "`eventsPerMonth`"),
+    (re.compile("permin|^rate|^rpm|limit|maxrequests|perhour|perday|persecond"), "`requestsPerMinute`"),
+    (re.compile("actor|owner|userid"), "`actorId`"),
+]
+"""What a field that limits a key may be called elsewhere, and what it is called here."""
 
 
 async def get_key(request: Request) -> Response:
