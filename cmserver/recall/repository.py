@@ -25,9 +25,9 @@ _COLUMNS: LiteralString = """number, project_id, server_session_id, scope, kind,
            coalesce(read_tokens, (length(content) + 3) / 4) AS read_tokens, coalesce(discovery_tokens, 0) AS discovery_tokens,
            created_at"""
 
-# A summary of a session in which nothing worth it happened says so, and no more.
+# A summary of a session that only looked, or in which nothing worth it happened, is no news: it would stand before a useful one.
 _IS_NEWS: LiteralString = """(kind <> 'summary' OR summary IS NULL
-            OR jsonb_strip_nulls(summary) ?| ARRAY['investigated', 'learned', 'completed', 'next_steps'])
+            OR jsonb_strip_nulls(summary) ?| ARRAY['learned', 'completed', 'next_steps'])
        AND (state IS NULL OR state = 'open')"""
 
 NEWEST = Query(

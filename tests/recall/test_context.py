@@ -129,11 +129,13 @@ async def test_the_news_of_another_project_is_told_only_where_this_one_has_none(
 async def test_a_summary_that_says_only_that_nothing_happened_is_no_news(tell: Any, cast: Cast, make: Make):
     nothing = {"request": "What is the limit?", "learned": None, "notes": "4 events, none of them worth recording."}
     await make.observation(project=cast.alice.project, kind="summary", title="What is the limit?", summary=nothing)
+    looked = {"request": "What is the limit?", "investigated": "Read README.md.", "notes": "Last words: 60."}
+    await make.observation(project=cast.alice.project, kind="summary", title="What is the limit?", summary=looked)
     await make.observation(project=cast.alice.project, title="one")
 
     context: Context = await tell("startup")
 
-    assert numbers(context.text) == [2]
+    assert numbers(context.text) == [3]
     assert "the limit" not in context.text
 
 

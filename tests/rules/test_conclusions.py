@@ -192,3 +192,14 @@ def test_each_item_of_a_list_of_what_is_open_is_an_open_end():
     wrong = {message: titles for message, items in lists.items() if (titles := drafts(message)) != [*map(capitalize, items)]}
 
     assert wrong == {}
+
+
+def test_what_an_agent_says_from_memory_is_no_finding():
+    answers = [
+        "According to the memory you chose option 1, because the pooler caps the pool at 60 connections.",
+        "Our memory says that `refund_key` was a hash of a float.",
+        "Laut Gedächtnis lag es daran, dass `refund_key` ein Hash war.",
+    ]
+
+    assert [kinds(answer) for answer in answers] == [[], [], []]
+    assert kinds("The cache is kept in memory, because the disk is slow.") != []
