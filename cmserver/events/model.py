@@ -51,7 +51,7 @@ EVENT_COLUMNS: LiteralString = (
 class ToolUseOfTurn(msgspec.Struct, frozen=True, kw_only=True):
     """What a session did in the turn that is under way."""
 
-    server_session_id: UUID
+    server_session_id: UUID | None
     tool_name: str | None
     tool_input: object
     cwd: str | None

@@ -19,7 +19,7 @@ _MAX_OTHERS, _MAX_NAMES, _MAX_OWN_NAMES, _NAME_CHARS = 3, 4, 20, 100
 
 async def describe_running_turns(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID | None, *, own: bool) -> list[str]:
     """Lines about the turns of the project that are under way: of other sessions one each, and with `own` of the session itself."""
-    by_session: dict[UUID, list[ToolUseOfTurn]] = {}
+    by_session: dict[UUID | None, list[ToolUseOfTurn]] = {}
     for use in await events.running_turns(conn, team_id, project_id):
         by_session.setdefault(use.server_session_id, []).append(use)
     lines: list[str] = []
