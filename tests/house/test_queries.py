@@ -47,9 +47,7 @@ PYTHON: dict[str, type] = {
 NEVER_NULL = {
     "cmserver.generation.repository.CLAIM: claim": "the statement has just set it",
     "cmserver.observations.lifetime.repository.EXTEND: old_ttl_seconds": "what expires has a lifetime (expires_with_a_lifetime)",
-    "cmserver.events.repository.RUNNING_TURNS: server_session_id": "its WHERE leaves NULLs out",
     "cmserver.observations.lifetime.repository.EXTEND: old_expires_at": "its WHERE leaves NULLs out",
-    "cmserver.events.repository.RUNNING_TURNS: server_session_id": "its WHERE leaves NULLs out",
     "cmserver.calls.repository.STORED_ANSWERS: answer": "its WHERE leaves NULLs out",
     "cmserver.consolidation.repository.MERGES: strategy": "a version that is a merge has one",
     "cmserver.graph.overviews.repository.OF_PROJECT: body": "its WHERE leaves NULLs out",
