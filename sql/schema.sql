@@ -121,6 +121,36 @@ BEGIN
      WHERE project_id = project AND team_id = team AND search_language <> language;
 END $$;
 
+-- Name: gather_moving(uuid, uuid); Type: FUNCTION
+
+CREATE FUNCTION public.gather_moving(held uuid, team uuid) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO moving
+    SELECT e.id FROM agent_events e
+     WHERE e.project_id = held AND e.team_id = team AND e.server_session_id IN (SELECT id FROM moving)
+    ON CONFLICT DO NOTHING;
+    INSERT INTO moving
+    SELECT j.id FROM observation_generation_jobs j
+     WHERE j.project_id = held AND j.team_id = team
+       AND (j.server_session_id IN (SELECT id FROM moving) OR j.agent_event_id IN (SELECT id FROM moving))
+    ON CONFLICT DO NOTHING;
+    INSERT INTO moving
+    SELECT o.id FROM observations o
+     WHERE o.project_id = held AND o.team_id = team
+       AND (o.server_session_id IN (SELECT id FROM moving) OR o.created_by_job_id IN (SELECT id FROM moving)
+            OR o.quote_event_id IN (SELECT id FROM moving)
+            OR o.id IN (SELECT s.observation_id FROM observation_sources s
+                         WHERE s.project_id = held AND s.team_id = team
+                           AND (s.agent_event_id IN (SELECT id FROM moving) OR s.generation_job_id IN (SELECT id FROM moving))))
+    ON CONFLICT DO NOTHING;
+    RETURN (SELECT array_agg(t.number ORDER BY t.number)
+              FROM observations o JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
+             WHERE o.project_id = held AND o.team_id = team
+               AND (o.id IN (SELECT id FROM moving)) <> (t.id IN (SELECT id FROM moving)));
+END $$;
+
 -- Name: generation_job_law(); Type: FUNCTION
 
 CREATE FUNCTION public.generation_job_law() RETURNS trigger
@@ -320,6 +350,8 @@ DECLARE
 BEGIN
     SET CONSTRAINTS ALL DEFERRED;
     INSERT INTO project_joined_rows (project_id, row_id, team_id)
+    SELECT joining, id, team FROM server_sessions WHERE project_id = joining AND team_id = team
+     UNION ALL
     SELECT joining, id, team FROM agent_events WHERE project_id = joining AND team_id = team
      UNION ALL
     SELECT joining, id, team FROM observation_generation_jobs WHERE project_id = joining AND team_id = team
@@ -769,31 +801,12 @@ DECLARE
     merged  bigint[];
 BEGIN
     CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
+    INSERT INTO moving SELECT row_id FROM project_joined_rows WHERE project_id = joined AND team_id = team;
+    DELETE FROM moving WHERE id IN (SELECT id FROM server_sessions WHERE project_id <> target AND team_id = team);
     INSERT INTO moving
-    SELECT id FROM server_sessions WHERE origin_project_id = joined AND project_id = target AND team_id = team;
-    INSERT INTO moving
-    SELECT e.id FROM agent_events e
-     WHERE e.project_id = target AND e.team_id = team
-       AND (e.server_session_id IN (SELECT id FROM moving)
-            OR e.id IN (SELECT row_id FROM project_joined_rows WHERE project_id = joined AND team_id = team));
-    INSERT INTO moving
-    SELECT j.id FROM observation_generation_jobs j
-     WHERE j.project_id = target AND j.team_id = team
-       AND (j.server_session_id IN (SELECT id FROM moving) OR j.agent_event_id IN (SELECT id FROM moving)
-            OR j.id IN (SELECT row_id FROM project_joined_rows WHERE project_id = joined AND team_id = team));
-    INSERT INTO moving
-    SELECT o.id FROM observations o
-     WHERE o.project_id = target AND o.team_id = team
-       AND (o.server_session_id IN (SELECT id FROM moving) OR o.created_by_job_id IN (SELECT id FROM moving)
-            OR o.quote_event_id IN (SELECT id FROM moving)
-            OR o.id IN (SELECT row_id FROM project_joined_rows WHERE project_id = joined AND team_id = team)
-            OR o.id IN (SELECT s.observation_id FROM observation_sources s
-                         WHERE s.project_id = target AND s.team_id = team
-                           AND (s.agent_event_id IN (SELECT id FROM moving) OR s.generation_job_id IN (SELECT id FROM moving))));
-    merged := (SELECT array_agg(t.number ORDER BY t.number)
-                 FROM observations o JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
-                WHERE o.project_id = target AND o.team_id = team
-                  AND (o.id IN (SELECT id FROM moving)) <> (t.id IN (SELECT id FROM moving)));
+    SELECT id FROM server_sessions WHERE origin_project_id = joined AND project_id = target AND team_id = team AND moved_at IS NULL
+    ON CONFLICT DO NOTHING;
+    merged := gather_moving(target, team);
     IF merged IS NOT NULL THEN
         DROP TABLE moving;
         RETURN merged;
@@ -2205,12 +2218,17 @@ CREATE TABLE public.project_aliases (
     alias text NOT NULL,
     project_id uuid NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    name_until timestamp with time zone,
     CONSTRAINT project_aliases_alias_check CHECK (((alias <> ''::text) AND (length(alias) <= 500)))
 );
 
 -- Name: TABLE project_aliases; Type: COMMENT
 
 COMMENT ON TABLE public.project_aliases IS 'Older and other names of projects.';
+
+-- Name: COLUMN project_aliases.name_until; Type: COMMENT
+
+COMMENT ON COLUMN public.project_aliases.name_until IS 'When the project got another name by itself, whose name it was until then. NULL for what people called it.';
 
 -- Name: project_joined_rows; Type: TABLE
 
@@ -2407,6 +2425,8 @@ CREATE TABLE public.server_sessions (
     idle_from timestamp with time zone DEFAULT now(),
     title text,
     origin_project_id uuid,
+    from_hooks boolean DEFAULT false NOT NULL,
+    moved_at timestamp with time zone,
     CONSTRAINT server_sessions_generation_status_check CHECK ((generation_status = ANY (ARRAY['idle'::text, 'processing'::text, 'completed'::text, 'failed'::text]))),
     CONSTRAINT server_sessions_title_check CHECK (((length(title) >= 1) AND (length(title) <= 200)))
 );
@@ -2425,7 +2445,15 @@ COMMENT ON COLUMN public.server_sessions.title IS 'What people call the session.
 
 -- Name: COLUMN server_sessions.origin_project_id; Type: COMMENT
 
-COMMENT ON COLUMN public.server_sessions.origin_project_id IS 'The joined project by whose name it was made; NULL for its own project.';
+COMMENT ON COLUMN public.server_sessions.origin_project_id IS 'The project by whose name it was made, if that is another one: its keys and those of its events contain it. It may be deleted.';
+
+-- Name: COLUMN server_sessions.from_hooks; Type: COMMENT
+
+COMMENT ON COLUMN public.server_sessions.from_hooks IS 'Whether hooks find it by its agent''s id alone, whatever the folder''s project is.';
+
+-- Name: COLUMN server_sessions.moved_at; Type: COMMENT
+
+COMMENT ON COLUMN public.server_sessions.moved_at IS 'When people moved it here from another project. NULL for never.';
 
 -- Name: spend_by_project; Type: VIEW
 
@@ -3262,13 +3290,13 @@ CREATE UNIQUE INDEX server_sessions_external ON public.server_sessions USING btr
 
 CREATE INDEX server_sessions_idle ON public.server_sessions USING btree (idle_from) WHERE (idle_from IS NOT NULL);
 
+-- Name: server_sessions_of_hooks; Type: INDEX
+
+CREATE UNIQUE INDEX server_sessions_of_hooks ON public.server_sessions USING btree (team_id, COALESCE(platform_source, ''::text), external_session_id) WHERE from_hooks;
+
 -- Name: server_sessions_open; Type: INDEX
 
 CREATE INDEX server_sessions_open ON public.server_sessions USING btree (team_id, started_at, id) WHERE (ended_at IS NULL);
-
--- Name: server_sessions_origin; Type: INDEX
-
-CREATE INDEX server_sessions_origin ON public.server_sessions USING btree (origin_project_id, team_id) WHERE (origin_project_id IS NOT NULL);
 
 -- Name: server_sessions_project; Type: INDEX
 
@@ -3718,11 +3746,6 @@ ALTER TABLE ONLY public.rate_limits
 ALTER TABLE ONLY public.retention_counts
     ADD CONSTRAINT retention_counts_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
--- Name: server_sessions server_sessions_origin_fkey; Type: FK CONSTRAINT
-
-ALTER TABLE ONLY public.server_sessions
-    ADD CONSTRAINT server_sessions_origin_fkey FOREIGN KEY (origin_project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
-
 -- Name: server_sessions server_sessions_project_id_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.server_sessions
@@ -4078,6 +4101,10 @@ ALTER TABLE public.usage_counters ENABLE ROW LEVEL SECURITY;
 -- Name: FUNCTION follow_language(project uuid, team uuid); Type: ACL
 
 REVOKE ALL ON FUNCTION public.follow_language(project uuid, team uuid) FROM PUBLIC;
+
+-- Name: FUNCTION gather_moving(held uuid, team uuid); Type: ACL
+
+REVOKE ALL ON FUNCTION public.gather_moving(held uuid, team uuid) FROM PUBLIC;
 
 -- Name: FUNCTION join_project(joining uuid, target uuid, team uuid); Type: ACL
 

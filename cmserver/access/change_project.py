@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from uuid import UUID
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from cmserver.access import announce, audit, repository
 from cmserver.access.model import Consolidation, GenerationPolicy, Principal, Project, RetentionPolicy
-from cmserver.access.projects import NO_SUCH, canonical_id, find, require_project
+from cmserver.access.projects import NO_SUCH, canonical_id, display_name, is_path, require_project
 from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
@@ -74,26 +73,24 @@ async def change(conn: Conn, principal: Principal, reference: str, changes: Proj
     return await require_project(conn, principal, str(project.id))
 
 
-async def follow(
-    conn: Conn, principal: Principal, old_name: str, new_name: str, *, is_from_there: Callable[[UUID], Awaitable[bool]]
-) -> None:
-    """Make a checkout's new remote an alias of the project that has its old one.
+async def give_name(conn: Conn, principal: Principal, project: Project, canonical: str, name: str) -> None:
+    """Give the project a name that nobody has. One that was called by its folder is called so from now on; its path stays an alias.
 
-    Does nothing when no project has the old name, or another one has the new name, or `is_from_there` returns False for the
-    project's id: the checkout must belong to it, or anybody who writes events could rename any project.
+    `name` is how it is shown then, unless people called it otherwise. The caller holds the lock of the team's names.
     """
-    canonical = canonical_id(new_name)
-    if named_id(new_name) or await find(conn, principal, new_name) is not None:
-        return
-    await repository.lock_names(conn, principal.team_id)
-    project = await find(conn, principal, old_name)
-    if project is None or await repository.names_taken(conn, principal.team_id, [canonical]):
-        return
-    if not await is_from_there(project.id):
-        return
     if not await repository.lock_project(conn, principal.team_id, project.id):
         return
-    renamed = msgspec.structs.replace(project, aliases=sorted({*project.aliases, canonical}))
+    if is_path(project.canonical_id):
+        former, aliases = project.canonical_id, {*project.aliases, project.canonical_id} - {canonical}
+        renamed = msgspec.structs.replace(
+            project,
+            canonical_id=canonical,
+            name=name if project.name == display_name(former) else project.name,
+            aliases=sorted(aliases),
+        )
+        await repository.keep_former_name(conn, principal.team_id, project.id, former)
+    else:
+        renamed = msgspec.structs.replace(project, aliases=sorted({*project.aliases, canonical}))
     await repository.update_project(conn, renamed, archived=False)
     await audit.record(
         conn,
@@ -102,11 +99,29 @@ async def follow(
         "project",
         project.id,
         project_id=project.id,
-        canonical_id=project.canonical_id,
-        fields=["aliases"],
+        canonical_id=renamed.canonical_id,
+        fields=["aliases"] if renamed.canonical_id == project.canonical_id else ["aliases", "canonical_id"],
         alias=canonical,
     )
     await announce.drop_cached(conn, principal.team_id)
+
+
+async def give_former_name_back(conn: Conn, principal: Principal, project: Project) -> bool:
+    """Call the project by its folder again, as before it got its name by itself, and free that name. False if it got none so.
+
+    The caller holds the lock of the team's names.
+    """
+    former = await repository.former_name(conn, principal.team_id, project.id)
+    if former is None:
+        return False
+    name = display_name(former) if project.name == display_name(project.canonical_id) else project.name
+    renamed = msgspec.structs.replace(
+        project, canonical_id=former, name=name, aliases=[alias for alias in project.aliases if alias != former]
+    )
+    await repository.update_project(conn, renamed, archived=project.archived_at is not None)
+    await repository.keep_apart(conn, principal.team_id, project.id)
+    await announce.drop_cached(conn, principal.team_id)
+    return True
 
 
 def _merge_names(project: Project, changes: ProjectChange) -> tuple[str, list[str]]:

@@ -34,8 +34,29 @@ _MAX_COMPARED = 200
 """Projects, the newest ones, whose names are compared with one that was not found."""
 _MAX_COMPARED_CHARS = 60
 _WORKTREE = re.compile(r"/\.claude/worktrees/[^/]+/?$")
-_CASELESS_HOSTS = ("github.com/", "gitlab.com/", "bitbucket.org/")
+_CASELESS_HOSTS = ("github.com/", "gitlab.com/", "bitbucket.org/", "dev.azure.com/")
 """Hosts that ignore the case of paths."""
+_SECOND_HOSTS = {
+    "www.github.com": "github.com",
+    "ssh.github.com": "github.com",
+    "www.gitlab.com": "gitlab.com",
+    "altssh.gitlab.com": "gitlab.com",
+    "www.bitbucket.org": "bitbucket.org",
+    "altssh.bitbucket.org": "bitbucket.org",
+    "www.codeberg.org": "codeberg.org",
+    "www.dev.azure.com": "dev.azure.com",
+}
+"""Official second addresses of large hosts, which serve the same repositories (for networks that close port 22, say)."""
+_AZURE_SSH = re.compile(r"(?:ssh\.dev\.azure\.com|vs-ssh\.visualstudio\.com)/v3/([^/]+)/([^/]+)/([^/]+)")
+_AZURE_OLD = re.compile(r"([\w-]+)\.visualstudio\.com/(?:DefaultCollection/)?(?:([^/]+)/)?_git/([^/]+)", re.IGNORECASE)
+_AZURE_SHORT = re.compile(r"dev\.azure\.com/([^/]+)/_git/([^/]+)")
+_SITES = {host.rstrip("/") for host in _CASELESS_HOSTS} | set(_SECOND_HOSTS)
+_WEB_SCHEMES = {"http://", "https://"}
+"""Addresses with these may have a query and a fragment; in any other one, # and ? are part of the path."""
+_WINDOWS_PATH = re.compile(r"/*([a-z]):(?=[\\/]|$)|\\\\(?=[^\\])", re.IGNORECASE)
+"""The beginning of a path with a drive letter, or of one on another computer (`\\\\server\\share`)."""
+_GIT_FOLDERS = {".git", ".bare"}
+"""What the folder of a bare repository is called within that of its project."""
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 NO_SUCH = "Project not found."
 _NO_NAME = f"A project's name has 1 to {KEY_MOST} characters: an address (github.com/user/repo), a name, or a path."
@@ -49,8 +70,9 @@ class ProjectNotFound(NotFound):
 def canonical_id(text: str) -> str:
     """`host/path` for any URL form of a git remote, a path without worktree suffix, or the text itself; as people see it.
 
-    The host is lower case, and so is the path on hosts that ignore its case; credentials, a port, query, fragment, `.git` and
-    trailing slashes go, and so do secrets anywhere. A path that is too long for a key ends in a hash of the whole.
+    The host is lower case, and so is the path on hosts that ignore its case; credentials, a port, `.git` and trailing slashes go,
+    so do a web address's query and fragment, and secrets anywhere. A path of Windows has a drive letter in upper case, and slashes.
+    A path that is too long for a key ends in a hash of the whole.
     """
     return _fold_case(_cased_id(text))
 
@@ -70,12 +92,32 @@ def _canonicalize(text: str) -> str:
     text = text.strip()
     if len(text) > _MAX_CHARS:
         raise Invalid(_NO_NAME)
-    canonical = redact(_strip_url(text))[0].strip()
-    if canonical.startswith("/") and len(canonical) > KEY_MOST:
+    canonical = redact(_name_once(_strip_url(text)))[0].strip()
+    if is_path(canonical) and len(canonical) > KEY_MOST:
         canonical = f"{canonical[: KEY_MOST - _HASH_CHARS - 1]}-{hashlib.sha256(canonical.encode()).hexdigest()[:_HASH_CHARS]}"
     if not 0 < len(canonical) <= KEY_MOST:
         raise Invalid(_NO_NAME)
     return canonical
+
+
+def is_path(canonical: str) -> bool:
+    """Whether the project is called by its folder."""
+    return canonical.startswith("/") or _WINDOWS_PATH.match(canonical) is not None
+
+
+def _name_once(address: str) -> str:
+    """The address of a large host as that host gives it first."""
+    host, slash, path = address.partition("/")
+    address = _SECOND_HOSTS.get(host, host) + slash + path
+    if found := _AZURE_SSH.fullmatch(address):
+        return "dev.azure.com/{}/{}/_git/{}".format(*found.groups())
+    if found := _AZURE_OLD.fullmatch(address):
+        organisation, project, repository = found.groups()
+        return f"dev.azure.com/{organisation}/{project or repository}/_git/{repository}"
+    if found := _AZURE_SHORT.fullmatch(address):
+        organisation, repository = found.groups()
+        return f"dev.azure.com/{organisation}/{repository}/_git/{repository}"
+    return address
 
 
 def _strip_url(text: str) -> str:
@@ -83,11 +125,14 @@ def _strip_url(text: str) -> str:
     if scheme is not None:
         text = text[scheme.end() :]
         if scheme[0].lower() != "file://":
-            return _parse_url(text)
-        text = _strip_query(text)
-    if text.startswith("/"):
-        return _WORKTREE.sub("", text).rstrip("/") or "/"
-    return _parse_address(text) or text
+            return _parse_url(_strip_query(text) if scheme[0].lower() in _WEB_SCHEMES else text)
+    if (windows := _WINDOWS_PATH.match(text)) is not None:
+        drive = f"{windows[1].upper()}:" if windows[1] else "//"
+        text = drive + text[windows.end() :].replace("\\", "/")
+    elif not text.startswith("/"):
+        return _parse_address(text) or text
+    text = _WORKTREE.sub("", text).rstrip("/") or "/"
+    return f"{text}/" if text.endswith(":") else text
 
 
 def _parse_url(text: str) -> str:
@@ -103,16 +148,16 @@ def _parse_url(text: str) -> str:
 
 def _parse_address(text: str) -> str | None:
     """Of `user@host:path`, `host.example:path`, `[user@]host[:port]/path`; None when it is none of them."""
+    if text.partition("/")[0].lower() in _SITES:  # without a scheme, as people copy it
+        text = _strip_query(text)
     authority, slash, path = text.partition("/")
     user, at, place = authority.rpartition("@")
-    host, after = _split_host(_strip_query(place))
+    host, after = _split_host(place)
     if not _HOST.fullmatch(host) or any(map(str.isspace, authority)):
         return None
     is_host = bool(user) or (not at and "." in host.strip("."))  # not the `@acme` of a package's name
     if not is_host or not (slash or after or ":" in user):
         return None
-    if "?" in place or "#" in place:
-        path = ""
     return _join_host_and_path(host, path if after.isdigit() and slash else f"{after}{slash}{path}")
 
 
@@ -122,8 +167,7 @@ def _split_host(place: str) -> tuple[str, str]:
 
 
 def _join_host_and_path(host: str, path: str) -> str:
-    host = _strip_query(host)
-    path = _strip_query(path).strip("/").removesuffix(".git").strip("/")
+    path = path.strip("/").removesuffix(".git").strip("/")
     return f"{host.lower()}/{path}" if path else host.lower()
 
 
@@ -132,8 +176,11 @@ def _strip_query(text: str) -> str:
 
 
 def display_name(canonical: str) -> str:
-    """The last part of a path or URL."""
-    return canonical.rstrip("/").rpartition("/")[2] or canonical
+    """The last part of a path or URL; of a bare repository that of its project's folder."""
+    parts = canonical.rstrip("/").split("/")
+    if len(parts) > 2 and parts[-1] in _GIT_FOLDERS:
+        parts.pop()
+    return parts[-1].removesuffix(".git") or parts[-1] or canonical
 
 
 class Projects:
@@ -211,7 +258,7 @@ def _list_spellings(reference: str) -> list[str]:
     """The spellings to look the name up by: of older projects whose names look alike or differ in case, some have their own."""
     cased, plain = _cased_id(reference), clean_name(reference)
     older = [] if plain == reference.strip() else [_canonicalize(reference), reference.strip()]
-    return list(dict.fromkeys([*older, cased, _fold_case(cased), plain]))
+    return list(dict.fromkeys([*older, cased, _fold_case(cased), _strip_url(plain), plain]))
 
 
 async def projects_found_together(conn: Conn, principal: Principal, project_ids: Sequence[UUID] | None) -> Sequence[UUID] | None:

@@ -254,6 +254,27 @@ KEEP_ALIASES = Query(
     """,
 )
 
+KEEP_FORMER_NAME = Query(
+    int,
+    """
+    INSERT INTO project_aliases (team_id, alias, project_id, name_until) VALUES (%(team_id)s, %(alias)s, %(project_id)s, now())
+    ON CONFLICT (team_id, alias) DO NOTHING
+    """,
+)
+
+FORMER_NAME = Query(
+    str,
+    """
+    SELECT alias FROM project_aliases
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND name_until IS NOT NULL
+     ORDER BY name_until DESC LIMIT 1
+    """,
+)
+
+KEEP_APART = Query(
+    int, "UPDATE projects SET stays_apart = true, updated_at = now() WHERE id = %(project_id)s AND team_id = %(team_id)s"
+)
+
 # Erasure: FOR UPDATE blocks new references to the row, and waits for transactions that have just made one.
 LOCK_TEAM_TO_DELETE = Query(UUID, "SELECT id FROM teams WHERE id = %(team_id)s FOR UPDATE")
 
@@ -478,6 +499,21 @@ async def update_project(conn: Conn, changed: Project, *, archived: bool) -> Non
     )
     await FORGET_ALIASES.run(conn, id=changed.id, team_id=changed.team_id, aliases=changed.aliases)
     await KEEP_ALIASES.run(conn, id=changed.id, team_id=changed.team_id, aliases=changed.aliases)
+
+
+async def keep_former_name(conn: Conn, team_id: UUID, project_id: UUID, name: str) -> None:
+    """Keep the canonical id that the project has until now as an alias, and note that it gets another one by itself."""
+    await KEEP_FORMER_NAME.run(conn, team_id=team_id, project_id=project_id, alias=name)
+
+
+async def former_name(conn: Conn, team_id: UUID, project_id: UUID) -> str | None:
+    """The canonical id that the project had before it got its present one by itself, the last time."""
+    return await FORMER_NAME.first(conn, team_id=team_id, project_id=project_id)
+
+
+async def keep_apart(conn: Conn, team_id: UUID, project_id: UUID) -> None:
+    """Let nothing but people join the project to another one, or name it."""
+    await KEEP_APART.run(conn, team_id=team_id, project_id=project_id)
 
 
 async def lock_team_to_delete(conn: Conn, team_id: UUID) -> bool:

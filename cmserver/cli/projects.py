@@ -230,6 +230,8 @@ async def separate(client: ApiClient, project: str) -> None:
     """Separate a joined project, named by its id (`cmserver projects list --archived`): it gets its memory back.
 
     What came under its names since goes along. Such a project is not joined by itself any more.
+
+    A project that has taken its folder's new name by itself is called by its folder again.
     """
     client.show(await client.post(f"{_path(project)}/separate"), OneProjectOut, _lines)
 

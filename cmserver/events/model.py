@@ -42,6 +42,13 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     """When the payload was emptied."""
 
 
+class KeyedTime(msgspec.Struct, frozen=True, kw_only=True):
+    """When the event with that key happened."""
+
+    idempotency_key: str
+    occurred_at: datetime
+
+
 EVENT_COLUMNS: LiteralString = (
     "id, project_id, team_id, server_session_id, source_adapter, source_event_id, event_type, platform_source, origin, generate,"
     " payload, metadata, occurred_at, received_at, created_at, payload_purged_at"

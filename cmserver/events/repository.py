@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
-from cmserver.events.model import EVENT_COLUMNS, StoredEvent, ToolUseOfTurn
+from cmserver.events.model import EVENT_COLUMNS, KeyedTime, StoredEvent, ToolUseOfTurn
 
 OWNS = {"agent_events"}
 
@@ -20,6 +21,16 @@ BY_KEYS = Query(
     StoredEvent,
     f"""
     SELECT {_E_COLUMNS}
+      FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k(key, place)
+      JOIN agent_events e ON e.idempotency_key = k.key AND e.team_id = %(team_id)s
+     ORDER BY k.place
+    """,
+)
+
+TIMES_BY_KEYS = Query(
+    KeyedTime,
+    """
+    SELECT e.idempotency_key, e.occurred_at
       FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k(key, place)
       JOIN agent_events e ON e.idempotency_key = k.key AND e.team_id = %(team_id)s
      ORDER BY k.place
@@ -131,6 +142,11 @@ async def by_id(conn: Conn, team_id: UUID, event_id: UUID) -> StoredEvent | None
 async def by_keys(conn: Conn, team_id: UUID, keys: list[str]) -> list[StoredEvent]:
     """One event for each key that is stored, in the keys' order."""
     return await BY_KEYS.all(conn, team_id=team_id, keys=keys)
+
+
+async def times_by_keys(conn: Conn, team_id: UUID, keys: Sequence[str]) -> list[KeyedTime]:
+    """When the stored ones of these events happened, in the keys' order."""
+    return await TIMES_BY_KEYS.all(conn, team_id=team_id, keys=list(keys))
 
 
 async def page(

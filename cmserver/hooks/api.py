@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,17 +15,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from structlog.typing import FilteringBoundLogger
 
-from cmserver.access import audit
-from cmserver.access.change_project import follow
+from cmserver.access import announce, audit
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Forbidden, Invalid, NotFound, Unauthenticated
+from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import STATUS, answer, body, caller, db, dependency
 from cmserver.base.ids import from_epoch_ms
 from cmserver.base.json_text import decode_json
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.base.sql import Conn
 from cmserver.base.text import storable
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.hooks import claude_code, codex, cursor, gemini, opencode
@@ -34,6 +32,7 @@ from cmserver.hooks.model import Adapter, HookCall, HookOutput, HookReply
 from cmserver.ingest import session as sessions
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn
+from cmserver.ops.joining.follow import follow_name
 from cmserver.recall.context import build_context
 from cmserver.recall.file_context import build_file_context
 from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextRequest
@@ -75,7 +74,7 @@ async def post_hook(request: Request) -> Response:
     call = adapter.parse(payload, request.headers.get("x-cmserver-delivery"))
     identifiers = dependency(request, Identifiers)
     call = msgspec.structs.replace(call, session_id=identifiers.clean(call.session_id))
-    project = await _find_project(request, principal, call)
+    project = await _find_project(request, principal, adapter, call)
     session_id = await _start_session(request, principal, adapter, project, call) if call.moment == "start" else None
     session_id = await _store_events(request, principal, adapter, project, call, len(raw)) or session_id
     if session_id is not None:
@@ -89,18 +88,27 @@ async def post_hook(request: Request) -> Response:
     return answer(adapter.render(call, reply))
 
 
-async def _find_project(request: Request, principal: Principal, call: HookCall) -> Project:
+async def _find_project(request: Request, principal: Principal, adapter: Adapter, call: HookCall) -> Project:
+    """The project of the session, which its first call decided; at that call, the one that the key or the folder names."""
+    projects, recorder = dependency(request, Projects), dependency(request, EventRecorder)
+    await _follow_name(request, principal, call)
+    for _ in range(2):
+        place = await recorder.find_hook_session(principal, call.session_id, adapter.platform)
+        if place is None:
+            return await _name_project(request, principal, call)
+        with suppress(NotFound):
+            return await projects.find(principal, str(place.project_id))
+        recorder.forget_sessions()  # it was remembered from before its project was deleted
+    raise Conflict("The project of this session is archived. Restore it with an admin key: PATCH /v1/projects/{id}.")
+
+
+async def _name_project(request: Request, principal: Principal, call: HookCall) -> Project:
     """The key's project; else the one that the hook client names; else the folder's git remote; else the folder.
 
     Invalid names and unknown ids are skipped: the repository chose them, and its event must not be lost for that.
     """
     projects = dependency(request, Projects)
-    remote, before = _read_header(request, "git-remote"), _read_header(request, "git-remote-before")
-    candidates = [name for name in (_read_header(request, "project"), remote, _read_header(request, "root"), call.cwd) if name]
-    if remote and before and candidates[0] == remote and principal.project_id is None:
-        with suppress(Invalid):
-            place = _read_place(request, call)
-            await db(request).in_tenant(principal.team_id, lambda conn: _follow_rename(conn, principal, before, remote, place))
+    candidates = _list_names(request, call)
     if principal.project_id is None:
         for name in candidates[:-1]:
             with suppress(Invalid, NotFound):
@@ -109,14 +117,24 @@ async def _find_project(request: Request, principal: Principal, call: HookCall) 
     return await projects.named_or_own(principal, last, at="$.cwd", make=True)
 
 
-async def _follow_rename(conn: Conn, principal: Principal, before: str, remote: str, place: Mapping[str, object]) -> None:
-    """Follow the change only for a project that has had sessions in this folder."""
+def _list_names(request: Request, call: HookCall) -> list[str]:
+    """What the folder may be called, the best name first."""
+    names = (_read_header(request, "project"), _read_header(request, "git-remote"), _read_header(request, "root"), call.cwd)
+    return [name for name in names if name]
 
-    async def is_from_there(project_id: UUID) -> bool:
-        folder = next(iter(place.values()), None)
-        return isinstance(folder, str) and await repository.came_from(conn, principal.team_id, project_id, folder)
 
-    await follow(conn, principal, before, remote, is_from_there=is_from_there)
+def _read_name_before(request: Request) -> str:
+    """What the folder was called when the hook client saw it last, if that was otherwise; older clients tell of remotes only."""
+    return _read_header(request, "name-before") or _read_header(request, "git-remote-before")
+
+
+async def _follow_name(request: Request, principal: Principal, call: HookCall) -> None:
+    """Let the project follow its folder to a new name, whether a session begins or goes on."""
+    before, names = _read_name_before(request), _list_names(request, call)
+    folder = next(iter(_read_place(request, call).values()), None)
+    if before and names and isinstance(folder, str):
+        await follow_name(db(request), principal, before, names[0], folder)
+        announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)
 
 
 def _read_place(request: Request, call: HookCall) -> dict[str, object]:
@@ -145,6 +163,7 @@ async def _start_session(request: Request, principal: Principal, adapter: Adapte
         platform_source=adapter.platform,
         metadata={**metadata, **_read_place(request, call)},
         started_at=_read_sent_at(request),
+        from_hooks=True,
     )
     session, _ = await db(request).in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
     return session.id
@@ -172,6 +191,8 @@ async def _store_events(
             project=project,
             origin="hook",
             generate=event.generate,
+            identity=event.identity,
+            turn_id=event.turn_id,
             occurred_at=occurred_at,
             session_metadata=_read_place(request, call),
             size_bytes=size_bytes,
@@ -205,13 +226,18 @@ async def _find_context(
     async with db(request).tenant(principal.team_id) as conn:
         if call.moment == "start":
             files = [name for name in _read_header(request, "changed-files").split("\t") if name][:MAX_CHANGED_FILES]
-            context_request = new_request(reason=call.source, session_id=session_id, changed_files=files)
+            folders = {*_list_names(request, call)[1:], _read_name_before(request)}
+            context_request = new_request(
+                reason=call.source, session_id=session_id, changed_files=files, folders=[name for name in folders if name]
+            )
             found = await build_context(conn, principal, project, context_request, dependency(request, ContextBudget))
         elif call.moment == "prompt":
             context_request = new_request(reason="prompt", session_id=session_id)
             found = await build_prompt_context(conn, principal, project, context_request, prompt, vector)
         else:
-            session = await repository.by_external_id(conn, principal.team_id, project.key_id, call.session_id, adapter.platform)
+            session = await repository.by_hook(
+                conn, principal.team_id, call.session_id, adapter.platform, only=principal.project_id
+            )
             context_request = new_request(reason="file", session_id=session.id if session else None)
             found = await build_file_context(conn, principal, project, context_request, call.file or "")
     return found.text or None if found else None

@@ -1,6 +1,7 @@
 """Claude Code: its hooks' payloads as events.
 
-The payloads have no time and no order. A tool use is known by its tool_use_id, any other event by the hook client's delivery id.
+The payloads have no time and no order. A tool use is known by its tool_use_id, a prompt and a reply by the prompt_id and what they
+say, any other event by its moment.
 https://code.claude.com/docs/en/hooks
 """
 
@@ -15,8 +16,6 @@ from cmserver.hooks.payload import (
     Fields,
     build_event,
     build_tool_use,
-    make_delivery_event_id,
-    make_prompt_event_id,
     parse_fields,
     read_file_path,
     read_list,
@@ -92,17 +91,16 @@ def _build_events(name: str, fields: Fields, delivery_id: str | None, *, is_user
         return build_tool_use(_TOOL_USES[name], fields, delivery_id)
     if name == "PostToolBatch":
         return _build_batch(fields, delivery_id)
-    event_id = make_delivery_event_id(delivery_id)
     match name:
         case "UserPromptSubmit":
-            event_type, event_id = "user_prompt" if is_users else "machine_prompt", event_id or make_prompt_event_id(fields)
+            event_type = "user_prompt" if is_users else "machine_prompt"
         case "Stop":
             event_type = "subagent_stop" if is_subagent else "assistant_message"
         case "StopFailure":
             event_type = "turn_failed"
         case _:
             event_type = to_snake_case(name)
-    return build_event(event_type, fields, event_id)
+    return build_event(event_type, fields, delivery_id)
 
 
 def _build_batch(fields: Fields, delivery_id: str | None) -> list[HookEvent]:

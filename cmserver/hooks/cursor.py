@@ -12,12 +12,10 @@ from cmserver.base.errors import Invalid
 from cmserver.base.json_text import decode_json
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
 from cmserver.hooks.payload import (
-    MAX_ID_CHARS,
     MAX_PATH_CHARS,
     Fields,
     build_event,
     build_tool_use,
-    make_delivery_event_id,
     parse_fields,
     read_list,
     read_text,
@@ -68,13 +66,9 @@ def _build_events(name: str, fields: Fields, delivery_id: str | None) -> list[Ho
             added["tool_response"] = _read_output(fields["tool_output"])
         kept = {key: value for key, value in fields.items() if key != "tool_output"}
         return build_tool_use(_TOOL_USES[name], {**kept, **added}, delivery_id)
-    event_id = make_delivery_event_id(delivery_id)
-    if name == "beforeSubmitPrompt":
-        generation = read_text(fields, "generation_id", MAX_ID_CHARS)
-        event_id = f"prompt:{generation}" if generation else event_id
     if name == "afterAgentResponse":
         fields = {**fields, "last_assistant_message": fields.get("text")}  # where a summary looks for it
-    return build_event(_TYPES.get(name) or to_snake_case(name), fields, event_id)
+    return build_event(_TYPES.get(name) or to_snake_case(name), fields, delivery_id)
 
 
 def _read_output(output: object) -> object:

@@ -1,7 +1,7 @@
 """Gemini CLI: its hooks' payloads as events.
 
-Tool uses have no ids, so an event is known by its delivery. Context before a tool runs does not reach the model, so that of a file
-is sent after it was read.
+Neither turns nor tool uses have ids, so an event is known by what it says and its moment. Context before a tool runs does not reach
+the model, so that of a file is sent after it was read.
 https://geminicli.com/docs/hooks/reference
 """
 
@@ -13,7 +13,6 @@ from cmserver.hooks.payload import (
     Fields,
     build_event,
     build_tool_use,
-    make_delivery_event_id,
     parse_fields,
     read_file_path,
     read_object,
@@ -58,7 +57,7 @@ def _build_events(name: str, fields: Fields, delivery_id: str | None) -> list[Ho
         return build_tool_use("tool_use_failure", {**fields, "error": error}, delivery_id)
     if name == "AfterAgent":
         fields = {**fields, "last_assistant_message": fields.get("prompt_response")}  # where a summary looks for it
-    return build_event(_TYPES.get(name) or to_snake_case(name), fields, make_delivery_event_id(delivery_id))
+    return build_event(_TYPES.get(name) or to_snake_case(name), fields, delivery_id)
 
 
 def _read_error(fields: Fields) -> str | None:

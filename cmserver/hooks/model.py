@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from cmserver.ingest.model import EventIdentity
 from cmserver.recall.model import SessionStart
 
 Moment = Literal["start", "prompt", "file", "turn_end", "end", "other"]
@@ -14,11 +15,13 @@ Moment = Literal["start", "prompt", "file", "turn_end", "end", "other"]
 
 
 class HookEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event to be stored. `source_event_id` is the same whichever hook sends it, and however often."""
+    """An event to be stored, and by what it is known whichever hook sends it, and however often (`identity`)."""
 
     event_type: str
     payload: object
     source_event_id: str | None
+    identity: EventIdentity
+    turn_id: str | None = None
     generate: bool
     metadata: dict[str, object] = {}
 

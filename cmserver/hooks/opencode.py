@@ -13,8 +13,6 @@ from cmserver.hooks.payload import (
     Fields,
     build_event,
     build_tool_use,
-    make_delivery_event_id,
-    make_prompt_event_id,
     parse_fields,
     read_session_start,
     read_text,
@@ -52,8 +50,7 @@ def _build_events(name: str, fields: Fields, delivery_id: str | None, *, is_suba
     if name in _TOOL_USES:
         return build_tool_use(_TOOL_USES[name], fields, delivery_id)
     event_type = (_SUBAGENT_TYPES.get(name) if is_subagent else None) or _TYPES.get(name) or to_snake_case(name)
-    event_id = make_prompt_event_id(fields) if name == "UserPromptSubmit" else None
-    return build_event(event_type, fields, event_id or make_delivery_event_id(delivery_id))
+    return build_event(event_type, fields, delivery_id)
 
 
 ADAPTER = Adapter(platform="opencode", parse=parse, context_hooks={"SessionStart"}, silent_hooks={"Stop", "SessionEnd"})

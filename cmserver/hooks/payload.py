@@ -20,6 +20,8 @@ MAX_PATH_CHARS = 4096
 MAX_ID_CHARS = KEY_MOST - 20  # room for the prefix, and for the number of a call in its batch
 _MAX_TYPE_CHARS = 200
 _STARTS: tuple[object, ...] = get_args(SessionStart)
+_TURN_IDS = ("prompt_id", "turn_id", "generation_id")
+"""What agents call the id of a turn, or of the prompt that it answers."""
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NON_WORD = re.compile(r"\W+")
 
@@ -79,23 +81,30 @@ def to_snake_case(name: str) -> str:
     return _NON_WORD.sub("_", _WORD_START.sub("_", name)).strip("_").lower()[:_MAX_TYPE_CHARS] or "unknown"
 
 
-def make_prompt_event_id(fields: Fields) -> str | None:
-    prompt_id = read_text(fields, "prompt_id", MAX_ID_CHARS)
-    return f"prompt:{prompt_id}" if prompt_id else None
-
-
 def make_delivery_event_id(delivery_id: str | None, index: int | None = None) -> str | None:
-    """The id of an event without one of its own: its delivery, and its index within that."""
+    """The id of the delivery of an event without an id of its own, and its index within that. A hook that runs twice has two."""
     if not delivery_id or len(delivery_id) > MAX_ID_CHARS:
         return None
     return f"delivery:{storable(delivery_id)}" + ("" if index is None else f":{index}")
 
 
-def build_event(event_type: str, fields: Fields, event_id: str | None) -> list[HookEvent]:
-    """An event that is no tool use. Observations are made of a prompt and of a reply, if they say something to keep."""
-    metadata = read_texts(fields, "agent_id", "agent_type")
-    generate = event_type == REPLY_TYPE or event_type in PROMPT_TYPES
-    return [HookEvent(event_type=event_type, payload=fields, source_event_id=event_id, generate=generate, metadata=metadata)]
+def build_event(event_type: str, fields: Fields, delivery_id: str | None) -> list[HookEvent]:
+    """An event that is no tool use. Observations are made of a prompt and of a reply, if they say something to keep.
+
+    Those are known by their turn and what they say. Anything else may happen twice in a turn, and is known by its moment.
+    """
+    is_said = event_type == REPLY_TYPE or event_type in PROMPT_TYPES
+    turn_id = next(filter(None, (read_text(fields, name) for name in _TURN_IDS)), None) if is_said else None
+    event = HookEvent(
+        event_type=event_type,
+        payload=fields,
+        source_event_id=make_delivery_event_id(delivery_id),
+        identity="turn" if turn_id else "moment",
+        turn_id=turn_id,
+        generate=is_said,
+        metadata=read_texts(fields, "agent_id", "agent_type"),
+    )
+    return [event]
 
 
 def build_tool_use(event_type: str, fields: Fields, delivery_id: str | None, index: int | None = None) -> list[HookEvent]:
@@ -104,6 +113,12 @@ def build_tool_use(event_type: str, fields: Fields, delivery_id: str | None, ind
     if reads_own_memory(read_tool_use(read_text(fields, "tool_name"), fields.get("tool_input")), server):
         return []
     tool_use_id = read_text(fields, "tool_use_id", MAX_ID_CHARS)
-    event_id = f"tool:{tool_use_id}" if tool_use_id else make_delivery_event_id(delivery_id, index)
-    metadata = read_texts(fields, "agent_id", "agent_type")
-    return [HookEvent(event_type=event_type, payload=fields, source_event_id=event_id, generate=True, metadata=metadata)]
+    event = HookEvent(
+        event_type=event_type,
+        payload=fields,
+        source_event_id=f"tool:{tool_use_id}" if tool_use_id else make_delivery_event_id(delivery_id, index),
+        identity="id" if tool_use_id else "moment",
+        generate=True,
+        metadata=read_texts(fields, "agent_id", "agent_type"),
+    )
+    return [event]

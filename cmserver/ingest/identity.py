@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
+from msgspec import structs
 
 from cmserver.base.ids import epoch_ms
+from cmserver.ingest.model import MOMENT, EventIdentity
 
 _sorted = msgspec.json.Encoder(order="sorted")
 
@@ -36,26 +38,48 @@ def hash_payload(secret: bytes, value: object) -> str:
     return hmac.digest(secret, encode_canonical_json(value), "sha256").hex()
 
 
-def make_event_key(
-    *,
-    team_id: UUID,
-    project_id: UUID,
-    source_adapter: str,
-    platform_source: str | None,
-    source_event_id: str | None,
-    session: UUID | str | None,
-    event_type: str,
-    occurred_at: datetime,
-    payload_hash: str,
-) -> str:
-    """`agent_event:v1:<hex>`, from the source's id for the event, or else from its content.
+class EventFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the key of an event is made of. `project_id` is the one by whose name it came first.
 
     `session` is our session's id, or else the id that the client gave to the conversation.
     """
-    source = [team_id, project_id, source_adapter, platform_source]
-    if source_event_id is not None:
-        return _make_key("agent_event", [*source, "id", source_event_id])
-    return _make_key("agent_event", [*source, "said", session, event_type, epoch_ms(occurred_at), payload_hash])
+
+    team_id: UUID
+    project_id: UUID
+    source_adapter: str
+    platform_source: str | None
+    source_event_id: str | None
+    session: UUID | str | None
+    turn_id: str | None = None
+    """The agent's id for the turn, or for its prompt."""
+    event_type: str
+    occurred_at: datetime
+    content_hash: str
+
+
+def make_event_key(facts: EventFacts, identity: EventIdentity = "id") -> str:
+    """`agent_event:v1:<hex>`, from what the event is known by."""
+    source = [facts.team_id, facts.project_id, facts.source_adapter, facts.platform_source]
+    said = [facts.session, facts.event_type]
+    if identity == "turn":
+        return _make_key("agent_event", [*source, "turn", *said, facts.turn_id, facts.content_hash])
+    if identity == "moment":
+        return _make_key("agent_event", [*source, "moment", *said, _find_moment(facts), facts.content_hash])
+    if facts.source_event_id is not None:
+        return _make_key("agent_event", [*source, "id", facts.source_event_id])
+    return _make_key("agent_event", [*source, "said", *said, epoch_ms(facts.occurred_at), facts.content_hash])
+
+
+def make_near_keys(facts: EventFacts) -> list[str]:
+    """The keys by which an event with this content may be known that happened within MOMENT of it."""
+    return [
+        make_event_key(structs.replace(facts, occurred_at=facts.occurred_at + shift), "moment")
+        for shift in (-MOMENT, timedelta(), MOMENT)
+    ]
+
+
+def _find_moment(facts: EventFacts) -> int:
+    return epoch_ms(facts.occurred_at) // (MOMENT // timedelta(milliseconds=1))
 
 
 def make_job_key(*, team_id: UUID, project_id: UUID, source_type: str, source_id: UUID, job_type: str, source_run: int) -> str:

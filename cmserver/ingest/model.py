@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -17,6 +18,14 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
 
     events: int
     minutes: float
+
+
+MOMENT = timedelta(seconds=2)
+"""The same content within this time is one event, where nothing else tells events apart: a hook may run twice."""
+
+EventIdentity = Literal["id", "turn", "moment"]
+"""By what an event is known when it comes again: by the source's id for it, or else by its content and its exact time; by the id
+of its turn and its content; or by its content and about its time."""
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +57,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     at_most: int | None = None
     """How many events one provider call of its lane may serve; None for as many as the settings allow."""
     waits_for_end: bool = False
+    near_keys: Sequence[str] = ()
+    """Keys that the same content has a moment earlier or later: one that was stored within MOMENT of it is this event."""
 
 
 class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,8 +29,8 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_EVENT, Job, JobOrigin
 from cmserver.ingest import repository
 from cmserver.ingest.group import EventGroups
-from cmserver.ingest.identity import hash_payload, make_event_key
-from cmserver.ingest.model import IngestRequest, NewEvent, RecordedEvent, StoredAt
+from cmserver.ingest.identity import EventFacts, hash_payload, make_event_key, make_near_keys
+from cmserver.ingest.model import MOMENT, EventIdentity, IngestRequest, NewEvent, RecordedEvent, StoredAt
 from cmserver.ingest.policy import decide_timing, resolve_policy
 from cmserver.ingest.wire import EventIn
 from cmserver.observations import repository as observations
@@ -40,7 +40,7 @@ from cmserver.rules.closing import find_reports
 from cmserver.rules.conclusions import read_conclusions
 from cmserver.rules.standing import read_choices, read_standing_instructions
 from cmserver.sessions import repository as sessions
-from cmserver.sessions.model import NewSession, Session
+from cmserver.sessions.model import NewSession, Session, SessionPlace
 from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import NewTurn, cut_side
 from cmserver.sessions.write import find_or_make
@@ -67,6 +67,10 @@ class EventSubmission(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin
     generate: bool = True
     occurred_at: datetime
+    identity: EventIdentity = "id"
+    """By what it is known when it comes again."""
+    turn_id: str | None = None
+    """The agent's id for its turn, for the identity `turn`."""
     session_metadata: dict[str, object] = {}
     """Clean metadata for the session, if this event makes it."""
     size_bytes: int = 0
@@ -81,7 +85,7 @@ class _CleanEvent(NamedTuple):
     event: EventIn
     payload_json: bytes
     payload_chars: int
-    payload_hash: str
+    content_hash: str
     """Over what was sent, not over what is kept: two payloads that differ only in a cut part stay two."""
 
 
@@ -114,10 +118,10 @@ class EventRecorder:
         self._gather_seconds = gather_seconds
         self._field_max_chars = field_max_chars
         self._max_attempts = max_attempts
-        self._sessions: dict[tuple[UUID, str, str | None], tuple[UUID, UUID]] = {}
-        """Our id and the project of a session, by the id of the project by whose name it came, its agent's id, and the agent."""
-        self._looked_up: set[tuple[UUID, UUID]] = set()
-        """Sessions sent by our id that exist, with their project."""
+        self._sessions: dict[tuple[UUID, str, str | None], SessionPlace] = {}
+        """By where it is looked for (a team, or a project by its key_id), its agent's id, and the agent."""
+        self._looked_up: dict[tuple[UUID, UUID], SessionPlace] = {}
+        """Sessions sent by our id that exist, by that and the team."""
 
     async def record(
         self, principal: Principal, submissions: Sequence[EventSubmission], *, at_once: bool = False
@@ -142,9 +146,7 @@ class EventRecorder:
         try:
             return await self._record(principal, submissions, at_once=at_once)
         except (errors.ForeignKeyViolation, errors.InsufficientPrivilege, _GoneError):
-            # It was deleted while we remembered it.
-            self._sessions.clear()
-            self._looked_up.clear()
+            self.forget_sessions()  # it was deleted while we remembered it, or moved
         try:
             return await self._record(principal, submissions, at_once=at_once)
         except errors.ForeignKeyViolation as error:
@@ -159,12 +161,13 @@ class EventRecorder:
         # What can be refused is refused before anything is made, sessions included.
         cleaned = await self._clean_all(submissions)
         await self._check_sessions(principal, submissions)
-        events = [
+        prepared = [
             await self._prepare(principal, submission, clean_event, place, at_once=at_once)
             for place, (submission, clean_event) in enumerate(zip(submissions, cleaned, strict=True))
         ]
         origin = make_job_origin(principal, self._max_attempts)
-        stored_at = {row.id: row.received_at for row in await self._write(origin, events)}
+        events, rows = await self._write(origin, prepared)
+        stored_at = {row.id: row.received_at for row in rows}
         _count(events, stored_at)
         delays = [event.delay_seconds for event in events if event.generate and not event.waits_for_end and event.id in stored_at]
         if delays:
@@ -175,14 +178,15 @@ class EventRecorder:
             for event in events
         ]
 
-    async def _write(self, origin: JobOrigin, events: Sequence[NewEvent]) -> list[StoredAt]:
+    async def _write(self, origin: JobOrigin, events: Sequence[NewEvent]) -> tuple[Sequence[NewEvent], list[StoredAt]]:
+        """The events with the keys that they are stored by, and when the new ones were stored."""
         if any(_needs_session(event) for event in events):
             return await self._db.in_tenant(origin.team_id, lambda conn: _write_in_sessions(conn, origin, events))
         if len(events) > 1:
             request = reshape(origin, IngestRequest, events=events)
-            return await self._db.statement_in_tenant(lambda conn: repository.ingest(conn, origin.team_id, [request]))
+            return events, await self._db.statement_in_tenant(lambda conn: repository.ingest(conn, origin.team_id, [request]))
         row = await self._groups.store(origin, events[0])
-        return [row] if row else []
+        return events, [row] if row else []
 
     async def _read_repeated(self, principal: Principal, events: Sequence[NewEvent]) -> dict[str, RecordedEvent]:
         """The events that were there before, by key, with their jobs."""
@@ -203,26 +207,48 @@ class EventRecorder:
         await self._clean_all(submissions)
         await self._check_sessions(principal, submissions)
 
-    async def _check_sessions(self, principal: Principal, submissions: Sequence[EventSubmission]) -> None:
-        """Raise NotFound, with the paths, for sessions that are not of their event's project."""
-        sent_sessions = {
-            (session_id, submission.project.id) for submission in submissions if (session_id := submission.event.server_session_id)
-        } - self._looked_up
-        if not sent_sessions:
-            return
+    async def find_hook_session(self, principal: Principal, agents_id: str, platform_source: str) -> SessionPlace | None:
+        """The session that a hook means, and the project that it is in, whatever the folder's project is now."""
+        key = _session_key(principal, None, agents_id, platform_source)
+        if (place := self._sessions.get(key)) is not None:
+            return place
         async with self._db.tenant(principal.team_id) as conn:
-            projects = await sessions.projects_of(conn, principal.team_id, [session_id for session_id, _ in sent_sessions])
-        missing = sent_sessions - set(projects.items())
+            session = await sessions.by_hook(conn, principal.team_id, agents_id, platform_source, only=principal.project_id)
+        return self._remember(key, session) if session else None
+
+    def forget_sessions(self) -> None:
+        """Look sessions up anew: one that was remembered is no longer where it was."""
+        self._sessions.clear()
+        self._looked_up.clear()
+
+    def _remember(self, key: tuple[UUID, str, str | None], session: Session) -> SessionPlace:
+        if len(self._sessions) >= _REMEMBERED_SESSIONS:
+            self._sessions.clear()
+        self._sessions[key] = place = reshape(session, SessionPlace)
+        return place
+
+    async def _check_sessions(self, principal: Principal, submissions: Sequence[EventSubmission]) -> None:
+        """Raise NotFound, with the paths, for sessions that are not of their event's project, and were not made by its name."""
+        team_id = principal.team_id
+        sent = [
+            (submission, session_id) for submission in submissions if (session_id := submission.event.server_session_id) is not None
+        ]
+        unknown = {session_id for _, session_id in sent if (team_id, session_id) not in self._looked_up}
+        if unknown:
+            async with self._db.tenant(team_id) as conn:
+                places = await sessions.places(conn, team_id, unknown)
+            if len(self._looked_up) >= _REMEMBERED_SESSIONS:
+                self._looked_up.clear()
+            self._looked_up |= {(team_id, place.id): place for place in places}
         paths = [
             f"{submission.at}.serverSessionId"
-            for submission in submissions
-            if (submission.event.server_session_id, submission.project.id) in missing
+            for submission, session_id in sent
+            if (place := self._looked_up.get((team_id, session_id))) is None
+            or not principal.sees(place.project_id)
+            or submission.project.id not in {place.project_id, place.key_id}
         ]
         if paths:
             raise NotFound(SESSION_GONE, [Issue(path, SESSION_GONE) for path in paths])
-        if len(self._looked_up) >= _REMEMBERED_SESSIONS:
-            self._looked_up.clear()
-        self._looked_up |= set(projects.items())
 
     async def _clean_all(self, submissions: Sequence[EventSubmission]) -> list[_CleanEvent]:
         """The events, fit to be stored. A large request gives its thread to others after each _TURN_SECONDS."""
@@ -262,7 +288,8 @@ class EventRecorder:
             metadata={**metadata, "cleaned": changes} if changes else metadata,
         )
         payload_json = msgspec.json.encode(payload.value)
-        return _CleanEvent(clean_event, payload_json, len(payload_json.decode()), hash_payload(self._secret, event.payload))
+        content = event.payload if submission.identity == "id" else _find_content(event)
+        return _CleanEvent(clean_event, payload_json, len(payload_json.decode()), hash_payload(self._secret, content))
 
     async def _prepare(
         self,
@@ -275,32 +302,36 @@ class EventRecorder:
     ) -> NewEvent:
         """The event as it is stored, with its session, its keys, and when observations are to be made of it."""
         event, project = clean_event.event, submission.project
-        session_id, project_id = await self._find_session(principal, submission, event)
+        session = await self._find_session(principal, submission, event)
+        session_id = session.id if session else None
         event_id, job_id = new_id(), new_id()
         is_prompt = event.event_type in PROMPT_TYPES
         policy = resolve_policy(project, self._debounce_seconds)
         generate = submission.generate and not policy.skips(event.event_type, event.payload) and await _is_worth_reading(event)
         gather_seconds = self._gather_time(event) if submission.origin == "hook" and session_id else 0
         timing = decide_timing(policy, has_session=session_id is not None, at_once=at_once, gather_seconds=gather_seconds)
+        facts = EventFacts(
+            team_id=principal.team_id,
+            project_id=session.key_id if session else project.key_id,
+            source_adapter=event.source_type,
+            platform_source=event.platform_source,
+            source_event_id=event.source_event_id,
+            session=session_id or event.content_session_id,
+            turn_id=submission.turn_id,
+            event_type=event.event_type,
+            occurred_at=submission.occurred_at,
+            content_hash=clean_event.content_hash,
+        )
         return NewEvent(
             id=event_id,
             job_id=job_id,
             lane=session_id or job_id,
-            project_id=project_id,
+            project_id=session.project_id if session else project.id,
             server_session_id=session_id,
             source_adapter=event.source_type,
             source_event_id=event.source_event_id,
-            idempotency_key=make_event_key(
-                team_id=principal.team_id,
-                project_id=project.key_id,
-                source_adapter=event.source_type,
-                platform_source=event.platform_source,
-                source_event_id=event.source_event_id,
-                session=session_id or event.content_session_id,
-                event_type=event.event_type,
-                occurred_at=submission.occurred_at,
-                payload_hash=clean_event.payload_hash,
-            ),
+            idempotency_key=make_event_key(facts, submission.identity),
+            near_keys=make_near_keys(facts) if submission.identity == "moment" else (),
             event_type=event.event_type,
             platform_source=event.platform_source,
             origin=submission.origin,
@@ -323,26 +354,34 @@ class EventRecorder:
             return 0
         return min(self._gather_seconds, _COMMIT_SECONDS) if _commits(event.payload) else self._gather_seconds
 
-    async def _find_session(self, principal: Principal, submission: EventSubmission, event: EventIn) -> tuple[UUID | None, UUID]:
-        """Our id of the session that is sent, or that the agent names (found or made), and the project that it is in now."""
+    async def _find_session(self, principal: Principal, submission: EventSubmission, event: EventIn) -> SessionPlace | None:
+        """The session that is sent, or that the agent names (found or made), and the project that it is in now."""
         agents_id, project = event.content_session_id, submission.project
-        if event.server_session_id or not agents_id:
-            return event.server_session_id, project.id
-        key = (project.key_id, agents_id, event.platform_source)
-        if (found := self._sessions.get(key)) is not None:
-            return found
+        if event.server_session_id is not None:
+            return self._looked_up[principal.team_id, event.server_session_id]
+        if not agents_id:
+            return None
+        from_hooks = submission.origin == "hook"
+        key = _session_key(principal, None if from_hooks else project, agents_id, event.platform_source)
+        if (place := self._sessions.get(key)) is not None:
+            return place
         new = NewSession(
             external_session_id=agents_id,
             content_session_id=agents_id,
             platform_source=event.platform_source,
             metadata=submission.session_metadata,
             started_at=submission.occurred_at,
+            from_hooks=from_hooks,
         )
         session = await self._db.in_tenant(principal.team_id, lambda conn: _find_or_make_session(conn, principal, project, new))
-        if len(self._sessions) >= _REMEMBERED_SESSIONS:
-            self._sessions.clear()
-        self._sessions[key] = session.id, session.project_id
-        return session.id, session.project_id
+        return self._remember(key, session)
+
+
+def _session_key(
+    principal: Principal, project: Project | None, agents_id: str, platform_source: str | None
+) -> tuple[UUID, str, str | None]:
+    """Of a session of the project, or without one of those that the caller's hooks may mean."""
+    return (project.key_id if project else principal.project_id or principal.team_id), agents_id, platform_source
 
 
 def _count(events: Sequence[NewEvent], stored_at: Mapping[UUID, datetime]) -> None:
@@ -365,7 +404,7 @@ def make_job_origin(principal: Principal, max_attempts: int) -> JobOrigin:
 
 async def _find_or_make_session(conn: Conn, principal: Principal, project: Project, new: NewSession) -> Session:
     """The session of an event whose agent did not report its start."""
-    session, is_new = await find_or_make(conn, principal.team_id, project.id, new, key_id=project.key_id)
+    session, is_new = await find_or_make(conn, principal.team_id, project.id, new, key_id=project.key_id, only=principal.project_id)
     if is_new:
         await audit.record(conn, principal, "session.started", "session", session.id, project_id=project.id)
         await announce.wake_stream(conn)
@@ -398,17 +437,32 @@ def _needs_session(event: NewEvent) -> bool:
     """Whether the event is to be written under its session's lock.
 
     A turn is numbered there, and completed. What waits for the session's end must not miss it: the idle sweep would not know of the
-    news.
+    news. What is known by its moment is compared with what came a moment before.
     """
-    return event.prompt is not None or event.reply is not None or event.waits_for_end
+    return event.prompt is not None or event.reply is not None or event.waits_for_end or bool(event.near_keys)
 
 
-async def _write_in_sessions(conn: Conn, origin: JobOrigin, events: Sequence[NewEvent]) -> list[StoredAt]:
-    """Write the events, after locking their sessions, which come first in the order of locks; returns the new ones."""
+async def _find_twin_key(conn: Conn, team_id: UUID, event: NewEvent) -> str:
+    """The key of the stored event that this one repeats, or else its own. The caller has locked the session."""
+    if not event.near_keys:
+        return event.idempotency_key
+    near = await stored_events.times_by_keys(conn, team_id, event.near_keys)
+    twins = [twin.idempotency_key for twin in near if abs(twin.occurred_at - event.occurred_at) < MOMENT]
+    return twins[0] if twins else event.idempotency_key
+
+
+async def _write_in_sessions(
+    conn: Conn, origin: JobOrigin, events: Sequence[NewEvent]
+) -> tuple[Sequence[NewEvent], list[StoredAt]]:
+    """Write the events, after locking their sessions, which come first in the order of locks.
+
+    Returns them with the keys that they are stored by, and when the new ones were stored.
+    """
     in_sessions = [(event, event.server_session_id) for event in events if event.server_session_id and _needs_session(event)]
     for session_id in sorted({session_id for _, session_id in in_sessions}):
         if await sessions.lock(conn, origin.team_id, session_id) is None:
             raise _GoneError
+    events = [msgspec.structs.replace(event, idempotency_key=await _find_twin_key(conn, origin.team_id, event)) for event in events]
     # The team's counter is locked before the lanes, as by a batch's effects. A prompt that was there before leaves a gap.
     prompt_count = sum(event.prompt is not None for event, _ in in_sessions)
     numbers = iter(await observations.take_numbers(conn, origin.team_id, prompt_count) if prompt_count else ())
@@ -434,7 +488,18 @@ async def _write_in_sessions(conn: Conn, origin: JobOrigin, events: Sequence[New
             await turns.insert(conn, origin.team_id, turn)
         elif event.reply is not None:
             await turns.add_reply(conn, origin.team_id, session_id, cut_side(event.reply), event.occurred_at)
-    return rows
+    return events, rows
+
+
+def _find_content(event: EventIn) -> object:
+    """What an event says, by which it is known: the words of a prompt or a reply; else all of it but when its agent sent it."""
+    words = _read_prompt(event.payload) if event.event_type in PROMPT_TYPES else _reply_text(event.payload)
+    if words and event.event_type in {*PROMPT_TYPES, REPLY_TYPE}:
+        return words
+    payload = event.payload
+    if not isinstance(payload, dict):
+        return payload
+    return {name: value for name, value in cast("dict[str, object]", payload).items() if name != "timestamp"}
 
 
 def _read_prompt(payload: object) -> str | None:

@@ -39,13 +39,13 @@ IDLE_SWEEP = "idle-sweep"
 
 async def start(conn: Conn, principal: Principal, project: Project, new: NewSession) -> tuple[Session, bool]:
     """The session and whether it is new; one that had ended is open again."""
-    session, is_new = await find_or_make(conn, principal.team_id, project.id, new, key_id=project.key_id)
+    session, is_new = await find_or_make(conn, principal.team_id, project.id, new, key_id=project.key_id, only=principal.project_id)
     resumed = None if is_new else await sessions.resume(conn, principal.team_id, session.id)
     if not is_new and resumed is None:
         await sessions.seen(conn, principal.team_id, session.id)
         return session, False
     action = "session.started" if is_new else "session.resumed"
-    await audit.record(conn, principal, action, "session", session.id, project_id=project.id)
+    await audit.record(conn, principal, action, "session", session.id, project_id=session.project_id)
     await announce.wake_stream(conn)
     return resumed or session, is_new
 

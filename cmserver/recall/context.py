@@ -30,6 +30,7 @@ from cmserver.recall.model import (
     Index,
     IndexEntry,
     IndexRow,
+    NearProject,
     NewReceipt,
     OmittedRow,
     ScoredRow,
@@ -42,6 +43,7 @@ from cmserver.sessions import read as sessions
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
 _NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES = 300, 100, 50, 100, 40, 20
 _MAX_OMITTED = 100
+_MAX_NEAR = 3
 _OPENING_SHARE = 20
 """The overview's lines take at most one in so many of the tokens."""
 
@@ -182,9 +184,15 @@ def _latest_summary(
 async def _build_empty(
     conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget, running: Sequence[str]
 ) -> Context:
-    """Two helpful lines, once for a project's sessions; each time for a preview."""
-    was_shown = not request.is_preview and await receipts.has_any(conn, principal.team_id, project.id)
-    text = insert_lines("" if was_shown or request.reason == "resume" else render_empty_index(project.name), running)
+    """Two helpful lines, once for a project's sessions; each time for a preview, or while there is memory near it."""
+    near: list[NearProject] = []
+    if request.folders and principal.project_id is None:
+        near = await repository.near(
+            conn, principal.team_id, project.id, name=project.name, folders=request.folders, limit=_MAX_NEAR
+        )
+    was_shown = not request.is_preview and not near and await receipts.has_any(conn, principal.team_id, project.id)
+    is_silent = was_shown or request.reason == "resume"
+    text = insert_lines("" if is_silent else render_empty_index(project.name, project.canonical_id, near), running)
     index = Index(budget_tokens=budget.tokens)
     context = Context(text=text, tokens=estimate_tokens(text), index=index)
     if text:

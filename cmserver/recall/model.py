@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
@@ -61,6 +61,15 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     changed_files: list[str] = []
     reader: str | None = None
     is_preview: bool = False
+    folders: Sequence[str] = ()
+    """Where the agent works, and names that this place had before: what is near a project without memory is looked for by them."""
+
+
+class NearProject(msgspec.Struct, frozen=True, kw_only=True):
+    """A project with memory that may be the same under an earlier name."""
+
+    canonical_id: str
+    observations: int
 
 
 class ContextBudget(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from psycopg import errors
 
 from cmserver.base.sql import Conn, Query
 from cmserver.observations.model import LIVE, MIN_INSTRUCTION_IMPORTANCE
-from cmserver.recall.model import FileMention, IndexRow, ObservationDetails, PromptWordMatch, SummaryText
+from cmserver.recall.model import FileMention, IndexRow, NearProject, ObservationDetails, PromptWordMatch, SummaryText
 
 OWNS: set[str] = set()
 
@@ -29,6 +29,21 @@ _COLUMNS: LiteralString = """number, project_id, server_session_id, scope, kind,
 _IS_NEWS: LiteralString = """(kind <> 'summary' OR summary IS NULL
             OR jsonb_strip_nulls(summary) ?| ARRAY['learned', 'completed', 'next_steps'])
        AND (state IS NULL OR state = 'open')"""
+
+# Called by a folder of these, or by a folder whose last part is the project's name.
+NEAR = Query(
+    NearProject,
+    """
+    SELECT p.canonical_id,
+           (SELECT count(*) FROM observations o WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.superseded_by IS NULL
+               AND (o.expires_at IS NULL OR o.expires_at > now())) AS observations
+      FROM projects p
+     WHERE p.team_id = %(team_id)s AND p.id <> %(project_id)s AND p.archived_at IS NULL AND NOT p.isolated
+       AND (p.canonical_id = ANY (%(folders)s::text[]) OR (p.name = %(name)s AND p.canonical_id ~ '^(/|[A-Z]:/)'))
+       AND EXISTS (SELECT FROM observations o WHERE o.project_id = p.id AND o.team_id = p.team_id)
+     ORDER BY p.canonical_id = ANY (%(folders)s::text[]) DESC, p.updated_at DESC LIMIT %(limit)s
+    """,
+)
 
 NEWEST = Query(
     IndexRow,
@@ -179,6 +194,11 @@ ABOUT_FILE = Query(
     """,
     prepare=False,
 )
+
+
+async def near(conn: Conn, team_id: UUID, project_id: UUID, *, name: str, folders: Sequence[str], limit: int) -> list[NearProject]:
+    """Projects with memory that were called by one of these folders, or by a folder of that name."""
+    return await NEAR.all(conn, team_id=team_id, project_id=project_id, name=name, folders=list(folders), limit=limit)
 
 
 async def newest(conn: Conn, team_id: UUID, project_id: UUID, *, with_files: bool, limit: int) -> list[IndexRow]:

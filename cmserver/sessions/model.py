@@ -29,6 +29,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     last_generated_at: datetime | None
     created_at: datetime
     updated_at: datetime
+    key_id: UUID
+    """The project by whose name it was made: its identity and that of its events contain it, wherever the session is now."""
+    from_hooks: bool
+    """Whether hooks find it by its agent's id alone, whatever project their folder is."""
 
 
 MAX_TITLE_CHARS = 200
@@ -37,7 +41,8 @@ MAX_LABEL_CHARS = 100
 
 SESSION_COLUMNS: LiteralString = (
     "id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source, generation_status,"
-    " title, metadata, started_at, ended_at, last_generated_at, created_at, updated_at"
+    " title, metadata, started_at, ended_at, last_generated_at, created_at, updated_at,"
+    " coalesce(origin_project_id, project_id) AS key_id, from_hooks"
 )
 
 
@@ -59,13 +64,16 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, object] = {}
     started_at: datetime | None = None
     """When the session began, by its client: used for late deliveries. None for now."""
+    from_hooks: bool = False
+    """Whether a hook reports it, which knows the agent and the agent's id, and of the project only what its folder is now."""
 
 
 class SessionPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A session and its project."""
+    """A session and its project, and the project by whose name it was made (Session.key_id)."""
 
     id: UUID
     project_id: UUID
+    key_id: UUID
 
 
 class SessionLabel(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,28 +29,16 @@ INSERT = Query(
     Session,
     f"""
     INSERT INTO server_sessions (id, project_id, origin_project_id, team_id, external_session_id, content_session_id, agent_id,
-                                 agent_type, platform_source, metadata, started_at)
+                                 agent_type, platform_source, metadata, started_at, from_hooks)
     VALUES (%(id)s, %(project_id)s, nullif(%(key_id)s::uuid, %(project_id)s), %(team_id)s, %(external_session_id)s,
             %(content_session_id)s, %(agent_id)s, %(agent_type)s, %(platform_source)s, %(metadata)s,
-            time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()))
+            time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()), %(from_hooks)s)
     ON CONFLICT DO NOTHING
     RETURNING {SESSION_COLUMNS}
     """,
 )
 
 BY_ID = Query(Session, f"SELECT {SESSION_COLUMNS} FROM server_sessions WHERE id = %(id)s AND team_id = %(team_id)s")
-
-# Sessions of before the root was kept say the folder that their agent was started in, which is the root or below it.
-CAME_FROM = Query(
-    bool,
-    """
-    SELECT EXISTS (
-        SELECT FROM server_sessions
-         WHERE team_id = %(team_id)s AND project_id = %(project_id)s
-           AND CASE WHEN metadata ->> 'root' IS NOT NULL THEN metadata ->> 'root' = %(folder)s
-                    ELSE starts_with((metadata ->> 'cwd') || '/', %(folder)s || '/') END)
-    """,
-)
 
 # By the id the agent gave it; without a platform, the newest of any platform.
 BY_EXTERNAL_ID = Query(
@@ -62,6 +50,31 @@ BY_EXTERNAL_ID = Query(
        AND (external_session_id = %(agents_id)s OR content_session_id = %(agents_id)s)
        AND (%(platform_source)s::text IS NULL OR coalesce(platform_source, '') = %(platform_source)s::text)
      ORDER BY external_session_id = %(agents_id)s DESC NULLS LAST, started_at DESC LIMIT 1
+    """,
+)
+
+# The one that a hook called before; else the one of the API that was alive last, which the hook's call makes its own. The index has
+# the id at the agent behind the team.
+BY_HOOK = Query(
+    Session,
+    f"""
+    SELECT {SESSION_COLUMNS}
+      FROM server_sessions
+     WHERE team_id = %(team_id)s AND content_session_id = %(agents_id)s AND coalesce(platform_source, '') = %(platform_source)s
+       AND (%(only)s::uuid IS NULL OR project_id = %(only)s::uuid)
+     ORDER BY from_hooks DESC, greatest(started_at, idle_from, ended_at) DESC, id LIMIT 1
+    """,
+)
+
+ADOPT = Query(
+    UUID,
+    """
+    UPDATE server_sessions s SET from_hooks = true
+     WHERE s.id = %(id)s AND s.team_id = %(team_id)s
+       AND NOT EXISTS (SELECT FROM server_sessions o
+                        WHERE o.from_hooks AND o.team_id = %(team_id)s AND o.external_session_id = s.external_session_id
+                          AND coalesce(o.platform_source, '') = coalesce(s.platform_source, ''))
+    RETURNING s.id
     """,
 )
 
@@ -102,7 +115,13 @@ RESUME = Query(
     """,
 )
 
-PROJECTS_OF = Query(SessionPlace, "SELECT id, project_id FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s")
+PLACES = Query(
+    SessionPlace,
+    """
+    SELECT id, project_id, coalesce(origin_project_id, project_id) AS key_id
+      FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
+    """,
+)
 
 # Before everything else of the project is locked: who applies a batch, or ends a session, has its session first.
 LOCK_ALL = Query(
@@ -269,7 +288,7 @@ SESSION_AND_LAST_PROMPT = Query(
                           ORDER BY prompt_number DESC LIMIT 1) p ON true
      WHERE s.team_id = %(team_id)s AND s.content_session_id = %(agents_id)s AND s.platform_source = %(platform_source)s
        AND (%(only)s::uuid IS NULL OR s.project_id = %(only)s::uuid)
-     ORDER BY greatest(s.started_at, s.idle_from, s.ended_at) DESC LIMIT 1
+     ORDER BY s.from_hooks DESC, greatest(s.started_at, s.idle_from, s.ended_at) DESC, s.id LIMIT 1
     """,
 )
 
@@ -289,14 +308,19 @@ async def by_agents_id(conn: Conn, team_id: UUID, agents_id: str, *, project_id:
     return await BY_AGENTS_ID.first(conn, team_id=team_id, agents_id=agents_id, project_id=project_id)
 
 
-async def came_from(conn: Conn, team_id: UUID, project_id: UUID, folder: str) -> bool:
-    """Whether a session of the project was in a repository at that folder."""
-    return await CAME_FROM.one(conn, team_id=team_id, project_id=project_id, folder=folder)
-
-
 async def by_external_id(conn: Conn, team_id: UUID, key_id: UUID, agents_id: str, platform_source: str | None) -> Session | None:
     """The session that its agent gave that id, in the project by whose `key_id` it was made, wherever it is now."""
     return await BY_EXTERNAL_ID.first(conn, team_id=team_id, key_id=key_id, agents_id=agents_id, platform_source=platform_source)
+
+
+async def by_hook(conn: Conn, team_id: UUID, agents_id: str, platform_source: str | None, *, only: UUID | None) -> Session | None:
+    """The session that a hook means by its agent and the agent's id, in the project `only` or else in any."""
+    return await BY_HOOK.first(conn, team_id=team_id, agents_id=agents_id, platform_source=platform_source or "", only=only)
+
+
+async def adopt(conn: Conn, team_id: UUID, session_id: UUID) -> None:
+    """Let hooks find the session by its agent's id alone, unless they know another one by it."""
+    await ADOPT.first(conn, id=session_id, team_id=team_id)
 
 
 async def lock(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
@@ -322,9 +346,14 @@ async def resume(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
     return await RESUME.first(conn, id=session_id, team_id=team_id)
 
 
+async def places(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> list[SessionPlace]:
+    """The existing ones of these sessions, with their projects."""
+    return await PLACES.all(conn, team_id=team_id, ids=list(session_ids))
+
+
 async def projects_of(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> dict[UUID, UUID]:
     """The project of each of the sessions that exist."""
-    return {row.id: row.project_id for row in await PROJECTS_OF.all(conn, team_id=team_id, ids=list(session_ids))}
+    return {place.id: place.project_id for place in await places(conn, team_id, session_ids)}
 
 
 async def lock_all(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:

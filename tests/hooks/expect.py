@@ -51,6 +51,14 @@ def names(folder: str) -> list[str]:
     return sorted(path.stem for path in (SAMPLES / folder).glob("*.json"))
 
 
+def find_turn(event: Kept, payload: dict[str, object]) -> str | None:
+    """The id of the turn that a prompt or a reply is known by, as the agent calls it."""
+    if event.type not in {"user_prompt", "assistant_message"}:
+        return None
+    found = payload.get("prompt_id") or payload.get("turn_id")
+    return found if isinstance(found, str) else None
+
+
 def expected_call(payload: dict[str, object], expected: Expected) -> HookCall:
     kept = expected.kept
     events = [
@@ -58,6 +66,8 @@ def expected_call(payload: dict[str, object], expected: Expected) -> HookCall:
             event_type=event.type,
             payload=event.payload or {**payload, **event.added},
             source_event_id=event.id,
+            identity="id" if event.id.startswith("tool:") else "turn" if find_turn(event, payload) else "moment",
+            turn_id=find_turn(event, payload),
             generate=event.generate,
             metadata=event.metadata,
         )

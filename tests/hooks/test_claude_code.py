@@ -156,9 +156,12 @@ def test_what_could_not_be_understood_is_answered_with_the_message_alone():
     assert answered(ADAPTER, None, BOTH) == {"systemMessage": BOTH.message}
 
 
-def test_a_prompt_without_a_delivery_is_known_by_its_own_id():
-    assert [event.source_event_id for event in events(payload("UserPromptSubmit", prompt="hi"))] == ["prompt:p1"]
-    assert [event.source_event_id for event in events(payload("Stop"))] == [None]
+def test_prompts_and_replies_are_known_by_the_prompt_s_id_whatever_delivers_them():
+    for delivery in (None, "d1"):
+        said = [*events(payload("UserPromptSubmit", prompt="hi"), delivery), *events(payload("Stop"), delivery)]
+        assert [(event.identity, event.turn_id) for event in said] == [("turn", "p1")] * 2
+        (other,) = events(payload("PreCompact"), delivery)
+        assert (other.identity, other.turn_id) == ("moment", None)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ BECOMES: dict[str, tuple[str, str, bool, Moment] | None] = {
     "afterAgentResponse": ("assistant_message", DELIVERED, True, "turn_end"),
     "afterFileEdit": None,
     "afterShellExecution": None,
-    "beforeSubmitPrompt": ("user_prompt", "prompt:d2a7b1c4-0f3e-4b8a-8f55-90c1e2d3f4a5", True, "prompt"),
+    "beforeSubmitPrompt": ("user_prompt", DELIVERED, True, "prompt"),
     "postToolUse-Shell": ("tool_use", "tool:call_1", True, "other"),
     "postToolUse-Write": ("tool_use", "tool:call_2", True, "other"),
     "postToolUse-mcp-ours": None,
@@ -41,12 +41,24 @@ def test_a_payload_becomes_this_event_of_its_conversation(name: str):
     assert found == ([event] if event else [])
 
 
+def test_a_prompt_and_a_reply_are_known_by_their_generation():
+    known = {name: (event.identity, event.turn_id) for name in names("cursor") for event in _events(name)}
+
+    generation = ("turn", "d2a7b1c4-0f3e-4b8a-8f55-90c1e2d3f4a5")
+    assert {name for name, identity in known.items() if identity == generation} == {"beforeSubmitPrompt", "afterAgentResponse"}
+    assert {known[name] for name in ("stop", "preCompact", "sessionStart")} == {("moment", None)}
+
+
 def test_every_hook_that_is_known_is_there():
     assert names("cursor") == sorted(BECOMES)
 
 
+def _events(name: str) -> list[HookEvent]:
+    return ADAPTER.parse(sample("cursor", name), DELIVERY).events
+
+
 def _event(name: str) -> HookEvent:
-    (event,) = ADAPTER.parse(sample("cursor", name), DELIVERY).events
+    (event,) = _events(name)
     return event
 
 

@@ -31,11 +31,11 @@ BECOMES = {
     "Stop": Expected(kept=Kept(type="assistant_message", generate=True), moment="turn_end", message=False),
     "Stop-subagent": Expected(kept=Kept(type="subagent_stop", metadata=AGENT), is_subagent=True, message=False),
     "UserPromptSubmit": Expected(
-        kept=Kept(type="user_prompt", id="prompt:msg_01", generate=True),
+        kept=Kept(type="user_prompt", generate=True),
         moment="prompt",
         prompt="Why is an order of exactly the limit refused?",
     ),
-    "UserPromptSubmit-subagent": Expected(kept=Kept(type="machine_prompt", id="prompt:msg_02", metadata=AGENT), is_subagent=True),
+    "UserPromptSubmit-subagent": Expected(kept=Kept(type="machine_prompt", metadata=AGENT), is_subagent=True),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmserver.ingest.identity import encode_canonical_json, hash_payload, make_event_key, make_job_key
+from cmserver.ingest.identity import EventFacts, encode_canonical_json, hash_payload, make_event_key, make_job_key
 from tests.table import try_rows
 
 TEAM, PROJECT, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -22,7 +22,7 @@ EVENT: dict[str, object] = {
     "session": SESSION,
     "event_type": "PostToolUse",
     "occurred_at": NOON,
-    "payload_hash": "aa",
+    "content_hash": "aa",
 }
 JOB: dict[str, object] = {
     "team_id": TEAM,
@@ -42,7 +42,7 @@ JSON = st.recursive(
 
 
 def key(**changes: object) -> str:
-    return make_event_key(**(EVENT | changes))  # pyright: ignore[reportArgumentType]
+    return make_event_key(EventFacts(**(EVENT | changes)))  # pyright: ignore[reportArgumentType]
 
 
 def job(**changes: object) -> str:
@@ -110,7 +110,7 @@ def test_keys_never_change_from_release_to_release() -> None:
         {"session": "content-1"},
         {"event_type": "Stop"},
         {"occurred_at": NOON + timedelta(milliseconds=1)},
-        {"payload_hash": "ab"},
+        {"content_hash": "ab"},
         {"source_event_id": "1"},
         {"source_event_id": ""},
     ],
@@ -125,7 +125,7 @@ def test_an_event_that_differs_in_one_part_is_another_event(change: dict[str, ob
         {"session": None},
         {"event_type": "Stop"},
         {"occurred_at": NOON + timedelta(hours=1)},
-        {"payload_hash": "ab"},
+        {"content_hash": "ab"},
     ],
 )
 def test_an_event_with_an_id_from_its_source_is_known_by_that_alone(change: dict[str, object]) -> None:

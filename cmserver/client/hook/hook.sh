@@ -21,7 +21,7 @@
 #   .head   its headers, once the project is known: without it nothing is sent, and who drains finds the project out
 # In `state` are `breaker` (failures in a row, end and length of the pause, what is wrong), `waiting` (something is in the spool),
 # `bytes` (of what waits, or more), `dropped`, `refused`, `stuck` (a payload that the server fails at, and how often),
-# `told-SESSION` (its user has seen the line), `remote-SUM` (a folder and its remote), `place` (those of the last call) and `lock`
+# `told-SESSION` (its user has seen the line), `name-ID` (a folder and what it is called), `place` (that of the last call) and `lock`
 # (who drains).
 # It runs in any POSIX shell, and starts programs only where a built-in cannot do the work: each costs a millisecond.
 
@@ -499,13 +499,13 @@ hook() {
         seconds=2.5
         [ "$now" -ge "$until" ] || seconds=0.9 # it is tried nevertheless: somebody waits for its answer, and it costs little
     fi
-    # The first call after a remote has changed says so, whatever it is: what comes next is stored under the new name.
+    # The first call after a folder's name has changed says so, whatever it is: the next session is stored under the new one.
     known='' text=''
     [ ! -f state/place ] || { IFS= read -r known && IFS= read -r text; } <state/place
-    if [ "$event" = SessionStart ] || [ "$known" != "$root" ] || [ "$text" != "$remote" ]; then
-        remote_before
-        header X-Cmserver-Git-Remote-Before "$before"
-        printf '%s\n%s\n' "$root" "$remote" >state/place
+    if [ "$event" = SessionStart ] || [ "$known" != "$root" ] || [ "$text" != "${named:-${remote:-$root}}" ]; then
+        name_before
+        header X-Cmserver-Name-Before "$before"
+        printf '%s\n%s\n' "$root" "$name" >state/place
     fi
 
     if [ -z "$current" ]; then

@@ -353,7 +353,9 @@ clean_remote() {
     case $remote in
         *://*)
             scheme=${remote%%://*}:// rest=${remote#*://}
-            rest=${rest%%[?#]*}
+            case $scheme in
+                [Hh][Tt][Tt][Pp]://* | [Hh][Tt][Tt][Pp][Ss]://*) rest=${rest%%[?#]*} ;; # in any other, they are part of the path
+            esac
             case ${rest%%/*} in
                 *@*) host=${rest%%/*} && rest=${host##*@}${rest#"$host"} ;;
                 *:*[!0-9]*)
@@ -570,7 +572,7 @@ find_project() {
 caseless() {
     text=$(printf '%s' "$1" | tr 'A-Z' 'a-z')
     case $text in
-        github.com/* | gitlab.com/* | bitbucket.org/*) ;;
+        github.com/* | gitlab.com/* | bitbucket.org/* | dev.azure.com/*) ;;
         *) return 1 ;;
     esac
 }
@@ -586,8 +588,18 @@ is_excluded() {
         *:*) place=${place%%:*}/${place#*:} ;;
     esac
     place=${place%/} && place=${place%.git}
-    place_in_lower_case=$place
-    ! caseless "$place" || place_in_lower_case=$text
+    place_once=$place # as the server knows it: without a port, and no second address of a large host
+    text=${place#*:}
+    case ${text%%/*} in
+        '' | *[!0-9]*) ;;
+        *) place_once=${place%%:*}/${text#*/} ;;
+    esac
+    case $place_once in
+        [Ss][Ss][Hh].[Gg]* | [Aa][Ll][Tt][Ss][Ss][Hh].[GgBb]* | [Ww][Ww][Ww].[GgBb]*)
+            ! caseless "${place_once#*.}" || place_once=${place_once#*.}
+            ;;
+    esac
+    ! caseless "$place_once" || place_once=$text
     set -f
     IFS=:$nl
     # shellcheck disable=SC2086  # patterns
@@ -601,9 +613,9 @@ is_excluded() {
         case $pattern in
             '') continue ;;
             \~ | \~/*) pattern=${HOME:-}${pattern#?} ;;
-            [Gg][Ii][Tt]* | [Bb][Ii][Tt]*) ! caseless "$pattern" || pattern=$text ;;
+            [Gg][Ii][Tt]* | [Bb][Ii][Tt]* | [Dd][Ee][Vv].*) ! caseless "$pattern" || pattern=$text ;;
         esac
-        for text in "$start" "$said" "$root" "$top" "$place" "$place_in_lower_case"; do
+        for text in "$start" "$said" "$root" "$top" "$place" "$place_once"; do
             # shellcheck disable=SC2254  # it is a pattern
             case $text in
                 $pattern | $pattern/*) return 0 ;;
@@ -635,22 +647,48 @@ header() {
     head=$head$1': '$value$nl
 }
 
-# The remote that this folder had when it was last seen, as `before`, if it was another. A repository that was put in the
-# place of another one since then was never called that: the file that tells is one that is written once, when it is made.
-remote_before() {
-    before=''
-    [ -n "$remote" ] || return 0
-    sum=$(printf '%s' "$root" | cksum)
-    sum=state/remote-${sum%% *}
+# read_note FOLDER: what is noted of it, as `known` (where it was), `known_name` (what its project was called) and `known_kind`; its
+# note is `note`. A folder is known by what the file system calls it, so also when it was renamed, and a new one in its place is not.
+# Where that tells no time of birth, it is known by its path (`is_path` is not empty).
+read_note() {
+    known='' known_name='' known_kind='' is_path=''
+    text=$(stat -c %i-%W -- "$1" || stat -f %i-%B -- "$1")
+    case $text in
+        *[!0-9-]* | -* | *-*-* | *-0 | *-) text='' ;;
+    esac
+    if [ -z "$text" ]; then
+        text=$(printf '%s' "$1" | cksum)
+        text=path-${text%% *} is_path=yes
+    fi
+    note=state/name-$text
+    [ ! -r "$note" ] || { IFS= read -r known && IFS= read -r known_name && IFS= read -r known_kind; } <"$note"
+}
+
+# What the project of this folder was called when the folder was last seen, as `before`, if that was otherwise. Notes what it is called.
+name_before() {
+    before='' name=${named:-${remote:-$root}}
+    case $start$root$name in
+        *"$nl"*) return 0 ;;
+    esac
+    if [ "$start" != "$root" ]; then # a repository may have been made above it
+        read_note "$start"
+        [ "$known$known_kind" != "$start" ] || [ -n "$is_path" ] || before=$known_name
+    fi
+    read_note "$root"
+    # A repository that was put in the place of another one was never called that: the file that tells is one that is written once,
+    # when it is made.
     made=${common:-}/description
     [ "$kind" != hg ] || made=$main/.hg/requires
-    # shellcheck disable=SC3013  # older than its place in the standard
-    if [ -r "$sum" ] && [ -e "$made" ] && [ ! "$made" -nt "$sum" ]; then
-        { IFS= read -r known && IFS= read -r before; } <"$sum"
-        [ "$known" = "$root" ] && [ "$before" != "$remote" ] || before=''
+    if [ "$known" = "$root" ]; then
+        if [ -n "$known_kind" ]; then
+            # shellcheck disable=SC3013  # older than its place in the standard
+            [ ! -e "$made" ] || [ "$made" -nt "$note" ] || before=$known_name
+        elif [ -z "$is_path" ]; then
+            before=$known_name
+        fi
+    elif [ -n "$known" ] && [ -z "$is_path" ] && [ "$known_name" = "$known" ] && [ ! -e "$known" ]; then
+        before=$known_name # it was renamed
     fi
-    case $root$remote in
-        *"$nl"*) before='' ;;
-        *) printf '%s\n%s\n' "$root" "$remote" >"$sum" ;;
-    esac
+    [ "$before" != "$name" ] || before=''
+    printf '%s\n%s\n%s\n' "$root" "$name" "$kind" >"$note"
 }

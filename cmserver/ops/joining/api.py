@@ -32,7 +32,10 @@ async def post_join(request: Request) -> Response:
 
 
 async def post_separate(request: Request) -> Response:
-    """Separate a joined project, named by its id: it gets its memory back, and what came under its names since."""
+    """Separate a joined project, named by its id: it gets its memory back, and what came under its names since.
+
+    A project that has taken its folder's new name by itself is called by its folder again.
+    """
     principal = await caller(request, Principal)
     project = await separate_projects(db(request), principal, str(request.path_params["project"]))
     announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)

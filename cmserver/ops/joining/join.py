@@ -9,6 +9,7 @@ from psycopg import errors
 
 from cmserver.access import announce, audit
 from cmserver.access import repository as access
+from cmserver.access.change_project import give_former_name_back
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import find, require_project
 from cmserver.base.db import Db
@@ -65,7 +66,8 @@ async def join_projects(db: Db, principal: Principal, name: str, into: str) -> P
 async def separate_projects(db: Db, principal: Principal, name: str) -> Project:
     """Give a joined project (named by its id) its rows back, and what came under its names since; it is returned.
 
-    Conflict when it is not joined, or when observations of both were merged since.
+    One that has got its name by itself is called by its folder again; what came under that name stays with it. Conflict when it is
+    neither, or when observations of both were merged since.
     """
     _require_team_key(principal)
 
@@ -73,7 +75,18 @@ async def separate_projects(db: Db, principal: Principal, name: str) -> Project:
         await access.lock_names(conn, principal.team_id)
         project = await require_project(conn, principal, name)
         if project.joined_to is None:
-            raise Conflict("The project is not joined to another one. Name the joined project by its id.")
+            if not await give_former_name_back(conn, principal, project):
+                raise Conflict("The project is not joined to another one. Name the joined project by its id.")
+            await audit.record(
+                conn,
+                principal,
+                "project.separated",
+                "project",
+                project.id,
+                project_id=project.id,
+                canonical_id=project.canonical_id,
+            )
+            return await require_project(conn, principal, str(project.id))
         await _lock_all(conn, principal.team_id, project.joined_to, project.id)
         try:
             merged = await repository.separate(conn, principal.team_id, project.id)

@@ -33,6 +33,37 @@ IS_WORKED_ON = Query(
     """,
 )
 
+# Who started which of its sessions, and in which folder. Sessions of before the root was kept say the folder that their agent was
+# started in, which is the root or below it. When one was started is told by the server's clock, not by its client's.
+MAY_NAME = Query(
+    bool,
+    """
+    WITH started AS (
+        SELECT s.created_at, coalesce(a.actor_id = %(actor_id)s, false) AS is_own,
+               CASE WHEN s.metadata ->> 'root' IS NOT NULL THEN s.metadata ->> 'root' = %(folder)s
+                    ELSE coalesce(starts_with((s.metadata ->> 'cwd') || '/', %(folder)s || '/'), false) END AS is_there
+          FROM server_sessions s
+          LEFT JOIN audit_log a ON a.team_id = s.team_id AND a.action = 'session.started' AND a.resource_id = s.id::text
+         WHERE s.team_id = %(team_id)s AND s.project_id = %(project_id)s
+    )
+    SELECT coalesce(bool_or(is_own AND is_there) AND (bool_and(is_own)
+                    OR (NOT %(is_folder)s AND bool_or(is_own AND is_there AND created_at < now() - interval '1 day'))), false)
+      FROM started
+    """,
+)
+
+IS_UNTOUCHED = Query(
+    bool,
+    """
+    SELECT p.archived_at IS NULL AND NOT p.isolated AND p.generation_policy = '{}' AND p.retention = '{}'
+           AND NOT EXISTS (SELECT FROM api_keys k WHERE k.project_id = p.id AND k.team_id = p.team_id)
+           AND NOT EXISTS (SELECT FROM projects j WHERE j.joined_to = p.id AND j.team_id = p.team_id)
+           AND NOT EXISTS (SELECT FROM agent_events e WHERE e.project_id = p.id AND e.team_id = p.team_id)
+           AND NOT EXISTS (SELECT FROM observations o WHERE o.project_id = p.id AND o.team_id = p.team_id)
+      FROM projects p WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s
+    """,
+)
+
 STRAYS = Query(
     JoinedProject,
     """
@@ -64,6 +95,19 @@ async def has_joined(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
 async def is_worked_on(conn: Conn, team_id: UUID, *project_ids: UUID) -> bool:
     """Whether a worker holds jobs of the projects at this moment."""
     return await IS_WORKED_ON.one(conn, team_id=team_id, project_ids=list(project_ids))
+
+
+async def may_name(conn: Conn, team_id: UUID, project_id: UUID, *, folder: str, is_folder: bool, actor_id: str) -> bool:
+    """Whether the actor has worked on the project in that folder, and either nobody else has worked on it, or that is a day ago.
+
+    The latter not for a project that is called by a folder (`is_folder`): the same path elsewhere is another folder.
+    """
+    return await MAY_NAME.one(conn, team_id=team_id, project_id=project_id, folder=folder, is_folder=is_folder, actor_id=actor_id)
+
+
+async def is_untouched(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
+    """Whether the project has no memory, no settings and no keys, and no other one is joined to it."""
+    return await IS_UNTOUCHED.one(conn, team_id=team_id, project_id=project_id)
 
 
 async def strays(conn: Conn) -> list[JoinedProject]:

@@ -25,7 +25,7 @@ from cmserver.base.db import Db
 from cmserver.base.erasure_journal import read_journal
 from cmserver.base.errors import CmserverError, Invalid
 from cmserver.base.sql import Conn
-from cmserver.ingest.identity import make_event_key
+from cmserver.ingest.identity import EventFacts, make_event_key
 from cmserver.observations.model import TYPES, estimate_tokens
 from cmserver.ops.transfer import repository
 from cmserver.ops.transfer.ids import move_id
@@ -377,15 +377,17 @@ class Importer:
     def _event_key(self, line: EventLine) -> str:
         """The key by which the event is recognised when its agent sends it again."""
         return make_event_key(
-            team_id=self._team_id,
-            project_id=line.project_id,
-            source_adapter=line.source_adapter,
-            platform_source=line.platform_source,
-            source_event_id=line.source_event_id if line.source_event_id is not None else f"import:{line.id}",
-            session=None,
-            event_type=line.event_type,
-            occurred_at=line.occurred_at,
-            payload_hash="",
+            EventFacts(
+                team_id=self._team_id,
+                project_id=line.project_id,
+                source_adapter=line.source_adapter,
+                platform_source=line.platform_source,
+                source_event_id=line.source_event_id if line.source_event_id is not None else f"import:{line.id}",
+                session=None,
+                event_type=line.event_type,
+                occurred_at=line.occurred_at,
+                content_hash="",
+            )
         )
 
     def _refuse(self, refusal: RefusedLine) -> None:

@@ -14,10 +14,11 @@ from shlex import quote
 
 import msgspec
 
+from cmserver.base.text import KEY_MOST
 from cmserver.observations.model import MIN_INSTRUCTION_IMPORTANCE
 from cmserver.observations.plain import SUMMARY_LABELS, fence, one_line
 from cmserver.observations.wire import type_shown
-from cmserver.recall.model import ContextReason, IndexLine, IndexRow, ObservationDetails, ScoredRow, SummaryText
+from cmserver.recall.model import ContextReason, IndexLine, IndexRow, NearProject, ObservationDetails, ScoredRow, SummaryText
 
 MAX_CHARS = 9_500
 """Coding agents cut the output of a hook at 10,000 characters, down to a short preview."""
@@ -108,14 +109,19 @@ def render_index(frame: IndexFrame, lines: Sequence[IndexLine], summary: str, ro
     return _render(frame, _render_heading(frame, len(rows), read_tokens, discovery_tokens), lines, summary)
 
 
-def render_empty_index(project_name: str) -> str:
-    """The text for a project of which nothing is known yet."""
-    return fence(
-        [
-            f"Memory of {one_line(project_name, _NAME_CHARS)}: nothing has been recorded yet.\n",
-            "What agents do and learn here is observed from now on, and listed when later sessions start.\n",
-        ]
-    )
+def render_empty_index(project_name: str, canonical_id: str = "", near: Sequence[NearProject] = ()) -> str:
+    """The text for a project of which nothing is known yet; `near` may be the same one under an earlier name."""
+    lines = [
+        f"Memory of {one_line(project_name, _NAME_CHARS)}: nothing has been recorded yet.\n",
+        "What agents do and learn here is observed from now on, and listed when later sessions start.\n",
+    ]
+    if near:
+        lines.append("There is memory near it. If it is of the same code, tell the user the command that joins them:\n")
+    for project in near:
+        names = " ".join(quote(one_line(name, KEY_MOST)) for name in (project.canonical_id, canonical_id))
+        count = "1 observation" if project.observations == 1 else f"{project.observations} observations"
+        lines.append(f"`cmserver projects join {names}` ({count})\n")
+    return fence(lines)
 
 
 def fetch_instructions(reader: str | None) -> str:

@@ -337,6 +337,12 @@ def test_folders_and_remotes_can_be_excluded(agent: Agent, server: Recorder, pat
     [
         ("git@github.com:Acme/Orders.git", "github.com/acme/orders", True),
         ("https://GitLab.com/Acme/Sub/Orders", "gitlab.com/acme", True),
+        ("ssh://git@ssh.github.com:443/Acme/Orders.git", "github.com/acme/*", True),
+        ("ssh://git@altssh.gitlab.com:443/acme/orders.git", "gitlab.com/acme", True),
+        ("https://www.bitbucket.org/acme/orders", "bitbucket.org/acme", True),
+        ("ssh://git@stash.corp:7999/proj/repo.git", "stash.corp/proj", True),
+        ("ssh://git@stash.corp:7999/proj/repo.git", "stash.corp:7999/proj", True),
+        ("https://www.example.org/acme/orders", "example.org/acme", False),
         ("git@git.example.org:Acme/Orders.git", "git.example.org/acme/orders", False),
         ("git@git.example.org:Acme/Orders.git", "git.example.org/Acme/Orders", True),
     ],
@@ -383,20 +389,87 @@ def test_a_remote_that_was_another_is_told_once_by_the_next_call(agent: Agent, s
         build(agent.home, repo(url=url))
         agent.hook(event, cwd=place)
 
-    assert [sent.headers.get("x-cmserver-git-remote-before") for sent in server.sent] == [None, "x:old", None, None]
+    assert [sent.headers.get("x-cmserver-name-before") for sent in server.sent] == [None, "x:old", None, None]
 
 
 def test_another_repository_in_the_same_place_was_never_called_like_the_one_before(agent: Agent, server: Recorder):
     build(agent.home, {**repo(url="x:one"), "repo/.git/description": ""})
     agent.hook("SessionStart", cwd=agent.home / "repo")
-    (note,) = (agent.folder / "state").glob("remote-*")
+    (note,) = (agent.folder / "state").glob("name-*")
     os.utime(note, (1, 1))
     build(agent.home, {**repo(url="x:other"), "repo/.git/description": ""})
 
     agent.hook("SessionStart", cwd=agent.home / "repo")
 
     assert [sent.headers["x-cmserver-git-remote"] for sent in server.sent] == ["x:one", "x:other"]
-    assert "x-cmserver-git-remote-before" not in server.sent[1].headers
+    assert "x-cmserver-name-before" not in server.sent[1].headers
+
+
+REMOTE = {".git/config": '[remote "origin"]\n\turl = x:new\n'}
+"""Files of a folder that has a remote."""
+
+
+@pytest.mark.parametrize(
+    ("later", "name"),
+    [
+        ({"repo/.git/HEAD": "ref: refs/heads/main\n", **{f"repo/{path}": text for path, text in REMOTE.items()}}, "repo"),
+        ({"repo/.cmserver.toml": 'project = "the shop"'}, "repo"),
+        ({".git/HEAD": "ref: refs/heads/main\n"}, "repo"),
+        (REMOTE, "repo"),
+    ],
+    ids=["a remote", "a .cmserver.toml", "a repository above it", "a repository above it that has a remote"],
+)
+def test_a_folder_that_gets_a_name_says_how_it_was_called(agent: Agent, server: Recorder, later: dict[str, str], name: str):
+    place = agent.home / name
+    build(agent.home, {f"{name}/a.txt": ""})
+    agent.hook("SessionStart", cwd=place)
+    build(agent.home, later)
+
+    agent.hook("SessionStart", cwd=place)
+
+    before = [sent.headers.get("x-cmserver-name-before") for sent in server.sent]
+    assert before == ([None, str(place)] if has_birth_times(place) else [None, None])
+
+
+def test_a_repository_that_gets_its_first_remote_says_how_it_was_called(agent: Agent, server: Recorder):
+    place = agent.home / "repo"
+    build(agent.home, {"repo/.git/HEAD": "ref: refs/heads/main\n", "repo/.git/description": ""})
+    os.utime(place / ".git" / "description", (1, 1))
+    agent.hook("SessionStart", cwd=place)
+    build(agent.home, {f"repo/{path}": text for path, text in REMOTE.items()})
+
+    agent.hook("Stop", cwd=place)
+
+    assert [sent.headers.get("x-cmserver-name-before") for sent in server.sent] == [None, str(place)]
+
+
+def test_a_renamed_folder_says_how_it_was_called(agent: Agent, server: Recorder):
+    build(agent.home, {"old/a.txt": ""})
+    agent.hook("SessionStart", cwd=agent.home / "old")
+    (agent.home / "old").rename(agent.home / "new")
+
+    agent.hook("SessionStart", cwd=agent.home / "new")
+
+    before = [sent.headers.get("x-cmserver-name-before") for sent in server.sent]
+    assert before == ([None, str(agent.home / "old")] if has_birth_times(agent.home) else [None, None])
+
+
+def test_another_folder_in_the_place_of_one_was_never_called_like_it(agent: Agent, server: Recorder):
+    place = agent.home / "repo"
+    build(agent.home, {"repo/a.txt": ""})
+    agent.hook("SessionStart", cwd=place)
+    place.rename(agent.home / "kept")
+    build(agent.home, {f"repo/{path}": text for path, text in REMOTE.items()})
+
+    agent.hook("SessionStart", cwd=place)
+
+    assert [sent.headers.get("x-cmserver-name-before") for sent in server.sent] == [None, None]
+
+
+def has_birth_times(place: Path) -> bool:
+    """Whether the file system tells when a folder was made: else it is not known for the same one."""
+    told = subprocess.run(["stat", "-c", "%W", str(place)], capture_output=True, text=True, check=False).stdout.strip()
+    return told.isdigit() and int(told) > 0
 
 
 @pytest.mark.parametrize("name", [".cmserver.toml", ".git/HEAD", ".git/commondir", ".hg/hgrc"])

@@ -18,7 +18,7 @@ from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.http.wire import db, dependency
-from cmserver.base.ids import named_id, new_id
+from cmserver.base.ids import named_id
 from cmserver.base.settings import Settings
 from cmserver.base.text import KEY_MOST, storable
 from cmserver.ingest import session as sessions
@@ -180,6 +180,7 @@ async def record_prompt(
         content_session_id=speaker.session,
         platform_source=speaker.platform,
         metadata=cast("dict[str, object]", clean_metadata.value),
+        from_hooks=not moves,
     )
     session, _ = await db(request).in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
     before = existing_session if existing_session is not None and existing_session.id == session.id else None
@@ -221,19 +222,28 @@ async def record_event(
     size_bytes: int,
     metadata: dict[str, object] | None = None,
 ) -> RecordedEvent:
-    """Record an event of the session, which is made when there is none. Without `source_event_id`, each arrival is a new event."""
+    """Record an event of the session, which is made when there is none.
+
+    Without `source_event_id`, what comes again within a moment is the same event: the client may send it twice.
+    """
     event = EventIn(
         event_type=event_type,
         source_type="hook",
         payload=payload,
-        source_event_id=source_event_id or f"arrival:{new_id()}",
+        source_event_id=source_event_id,
         server_session_id=session_id,
         content_session_id=speaker.session,
         platform_source=speaker.platform,
         metadata=metadata or {},
     )
     submission = EventSubmission(
-        event=event, project=project, origin="hook", generate=generate, occurred_at=datetime.now(UTC), size_bytes=size_bytes
+        event=event,
+        project=project,
+        origin="hook",
+        generate=generate,
+        identity="id" if source_event_id else "moment",
+        occurred_at=datetime.now(UTC),
+        size_bytes=size_bytes,
     )
     (recorded,) = await dependency(request, EventRecorder).record(speaker.principal, [submission])
     return recorded
