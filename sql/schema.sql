@@ -107,6 +107,51 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Name: erase_session(uuid, uuid, boolean, boolean); Type: FUNCTION
+
+CREATE FUNCTION public.erase_session(gone uuid, team uuid, only_count boolean, with_merged boolean) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    held   uuid := (SELECT project_id FROM server_sessions WHERE id = gone AND team_id = team);
+    merged bigint[];
+    counts jsonb;
+BEGIN
+    CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
+    INSERT INTO moving VALUES (gone);
+    merged := gather_moving(held, team);
+    counts := jsonb_build_object(
+        'observations', (SELECT count(*) FROM observations
+                          WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
+        'vectors', (SELECT count(*) FROM observation_embeddings
+                     WHERE project_id = held AND team_id = team AND observation_id IN (SELECT id FROM moving)),
+        'turns', (SELECT count(*) FROM turns WHERE server_session_id = gone AND team_id = team),
+        'events', (SELECT count(*) FROM agent_events WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
+        'jobs', (SELECT count(*) FROM observation_generation_jobs
+                  WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
+        'runs', (SELECT count(*) FROM generation_runs
+                  WHERE project_id = held AND team_id = team AND lane IN (SELECT id FROM moving)),
+        'receipts', (SELECT count(*) FROM context_injections
+                      WHERE project_id = held AND team_id = team AND server_session_id = gone),
+        'merged', coalesce(to_jsonb(merged), '[]'));
+    IF NOT only_count AND (merged IS NULL OR with_merged) THEN
+        DELETE FROM context_injections WHERE project_id = held AND team_id = team AND server_session_id = gone;
+        DELETE FROM observations
+         WHERE project_id = held AND team_id = team
+           AND (id IN (SELECT id FROM moving)
+                OR id IN (SELECT superseded_by FROM observations
+                           WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)));
+        DELETE FROM turns WHERE server_session_id = gone AND team_id = team;
+        DELETE FROM observation_generation_jobs WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving);
+        DELETE FROM agent_events WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving);
+        DELETE FROM server_sessions WHERE id = gone AND team_id = team;
+        DELETE FROM generation_runs WHERE project_id = held AND team_id = team AND lane IN (SELECT id FROM moving);
+        DELETE FROM generation_lanes WHERE team_id = team AND lane IN (SELECT id FROM moving);
+    END IF;
+    DROP TABLE moving;
+    RETURN counts;
+END $$;
+
 -- Name: follow_language(uuid, uuid); Type: FUNCTION
 
 CREATE FUNCTION public.follow_language(project uuid, team uuid) RETURNS void
@@ -360,7 +405,8 @@ BEGIN
      UNION ALL
     SELECT joining, id, team FROM context_injections WHERE project_id = joining AND team_id = team
     ON CONFLICT DO NOTHING;
-    UPDATE server_sessions SET project_id = target, origin_project_id = joining WHERE project_id = joining AND team_id = team;
+    UPDATE server_sessions SET project_id = target, origin_project_id = nullif(coalesce(origin_project_id, joining), target)
+     WHERE project_id = joining AND team_id = team;
     FOREACH name IN ARRAY '{agent_events,turns,observation_generation_jobs,observation_generation_job_events,
                             generation_lanes,generation_runs,observations,observation_versions,observation_embeddings,
                             observation_sources,consolidation_suggestions,context_injections}'::text[]
@@ -442,6 +488,71 @@ BEGIN
     DELETE FROM entities e
      WHERE e.project_id IN (source, target) AND e.team_id = team AND e.mention_count = 0 AND e.found_by <> 'people'
        AND e.merged_into IS NULL AND NOT EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id);
+END $$;
+
+-- Name: move_gathered(uuid, uuid, uuid); Type: FUNCTION
+
+CREATE FUNCTION public.move_gathered(held uuid, target uuid, team uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    DELETE FROM consolidation_suggestions
+     WHERE project_id = held AND team_id = team
+       AND (left_id IN (SELECT id FROM moving)) <> (right_id IN (SELECT id FROM moving));
+    UPDATE agent_events SET project_id = target WHERE id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE turns SET project_id = target
+     WHERE server_session_id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE observation_generation_jobs SET project_id = target
+     WHERE id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE observation_generation_job_events SET project_id = target
+     WHERE generation_job_id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE generation_lanes SET project_id = target WHERE lane IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE generation_runs SET project_id = target
+     WHERE project_id = held AND lane IN (SELECT id FROM moving) AND team_id = team;
+    UPDATE observations SET project_id = target WHERE id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE observation_versions SET project_id = target
+     WHERE observation_id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE observation_embeddings SET project_id = target
+     WHERE observation_id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE observation_sources SET project_id = target
+     WHERE observation_id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE consolidation_suggestions SET project_id = target
+     WHERE left_id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+    UPDATE observation_relationships SET from_project_id = target
+     WHERE from_id IN (SELECT id FROM moving) AND from_project_id = held AND team_id = team;
+    UPDATE observation_relationships SET to_project_id = target
+     WHERE to_id IN (SELECT id FROM moving) AND to_project_id = held AND team_id = team;
+    UPDATE context_injections SET project_id = target
+     WHERE project_id = held AND team_id = team
+       AND (server_session_id IN (SELECT id FROM moving) OR id IN (SELECT id FROM moving));
+END $$;
+
+-- Name: move_session(uuid, uuid, uuid); Type: FUNCTION
+
+CREATE FUNCTION public.move_session(moved uuid, target uuid, team uuid) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    held   uuid := (SELECT project_id FROM server_sessions WHERE id = moved AND team_id = team);
+    merged bigint[];
+BEGIN
+    CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
+    INSERT INTO moving VALUES (moved);
+    merged := gather_moving(held, team);
+    IF merged IS NOT NULL THEN
+        DROP TABLE moving;
+        RETURN merged;
+    END IF;
+    SET CONSTRAINTS ALL DEFERRED;
+    UPDATE server_sessions SET project_id = target, origin_project_id = nullif(coalesce(origin_project_id, held), target),
+                               moved_at = now(), updated_at = now()
+     WHERE id = moved AND team_id = team;
+    PERFORM move_gathered(held, target, team);
+    DROP TABLE moving;
+    PERFORM move_entities(held, target, team, false);
+    PERFORM follow_language(target, team);
+    SET CONSTRAINTS ALL IMMEDIATE;
+    RETURN '{}';
 END $$;
 
 -- Name: observation_hash(text, text, text, text[], text); Type: FUNCTION
@@ -812,29 +923,9 @@ BEGIN
         RETURN merged;
     END IF;
     SET CONSTRAINTS ALL DEFERRED;
-    DELETE FROM consolidation_suggestions
-     WHERE project_id = target AND team_id = team
-       AND (left_id IN (SELECT id FROM moving)) <> (right_id IN (SELECT id FROM moving));
-    UPDATE server_sessions SET project_id = joined, origin_project_id = NULL WHERE id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE agent_events SET project_id = joined WHERE id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE turns SET project_id = joined WHERE server_session_id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE observation_generation_jobs SET project_id = joined WHERE id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE observation_generation_job_events SET project_id = joined
-     WHERE generation_job_id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE generation_lanes SET project_id = joined WHERE lane IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE generation_runs SET project_id = joined
-     WHERE project_id = target AND lane IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE observations SET project_id = joined WHERE id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE observation_versions SET project_id = joined WHERE observation_id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE observation_embeddings SET project_id = joined WHERE observation_id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE observation_sources SET project_id = joined WHERE observation_id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE consolidation_suggestions SET project_id = joined WHERE left_id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE observation_relationships SET from_project_id = joined WHERE from_id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE observation_relationships SET to_project_id = joined WHERE to_id IN (SELECT id FROM moving) AND team_id = team;
-    UPDATE context_injections SET project_id = joined
-     WHERE project_id = target AND team_id = team
-       AND (server_session_id IN (SELECT id FROM moving)
-            OR id IN (SELECT row_id FROM project_joined_rows WHERE project_id = joined AND team_id = team));
+    UPDATE server_sessions SET project_id = joined, origin_project_id = nullif(coalesce(origin_project_id, target), joined)
+     WHERE id IN (SELECT id FROM moving) AND team_id = team;
+    PERFORM move_gathered(target, joined, team);
     DELETE FROM project_joined_rows WHERE project_id = joined AND team_id = team;
     DROP TABLE moving;
     UPDATE projects SET joined_to = NULL, archived_at = NULL, stays_apart = true, updated_at = now()
@@ -4098,6 +4189,10 @@ ALTER TABLE public.turns ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.usage_counters ENABLE ROW LEVEL SECURITY;
 
+-- Name: FUNCTION erase_session(gone uuid, team uuid, only_count boolean, with_merged boolean); Type: ACL
+
+REVOKE ALL ON FUNCTION public.erase_session(gone uuid, team uuid, only_count boolean, with_merged boolean) FROM PUBLIC;
+
 -- Name: FUNCTION follow_language(project uuid, team uuid); Type: ACL
 
 REVOKE ALL ON FUNCTION public.follow_language(project uuid, team uuid) FROM PUBLIC;
@@ -4113,6 +4208,14 @@ REVOKE ALL ON FUNCTION public.join_project(joining uuid, target uuid, team uuid)
 -- Name: FUNCTION move_entities(source uuid, target uuid, team uuid, is_whole boolean); Type: ACL
 
 REVOKE ALL ON FUNCTION public.move_entities(source uuid, target uuid, team uuid, is_whole boolean) FROM PUBLIC;
+
+-- Name: FUNCTION move_gathered(held uuid, target uuid, team uuid); Type: ACL
+
+REVOKE ALL ON FUNCTION public.move_gathered(held uuid, target uuid, team uuid) FROM PUBLIC;
+
+-- Name: FUNCTION move_session(moved uuid, target uuid, team uuid); Type: ACL
+
+REVOKE ALL ON FUNCTION public.move_session(moved uuid, target uuid, team uuid) FROM PUBLIC;
 
 -- Name: FUNCTION separate_project(joined uuid, team uuid); Type: ACL
 

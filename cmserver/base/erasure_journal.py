@@ -24,7 +24,14 @@ from cmserver.base.sql import Conn, Query
 FILE_NAME = "erasures.jsonl"
 
 ErasureAction = Literal[
-    "observation.deleted", "memory.purged", "project.deleted", "team.deleted", "key.revoked", "key.rotated", "member.removed"
+    "observation.deleted",
+    "session.deleted",
+    "memory.purged",
+    "project.deleted",
+    "team.deleted",
+    "key.revoked",
+    "key.rotated",
+    "member.removed",
 ]
 ERASURE_ACTIONS: frozenset[str] = frozenset(get_args(ErasureAction))
 """Actions of the audit log that a restore must not undo."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from cmserver.cli.api_client import ApiClient, api_command, limit_option, path_segment
-from cmserver.cli.output import format_time, render_fields, render_table
+from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, yes_option
+from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
+from cmserver.ops.erasure.wire import DeletedSessionOut
 from cmserver.recall.wire import ReceiptsOut
 from cmserver.sessions.wire import OneSessionOut, SessionsOut
 
@@ -73,6 +74,36 @@ async def context(client: ApiClient, session_id: str, limit: int) -> None:
     """List what a session was shown, newest first; with --json also the score of each line and its parts."""
     answer = await client.pages(f"{_path(session_id)}/context", "receipts", {"explain": True}, limit=limit)
     client.show(answer, ReceiptsOut, _receipts)
+
+
+@sessions.command()
+@click.argument("session_id")
+@click.argument("project")
+@yes_option
+@api_command
+async def move(client: ApiClient, session_id: str, project: str, *, yes: bool) -> None:
+    """Move a session with all that was drawn from it to another project."""
+    confirm(f"Move the session {session_id} with all that was drawn from it to {project}?", yes=yes)
+    client.show(await client.post(f"{_path(session_id)}/move", {"into": project}), OneSessionOut, _lines)
+
+
+@sessions.command()
+@click.argument("session_id")
+@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+@yes_option
+@api_command
+async def delete(client: ApiClient, session_id: str, *, dry_run: bool, yes: bool) -> None:
+    """Delete a session for ever, with its events, turns, observations, vectors, jobs and receipts; first it says how many."""
+    path = _path(session_id)
+    counted = await client.delete(path, {"dryRun": True})
+    if dry_run:
+        client.show(counted, DeletedSessionOut, lambda result: render_erasure("This would be deleted:", result.counts))
+        return
+    if not yes:
+        click.echo(render_erasure("This will be deleted:", counted.read(DeletedSessionOut).counts), err=True)
+    confirm(f"Delete the session {session_id}, for ever?", yes=yes)
+    answer = await client.delete(path)
+    client.show(answer, DeletedSessionOut, lambda result: render_erasure("The session is deleted.", result.counts))
 
 
 @sessions.command()

@@ -390,6 +390,11 @@ ERASE_LANES = Query(
     prepare=False,
 )
 
+LOCK_LANE = Query(
+    bool,
+    "SELECT claim IS NOT NULL FROM generation_lanes WHERE lane = %(lane)s AND team_id = %(team_id)s FOR UPDATE",
+)
+
 NOTIFY = Query(str, "SELECT pg_notify(%(channel)s, %(payload)s)::text")
 
 
@@ -557,6 +562,11 @@ async def lock_all(conn: Conn, team_id: UUID, project_id: UUID | None) -> None:
     """Lock all jobs, then all lanes, of the project, or of the team without one."""
     await LOCK_JOBS.one(conn, team_id=team_id, project_id=project_id)
     await LOCK_LANES.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def lock_lane(conn: Conn, team_id: UUID, lane: UUID) -> bool:
+    """Lock the lane, if there is one; whether a worker holds it."""
+    return bool(await LOCK_LANE.first(conn, team_id=team_id, lane=lane))
 
 
 async def erase_jobs(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:

@@ -233,20 +233,21 @@ class EventRecorder:
         sent = [
             (submission, session_id) for submission in submissions if (session_id := submission.event.server_session_id) is not None
         ]
-        unknown = {session_id for _, session_id in sent if (team_id, session_id) not in self._looked_up}
+
+        def is_there(submission: EventSubmission, session_id: UUID) -> bool:
+            place = self._looked_up.get((team_id, session_id))
+            return (
+                place is not None and principal.sees(place.project_id) and submission.project.id in {place.project_id, place.key_id}
+            )
+
+        unknown = {session_id for submission, session_id in sent if not is_there(submission, session_id)}
         if unknown:
             async with self._db.tenant(team_id) as conn:
                 places = await sessions.places(conn, team_id, unknown)
             if len(self._looked_up) >= _REMEMBERED_SESSIONS:
                 self._looked_up.clear()
             self._looked_up |= {(team_id, place.id): place for place in places}
-        paths = [
-            f"{submission.at}.serverSessionId"
-            for submission, session_id in sent
-            if (place := self._looked_up.get((team_id, session_id))) is None
-            or not principal.sees(place.project_id)
-            or submission.project.id not in {place.project_id, place.key_id}
-        ]
+        paths = [f"{submission.at}.serverSessionId" for submission, session_id in sent if not is_there(submission, session_id)]
         if paths:
             raise NotFound(SESSION_GONE, [Issue(path, SESSION_GONE) for path in paths])
 

@@ -186,7 +186,7 @@ async def _build_empty(
 ) -> Context:
     """Two helpful lines, once for a project's sessions; each time for a preview, or while there is memory near it."""
     near: list[NearProject] = []
-    if request.folders and principal.project_id is None:
+    if request.folders and principal.project_id is None and not project.isolated:
         near = await repository.near(
             conn, principal.team_id, project.id, name=project.name, folders=request.folders, limit=_MAX_NEAR
         )

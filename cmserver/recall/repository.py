@@ -34,13 +34,14 @@ _IS_NEWS: LiteralString = """(kind <> 'summary' OR summary IS NULL
 NEAR = Query(
     NearProject,
     """
-    SELECT p.canonical_id,
-           (SELECT count(*) FROM observations o WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.superseded_by IS NULL
-               AND (o.expires_at IS NULL OR o.expires_at > now())) AS observations
+    SELECT p.canonical_id, n.observations
       FROM projects p
+     CROSS JOIN LATERAL (SELECT count(*) AS observations FROM observations o
+                          WHERE o.project_id = p.id AND o.team_id = p.team_id
+                            AND o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())) n
      WHERE p.team_id = %(team_id)s AND p.id <> %(project_id)s AND p.archived_at IS NULL AND NOT p.isolated
        AND (p.canonical_id = ANY (%(folders)s::text[]) OR (p.name = %(name)s AND p.canonical_id ~ '^(/|[A-Z]:/)'))
-       AND EXISTS (SELECT FROM observations o WHERE o.project_id = p.id AND o.team_id = p.team_id)
+       AND n.observations > 0
      ORDER BY p.canonical_id = ANY (%(folders)s::text[]) DESC, p.updated_at DESC LIMIT %(limit)s
     """,
 )

@@ -6,6 +6,7 @@ import httpx
 import msgspec
 import pytest
 
+from cmserver.ops.erasure.wire import DeletedSessionOut
 from cmserver.sessions.wire import OneSessionOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
@@ -91,3 +92,18 @@ async def test_a_session_of_strangers_does_not_exist(cms: Cms, cast: Cast, sessi
         invented = await cms("sessions", verb, str(cast.alice.team_id), key=cast.charlie.key)
 
         assert (real.code, real.out, real.err) == (1, "", invented.err)
+
+
+async def test_a_session_is_moved_and_deleted_after_a_count(cms: Cms, cast: Cast, session: str):
+    moved = await cms("sessions", "move", session, "github.com/acme/orders", "--yes", "--json", key=cast.alice.key)
+    nowhere = await cms("sessions", "move", session, "github.com/acme/nowhere", "--yes", key=cast.alice.key)
+    counted = await cms("sessions", "delete", session, "--dry-run", "--json", key=cast.alice.key)
+    unsure = await cms("sessions", "delete", session, key=cast.alice.key)
+    deleted = await cms("sessions", "delete", session, "--yes", key=cast.alice.key)
+
+    assert moved.read(OneSessionOut).session.project_id == cast.alice.project.id
+    assert nowhere.code != 0
+    assert not counted.read(DeletedSessionOut).deleted
+    assert (unsure.code, "This will be deleted:" in unsure.err) == (2, True)
+    assert "The session is deleted." in deleted.out
+    assert (await cms("sessions", "list", key=cast.alice.key)).out == "There are no such sessions.\n"

@@ -175,7 +175,7 @@ async def test_hooks_that_run_twice_are_one_event(client: httpx.AsyncClient, cas
 
     assert set((await count_events(db)).values()) == {1}
     assert len(await count_events(db)) == len(said)
-    assert await rows(db, "SELECT count(*) AS n FROM session_prompts") == [{"n": 1}]
+    assert await rows(db, "SELECT count(*) AS n FROM turns") == [{"n": 1}]
 
 
 async def test_the_same_words_later_are_new_and_so_are_other_words_and_other_sessions(

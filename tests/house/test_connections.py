@@ -108,6 +108,8 @@ OWNERS_DOOR = {
     "ops.joining.join.join_projects": "moves rows of which a request may change nothing else, such as the log of jobs",
     "ops.joining.join.move_strays": "maintenance: what was written into joined projects of every team",
     "ops.joining.join.separate_projects": "as join_projects",
+    "ops.joining.move_session.move_session": "as join_projects",
+    "ops.erasure.session.delete_session": "deletes rows of every room by a function of the owner, such as the runs of its lane",
     "ops.joining.normalise.normalise_all": "maintenance: the projects of every team",
     "ingest.jobs.sweep": "maintenance: idle sessions of every team are found; each is ended behind its team's policy",
     "observations.accesses.jobs.count_accesses": "maintenance: goes through the audit log of every team",

@@ -115,7 +115,7 @@ async def test_a_hostile_value_in_a_query_breaks_nothing(client: httpx.AsyncClie
 
 
 HEADERS = [
-    *(f"X-Cmserver-{name}" for name in ("Project", "Git-Remote", "Git-Remote-Before", "Git-Branch", "Root", "Delivery", "Sent-At")),
+    *(f"X-Cmserver-{name}" for name in ("Project", "Git-Remote", "Name-Before", "Git-Branch", "Root", "Delivery", "Sent-At")),
     *(
         "X-Cmserver-Hook",
         "X-Cmserver-Changed-Files",

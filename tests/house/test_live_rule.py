@@ -30,6 +30,7 @@ ALL_ROWS = {
     "cmserver.consolidation.repository.RELATIONS_OF": "ends of SUPERSEDES are not live; relate.py looks at each",
     "cmserver.consolidation.repository.SUGGESTION": "accepting a pair that is merged already is no error",
     "cmserver.consolidation.repository.MERGES": "the log of what was merged, also into what was merged again",
+    "cmserver.ops.joining.repository.IS_UNTOUCHED": "a project has memory also while what was merged can be undone",
     "cmserver.observations.lifetime.repository.PROMOTE": "of a row that is locked, and one that has expired is wanted again",
     "cmserver.observations.accesses.repository.COUNT": "what was read is counted, whatever became of it",
     "cmserver.retention.repository.AGE_OBSERVATIONS": "makes the state of what has none yet",

@@ -18,6 +18,8 @@ from cmserver.observations import repository as observations
 from cmserver.ops.backup import repository
 from cmserver.ops.backup.archive import Manifest
 from cmserver.ops.erasure.erase import erase_memory
+from cmserver.ops.erasure.repository import erase_session
+from cmserver.sessions import repository as sessions
 
 
 class KnownErasures(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +76,8 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
     match erasure.action:
         case "observation.deleted":
             return await observations.delete(conn, team_id, UUID(erasure.resource_id))
+        case "session.deleted":
+            was_there = await _erase_session(conn, team_id, UUID(erasure.resource_id))
         case "memory.purged":
             return _is_any(await erase_memory(conn, team_id, UUID(erasure.resource_id)))
         case "project.deleted":
@@ -92,7 +96,15 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
         case "member.removed":
             was_there = await access.member(conn, team_id, erasure.resource_id) is not None
             await access.remove_member(conn, team_id, erasure.resource_id)
-            return was_there
+    return was_there
+
+
+async def _erase_session(conn: Conn, team_id: UUID, session_id: UUID) -> bool:
+    """Delete the session, with observations that its own were merged into: they hold its texts, too."""
+    if await sessions.by_id(conn, team_id, session_id) is None:
+        return False
+    await erase_session(conn, team_id, session_id, with_merged=True)
+    return True
 
 
 async def _revoke(conn: Conn, team_id: UUID, key_id: UUID) -> bool:

@@ -8,10 +8,18 @@ from starlette.responses import Response
 from cmserver.access import announce
 from cmserver.access.model import Principal
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, dependency
+from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.notifications import NotificationListener
-from cmserver.ops.erasure import erase
-from cmserver.ops.erasure.wire import DeletedProjectOut, DeletedTeamOut, PurgedProjectOut
+from cmserver.base.structs import reshape
+from cmserver.ops.erasure import erase, session
+from cmserver.ops.erasure.wire import (
+    DeletedProjectOut,
+    DeletedSessionOut,
+    DeletedTeamOut,
+    PurgedProjectOut,
+    SessionErasureCounts,
+    SessionErasureQuery,
+)
 
 
 async def delete_memory(request: Request) -> Response:
@@ -35,6 +43,18 @@ async def delete_project(request: Request) -> Response:
     return answer(DeletedProjectOut(project_id=project_id, counts=counts))
 
 
+async def delete_session(request: Request) -> Response:
+    """Delete a session with all that was drawn from it: events, turns, observations, vectors, jobs and receipts.
+
+    With `?dryRun=true` it is only counted.
+    """
+    principal = await caller(request, Principal)
+    is_dry = query(request, SessionErasureQuery).dry_run
+    session_id, rows = await session.delete_session(db(request), principal, str(request.path_params["id"]), dry_run=is_dry)
+    counts = reshape(rows, SessionErasureCounts)
+    return answer(DeletedSessionOut(session_id=session_id, counts=counts, merged=rows.merged, deleted=not is_dry))
+
+
 async def delete_team(request: Request) -> Response:
     """Delete the key's team with everything in it; the key works no longer."""
     principal = await caller(request, Principal)
@@ -49,6 +69,14 @@ async def delete_team(request: Request) -> Response:
 routes = [
     Operation(
         "DELETE", "/v1/projects/{project:path}/memory", delete_memory, scope="observations:write", answers={200: PurgedProjectOut}
+    ),
+    Operation(
+        "DELETE",
+        "/v1/sessions/{id}",
+        delete_session,
+        scope="observations:write",
+        query=SessionErasureQuery,
+        answers={200: DeletedSessionOut},
     ),
     Operation("DELETE", "/v1/projects/{project:path}", delete_project, scope="admin", answers={200: DeletedProjectOut}),
     Operation("DELETE", "/v1/teams/{team}", delete_team, scope="admin", answers={200: DeletedTeamOut}),

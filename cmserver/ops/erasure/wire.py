@@ -22,6 +22,33 @@ class ErasureCounts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     keys: int = 0
 
 
+class SessionErasureQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """With `dryRun=true` nothing is deleted: the answer says what would be."""
+
+    dry_run: bool = False
+
+
+class SessionErasureCounts(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Rows by kind that go with a session."""
+
+    observations: int
+    vectors: int
+    turns: int
+    events: int
+    jobs: int
+    runs: int
+    receipts: int
+
+
+class DeletedSessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What went with the session, or with `dryRun` what would go. `merged`: merges of these observations hinder it."""
+
+    session_id: UUID
+    counts: SessionErasureCounts
+    merged: list[int]
+    deleted: bool
+
+
 class PurgedProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The project stays; its memory is erased."""
 

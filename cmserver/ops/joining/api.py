@@ -12,8 +12,11 @@ from cmserver.access.wire import OneProjectOut, project_out
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, dependency, read
 from cmserver.base.notifications import NotificationListener
+from cmserver.base.structs import reshape
 from cmserver.base.text import Key
 from cmserver.ops.joining.join import join_projects, separate_projects
+from cmserver.ops.joining.move_session import move_session
+from cmserver.sessions.wire import OneSessionOut, SessionOut
 
 
 class ProjectJoinIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +45,25 @@ async def post_separate(request: Request) -> Response:
     return answer(OneProjectOut(project=project_out(project)))
 
 
+class SessionMoveIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """The project that gets the session: any of its names."""
+
+    into: Key
+
+
+async def post_move(request: Request) -> Response:
+    """Move a session with all that was drawn from it to another project.
+
+    What is sent again under its old project is still known.
+    """
+    principal = await caller(request, Principal)
+    body = await read(request, SessionMoveIn)
+    session = await move_session(db(request), principal, str(request.path_params["id"]), body.into)
+    return answer(OneSessionOut(session=reshape(session, SessionOut)))
+
+
 routes = [
+    Operation("POST", "/v1/sessions/{id}/move", post_move, scope="admin", body=SessionMoveIn, answers={200: OneSessionOut}),
     Operation(
         "POST", "/v1/projects/{project:path}/join", post_join, scope="admin", body=ProjectJoinIn, answers={200: OneProjectOut}
     ),

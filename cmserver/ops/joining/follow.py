@@ -59,5 +59,5 @@ async def _take_name(conn: Conn, principal: Principal, before: str, name: str, f
         is_empty = owner.id != project.id and await repository.is_untouched(conn, principal.team_id, owner.id)
         return (project.id, owner.id) if is_empty else None
     if not await access.names_taken(conn, principal.team_id, [canonical]):
-        await give_name(conn, principal, project, canonical, display_name(name if "/" not in name else canonical))
+        await give_name(conn, principal, project, canonical, display_name(canonical))
     return None

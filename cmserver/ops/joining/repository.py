@@ -23,6 +23,8 @@ JOIN = Query(UUID, "SELECT %(project_id)s::uuid FROM join_project(%(project_id)s
 
 SEPARATE = Query(int, "SELECT unnest(separate_project(%(project_id)s, %(team_id)s))")
 
+MOVE_SESSION = Query(int, "SELECT unnest(move_session(%(session_id)s, %(target_id)s, %(team_id)s))")
+
 HAS_JOINED = Query(bool, "SELECT EXISTS (SELECT FROM projects WHERE joined_to = %(project_id)s AND team_id = %(team_id)s)")
 
 IS_WORKED_ON = Query(
@@ -85,6 +87,11 @@ async def join(conn: Conn, team_id: UUID, project_id: UUID, target_id: UUID) -> 
 async def separate(conn: Conn, team_id: UUID, project_id: UUID) -> list[int]:
     """Give a joined project its rows back; the numbers of observations that were merged across stop it, and nothing is done."""
     return await SEPARATE.all(conn, team_id=team_id, project_id=project_id)
+
+
+async def move_session(conn: Conn, team_id: UUID, session_id: UUID, target_id: UUID) -> list[int]:
+    """Give the session with its rows to another project; the numbers of observations that were merged with others stop it."""
+    return await MOVE_SESSION.all(conn, team_id=team_id, session_id=session_id, target_id=target_id)
 
 
 async def has_joined(conn: Conn, team_id: UUID, project_id: UUID) -> bool:

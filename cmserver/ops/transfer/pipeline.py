@@ -149,14 +149,14 @@ class Importer:
         await self._db.in_system(lambda conn: self._take(conn, line_type, batch))
 
     def _read_erased(self) -> set[UUID]:
-        """Observations that were erased here: an import does not bring them back."""
+        """Observations and sessions that were erased here: an import does not bring them back."""
         journal = read_journal(self._journal)
         if journal is None:
             return set()
         return {
             UUID(erasure.resource_id)
             for erasure in journal[1]
-            if erasure.action == "observation.deleted" and erasure.team_id == self._team_id
+            if erasure.action in {"observation.deleted", "session.deleted"} and erasure.team_id == self._team_id
         }
 
     async def _take(self, conn: Conn, line_type: type[DataLine], batch: Sequence[tuple[str, DataLine]]) -> None:
@@ -282,8 +282,10 @@ class Importer:
         return msgspec.structs.replace(line, **values) if values else line
 
     def _is_erased(self, line: DataLine) -> bool:
-        if isinstance(line, ObservationLine):
-            return line.id in self._erased
+        if isinstance(line, SessionLine | ObservationLine) and line.id in self._erased:
+            return True
+        if getattr(line, "server_session_id", None) in self._erased:
+            return True
         if isinstance(line, RelationshipLine):
             return line.from_id in self._erased or line.to_id in self._erased
         return getattr(line, "observation_id", None) in self._erased

@@ -18,9 +18,10 @@ from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.http.wire import db, dependency
-from cmserver.base.ids import named_id
+from cmserver.base.ids import named_id, new_id
 from cmserver.base.settings import Settings
 from cmserver.base.text import KEY_MOST, storable
+from cmserver.events.model import REPLY_TYPE
 from cmserver.ingest import session as sessions
 from cmserver.ingest.model import RecordedEvent
 from cmserver.ingest.record import EventRecorder, EventSubmission
@@ -224,13 +225,14 @@ async def record_event(
 ) -> RecordedEvent:
     """Record an event of the session, which is made when there is none.
 
-    Without `source_event_id`, what comes again within a moment is the same event: the client may send it twice.
+    Without `source_event_id`, each arrival is a new event; but a reply that comes again within a moment is the same one.
     """
+    is_reply = source_event_id is None and event_type == REPLY_TYPE
     event = EventIn(
         event_type=event_type,
         source_type="hook",
         payload=payload,
-        source_event_id=source_event_id,
+        source_event_id=None if is_reply else source_event_id or f"arrival:{new_id()}",
         server_session_id=session_id,
         content_session_id=speaker.session,
         platform_source=speaker.platform,
@@ -241,7 +243,7 @@ async def record_event(
         project=project,
         origin="hook",
         generate=generate,
-        identity="id" if source_event_id else "moment",
+        identity="moment" if is_reply else "id",
         occurred_at=datetime.now(UTC),
         size_bytes=size_bytes,
     )

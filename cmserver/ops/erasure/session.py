@@ -1,0 +1,43 @@
+"""Deletes one session with all that was drawn from it. One transaction, as the owner of the tables."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access import announce, audit
+from cmserver.access.model import Principal
+from cmserver.base.db import Db
+from cmserver.base.errors import Conflict, NotFound
+from cmserver.base.sql import Conn
+from cmserver.generation import repository as generation
+from cmserver.ops.erasure import repository
+from cmserver.ops.erasure.repository import SessionRows
+from cmserver.sessions import repository as sessions
+from cmserver.sessions.read import NO_SUCH, find_session
+
+
+async def delete_session(db: Db, principal: Principal, name: str, *, dry_run: bool) -> tuple[UUID, SessionRows]:
+    """Delete the session, named by its id or its agent's; its id and how many rows of each kind go. A dry run only counts them.
+
+    Conflict when observations of it were merged with those of other sessions.
+    """
+
+    async def act(conn: Conn) -> tuple[UUID, SessionRows]:
+        session = await find_session(conn, principal, name)
+        if dry_run:
+            return session.id, await repository.count_session(conn, principal.team_id, session.id)
+        if await sessions.lock(conn, principal.team_id, session.id) is None:
+            raise NotFound(NO_SUCH)
+        await generation.lock_lane(conn, principal.team_id, session.id)
+        rows = await repository.erase_session(conn, principal.team_id, session.id)
+        if rows.merged:
+            numbers = ", ".join(map(str, rows.merged[:20]))
+            raise Conflict(f"Observations of this session were merged with others. Undo that first: {numbers}.")
+        counts = {kind: count for kind, count in msgspec.structs.asdict(rows).items() if kind != "merged"}
+        await audit.record(conn, principal, "session.deleted", "session", session.id, project_id=session.project_id, counts=counts)
+        await announce.wake_stream(conn)
+        return session.id, rows
+
+    return await db.in_system(act)
