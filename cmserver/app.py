@@ -62,6 +62,7 @@ from cmserver.redaction.identifiers import Identifiers
 from cmserver.redaction.redact import redact
 from cmserver.sessions.api import routes as session_routes
 from cmserver.sessions.turns.api import routes as turn_routes
+from cmserver.steward.api import routes as steward_routes
 from cmserver.web.routes import routes as web_routes
 
 ROUTES: list[Operation] = [  # looked through in this order: what comes most often first
@@ -73,6 +74,7 @@ ROUTES: list[Operation] = [  # looked through in this order: what comes most oft
     *recall_routes,
     *mcp_routes,
     *consolidation_routes,
+    *steward_routes,
     *observation_routes,
     *event_routes,
     *graph_routes,

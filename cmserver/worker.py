@@ -39,6 +39,8 @@ from cmserver.ops.joining import jobs as joining_jobs
 from cmserver.providers.model import Provider
 from cmserver.recall.calibration import jobs as calibration_jobs
 from cmserver.retention import jobs as retention_jobs
+from cmserver.steward import jobs as steward_jobs
+from cmserver.steward.run_job import StewardRunner
 
 _MAX_TURN_EVENTS, _MAX_TURN_CHARS = 500, 8_000_000
 """A turn that is gathered is one batch; rules cost nothing."""
@@ -50,6 +52,8 @@ log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 REAP_SECONDS = 2.0
 POLL_SECONDS = 1.0
+_PATIENT_POLL_SECONDS = 5.0
+"""For work that nobody waits for."""
 _LONGEST_PAUSE_SECONDS = 10.0
 _STEADY_SECONDS = 30.0
 _MAX_LOGGED_JOBS = 100
@@ -93,12 +97,20 @@ async def run_worker(
             settings, build_maintenance_app(PsycopgConnector(), db, notifier, settings), "maintenance", _MAINTENANCE_TASKS
         )
 
+    steward = StewardRunner(db, settings)
+
+    def make_steward_worker() -> Worker:
+        app = steward_jobs.steward_app(PsycopgConnector(), steward)
+        return _make_worker(settings, app, steward_jobs.QUEUE, 1, listens=False)
+
     with contextlib.suppress(Unavailable):  # the settings may name other providers now: jobs that wait for one are tried again
         await db.in_system(repository.unhold_lanes)
     log.info("worker.started", label=name, providers=[provider.name for provider in providers])
     async with asyncio.TaskGroup() as group:
         group.create_task(_supervise(QUEUE, make_outbox_worker, db, stop))
         group.create_task(_supervise("maintenance", make_maintenance_worker, db, stop))
+        group.create_task(_supervise(steward_jobs.QUEUE, make_steward_worker, db, stop))
+        group.create_task(_reap_steward(db, stop))
         group.create_task(_reap(settings, db, notifier, stop))
         group.create_task(_embed(settings, db, notifications, stop))
         if settings.entities != "off":
@@ -116,19 +128,21 @@ def build_maintenance_app(connector: PsycopgConnector, db: Db, notifier: JobNoti
     retention_jobs.add_periodic(app, db, settings)
     joining_jobs.add_periodic(app, db)
     calibration_jobs.add_periodic(app, db, settings)
+    steward_jobs.add_periodic(app, db, settings)
     backup_jobs.add_periodic(app, db, settings)
     return app
 
 
-def _make_worker(settings: Settings, app: App, queue: str, concurrency: int) -> Worker:
-    """A worker of procrastinate for one queue."""
+def _make_worker(settings: Settings, app: App, queue: str, concurrency: int, *, listens: bool = True) -> Worker:
+    """A worker of procrastinate for one queue. One that does not listen takes no connection, and looks every few seconds."""
     return Worker(
         app,
         queues=[queue],
         name=queue,
         concurrency=concurrency,
-        fetch_job_polling_interval=POLL_SECONDS,
-        abort_job_polling_interval=POLL_SECONDS,
+        fetch_job_polling_interval=POLL_SECONDS if listens else _PATIENT_POLL_SECONDS,
+        abort_job_polling_interval=POLL_SECONDS if listens else _PATIENT_POLL_SECONDS,
+        listen_notify=listens,
         shutdown_graceful_timeout=settings.drain_seconds,
         install_signal_handlers=False,
         update_heartbeat_interval=settings.heartbeat_seconds,
@@ -174,6 +188,16 @@ async def _reap(settings: Settings, db: Db, notifier: JobNotifier, stop: asyncio
             notifier.notify_due()
 
     await run_periodically(reap, stop, seconds=REAP_SECONDS, log_failure=lambda error: log.error("reaper.failed", exc_info=error))
+
+
+async def _reap_steward(db: Db, stop: asyncio.Event) -> None:
+    """Give back what dead workers held of the steward's jobs."""
+    await run_periodically(
+        lambda: steward_jobs.reap(db),
+        stop,
+        seconds=_PATIENT_POLL_SECONDS,
+        log_failure=lambda error: log.error("reaper.failed", exc_info=error),
+    )
 
 
 async def _embed(settings: Settings, db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:

@@ -19,6 +19,7 @@ async def test_a_restarted_worker_knows_its_periodic_tasks_by_the_same_names(db:
         "consolidation.compare",
         "projects.normalise",
         "backups.make",
+        "steward.plan",
     }
 
     for _ in range(3):

@@ -358,6 +358,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "How long the counts of Contextify's funnel are kept, in days. A year, because the funnel looks back no further.",
         ),
     ] = 365
+    retention_steward_days: Annotated[
+        int,
+        within(
+            1,
+            36_500,
+            "How long jobs of the steward are kept after their end, with their runs and events, in days. A month, because a run "
+            "can be undone only while it is there, and merges can be undone for less.",
+        ),
+    ] = 30
+    steward_daily_tokens: Annotated[
+        int,
+        within(
+            0,
+            100_000_000,
+            "Tokens that the steward may spend in a day (UTC) on a project, besides the budgets: 3,200 are under 100,000 a month. "
+            "0: the budgets alone.",
+        ),
+    ] = 3_200
+    steward_lease_seconds: Annotated[
+        float,
+        within(5, 3_600, "How long a worker may be silent before another one takes over its job of the steward."),
+    ] = 60.0
     retention_job_log_days: Annotated[
         int,
         within(

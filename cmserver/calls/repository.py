@@ -167,6 +167,17 @@ PENDING_CALLS = Query(
     """,
 )
 
+# By an index of their own.
+STEWARD_TOKENS = Query(
+    int,
+    """
+    SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint
+      FROM generation_runs
+     WHERE team_id = %(team_id)s AND kind IN ('guard', 'derive') AND project_id = %(project_id)s
+       AND created_at >= date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
+    """,
+)
+
 ERASE_RUNS = Query(
     int,
     """
@@ -301,3 +312,8 @@ async def budget_statuses(conn: Conn, team_id: UUID, *, project_id: UUID | None)
 async def pending_calls(conn: Conn, team_id: UUID) -> list[PendingCalls]:
     """Estimates of the team's pending calls, by project."""
     return await PENDING_CALLS.all(conn, team_id=team_id)
+
+
+async def steward_tokens_today(conn: Conn, team_id: UUID, project_id: UUID) -> int:
+    """The tokens of the steward's calls for the project since midnight (UTC); a pending call counts with its estimate."""
+    return await STEWARD_TOKENS.one(conn, team_id=team_id, project_id=project_id)

@@ -38,6 +38,7 @@ from cmserver.cli.service import restart, start, status, stop
 from cmserver.cli.service_unit import service_group
 from cmserver.cli.sessions import sessions
 from cmserver.cli.sizes import sizes
+from cmserver.cli.steward import steward
 from cmserver.cli.teams import teams
 from cmserver.cli.transfer import export, import_group
 from cmserver.cli.usage import usage
@@ -94,6 +95,7 @@ for command in (
     review,
     context,
     jobs,
+    steward,
     reindex,
     audit,
     usage,

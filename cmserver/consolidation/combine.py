@@ -168,6 +168,7 @@ async def combine(
         scope="team" if any(row.scope == "team" for row in (target, *sources)) else target.scope,
         state=target.state or (states[0] if states else None),
         closed_at=target.closed_at or next((row.closed_at for row in sources if row.state == (states or [None])[0]), None),
+        stale=target.stale if all(row.stale for row in (target, *sources)) else None,
         **_longest_life([target, *sources]),
     )
     stored = await observations.correct(conn, target.team_id, merged)

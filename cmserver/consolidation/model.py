@@ -20,8 +20,11 @@ DEPTH_MOST = 3
 """Over how many relations related observations are looked for."""
 
 SUPERSEDES = "SUPERSEDES"
-"""From a merged observation to each of its sources; made by the system, as is DERIVED_FROM."""
-SYSTEM_RELATIONSHIPS = frozenset({SUPERSEDES, "DERIVED_FROM"})
+"""From a merged observation to each of its sources."""
+DERIVED_FROM = "DERIVED_FROM"
+"""From an observation that the steward derived to each of those that say so."""
+SYSTEM_RELATIONSHIPS = frozenset({SUPERSEDES, DERIVED_FROM})
+"""Made by the system only."""
 
 Relationship = Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$")]
 Strength = Annotated[float, Meta(ge=0, le=1)]

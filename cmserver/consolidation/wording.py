@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
@@ -16,13 +14,9 @@ from cmserver.access.model import Principal
 from cmserver.answers.parse import parse
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
-from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.calls import budget
-from cmserver.calls import repository as calls
-from cmserver.calls.complete import ANSWER_TOKENS, clamp_completion, complete_in_time, truncated_error
-from cmserver.calls.provider_health import find_active_pause
+from cmserver.calls.recorded_call import RecordedCaller
 from cmserver.consolidation.combine import MergeWording, find_mergeable, text_of
 from cmserver.consolidation.merge import MergeableText, MergeTooLong, merge_texts
 from cmserver.consolidation.model import ModelRefusal
@@ -30,10 +24,7 @@ from cmserver.consolidation.review import find_suggestion
 from cmserver.consolidation.wording_check import find_refusal, list_exact_units
 from cmserver.observations.history.model import MergeStrategy
 from cmserver.observations.model import Observation
-from cmserver.providers import registry
-from cmserver.providers.model import Completion, FailureKind, Prompt, Provider, ProviderError, ProviderSettings
-from cmserver.providers.prices import compute_cost
-from cmserver.providers.prompts.render import estimate_tokens
+from cmserver.providers.model import FailureKind, Prompt, ProviderError
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -50,12 +41,11 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MergeWriter:
-    """Asks the configured provider for the words of a merge. A provider is made when it is first needed."""
+    """Asks the configured provider for the words of a merge."""
 
     def __init__(self, db: Db, settings: Settings) -> None:
         self._db = db
-        self._settings = settings
-        self._providers: dict[str, Provider] = {}
+        self._caller = RecordedCaller(db, settings)
 
     async def word_merge(
         self, principal: Principal, target_name: str, source_names: Sequence[int | str], strategy: MergeStrategy
@@ -89,8 +79,8 @@ class MergeWriter:
     async def _word(
         self, principal: Principal, find_texts: Callable[[Conn], Awaitable[_Request | None]], strategy: MergeStrategy
     ) -> MergeWording | None:
-        chain = registry.provider_settings(self._settings)
-        if strategy != "smart_merge" or chain[0].name == "offline":
+        first_provider = self._caller.first_provider
+        if strategy != "smart_merge" or first_provider == "offline":
             return None
         async with self._db.tenant(principal.team_id) as conn:
             request = await find_texts(conn)
@@ -98,7 +88,7 @@ class MergeWriter:
             return None
         if sum(len(text) for text in request.prompt.stored) > MAX_CHARS:
             return MergeWording(texts=request.texts, refusal="too_long")
-        words, refusal = await self._ask(principal, chain, request)
+        words, refusal = await self._ask(principal, first_provider, request)
         return MergeWording(texts=request.texts, words=words, refusal=refusal)
 
     async def _build_request(self, conn: Conn, target: Observation, sources: Sequence[Observation]) -> _Request | None:
@@ -112,22 +102,19 @@ class MergeWriter:
         prompt = Prompt(kind="merge", project=project.canonical_id, stored=stored, keep=list_exact_units(rows))
         return _Request(project_id=project.id, texts=texts, prompt=prompt)
 
-    async def _ask(
-        self, principal: Principal, chain: Sequence[ProviderSettings], request: _Request
-    ) -> tuple[MergeableText | None, ModelRefusal | None]:
+    async def _ask(self, principal: Principal, name: str, request: _Request) -> tuple[MergeableText | None, ModelRefusal | None]:
         """The checked words of the first provider that is not paused, or why there are none. Never raises for a provider."""
         rows = list(request.texts.values())
         try:
             merged = merge_texts(rows[0], rows[1:])
         except MergeTooLong:
             return None, "too_long"
-        name = chain[0].name
         try:
-            provider = await self._load_provider(chain)
+            provider = await self._caller.load_provider()
             if provider is None:
                 return None, "provider_paused"
             name = provider.name
-            completion = await self._call(principal.team_id, request, provider)
+            completion = await self._caller.call(principal.team_id, request.project_id, provider, request.prompt)
             if completion is None:
                 return None, "budget_spent"
             words = _read_answer(merged, completion.text)
@@ -139,68 +126,6 @@ class MergeWriter:
             return None, "unusable_answer" if error.kind is FailureKind.UNUSABLE_ANSWER else "provider_failed"
         refusal = find_refusal(rows, words)
         return (None, refusal) if refusal else (words, None)
-
-    async def _load_provider(self, chain: Sequence[ProviderSettings]) -> Provider | None:
-        """The first provider of the chain that is not paused; None when that is `offline`, or none is left."""
-        for entry in chain:
-            if entry.name == "offline":
-                return None
-            if entry.name not in self._providers:  # in a thread: a client library may take a second to load
-                self._providers[entry.name] = await asyncio.to_thread(registry.load, entry)
-            provider = self._providers[entry.name]
-            async with self._db.system() as conn:
-                pause = await find_active_pause(conn, provider.name)
-            if pause is None:
-                return provider
-        return None
-
-    async def _call(self, team_id: UUID, request: _Request, provider: Provider) -> Completion | None:
-        """Make the call and record it, without its text; None when a budget is spent, and nothing was sent."""
-        run_id = new_id()
-        estimate = Completion(
-            text="", model=provider.model, input_tokens=estimate_tokens(request.prompt), output_tokens=ANSWER_TOKENS
-        )
-
-        async def begin(conn: Conn) -> bool:
-            if await budget.admit(conn, team_id=team_id, project_id=request.project_id):
-                return False
-            await calls.begin_run(
-                conn,
-                run_id=run_id,
-                team_id=team_id,
-                project_id=request.project_id,
-                lane=run_id,
-                claim=0,
-                kind="merge",
-                provider=provider.name,
-                job_ids=[],
-                estimate=estimate,
-                cost_usd=compute_cost(provider.name, estimate),
-            )
-            return True
-
-        if not await self._db.in_system(begin):
-            return None
-        started = time.monotonic()
-        try:
-            completion = clamp_completion(await complete_in_time(provider, request.prompt, self._settings.provider_timeout_seconds))
-            error = truncated_error(completion) if completion.truncated else None
-        except ProviderError as failure:
-            completion, error = failure.completion and clamp_completion(failure.completion), failure
-        except Exception as failure:  # noqa: BLE001 - a provider of the operator's own may raise anything
-            completion, error = None, ProviderError(FailureKind.TRANSIENT, f"{failure!r}", perhaps_paid=True)
-        status = "applied" if error is None else "failed" if completion is None else "unusable"
-        recorded = completion and msgspec.structs.replace(completion, text="")
-        latency_ms = round((time.monotonic() - started) * 1000)
-        price = completion and compute_cost(provider.name, completion)
-
-        async def finish(conn: Conn) -> None:
-            await calls.finish_run(conn, run_id, status, latency_ms=latency_ms, completion=recorded, cost_usd=price, error=error)
-
-        await self._db.in_system(finish)
-        if error is not None:
-            raise error
-        return completion
 
 
 def _read_answer(merged: MergeableText, answer: str) -> MergeableText:

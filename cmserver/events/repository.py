@@ -64,6 +64,19 @@ PAGE = Query(
     prepare=False,
 )
 
+# In the order of receipt, by its index: what arrives late is read late.
+TOOL_USES = Query(
+    StoredEvent,
+    f"""
+    SELECT {EVENT_COLUMNS} FROM agent_events
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND payload_purged_at IS NULL
+       AND (%(since)s::timestamptz IS NULL OR received_at > %(since)s::timestamptz) AND received_at <= %(until)s
+       AND payload ? 'tool_name'
+     ORDER BY received_at LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+
 # A sub-agent's report is not the session's last word, nor is the error that ended a turn.
 LAST_MESSAGE = Query(
     str,
@@ -202,3 +215,10 @@ async def last_received(conn: Conn, team_id: UUID, project_id: UUID, session_id:
 async def ends_a_turn(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> bool:
     """Whether the event that came in last is an agent's last message of a turn, sent over the API by the agent's own hook."""
     return bool(await ENDS_A_TURN.first(conn, team_id=team_id, project_id=project_id, session_id=session_id))
+
+
+async def tool_uses(
+    conn: Conn, team_id: UUID, project_id: UUID, *, since: datetime | None, until: datetime, limit: int
+) -> list[StoredEvent]:
+    """The project's tool calls that were received behind `since`, up to `until`, the first ones first."""
+    return await TOOL_USES.all(conn, team_id=team_id, project_id=project_id, since=since, until=until, limit=limit)

@@ -10,6 +10,8 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from cmserver.base.ids import EpochMs
+
 Kind = Literal["observation", "summary", "manual"]
 Scope = Literal["project", "team"]
 ObservationState = Literal["open", "done", "dropped"]
@@ -41,6 +43,18 @@ ITEMS_MOST = 50
 
 PROMOTE_IMPORTANCE = 0.8
 """An observation that expires becomes permanent when a correction raises its importance to this."""
+
+
+class StaleMark(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Why what an observation says of a file does not hold any more: what became of the file, and by which event."""
+
+    reason: Literal["deleted", "moved", "removed", "changed"]
+    """The file is gone or has another path; what is named in it was removed, or has another value."""
+    path: str
+    name: str = ""
+    """What of the file: a new path, a name in it, or the value that it had."""
+    event_id: UUID | None = None
+    marked_at_epoch: EpochMs
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +93,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     closed_by: int | None = None
     """The number of the observation with which it was done."""
     closed_at: datetime | None = None
+    stale: StaleMark | None = None
+    """None while nothing is known against what it says."""
     content: str
     read_tokens: int | None
     discovery_tokens: int | None
@@ -112,7 +128,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 OBSERVATION_COLUMNS: LiteralString = (
     "id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts, concepts,"
     " files_read, files_modified, summary, prompt_number, importance, quote, quote_event_id, anchors, state, closed_by, closed_at,"
-    " content, read_tokens, discovery_tokens, metadata, created_by_job_id,"
+    " stale, content, read_tokens, discovery_tokens, metadata, created_by_job_id,"
     " access_count, last_accessed_at, agent, caller_type, ttl_seconds, expires_at, version, superseded_by, superseded_at,"
     " merged_from, created_at, updated_at"
 )
@@ -239,7 +255,7 @@ class ManualObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """What people may correct. UNSET stays as it is; a `title`, `subtitle`, `narrative` or `state` of None removes it."""
+    """What people may correct. UNSET stays as it is; a `title`, `subtitle`, `narrative`, `state` or `stale` of None removes it."""
 
     type: ObservationType | UnsetType = UNSET
     caller_type: str | UnsetType | None = UNSET
@@ -253,6 +269,7 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET
     state: ObservationState | UnsetType | None = UNSET
+    stale: UnsetType | None = UNSET
 
     @property
     def fields(self) -> list[str]:

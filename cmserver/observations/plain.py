@@ -9,7 +9,7 @@ from datetime import UTC
 
 from cmserver.base.lookalikes import JOINERS, remove_invisible, replace_tags
 from cmserver.observations.model import Observation
-from cmserver.observations.wire import state_shown, type_shown
+from cmserver.observations.wire import describe_stale, state_shown, type_shown
 from cmserver.sessions.turns.model import SessionTurn
 
 FIRST_LINE, LAST_LINE = "<cmserver-context>", "</cmserver-context>"
@@ -26,6 +26,7 @@ SUMMARY_LABELS = {
 """The parts of a summary, in this order, and their labels."""
 
 _TITLE_CHARS = 160
+_STALE_CHARS = 400
 _FILES = 20
 _OTHERS = re.compile(r"[\W_]+")
 # Coding agents put what a hook says, and what they say themselves, into elements of their own.
@@ -86,9 +87,9 @@ def index_line(observation: Observation) -> str:
     shared = " (of the whole team)" if observation.scope == "team" else ""
     day = f"{observation.created_at.astimezone(UTC):%Y-%m-%d}"
     state = state_shown(observation.state, observation.closed_by)
-    return (
-        f"#{observation.number} {day} {type_shown(observation.kind, observation.type)} {title}{state}{shared} ~{observation.cost}"
-    )
+    stale = " (stale)" if observation.stale else ""
+    shown = type_shown(observation.kind, observation.type)
+    return f"#{observation.number} {day} {shown} {title}{state}{stale}{shared} ~{observation.cost}"
 
 
 def render_observation(observation: Observation) -> str:
@@ -105,6 +106,8 @@ def render_observations(observations: Iterable[Observation]) -> str:
 def observation_lines(observation: Observation) -> Iterator[str]:
     """The whole observation in lines, of which the first is its index line."""
     yield index_line(observation)
+    if observation.stale:
+        yield f"Stale: {one_line(describe_stale(observation.stale), _STALE_CHARS)}"
     parts = [(label, (observation.summary or {}).get(name)) for name, label in SUMMARY_LABELS.items()]
     fields = [f"{label}: {block(text)}" for label, text in parts if text]
     if observation.subtitle:

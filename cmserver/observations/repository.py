@@ -122,7 +122,8 @@ CORRECT = Query(
            facts = %(facts)s, concepts = %(concepts)s, files_read = %(files_read)s, files_modified = %(files_modified)s,
            content = %(content)s, read_tokens = %(read_tokens)s, importance = %(importance)s, metadata = %(metadata)s,
            caller_type = %(caller_type)s, merged_from = %(merged_from)s, ttl_seconds = %(ttl_seconds)s, expires_at = %(expires_at)s,
-           state = %(state)s, closed_by = %(closed_by)s, closed_at = %(closed_at)s, version = version + 1, updated_at = now()
+           state = %(state)s, closed_by = %(closed_by)s, closed_at = %(closed_at)s,
+           stale = %(stale)s, version = version + 1, updated_at = now()
      WHERE id = %(id)s AND team_id = %(team_id)s
     RETURNING {OBSERVATION_COLUMNS}
     """,
@@ -205,6 +206,18 @@ MADE_OF_EVENTS = Query(
      WHERE {LIVE_O}
      ORDER BY o.number
     """,
+)
+
+# Through all that the project has: asked for when files were deleted, moved or edited.
+NAMING_FILES = Query(
+    Observation,
+    f"""
+    SELECT {OBSERVATION_COLUMNS} FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND kind <> 'summary' AND stale IS NULL AND {LIVE}
+       AND EXISTS (SELECT FROM unnest(%(names)s::text[]) AS name WHERE strpos(content, name) > 0)
+     ORDER BY number DESC LIMIT %(limit)s
+    """,
+    prepare=False,
 )
 
 NUMBERS_OF_JOB = Query(
@@ -470,7 +483,12 @@ async def lock(conn: Conn, team_id: UUID, observation_id: UUID) -> Observation |
 async def correct(conn: Conn, team_id: UUID, to: Observation) -> Observation:
     """Store the changed observation as its next version."""
     return await CORRECT.one(
-        conn, team_id=team_id, id=to.id, metadata=Jsonb(to.metadata), **{name: getattr(to, name) for name in _CORRECTED}
+        conn,
+        team_id=team_id,
+        id=to.id,
+        metadata=Jsonb(to.metadata),
+        stale=to.stale and Jsonb(to.stale),
+        **{name: getattr(to, name) for name in _CORRECTED},
     )
 
 
@@ -620,3 +638,8 @@ async def reindex(
         after_id=after and after.id,
         limit=limit,
     )
+
+
+async def naming_files(conn: Conn, team_id: UUID, project_id: UUID, names: Collection[str], limit: int) -> list[Observation]:
+    """The newest of the project whose text has one of these names of files and folders, and which are not stale yet."""
+    return await NAMING_FILES.all(conn, team_id=team_id, project_id=project_id, names=list(names), limit=limit)

@@ -25,6 +25,7 @@ from cmserver.observations.model import (
     ObservationState,
     ObservationType,
     Scope,
+    StaleMark,
 )
 from cmserver.sessions.turns.wire import TurnOut
 
@@ -94,7 +95,7 @@ class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
 
     `content` is composed again of the other texts when they change, unless it was written by itself. `state` is `open` for
     something to be done, `done` or `dropped` when it no longer is, and null for everything else. An `importance` that is raised to
-    0.8 makes an observation that expires permanent.
+    0.8 makes an observation that expires permanent. `stale: null` takes the mark of a stale observation away, as does another text.
     """
 
     type: ObservationType | UnsetType = UNSET
@@ -108,6 +109,7 @@ class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     scope: Scope | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET
     state: ObservationState | UnsetType | None = UNSET
+    stale: UnsetType | None = UNSET
 
 
 class BatchReadIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -143,8 +145,9 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     `accessCount` is how often its text was read; it is a minute or two late. Search answers with `score`, one observation has
     `sources`, and the observations of an event have `source` and `generationKey`. `state` is open, done or dropped for something to
     be done; `closedBy` is the number of the observation that did it. `quote` is the sentence that it rests on, word by word.
-    `expiresAtEpoch` is when it is shown no longer; null is never. Reading it whole extends that, after this answer. `version`
-    grows with each change. `mergedFrom` are the ids of those that were merged into it. `callerType` is what the writer calls it.
+    `stale` says why what it says of a file does not hold any more. `expiresAtEpoch` is when it is shown no longer; null is never.
+    Reading it whole extends that, after this answer. `version` grows with each change. `mergedFrom` are the ids of those that were
+    merged into it. `callerType` is what the writer calls it.
     """
 
     id: UUID
@@ -173,6 +176,7 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     state: ObservationState | None
     closed_by: int | None
     closed_at_epoch: int | None
+    stale: StaleMark | None
     content: str
     read_tokens: int | None
     discovery_tokens: int | None
@@ -257,6 +261,19 @@ def state_shown(state: str | None, closed_by: int | None) -> str:
     if state == "done":
         return f" (done with #{closed_by})" if closed_by else " (done)"
     return f" ({state})" if state else ""
+
+
+def describe_stale(mark: StaleMark) -> str:
+    """In a sentence, why an observation does not hold any more."""
+    match mark.reason:
+        case "deleted":
+            return f"{mark.path} was deleted since."
+        case "moved":
+            return f"{mark.path} was moved to {mark.name} since."
+        case "removed":
+            return f"{mark.name} was removed from {mark.path} since."
+        case "changed":
+            return f"{mark.name} was changed in {mark.path} since."
 
 
 def source_out(source: ObservationSource) -> SourceOut:

@@ -177,6 +177,8 @@ def _apply(old: Observation, correction: Correction) -> Observation:
     if not new.content:
         message = "No text would be left"
         raise Invalid(f"{message}: correct it, or delete the observation.", [Issue(f"$.{correction.fields[0]}", message)])
+    if not {"title", "subtitle", "narrative", "facts", "content"}.isdisjoint(correction.fields):
+        new = msgspec.structs.replace(new, stale=None)  # whoever words it anew says what holds
     if new.state != old.state:
         closed_at = datetime.now(UTC) if new.state in {"done", "dropped"} else None
         new = msgspec.structs.replace(new, closed_by=None, closed_at=closed_at)

@@ -80,11 +80,14 @@ class RecordingPreferences(msgspec.Struct, frozen=True, kw_only=True):
     """Descriptions of what not to record."""
 
 
-PromptKind = Literal["observations", "summary", "merge"]
+PromptKind = Literal["observations", "summary", "merge", "guard", "derive"]
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider call: the observations of a batch of events, the summary of a session, or one text for several observations."""
+    """One provider call: the observations of a batch of events, the summary of a session, or a question about stored observations.
+
+    Those are one text for several (`merge`), whether two say the same (`guard`), and what several say in common (`derive`).
+    """
 
     kind: PromptKind
     project: str
@@ -105,7 +108,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     events_in_session: int = 0
     """Number of events, recorded or not (summaries)."""
     stored: list[str] = []
-    """The texts of the observations to merge, oldest first (merges)."""
+    """The texts of the observations that the question is about, oldest first."""
     keep: list[str] = []
     """The facts and sentences that the answer must have word for word (merges)."""
     preferences: RecordingPreferences = RecordingPreferences()

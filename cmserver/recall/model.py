@@ -101,6 +101,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     importance: float = 0.5
     state: str | None = None
+    is_stale: bool = False
     title: str
     files: list[str]
     read_tokens: int

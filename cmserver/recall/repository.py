@@ -19,6 +19,7 @@ from cmserver.recall.model import FileMention, IndexRow, NearProject, Observatio
 OWNS: set[str] = set()
 
 _COLUMNS: LiteralString = """number, project_id, server_session_id, scope, kind, type, importance, state,
+           stale IS NOT NULL AS is_stale,
            left(coalesce(nullif(title, ''), nullif(narrative, ''), content), 640) AS title,
            CASE WHEN %(with_files)s THEN (coalesce(files_modified, '{}') || coalesce(files_read, '{}'))[1:12] ELSE '{}'
             END AS files,

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.structs import reshape
-from cmserver.observations.model import Observation, ObservationState, Scope
+from cmserver.observations.model import Observation, ObservationState, Scope, StaleMark
 
 Action = Literal["corrected", "merged", "promoted"]
 MergeStrategy = Literal["latest_wins", "append", "smart_merge"]
@@ -44,6 +44,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     state: ObservationState | None
     closed_by: int | None
     closed_at: datetime | None
+    stale: StaleMark | None = None
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,8 @@ def render(prompt: Prompt, form: Form) -> RenderedPrompt:
             parts = [*_session(prompt), *_summarised(prompt)]
         case "merge":
             parts = [*_merged(prompt)]
+        case "guard" | "derive":
+            parts = [*_numbered(prompt)]
     user = "\n".join(parts)
     return RenderedPrompt(system=instructions(prompt.kind, form, prompt.preferences), user=user)
 
@@ -157,3 +159,11 @@ def _merged(prompt: Prompt) -> Iterator[str]:
     for text in prompt.keep:
         yield f"<keep>{fence_text(text, USER_CHARS)}</keep>"
     yield f"Make one note of these {len(prompt.stored)}."
+
+
+def _numbered(prompt: Prompt) -> Iterator[str]:
+    """The notes by their places, each with an equal share of the room."""
+    room = USER_CHARS // max(1, len(prompt.stored))
+    for place, text in enumerate(prompt.stored, 1):
+        yield f'<stored n="{place}">\n{fence_text(text, room)}\n</stored>'
+    yield "Do the two say the same?" if prompt.kind == "guard" else f"What do these {len(prompt.stored)} say in common?"

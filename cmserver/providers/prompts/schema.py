@@ -8,6 +8,9 @@ from cmserver.providers.model import PromptKind
 
 _TEXT: dict[str, object] = {"type": "string"}
 _TEXTS: dict[str, object] = {"type": "array", "items": _TEXT}
+_TRUTH: dict[str, object] = {"type": "boolean"}
+_NUMBER: dict[str, object] = {"type": "number"}
+_NUMBERS: dict[str, object] = {"type": "array", "items": {"type": "integer"}}
 _TYPES = ["bugfix", "feature", "refactor", "change", "discovery", "decision", "security_alert", "security_note", "sensitive"]
 
 
@@ -38,5 +41,7 @@ SCHEMAS: Final[dict[PromptKind, dict[str, object]]] = {
     ),
     "summary": _object(summary=_SUMMARY),
     "merge": _object(title=_TEXT, narrative=_TEXT, facts=_TEXTS),
+    "guard": _object(same=_TRUTH, conflict=_TRUTH, confidence=_NUMBER, reason=_TEXT),
+    "derive": _object(common=_TRUTH, title=_TEXT, narrative=_TEXT, facts=_TEXTS, sources=_NUMBERS, confidence=_NUMBER),
 }
-"""By the prompt's kind. The answers are JSON of `Answer`."""
+"""By the prompt's kind. The answers are JSON of `Answer`; of a guard and a derivation, of these fields alone."""

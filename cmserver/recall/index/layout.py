@@ -60,7 +60,8 @@ def render_line(scored: ScoredRow) -> str:
     row = scored.row
     shared = " (of the whole team)" if row.scope == "team" else ""
     shown = "open" if row.state == "open" else type_shown(row.kind, row.type)
-    return f"#{row.number} {shown} {render_title(row)}{shared} ~{row.read_tokens}"
+    stale = " (stale: its file changed since)" if row.is_stale else ""
+    return f"#{row.number} {shown} {render_title(row)}{stale}{shared} ~{row.read_tokens}"
 
 
 def render_full_line(scored: ScoredRow, details: ObservationDetails | None) -> str:

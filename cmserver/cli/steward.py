@@ -1,0 +1,293 @@
+"""`cmserver steward`: what the steward may do, did, and how it is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import click
+import msgspec
+
+from cmserver.base.tolerant_json import array
+from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, present, yes_option
+from cmserver.cli.output import format_time, render_fields, render_table
+from cmserver.steward.model import JOB_TYPES, JobStatus, Mode, RunStatus
+from cmserver.steward.wire import (
+    OnePolicyChangeOut,
+    OneStewardJobOut,
+    PoliciesOut,
+    QueuedJobsOut,
+    StewardJobsOut,
+    StewardRunDetailOut,
+    StewardRunsOut,
+    StewardStatusOut,
+    UndoneRunOut,
+)
+
+
+@click.group()
+def steward() -> None:
+    """The steward: merges, marks and derives observations as far as the team lets it."""
+
+
+@steward.command()
+@api_command
+async def status(client: ApiClient) -> None:
+    """Show the mode, what waits, and how the last runs went."""
+    client.show(await client.get("/v1/steward"), StewardStatusOut, _status_lines)
+
+
+def _status_lines(status: StewardStatusOut) -> str:
+    metrics, queue, breaker = status.metrics, status.queue, status.breaker
+    rate = "no runs" if metrics.success_rate is None else f"{metrics.success_rate:.0%} of {metrics.runs}"
+    failures = ", ".join(f"{row.reason} ({row.count})" for row in metrics.top_failures)
+    until = format_time(breaker.open_until_epoch)
+    return render_fields(
+        ("mode", f"{status.mode}, paused" if status.paused else status.mode),
+        ("executors", ", ".join(status.executors)),
+        *((f"in {row.project}", ", ".join(row.executors) or "none") for row in status.projects),
+        ("changed", f"{format_time(status.changed_at_epoch)} by {status.changed_by}" if status.changed_by else None),
+        ("queued", f"{queue.queued} (at most {queue.max_queued}, {queue.max_queued_of_project} of a project)"),
+        ("running", queue.running),
+        ("dead letters in 24 h", queue.dead_letter),
+        ("runs in an hour", metrics.runs_last_hour),
+        ("success in 24 h", rate),
+        ("tokens a run", f"{metrics.average_tokens:,.0f}"),
+        ("95 % of runs take", None if metrics.p95_latency_ms is None else f"{metrics.p95_latency_ms / 1000:.1f} s or less"),
+        ("failures", failures or None),
+        ("model", f"not asked until {until}: {breaker.last_failure}" if breaker.is_open else "asked when it is needed"),
+    )
+
+
+@steward.command()
+@click.argument("mode", required=False, type=click.Choice(get_args(Mode)))
+@click.option("--pause/--resume", "paused", default=None, help="Stop for now, or go on.")
+@click.option("--executor", "executors", multiple=True, type=click.Choice(JOB_TYPES), help="What it may do; repeat for several.")
+@click.option("--project", help="Narrow the executors of this project only.")
+@click.option("--no-executors", is_flag=True, help="It may do nothing (in the project).")
+@api_command
+async def mode(
+    client: ApiClient,
+    mode: str | None,
+    paused: bool | None,
+    executors: Sequence[str],
+    project: str | None,
+    *,
+    no_executors: bool,
+) -> None:
+    """Switch it off, to a dry run (it decides and writes nothing), or to writing. Needs the scope admin."""
+    chosen = [] if no_executors else list(executors) or None
+    body = present({"mode": mode, "paused": paused, "executors": chosen, "project": project})
+    client.show(await client.put("/v1/steward/mode", body), StewardStatusOut, _status_lines)
+
+
+@steward.command()
+@click.option("--project", help="Only in this project.")
+@click.option("--executor", "executors", multiple=True, type=click.Choice(JOB_TYPES), help="Only this one; repeat for several.")
+@api_command
+async def run(client: ApiClient, project: str | None, executors: Sequence[str]) -> None:
+    """Queue all that there is to do, at once."""
+    body = present({"project": project, "executors": list(executors) or None})
+    answer = await client.post("/v1/steward/run", body)
+    client.show(answer, QueuedJobsOut, lambda queued: f"{len(queued.queued)} jobs were queued.")
+
+
+@steward.command()
+@click.option("--project", help="Only of this project.")
+@click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only runs with this status.")
+@click.option("--executor", type=click.Choice(JOB_TYPES), help="Only of this executor.")
+@limit_option
+@api_command
+async def runs(client: ApiClient, project: str | None, status: str | None, executor: str | None, limit: int) -> None:
+    """List what it did, newest first."""
+    query = {"project": project, "status": status, "jobType": executor}
+    client.show(await client.pages("/v1/steward/runs", "runs", query, limit=limit), StewardRunsOut, _runs_table)
+
+
+def _runs_table(page: StewardRunsOut) -> str:
+    return render_table(
+        ("when", "executor", "project", "status", "decision", "tokens", "id"),
+        [
+            (
+                format_time(run.created_at_epoch),
+                run.job_type,
+                run.project,
+                "undone" if run.undone_at_epoch else run.status,
+                _decision(run.output) or run.error_class,
+                run.total_tokens or None,
+                run.id,
+            )
+            for run in page.runs
+        ],
+        empty="There are no such runs.",
+        shrink=("project", "decision"),
+        next_cursor=page.next_cursor,
+    )
+
+
+def _decision(output: dict[str, object] | None) -> str:
+    if output is None:
+        return ""
+    return f"{output.get('decision')}: {', '.join(map(str, array(output.get('reasons'))))}"
+
+
+@steward.command()
+@click.option("--project", help="Only of this project.")
+@click.option("--status", type=click.Choice(get_args(JobStatus)), help="Only jobs with this status.")
+@click.option("--executor", type=click.Choice(JOB_TYPES), help="Only of this executor.")
+@limit_option
+@api_command
+async def jobs(client: ApiClient, project: str | None, status: str | None, executor: str | None, limit: int) -> None:
+    """List its jobs, newest first."""
+    query = {"project": project, "status": status, "jobType": executor}
+    answer = await client.pages("/v1/steward/jobs", "jobs", query, limit=limit)
+    client.show(answer, StewardJobsOut, _jobs_table)
+
+
+def _jobs_table(page: StewardJobsOut) -> str:
+    return render_table(
+        ("created", "executor", "status", "tries", "error", "id"),
+        [
+            (
+                format_time(job.created_at_epoch),
+                job.job_type,
+                job.status,
+                f"{job.attempt_count}/{job.max_attempts}",
+                job.last_error,
+                job.id,
+            )
+            for job in page.jobs
+        ],
+        empty="There are no such jobs.",
+        shrink=("error",),
+        next_cursor=page.next_cursor,
+    )
+
+
+@steward.command()
+@click.argument("run_id")
+@api_command
+async def show(client: ApiClient, run_id: str) -> None:
+    """Show one run: what it looked at, decided and wrote, and the steps of its job."""
+    client.show(await client.get(_run_path(run_id)), StewardRunDetailOut, _detail_lines)
+
+
+def _detail_lines(detail: StewardRunDetailOut) -> str:
+    run = detail.run
+    model = (
+        f"{run.provider} ({run.model}), {run.prompt_tokens:,} tokens in, {run.completion_tokens:,} out" if run.provider else None
+    )
+    fields = render_fields(
+        ("id", run.id),
+        ("executor", run.job_type),
+        ("project", run.project),
+        ("status", run.status),
+        ("job", f"{run.job_id} ({run.job_status}, try {run.attempt} of {detail.job.max_attempts})"),
+        ("model", model),
+        ("took", None if run.latency_ms is None else f"{run.latency_ms / 1000:.2f} s"),
+        ("decision", _decision(run.output) or None),
+        ("error", ": ".join(filter(None, [run.error_class, run.error_message])) or None),
+        ("undone", f"{format_time(run.undone_at_epoch)} by {run.undone_by}" if run.undone_at_epoch else None),
+        ("input", msgspec.json.encode(run.input).decode()),
+        ("output", msgspec.json.encode(run.output).decode()),
+    )
+    steps = render_table(
+        ("when", "step", "data"),
+        [
+            (format_time(event.created_at_epoch), event.event_type, msgspec.json.encode(event.data).decode())
+            for event in detail.events
+        ],
+        empty="",
+        shrink=("data",),
+    )
+    return f"{fields}\n\n{steps}"
+
+
+@steward.command()
+@click.argument("run_id")
+@yes_option
+@api_command
+async def undo(client: ApiClient, run_id: str, *, yes: bool) -> None:
+    """Take back all that a run wrote, or say what stands in the way."""
+    confirm(f"Take back all that the run {run_id} wrote?", yes=yes)
+    answer = await client.post(f"{_run_path(run_id)}/undo", {})
+    client.show(answer, UndoneRunOut, _undone_lines)
+
+
+def _undone_lines(undone: UndoneRunOut) -> str:
+    return render_table(
+        ("what", "of", "shown again"),
+        [
+            (effect.kind, None if effect.number is None else f"#{effect.number}", ", ".join(f"#{n}" for n in effect.restored))
+            for effect in undone.undone
+        ],
+        empty="",
+    )
+
+
+@steward.command()
+@click.argument("job_id")
+@api_command
+async def retry(client: ApiClient, job_id: str) -> None:
+    """Queue a job again that failed or was cancelled."""
+    client.show(await client.post(f"{_job_path(job_id)}/retry", {}), OneStewardJobOut, _job_line)
+
+
+@steward.command()
+@click.argument("job_id")
+@api_command
+async def cancel(client: ApiClient, job_id: str) -> None:
+    """End a queued job; a running one stops and writes nothing."""
+    client.show(await client.post(f"{_job_path(job_id)}/cancel", {}), OneStewardJobOut, _job_line)
+
+
+def _job_line(answer: OneStewardJobOut) -> str:
+    stops = " It is being stopped." if answer.job.cancel_requested_at_epoch and answer.job.status == "running" else ""
+    return f"The job is {answer.job.status}.{stops}"
+
+
+@steward.command()
+@click.option("--rollback", metavar="KEY", help="Take back the last change of this threshold.")
+@api_command
+async def policies(client: ApiClient, rollback: str | None) -> None:
+    """Show the thresholds and their changes, or take one back."""
+    if rollback is not None:
+        answer = await client.post(f"/v1/steward/policies/{path_segment(rollback)}/rollback", {})
+        client.show(answer, OnePolicyChangeOut, lambda one: f"{one.change.policy_key} is {one.change.new_value:g} again.")
+        return
+    client.show(await client.get("/v1/steward/policies"), PoliciesOut, _policy_lines)
+
+
+def _policy_lines(page: PoliciesOut) -> str:
+    values = render_table(
+        ("policy", "value", "usual", "bounds", "meaning"),
+        [(row.key, f"{row.value:g}", f"{row.usual:g}", f"{row.least:g} to {row.most:g}", row.meaning) for row in page.policies],
+        empty="",
+        shrink=("meaning",),
+    )
+    history = render_table(
+        ("when", "policy", "from", "to", "why", "sample", "by"),
+        [
+            (
+                format_time(row.created_at_epoch),
+                row.policy_key,
+                f"{row.prior_value:g}",
+                f"{row.new_value:g}",
+                row.reason,
+                row.sample_size,
+                row.changed_by,
+            )
+            for row in page.history
+        ],
+        empty="No threshold was changed.",
+        shrink=("why",),
+    )
+    return f"{values}\n\n{history}"
+
+
+def _run_path(run_id: str) -> str:
+    return f"/v1/steward/runs/{path_segment(run_id)}"
+
+
+def _job_path(job_id: str) -> str:
+    return f"/v1/steward/jobs/{path_segment(job_id)}"

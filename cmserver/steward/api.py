@@ -1,0 +1,203 @@
+"""The steward over HTTP."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cmserver.access.model import Principal
+from cmserver.access.projects import Projects
+from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.http.operation import Operation
+from cmserver.base.http.wire import answer, caller, db, dependency, query, read
+from cmserver.base.ids import named_id
+from cmserver.base.settings import Settings
+from cmserver.steward import operate, policies
+from cmserver.steward.undo import undo_run
+from cmserver.steward.wire import (
+    ModeIn,
+    OnePolicyChangeOut,
+    OneStewardJobOut,
+    PoliciesOut,
+    PolicyHistoryQuery,
+    QueuedJobsOut,
+    RunNowIn,
+    RunsQuery,
+    StewardEventsOut,
+    StewardJobsOut,
+    StewardJobsQuery,
+    StewardRunDetailOut,
+    StewardRunsOut,
+    StewardStatusOut,
+    UndoneRunOut,
+    detail_out,
+    event_out,
+    job_out,
+    policies_out,
+    policy_change_out,
+    run_out,
+    status_out,
+    undone_out,
+)
+
+_MAX_EVENTS = 1_000
+
+
+async def get_status(request: Request) -> Response:
+    """What the steward may do and has to do, and how it does."""
+    principal = await caller(request, Principal)
+    async with db(request).tenant(principal.team_id) as conn:
+        status = await operate.read_status(conn, principal)
+    return answer(status_out(status))
+
+
+async def put_mode(request: Request) -> Response:
+    """Switch the steward of the team off, to a dry run, or to writing; pause it; choose executors, also of one project."""
+    principal = await caller(request, Principal)
+    change = await read(request, ModeIn)
+    project_id = await dependency(request, Projects).within(principal, change.project)
+    if change.project is not None and (change.mode is not None or change.paused is not None or change.executors is None):
+        raise Invalid.at("$.project", "With a project send `executors`, and neither `mode` nor `paused`: those are the team's.")
+    async with db(request).tenant(principal.team_id) as conn:
+        if change.project is not None and project_id is not None:
+            await operate.set_project_executors(conn, principal, project_id, change.executors or [])
+        else:
+            await operate.set_mode(conn, principal, mode=change.mode, is_paused=change.paused, executors=change.executors)
+        status = await operate.read_status(conn, principal)
+    return answer(status_out(status))
+
+
+async def post_run(request: Request) -> Response:
+    """Queue all that there is to do at once; 409 while the steward is off or paused."""
+    principal = await caller(request, Principal)
+    wanted = await read(request, RunNowIn)
+    project_id = await dependency(request, Projects).within(principal, wanted.project)
+    queued = await operate.run_now(
+        db(request), dependency(request, Settings), principal, project_id=project_id, job_types=wanted.executors
+    )
+    return answer(QueuedJobsOut(queued=queued), 202)
+
+
+async def get_runs(request: Request) -> Response:
+    """What the steward did, newest first."""
+    principal = await caller(request, Principal)
+    page = query(request, RunsQuery)
+    project_id = await dependency(request, Projects).within(principal, page.project)
+    async with db(request).tenant(principal.team_id) as conn:
+        runs, next_cursor = await operate.list_runs(
+            conn,
+            principal,
+            project_id=project_id,
+            status=page.status,
+            job_type=page.job_type,
+            limit=page.limit,
+            cursor=page.cursor,
+        )
+    return answer(StewardRunsOut(runs=[*map(run_out, runs)], next_cursor=next_cursor))
+
+
+async def get_run(request: Request) -> Response:
+    """One run: what it looked at, decided and wrote, and the timeline of its job."""
+    principal = await caller(request, Principal)
+    run_id = named_id(str(request.path_params["id"]))
+    if run_id is None:
+        raise NotFound(operate.NO_RUN)
+    async with db(request).tenant(principal.team_id) as conn:
+        detail = await operate.read_run(conn, principal, run_id)
+    return answer(detail_out(detail))
+
+
+async def post_undo(request: Request) -> Response:
+    """Take back all that a run wrote; 409 names the later act that stands in the way, and then nothing is changed."""
+    principal = await caller(request, Principal)
+    run_id = named_id(str(request.path_params["id"]))
+    if run_id is None:
+        raise NotFound(operate.NO_RUN)
+    run, undone = await db(request).in_tenant(principal.team_id, lambda conn: undo_run(conn, principal, run_id))
+    return answer(undone_out(run, undone))
+
+
+async def get_jobs(request: Request) -> Response:
+    """The steward's jobs, newest first."""
+    principal = await caller(request, Principal)
+    page = query(request, StewardJobsQuery)
+    project_id = await dependency(request, Projects).within(principal, page.project)
+    async with db(request).tenant(principal.team_id) as conn:
+        jobs, next_cursor = await operate.list_jobs(
+            conn,
+            principal,
+            project_id=project_id,
+            status=page.status,
+            job_type=page.job_type,
+            limit=page.limit,
+            cursor=page.cursor,
+        )
+    return answer(StewardJobsOut(jobs=[*map(job_out, jobs)], next_cursor=next_cursor))
+
+
+async def get_job_events(request: Request) -> Response:
+    """The timeline of a job, oldest first."""
+    principal = await caller(request, Principal)
+    job_id = named_id(str(request.path_params["id"]))
+    async with db(request).tenant(principal.team_id) as conn:
+        events = await operate.list_events(conn, principal, job_id, limit=_MAX_EVENTS)
+    return answer(StewardEventsOut(events=[*map(event_out, events)]))
+
+
+async def post_retry(request: Request) -> Response:
+    """Queue a job again that failed or was cancelled."""
+    principal = await caller(request, Principal)
+    job = await operate.retry_job(db(request), principal, named_id(str(request.path_params["id"])))
+    return answer(OneStewardJobOut(job=job_out(job)))
+
+
+async def post_cancel(request: Request) -> Response:
+    """End a queued job; a running one stops and writes nothing."""
+    principal = await caller(request, Principal)
+    job_id = named_id(str(request.path_params["id"]))
+    job = await db(request).in_tenant(principal.team_id, lambda conn: operate.cancel_job(conn, principal, job_id))
+    return answer(OneStewardJobOut(job=job_out(job)))
+
+
+async def get_policies(request: Request) -> Response:
+    """The steward's thresholds, their bounds, and their changes with the evidence."""
+    principal = await caller(request, Principal)
+    page = query(request, PolicyHistoryQuery)
+    async with db(request).tenant(principal.team_id) as conn:
+        values = await policies.read_values(conn, principal.team_id)
+        history = await operate.list_policy_changes(conn, principal, policy_key=page.key, limit=page.limit)
+    return answer(policies_out(values, history))
+
+
+async def post_rollback(request: Request) -> Response:
+    """Take back the last change of a threshold that was not taken back yet."""
+    principal = await caller(request, Principal)
+    operate.require_team_key(principal)
+    key = str(request.path_params["key"])
+    change = await db(request).in_tenant(principal.team_id, lambda conn: policies.roll_back(conn, principal, key))
+    return answer(OnePolicyChangeOut(change=policy_change_out(change)))
+
+
+routes = [
+    Operation("GET", "/v1/steward", get_status, scope="observations:read", answers={200: StewardStatusOut}),
+    Operation("PUT", "/v1/steward/mode", put_mode, scope="admin", body=ModeIn, answers={200: StewardStatusOut}),
+    Operation("POST", "/v1/steward/run", post_run, scope="admin", body=RunNowIn, answers={202: QueuedJobsOut}),
+    Operation("GET", "/v1/steward/runs", get_runs, scope="observations:read", query=RunsQuery, answers={200: StewardRunsOut}),
+    Operation("GET", "/v1/steward/runs/{id}", get_run, scope="observations:read", answers={200: StewardRunDetailOut}),
+    Operation("POST", "/v1/steward/runs/{id}/undo", post_undo, scope="admin", answers={200: UndoneRunOut}),
+    Operation(
+        "GET", "/v1/steward/jobs", get_jobs, scope="observations:read", query=StewardJobsQuery, answers={200: StewardJobsOut}
+    ),
+    Operation("GET", "/v1/steward/jobs/{id}/events", get_job_events, scope="observations:read", answers={200: StewardEventsOut}),
+    Operation("POST", "/v1/steward/jobs/{id}/retry", post_retry, scope="admin", answers={200: OneStewardJobOut}),
+    Operation("POST", "/v1/steward/jobs/{id}/cancel", post_cancel, scope="admin", answers={200: OneStewardJobOut}),
+    Operation(
+        "GET",
+        "/v1/steward/policies",
+        get_policies,
+        scope="observations:read",
+        query=PolicyHistoryQuery,
+        answers={200: PoliciesOut},
+    ),
+    Operation("POST", "/v1/steward/policies/{key}/rollback", post_rollback, scope="admin", answers={200: OnePolicyChangeOut}),
+]

@@ -1,0 +1,165 @@
+"""Merges a suggested pair: one that is as good as the same text, or one that the model says is the same, and is sure."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access import repository as access
+from cmserver.base.db import Db
+from cmserver.base.errors import CmserverError
+from cmserver.base.sql import Conn
+from cmserver.consolidation import repository as consolidation
+from cmserver.consolidation.combine import text_of
+from cmserver.consolidation.difference import find_difference
+from cmserver.consolidation.marks import compared_text, read_marks
+from cmserver.consolidation.merge import fold_unit, list_units
+from cmserver.consolidation.model import Suggestion
+from cmserver.consolidation.review import resolve_suggestion
+from cmserver.consolidation.similarity import lexical_similarity
+from cmserver.observations import repository as observations
+from cmserver.observations.history import repository as history
+from cmserver.observations.model import Observation
+from cmserver.providers.model import Prompt
+from cmserver.steward.ask import GuardAnswer, ModelAsker
+from cmserver.steward.executors.model import JobPayload
+from cmserver.steward.model import GUARD_CONFIDENCE, Applied, Effect, JobContext, ModelCall, Plan
+
+_SURE_SIMILARITY = 0.99
+
+
+class AutoMergePayload(JobPayload, rename="camel", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which suggestion, the versions of both texts when it was planned, and who was to judge: `rules`, or a provider."""
+
+    suggestion_id: UUID
+    versions: list[int]
+    asked: str
+
+
+class MergeProposal(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The pair to merge, with the versions that were judged."""
+
+    suggestion_id: UUID
+    target: int
+    source: int
+    versions: dict[str, int]
+
+
+class AutoMerge:
+    """The executor `auto_merge`."""
+
+    async def prepare(self, db: Db, asker: ModelAsker, context: JobContext, payload: AutoMergePayload) -> Plan:
+        """Merge, or keep for a person with the reason."""
+        job = context.job
+        async with db.tenant(job.team_id) as conn:
+            suggestion = await consolidation.suggestion(conn, job.team_id, payload.suggestion_id)
+            pair = [] if suggestion is None else await _find_pair(conn, job.team_id, suggestion)
+            project = None if suggestion is None else await access.project(conn, job.team_id, suggestion.project_id)
+        if suggestion is None or project is None:
+            return Plan(decision="nothing", reasons=["suggestion_missing"])
+        if suggestion.status != "open":
+            return Plan(decision="nothing", reasons=["not_open"])
+        if suggestion.project_id != job.project_id:
+            return Plan(decision="keep", reasons=["other_project"])
+        if len(pair) != 2:
+            return Plan(decision="nothing", reasons=["pair_gone"])
+        facts: dict[str, object] = {
+            "suggestionId": suggestion.id,
+            "numbers": [row.number for row in pair],
+            "versions": [row.version for row in pair],
+            "similarity": round(suggestion.similarity, 4),
+            "threshold": context.policies["auto_merge.threshold"],
+        }
+        reasons, confidence, call = await self._judge(asker, context, project.canonical_id, suggestion, pair)
+        if reasons not in (["same_text"], ["model_sure"]):
+            tries_again = reasons[0] in {"model_paused", "breaker_open", "budget_spent", "daily_tokens_spent", "model_failed"}
+            return Plan(decision="keep", reasons=reasons, confidence=confidence, input=facts, call=call, tries_again=tries_again)
+        target, source = suggestion.merge_order()
+        proposal = MergeProposal(
+            suggestion_id=suggestion.id,
+            target=target,
+            source=source,
+            versions={str(row.number): row.version for row in pair},
+        )
+        return Plan(decision="merge", reasons=reasons, confidence=confidence, proposals=[proposal], input=facts, call=call)
+
+    async def _judge(  # noqa: PLR0911 - each is a reason
+        self, asker: ModelAsker, context: JobContext, project: str, suggestion: Suggestion, pair: list[Observation]
+    ) -> tuple[list[str], float | None, ModelCall | None]:
+        """The reasons, how sure it is, and the call of the model, if one was made."""
+        if suggestion.reason != "same":
+            return [suggestion.reason], None, None
+        if is_same_text(*pair):
+            return ["same_text"], 1.0, None
+        left, right = (read_marks(compared_text(row)) for row in pair)
+        if (difference := find_difference(left, right)) is not None:
+            return ["differs", difference.kind], None, None
+        if suggestion.similarity < context.policies["auto_merge.threshold"]:
+            return ["below_threshold"], None, None
+        prompt = Prompt(kind="guard", project=project, stored=[compared_text(row) for row in pair])
+        answered = await asker.ask(context.job.team_id, suggestion.project_id, prompt, GuardAnswer)
+        call, answer = answered.call, answered.answer
+        if answer is None:
+            return [answered.refusal or "model_failed"], None, call
+        if answer.conflict:
+            return ["model_sees_conflict"], answer.confidence, call
+        if not answer.same:
+            return ["model_says_different"], answer.confidence, call
+        if answer.confidence < GUARD_CONFIDENCE:
+            return ["model_unsure"], answer.confidence, call
+        return ["model_sure"], answer.confidence, call
+
+    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> Applied:
+        """Merge the pair if both still say what was judged."""
+        job = context.job
+        effects: list[Effect] = []
+        for proposal in plan.proposals:
+            assert isinstance(proposal, MergeProposal)
+            suggestion = await consolidation.suggestion(conn, job.team_id, proposal.suggestion_id)
+            if suggestion is None:
+                return Applied(effects=[], skipped=["suggestion_missing"])
+            await history.lock_project(conn, suggestion.project_id)
+            rows = {str(row.number): row.version for row in await _find_pair(conn, job.team_id, suggestion)}
+            if rows != proposal.versions:
+                return Applied(effects=[], skipped=["changed_meanwhile"])
+            try:
+                async with conn.transaction():
+                    _, merge = await resolve_suggestion(conn, job.principal, suggestion.id, "accepted", into=proposal.target)
+            except CmserverError as error:
+                return Applied(effects=[], skipped=[f"refused: {error}"])
+            if merge is None:
+                return Applied(effects=[], skipped=["not_open"])
+            effects.append(
+                Effect(
+                    kind="merged",
+                    observation_id=merge.observation.id,
+                    number=merge.observation.number,
+                    version=merge.observation.version,
+                    source_numbers=[row.number for row in merge.merged],
+                )
+            )
+        return Applied(effects=effects)
+
+    async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
+        """The job's decision says it all."""
+
+
+def is_same_text(left: Observation, right: Observation) -> bool:
+    """Whether both have the same facts and sentences, in whatever order, and are not about different files."""
+    if left.state != right.state or left.type != right.type:
+        return False
+    mine, others = ({*(row.files_read or ()), *(row.files_modified or ())} for row in (left, right))
+    if mine and others and mine.isdisjoint(others):
+        return False
+    units, other_units = ({fold_unit(unit) for unit in list_units(text_of(row))} - {""} for row in (left, right))
+    if units == other_units:
+        return True
+    marks, other_marks = read_marks(compared_text(left)), read_marks(compared_text(right))
+    return lexical_similarity(marks, other_marks) >= _SURE_SIMILARITY and find_difference(marks, other_marks) is None
+
+
+async def _find_pair(conn: Conn, team_id: UUID, suggestion: Suggestion) -> list[Observation]:
+    """Those of the pair that are shown, the older first."""
+    rows = await observations.by_numbers(conn, team_id, {suggestion.left_number, suggestion.right_number})
+    return sorted(rows, key=lambda row: row.number)

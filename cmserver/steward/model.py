@@ -1,0 +1,352 @@
+"""Jobs of the steward, their runs and timeline, what teams allow, and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal, LiteralString, get_args
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access.model import Principal
+
+JobType = Literal["auto_merge", "derive", "recheck", "policy_tune"]
+JOB_TYPES: tuple[JobType, ...] = get_args(JobType)
+Mode = Literal["off", "dry_run", "write"]
+JobStatus = Literal["queued", "running", "succeeded", "failed", "dead_letter", "cancelled"]
+RunStatus = Literal["running", "succeeded", "failed", "skipped"]
+EventType = Literal[
+    "job_created",
+    "job_claimed",
+    "model_invoked",
+    "decision_made",
+    "write_applied",
+    "write_skipped",
+    "job_completed",
+    "job_failed",
+    "recovery_detected",
+    "run_undone",
+]
+
+STEWARD = "steward"
+"""The actor of what the steward does, in the audit log and in histories."""
+MAX_QUEUED, MAX_QUEUED_OF_PROJECT = 200, 50
+"""So many jobs of all teams, and of one project, are open at most; the rest is planned later."""
+BREAKER_FAILURES, BREAKER_SECONDS = 3, 120.0
+"""After so many failed calls in a row a team's steward asks no model for that long, and then tries a single call."""
+PRIORITIES: dict[str, int] = {"auto_merge": 100, "recheck": 70, "derive": 50, "policy_tune": 20}
+"""Higher first."""
+
+
+class TeamMode(msgspec.Struct, frozen=True, kw_only=True):
+    """What a team allows."""
+
+    mode: Mode = "off"
+    is_paused: bool = False
+    executors: list[str] = []
+    changed_by: str | None = None
+    changed_at: datetime | None = None
+
+
+class ProjectExecutors(msgspec.Struct, frozen=True, kw_only=True):
+    """The executors that a project has, of those that its team has."""
+
+    project_id: UUID
+    project: str
+    executors: list[str]
+
+
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for one job at this moment."""
+
+    mode: Mode
+    is_paused: bool
+    is_allowed: bool
+    """Whether its executor is one of the team's and the project's."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing may be written; None when it may."""
+        if self.mode != "write":
+            return self.mode
+        if self.is_paused:
+            return "paused"
+        return None if self.is_allowed else "executor_not_allowed"
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job about to be queued; one with a known key is not queued again."""
+
+    team_id: UUID
+    project_id: UUID | None
+    job_type: str
+    trigger_reason: str
+    payload: object = {}
+    source_observation_ids: list[UUID] = []
+    idempotency_key: str | None = None
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to do, or done. See `sql/migrations/0035_steward.sql` for the law of its life."""
+
+    id: UUID
+    team_id: UUID
+    project_id: UUID | None
+    job_type: str
+    source_observation_ids: list[UUID]
+    trigger_reason: str
+    payload: object
+    status: JobStatus
+    priority: int
+    attempt_count: int
+    max_attempts: int
+    run_after: datetime
+    claim: int | None
+    locked_by: str | None
+    lease_expires_at: datetime | None
+    cancel_requested_at: datetime | None
+    decision: dict[str, object] | None
+    last_error: str | None
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+
+    @property
+    def principal(self) -> Principal:
+        """As whom the job acts: the steward, in this team and project."""
+        scopes = frozenset({"observations:read", "observations:write"})
+        return Principal(
+            kind="steward", team_id=self.team_id, project_id=self.project_id, key_id=None, actor_id=STEWARD, scopes=scopes
+        )
+
+
+JOB_COLUMNS: LiteralString = (
+    "id, team_id, project_id, job_type, source_observation_ids, trigger_reason, payload, status, priority, attempt_count,"
+    " max_attempts, run_after, claim, locked_by, lease_expires_at, cancel_requested_at, decision, last_error, created_at,"
+    " updated_at, ended_at"
+)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at a job. `provider` is None where no model was asked."""
+
+    id: UUID
+    team_id: UUID
+    project_id: UUID | None
+    project: str | None = None
+    job_id: UUID
+    job_type: str
+    job_status: JobStatus
+    attempt: int
+    provider: str | None
+    model: str | None
+    input_snapshot: dict[str, object]
+    output_snapshot: dict[str, object] | None
+    input_hash: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    latency_ms: int | None
+    status: RunStatus
+    error_class: str | None
+    error_message: str | None
+    created_at: datetime
+    completed_at: datetime | None
+    undone_at: datetime | None
+    undone_by: str | None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """A step in the life of a job or a run."""
+
+    id: int
+    job_id: UUID
+    run_id: UUID | None
+    event_type: EventType
+    data: dict[str, object]
+    schema_version: int
+    created_at: datetime
+
+
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a model that a run made. `error` is None where it answered."""
+
+    provider: str
+    model: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    error: str | None = None
+    message: str | None = None
+
+
+class Effect(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+    """Something that a run wrote: which thing, and the version that it got, by which a later change is noticed."""
+
+    kind: Literal["merged", "derived", "marked_stale", "policy_changed"]
+    observation_id: UUID | None = None
+    number: int | None = None
+    version: int | None = None
+    source_numbers: list[int] = []
+    policy_key: str | None = None
+    policy_change_id: UUID | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What an executor decided, before anything is written. `proposals` is empty where nothing is to be written."""
+
+    decision: str
+    reasons: list[str]
+    confidence: float | None = None
+    proposals: list[msgspec.Struct] = []
+    refused: list[msgspec.Struct] = []
+    """What is not to be written in any mode, and not to be thought of again."""
+    input: Mapping[str, object] = {}
+    call: ModelCall | None = None
+    read_to: datetime | None = None
+    """Up to where a log was read; the next job of its kind goes on there."""
+    tries_again: bool = False
+    """The reason may be gone tomorrow: no model was there, or no budget."""
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written, and why some of the plan was not."""
+
+    effects: list[Effect]
+    skipped: list[str] = []
+
+
+class NewDerivation(msgspec.Struct, frozen=True, kw_only=True):
+    """What was derived, or would have been."""
+
+    team_id: UUID
+    project_id: UUID
+    run_id: UUID
+    fingerprint: str
+    source_ids: list[UUID]
+    derivation_type: str
+    confidence: float
+    novelty: float
+    status: Literal["accepted", "candidate", "skipped"]
+    model: str | None
+    payload: dict[str, object]
+
+
+class DerivationCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of what was derived: it stands, or people took it back."""
+
+    kept: int
+    rejected: int
+
+
+class SuggestionCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What people did with suggestions that were similar enough to be merged by the steward."""
+
+    accepted: int
+    dismissed: int
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a threshold, with what spoke for it."""
+
+    id: UUID
+    policy_key: str
+    prior_value: float
+    new_value: float
+    reason: str
+    sample_size: int
+    evidence: dict[str, object]
+    changed_by: str
+    rollback_of_id: UUID | None
+    run_id: UUID | None
+    created_at: datetime
+
+
+class PolicyBounds(msgspec.Struct, frozen=True):
+    """A threshold's usual value, and between which values the steward may move it."""
+
+    usual: float
+    least: float
+    most: float
+    meaning: str
+
+
+POLICIES: dict[str, PolicyBounds] = {
+    "auto_merge.threshold": PolicyBounds(0.92, 0.90, 0.97, "From this similarity on a suggestion is put to the model."),
+    "derive.confidence": PolicyBounds(0.80, 0.70, 0.90, "A derivation that is less sure is not stored."),
+    "derive.novelty": PolicyBounds(0.20, 0.15, 0.40, "A derivation that says less that is new is not stored."),
+}
+GUARD_CONFIDENCE = 0.85
+"""A model that is less sure merges nothing. No policy moves it."""
+
+
+class QueueHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of a team that are open or ended badly."""
+
+    queued: int
+    running: int
+    dead_letter: int
+    oldest_queued_seconds: float | None
+
+
+class FailureReason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why runs failed or asked in vain, and how often."""
+
+    reason: str
+    count: int
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the last 24 hours, but for the first."""
+
+    runs_last_hour: int
+    runs: int
+    succeeded: int
+    average_tokens: float
+    average_latency_ms: float
+    p95_latency_ms: int | None
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """Failed model calls in a row, and until when none is made."""
+
+    consecutive_failures: int
+    last_failure: str | None
+    opened_at: datetime | None
+    open_until: datetime | None
+    is_open: bool
+
+
+class UndoneEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """An effect, and what taking it back has brought."""
+
+    kind: str
+    number: int | None
+    restored: list[int] = []
+
+
+class UnjudgedSuggestion(msgspec.Struct, frozen=True, kw_only=True):
+    """An open suggestion, with the present versions of both texts."""
+
+    id: UUID
+    project_id: UUID
+    left_version: int
+    right_version: int
+    left_id: UUID
+    right_id: UUID
+
+
+class DueProject(msgspec.Struct, frozen=True, kw_only=True):
+    """A project whose calls are to be read, and between which times of receipt; None is from the first."""
+
+    project_id: UUID
+    since: datetime | None
+    until: datetime
+
+
+class JobContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What an executor works with: the job as it was claimed, and the policies that hold."""
+
+    job: Job
+    policies: dict[str, float]
+    run_id: UUID

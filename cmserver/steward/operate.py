@@ -1,0 +1,255 @@
+"""What people do with the steward: look at it, switch it, and send its jobs back or end them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access import audit
+from cmserver.access.model import Principal
+from cmserver.base import paging
+from cmserver.base.db import Db
+from cmserver.base.errors import Conflict, Forbidden, NotFound
+from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
+from cmserver.steward import policies, repository
+from cmserver.steward.model import (
+    JOB_TYPES,
+    Breaker,
+    Event,
+    FailureReason,
+    Figures,
+    Job,
+    JobType,
+    Mode,
+    PolicyChange,
+    ProjectExecutors,
+    QueueHealth,
+    Run,
+    TeamMode,
+)
+from cmserver.steward.plan import plan_team
+
+NO_RUN = "There is no such run."
+NO_JOB = "There is no such job of the steward."
+_TEAM_ONLY = "This key is bound to one project. What the steward of the team may do is set with a key without a project."
+_MAX_EVENTS = 1_000
+
+
+class StewardStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the steward may do, what it has to do, and how it does."""
+
+    team: TeamMode
+    projects: list[ProjectExecutors]
+    queue: QueueHealth
+    figures: Figures
+    failures: list[FailureReason]
+    breaker: Breaker
+    policies: dict[str, float]
+
+
+class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with its job and the job's timeline."""
+
+    run: Run
+    job: Job
+    events: list[Event]
+
+
+async def read_status(conn: Conn, principal: Principal) -> StewardStatus:
+    """Of the whole team, or of the project that the key is bound to."""
+    team_id, project_id = principal.team_id, principal.project_id
+    return StewardStatus(
+        team=await repository.mode(conn, team_id),
+        projects=[row for row in await repository.project_executors(conn, team_id) if principal.sees(row.project_id)],
+        queue=await repository.queue_health(conn, team_id, project_id),
+        figures=await repository.figures(conn, team_id, project_id),
+        failures=await repository.failures(conn, team_id, project_id),
+        breaker=await repository.breaker(conn, team_id),
+        policies=await policies.read_values(conn, team_id),
+    )
+
+
+async def set_mode(
+    conn: Conn,
+    principal: Principal,
+    *,
+    mode: Mode | None = None,
+    is_paused: bool | None = None,
+    executors: Sequence[JobType] | None = None,
+) -> TeamMode:
+    """Change what is not None. It holds for every write after this transaction, also of jobs that are running."""
+    require_team_key(principal)
+    old = await repository.mode(conn, principal.team_id)
+    new = TeamMode(
+        mode=mode or old.mode,
+        is_paused=old.is_paused if is_paused is None else is_paused,
+        executors=list(executors) if executors is not None else old.executors or list(JOB_TYPES),
+    )
+    await repository.set_mode(conn, principal.team_id, new, changed_by=principal.actor_id)
+    await audit.record(
+        conn,
+        principal,
+        "steward.mode_changed",
+        "team",
+        principal.team_id,
+        before=old.mode,
+        mode=new.mode,
+        paused=new.is_paused,
+        executors=new.executors,
+    )
+    return await repository.mode(conn, principal.team_id)
+
+
+def require_team_key(principal: Principal) -> None:
+    """Raise Forbidden for a key that is bound to a project."""
+    if principal.project_id is not None:
+        raise Forbidden(_TEAM_ONLY)
+
+
+async def set_project_executors(
+    conn: Conn, principal: Principal, project_id: UUID, executors: Sequence[JobType]
+) -> list[ProjectExecutors]:
+    """Narrow what the steward does in a project."""
+    await repository.set_project_executors(conn, principal.team_id, project_id, executors, changed_by=principal.actor_id)
+    await audit.record(
+        conn, principal, "steward.executors_changed", "project", project_id, project_id=project_id, executors=list(executors)
+    )
+    return [row for row in await repository.project_executors(conn, principal.team_id) if principal.sees(row.project_id)]
+
+
+async def run_now(
+    db: Db, settings: Settings, principal: Principal, *, project_id: UUID | None, job_types: Sequence[JobType] | None
+) -> list[UUID]:
+    """Queue all that there is to do; Conflict while the steward is off or paused."""
+    async with db.tenant(principal.team_id) as conn:
+        team = await repository.mode(conn, principal.team_id)
+        if team.mode == "off":
+            raise Conflict("The steward is off. Set the mode dry_run or write first.")
+        if team.is_paused:
+            raise Conflict("The steward is paused.")
+        await audit.record(conn, principal, "steward.run_requested", "team", principal.team_id, project_id=project_id)
+    return await plan_team(
+        db,
+        settings,
+        principal.team_id,
+        project_id=project_id if project_id is not None else principal.project_id,
+        job_types=job_types or JOB_TYPES,
+        trigger_reason=f"asked for by {principal.actor_id}",
+    )
+
+
+async def list_runs(
+    conn: Conn,
+    principal: Principal,
+    *,
+    project_id: UUID | None,
+    status: str | None,
+    job_type: str | None,
+    model: str | None = None,
+    limit: int,
+    cursor: str | None,
+) -> tuple[list[Run], str | None]:
+    """A page of runs, newest first, and the cursor of the next page."""
+    before, before_id = paging.place(cursor)
+    rows = await repository.runs(
+        conn,
+        principal.team_id,
+        project_id=project_id if project_id is not None else principal.project_id,
+        status=status,
+        job_type=job_type,
+        model=model,
+        before=before,
+        before_id=before_id,
+        limit=limit + 1,
+    )
+    return paging.page(rows, limit, lambda run: (run.created_at, run.id))
+
+
+async def list_jobs(
+    conn: Conn,
+    principal: Principal,
+    *,
+    project_id: UUID | None,
+    status: str | None,
+    job_type: str | None,
+    limit: int,
+    cursor: str | None,
+) -> tuple[list[Job], str | None]:
+    """A page of jobs, newest first, and the cursor of the next page."""
+    before, before_id = paging.place(cursor)
+    rows = await repository.jobs(
+        conn,
+        principal.team_id,
+        project_id=project_id if project_id is not None else principal.project_id,
+        status=status,
+        job_type=job_type,
+        before=before,
+        before_id=before_id,
+        limit=limit + 1,
+    )
+    return paging.page(rows, limit, lambda job: (job.created_at, job.id))
+
+
+async def read_run(conn: Conn, principal: Principal, run_id: UUID) -> RunDetail:
+    run = await find_run(conn, principal, run_id)
+    job = await find_job(conn, principal, run.job_id)
+    return RunDetail(run=run, job=job, events=await repository.events(conn, principal.team_id, job.id, limit=_MAX_EVENTS))
+
+
+async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> Run:
+    """The run, or NotFound also when the key may not see its project."""
+    run = None if run_id is None else await repository.run(conn, principal.team_id, run_id)
+    if run is None or not principal.sees(run.project_id):
+        raise NotFound(NO_RUN)
+    return run
+
+
+async def find_job(conn: Conn, principal: Principal, job_id: UUID | None) -> Job:
+    """The job, or NotFound also when the key may not see its project."""
+    job = None if job_id is None else await repository.job(conn, principal.team_id, job_id)
+    if job is None or not principal.sees(job.project_id):
+        raise NotFound(NO_JOB)
+    return job
+
+
+async def list_events(conn: Conn, principal: Principal, job_id: UUID | None, *, limit: int, offset: int = 0) -> list[Event]:
+    """The timeline of a job, oldest first."""
+    job = await find_job(conn, principal, job_id)
+    return await repository.events(conn, principal.team_id, job.id, limit=limit, offset=offset)
+
+
+async def retry_job(db: Db, principal: Principal, job_id: UUID | None) -> Job:
+    """Queue a job again that ended badly. Conflict for one that is open or has succeeded."""
+    async with db.tenant(principal.team_id) as conn:
+        job = await find_job(conn, principal, job_id)
+
+    async def send(conn: Conn) -> Job | None:
+        sent = await repository.retry(conn, principal.team_id, job.id)
+        if sent is not None:
+            await audit.record(conn, principal, "steward.job_retried", "steward_job", job.id, project_id=job.project_id)
+        return sent
+
+    sent = await db.in_system(send)
+    if sent is None:
+        raise Conflict(f"Only a job that failed or was cancelled is tried again; this one is {job.status}.")
+    return sent
+
+
+async def cancel_job(conn: Conn, principal: Principal, job_id: UUID | None) -> Job:
+    """End a queued job; a running one stops and writes nothing. Conflict for one that has ended."""
+    job = await find_job(conn, principal, job_id)
+    cancelled = await repository.cancel(conn, principal.team_id, job.id)
+    if cancelled is None:
+        raise Conflict(f"The job has ended: it is {job.status}.")
+    await audit.record(conn, principal, "steward.job_cancelled", "steward_job", job.id, project_id=job.project_id)
+    return cancelled
+
+
+async def list_policy_changes(
+    conn: Conn, principal: Principal, *, policy_key: str | None, limit: int, offset: int = 0
+) -> list[PolicyChange]:
+    """Newest first."""
+    return await repository.policy_history(conn, principal.team_id, policy_key=policy_key, limit=limit, offset=offset)

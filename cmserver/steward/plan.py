@@ -1,0 +1,150 @@
+"""Looks for what there is to do, and queues it, as far as the bounds of the queue allow."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.base.db import Db
+from cmserver.base.ids import new_id
+from cmserver.base.settings import Settings
+from cmserver.base.sql import Conn
+from cmserver.providers import registry
+from cmserver.steward import repository
+from cmserver.steward.model import JOB_TYPES, JobType, NewJob, TeamMode
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+PERIODIC = "periodic"
+"""Why a job is there that nobody asked for."""
+_SUGGESTIONS_AT_ONCE = 40
+_PROJECTS_AT_ONCE = 40
+_RECHECK_EVERY_SECONDS = 600.0
+_DERIVE_EVERY_SECONDS = 86_400.0
+
+
+async def plan_all(db: Db, settings: Settings) -> int:
+    """Queue what is due of all teams whose steward is on; returns how many jobs that were."""
+    planned = 0
+    for team_id in await db.in_system(repository.active_teams):
+        try:
+            planned += len(await plan_team(db, settings, team_id))
+        except Exception as error:  # of one team: the others are planned
+            log.exception("steward.plan_failed", team=str(team_id), exc_info=error)
+    await db.in_system(repository.wake)
+    return planned
+
+
+async def plan_team(
+    db: Db,
+    settings: Settings,
+    team_id: UUID,
+    *,
+    project_id: UUID | None = None,
+    job_types: Collection[JobType] = JOB_TYPES,
+    trigger_reason: str = PERIODIC,
+) -> list[UUID]:
+    """Queue what is due of the team, or of one project, and return the new jobs. Asked for by a person, all is due."""
+    request = _PlanRequest(team_id=team_id, project_id=project_id, job_types=job_types, trigger_reason=trigger_reason)
+    async with db.tenant(team_id) as conn:
+        jobs = await _find_work(conn, settings, request)
+    return await db.in_system(lambda conn: repository.enqueue(conn, jobs)) if jobs else []
+
+
+class _PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be planned, and why."""
+
+    team_id: UUID
+    project_id: UUID | None
+    job_types: Collection[JobType]
+    trigger_reason: str
+
+    @property
+    def is_periodic(self) -> bool:
+        return self.trigger_reason == PERIODIC
+
+
+class _Planner:
+    """Finds the jobs that are due of one team."""
+
+    def __init__(self, team: TeamMode, narrowed: Mapping[UUID, Collection[str]], request: _PlanRequest) -> None:
+        self.jobs: list[NewJob] = []
+        self._team = team
+        self._narrowed = narrowed
+        self._request = request
+        self._today = datetime.now(UTC).date().isoformat()
+        self._occasion = self._today if request.is_periodic else str(new_id())
+
+    async def add_merges(self, conn: Conn, settings: Settings) -> None:
+        """A job for each suggestion that nobody has looked at as it is now."""
+        name = registry.provider_settings(settings)[0].name
+        asked = "rules" if name == "offline" else name
+        team_id = self._request.team_id
+        for row in await repository.unjudged_suggestions(conn, team_id, self._team.mode, asked, _SUGGESTIONS_AT_ONCE):
+            versions = [row.left_version, row.right_version]
+            payload: dict[str, object] = {"suggestionId": str(row.id), "versions": versions, "asked": asked}
+            key = f"{row.id}:{row.left_version}:{row.right_version}:{asked}:{self._today}"
+            self._add("auto_merge", row.project_id, payload, key, [row.left_id, row.right_id])
+
+    async def add_rechecks(self, conn: Conn) -> None:
+        """A job for each project with tool calls that were not read yet."""
+        seconds = _RECHECK_EVERY_SECONDS if self._request.is_periodic else 0.0
+        for due in await repository.projects_with_calls(
+            conn, self._request.team_id, self._team.mode, every_seconds=seconds, limit=_PROJECTS_AT_ONCE
+        ):
+            since = None if due.since is None else due.since.isoformat()
+            payload: dict[str, object] = {"since": since, "until": due.until.isoformat()}
+            self._add("recheck", due.project_id, payload, f"{due.project_id}:{since or 'first'}", [])
+
+    async def add_derivations(self, conn: Conn) -> None:
+        """A job for each project with new observations."""
+        seconds = _DERIVE_EVERY_SECONDS if self._request.is_periodic else 0.0
+        for project_id in await repository.projects_with_news(
+            conn, self._request.team_id, self._team.mode, every_seconds=seconds, limit=_PROJECTS_AT_ONCE
+        ):
+            self._add("derive", project_id, {}, f"{project_id}:{self._occasion}", [])
+
+    def add_tuning(self) -> None:
+        """One job a day for the whole team."""
+        if self._request.project_id is None:
+            self._add("policy_tune", None, {}, self._occasion, [])
+
+    def _add(self, job_type: JobType, project_id: UUID | None, payload: dict[str, object], key: str, sources: list[UUID]) -> None:
+        request = self._request
+        narrowed = self._narrowed.get(project_id, JOB_TYPES) if project_id is not None else JOB_TYPES
+        if job_type not in narrowed or request.project_id not in (None, project_id):
+            return
+        self.jobs.append(
+            NewJob(
+                team_id=request.team_id,
+                project_id=project_id,
+                job_type=job_type,
+                trigger_reason=request.trigger_reason,
+                payload={"mode": self._team.mode, **payload},
+                source_observation_ids=sources,
+                idempotency_key=f"{job_type}:{self._team.mode}:{key}",
+            )
+        )
+
+
+async def _find_work(conn: Conn, settings: Settings, request: _PlanRequest) -> list[NewJob]:
+    team = await repository.mode(conn, request.team_id)
+    if team.mode == "off" or team.is_paused:
+        return []
+    narrowed = {row.project_id: row.executors for row in await repository.project_executors(conn, request.team_id)}
+    planner = _Planner(team, narrowed, request)
+    chosen = {job_type for job_type in request.job_types if job_type in team.executors}
+    if "auto_merge" in chosen:
+        await planner.add_merges(conn, settings)
+    if "recheck" in chosen:
+        await planner.add_rechecks(conn)
+    if "derive" in chosen:
+        await planner.add_derivations(conn)
+    if "policy_tune" in chosen:
+        planner.add_tuning()
+    return planner.jobs

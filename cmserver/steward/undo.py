@@ -1,0 +1,101 @@
+"""Takes back everything that a run wrote, in one transaction, or says what stands in the way and changes nothing."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from cmserver.access import announce, audit
+from cmserver.access.model import Principal
+from cmserver.base.errors import Conflict
+from cmserver.base.sql import Conn
+from cmserver.consolidation import combine
+from cmserver.observations import repository as observations
+from cmserver.observations.history import repository as history
+from cmserver.observations.model import Observation
+from cmserver.observations.write import delete_row
+from cmserver.steward import policies, repository
+from cmserver.steward.model import Effect, Run, UndoneEffect
+from cmserver.steward.operate import find_job, find_run
+
+
+async def undo_run(conn: Conn, principal: Principal, run_id: UUID) -> tuple[Run, list[UndoneEffect]]:
+    """Take back the run's effects, the last first. Conflict names the later act that stands in the way."""
+    run = await find_run(conn, principal, run_id)
+    if run.project_id is not None:
+        await observations.hold_projects(conn, principal.team_id, {run.project_id})
+        await history.lock_project(conn, run.project_id)
+    await repository.lock_run(conn, principal.team_id, run_id)
+    run = await find_run(conn, principal, run_id)
+    if run.undone_at is not None:
+        raise Conflict(f"The run was undone already, by {run.undone_by}.")
+    effects = list_effects(run)
+    if not effects:
+        raise Conflict("The run wrote nothing, so there is nothing to undo.")
+    undone = [await _undo_effect(conn, principal, run, effect) for effect in reversed(effects)]
+    await repository.mark_undone(conn, principal.team_id, run_id, principal.actor_id)
+    job = await find_job(conn, principal, run.job_id)
+    await repository.add_event(conn, job, run_id, "run_undone", {"by": principal.actor_id, "effects": undone})
+    await audit.record(conn, principal, "steward.run_undone", "steward_run", run_id, project_id=run.project_id, job=str(run.job_id))
+    await announce.wake_stream(conn)
+    return await find_run(conn, principal, run_id), undone
+
+
+def list_effects(run: Run) -> list[Effect]:
+    """What the run wrote, in its order."""
+    return msgspec.convert((run.output_snapshot or {}).get("effects", []), list[Effect])
+
+
+async def _undo_effect(conn: Conn, principal: Principal, run: Run, effect: Effect) -> UndoneEffect:
+    if effect.kind == "policy_changed":
+        return await _undo_policy(conn, principal, run, effect)
+    observation = await _find_untouched(conn, principal, effect)
+    if effect.kind == "derived":
+        await repository.undo_derivation(conn, principal.team_id, observation.id)
+        await delete_row(conn, principal.team_id, observation.id)
+        await audit.record(
+            conn,
+            principal,
+            "observation.deleted",
+            "observation",
+            observation.id,
+            project_id=observation.project_id,
+            number=observation.number,
+        )
+        return UndoneEffect(kind=effect.kind, number=effect.number)
+    undone = await combine.undo(conn, principal, str(observation.number))
+    return UndoneEffect(kind=effect.kind, number=effect.number, restored=undone.restored)
+
+
+async def _find_untouched(conn: Conn, principal: Principal, effect: Effect) -> Observation:
+    """The observation of the effect; Conflict when somebody changed, merged or deleted it since."""
+    assert effect.observation_id is not None
+    name = f"#{effect.number}"
+    locked = await history.lock(conn, principal.team_id, [effect.observation_id])
+    if not locked:
+        raise Conflict(f"{name} was deleted since.")
+    observation = locked[0]
+    last = await history.last(conn, principal.team_id, observation.id)
+    if observation.superseded_by is not None:
+        into = await observations.by_id(conn, principal.team_id, observation.superseded_by)
+        whose = await history.last(conn, principal.team_id, observation.superseded_by)
+        by = f" by {whose.performed_by}" if whose and whose.action == "merged" else ""
+        raise Conflict(f"{name} was merged into #{into.number if into else '?'}{by} since. Undo that first.")
+    if observation.version != effect.version:
+        made = f"{last.action} by {last.performed_by}" if last else "changed or undone"
+        raise Conflict(f"{name} was {made} since (version {observation.version}). Undo that first.")
+    if last is not None and last.sources_purged_at is not None:
+        raise Conflict(f"The texts that were merged into {name} are purged, so the merge cannot be undone.")
+    return observation
+
+
+async def _undo_policy(conn: Conn, principal: Principal, run: Run, effect: Effect) -> UndoneEffect:
+    assert effect.policy_key is not None
+    await repository.lock_policies(conn, principal.team_id)
+    last = await repository.last_policy_change(conn, principal.team_id, effect.policy_key)
+    if last is None or last.id != effect.policy_change_id:
+        by = f" by {last.changed_by}" if last else ""
+        raise Conflict(f"{effect.policy_key} was changed or rolled back{by} since. Take that back first.")
+    await policies.take_back(conn, principal, last, run_id=run.id)
+    return UndoneEffect(kind=effect.kind, number=None)

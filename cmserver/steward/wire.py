@@ -1,0 +1,335 @@
+"""The steward on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from cmserver.base.paging import Limit
+from cmserver.base.structs import reshape
+from cmserver.base.text import Key
+from cmserver.steward.model import (
+    MAX_QUEUED,
+    MAX_QUEUED_OF_PROJECT,
+    POLICIES,
+    Event,
+    EventType,
+    Job,
+    JobStatus,
+    JobType,
+    Mode,
+    PolicyChange,
+    Run,
+    RunStatus,
+    UndoneEffect,
+)
+from cmserver.steward.operate import RunDetail, StewardStatus
+
+
+class ModeIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """What is not sent stays. With a `project`, `executors` narrows what is done there, and nothing else may be sent."""
+
+    mode: Mode | None = None
+    paused: bool | None = None
+    executors: Annotated[list[JobType], Meta(max_length=4)] | None = None
+    project: Key | None = None
+
+
+class RunNowIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Of all projects and by all executors that may run, unless some are named."""
+
+    project: Key | None = None
+    executors: Annotated[list[JobType], Meta(min_length=1, max_length=4)] | None = None
+
+
+class RunsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """Which runs, newest first."""
+
+    project: Key | None = None
+    status: RunStatus | None = None
+    job_type: JobType | None = None
+    limit: Limit = 50
+    cursor: str | None = None
+
+
+class StewardJobsQuery(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """Which jobs, newest first."""
+
+    project: Key | None = None
+    status: JobStatus | None = None
+    job_type: JobType | None = None
+    limit: Limit = 50
+    cursor: str | None = None
+
+
+class PolicyHistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Changes of which policy, newest first."""
+
+    key: Key | None = None
+    limit: Limit = 50
+
+
+class ProjectExecutorsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The executors that may run in a project."""
+
+    project: str
+    executors: list[str]
+
+
+class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Open jobs, and those of the last 24 hours that are dead letters. The limits are for all teams, and for one project."""
+
+    queued: int
+    running: int
+    dead_letter: int
+    oldest_queued_seconds: float | None
+    max_queued: int = MAX_QUEUED
+    max_queued_of_project: int = MAX_QUEUED_OF_PROJECT
+
+
+class FailureReasonOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Why runs failed, or asked a model in vain."""
+
+    reason: str
+    count: int
+
+
+class StewardMetricsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Of the last 24 hours, but for `runsLastHour`. `successRate` is null without runs."""
+
+    runs_last_hour: int
+    runs: int
+    success_rate: float | None
+    average_tokens: float
+    average_latency_ms: float
+    p95_latency_ms: int | None
+    top_failures: list[FailureReasonOut]
+
+
+class BreakerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """While it is open no model is asked."""
+
+    is_open: bool
+    consecutive_failures: int
+    last_failure: str | None
+    open_until_epoch: int | None
+
+
+class StewardStatusOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What the steward may do and has to do, and how it does."""
+
+    mode: Mode
+    paused: bool
+    executors: list[str]
+    changed_by: str | None
+    changed_at_epoch: int | None
+    projects: list[ProjectExecutorsOut]
+    queue: QueueOut
+    metrics: StewardMetricsOut
+    breaker: BreakerOut
+    policies: dict[str, float]
+
+
+class QueuedJobsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The ids of the jobs that were queued."""
+
+    queued: list[UUID]
+
+
+class StewardJobOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A job. `decision` is the last one; `lastError` is why it failed or was sent back."""
+
+    id: UUID
+    project_id: UUID | None
+    job_type: str
+    source_observation_ids: list[UUID]
+    trigger_reason: str
+    status: JobStatus
+    priority: int
+    attempt_count: int
+    max_attempts: int
+    run_after_epoch: int
+    lease_expires_at_epoch: int | None
+    cancel_requested_at_epoch: int | None
+    decision: dict[str, object] | None
+    last_error: str | None
+    created_at_epoch: int
+    ended_at_epoch: int | None
+
+
+class OneStewardJobOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One job."""
+
+    job: StewardJobOut
+
+
+class StewardJobsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    jobs: list[StewardJobOut]
+    next_cursor: str | None
+
+
+class StewardRunOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One attempt at a job. `provider` is null where no model was asked. `input` and `output` hold ids and numbers, no secrets."""
+
+    id: UUID
+    job_id: UUID
+    job_type: str
+    job_status: JobStatus
+    project: str | None
+    attempt: int
+    provider: str | None
+    model: str | None
+    input: dict[str, object]
+    output: dict[str, object] | None
+    input_hash: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    latency_ms: int | None
+    status: RunStatus
+    error_class: str | None
+    error_message: str | None
+    created_at_epoch: int
+    completed_at_epoch: int | None
+    undone_at_epoch: int | None
+    undone_by: str | None
+
+
+class StewardRunsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Newest first; `nextCursor` is null on the last page."""
+
+    runs: list[StewardRunOut]
+    next_cursor: str | None
+
+
+class StewardEventOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A step in the life of a job or run."""
+
+    id: int
+    run_id: UUID | None
+    event_type: EventType
+    data: dict[str, object]
+    schema_version: int
+    created_at_epoch: int
+
+
+class StewardRunDetailOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, its job, and the job's timeline, oldest first."""
+
+    run: StewardRunOut
+    job: StewardJobOut
+    events: list[StewardEventOut]
+
+
+class StewardEventsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The timeline of a job, oldest first."""
+
+    events: list[StewardEventOut]
+
+
+class UndoneEffectOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What was taken back, and the numbers of observations that are shown again."""
+
+    kind: str
+    number: int | None
+    restored: list[int]
+
+
+class UndoneRunOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The run, and what was taken back, the last effect first."""
+
+    run: StewardRunOut
+    undone: list[UndoneEffectOut]
+
+
+class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A threshold: what holds, what is usual, and between which values the steward may move it."""
+
+    key: str
+    value: float
+    usual: float
+    least: float
+    most: float
+    meaning: str
+
+
+class PolicyChangeOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A change of a threshold, with what spoke for it."""
+
+    id: UUID
+    policy_key: str
+    prior_value: float
+    new_value: float
+    reason: str
+    sample_size: int
+    evidence: dict[str, object]
+    changed_by: str
+    rollback_of_id: UUID | None
+    run_id: UUID | None
+    created_at_epoch: int
+
+
+class PoliciesOut(msgspec.Struct, frozen=True, kw_only=True):
+    """All thresholds, and their changes, newest first."""
+
+    policies: list[PolicyOut]
+    history: list[PolicyChangeOut]
+
+
+class OnePolicyChangeOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The change that takes another one back."""
+
+    change: PolicyChangeOut
+
+
+def status_out(status: StewardStatus) -> StewardStatusOut:
+    figures = status.figures
+    return reshape(
+        status.team,
+        StewardStatusOut,
+        paused=status.team.is_paused,
+        projects=[reshape(row, ProjectExecutorsOut) for row in status.projects],
+        queue=reshape(status.queue, QueueOut),
+        metrics=reshape(
+            figures,
+            StewardMetricsOut,
+            success_rate=figures.succeeded / figures.runs if figures.runs else None,
+            top_failures=[reshape(row, FailureReasonOut) for row in status.failures],
+        ),
+        breaker=reshape(status.breaker, BreakerOut),
+        policies=status.policies,
+    )
+
+
+def job_out(job: Job) -> StewardJobOut:
+    return reshape(job, StewardJobOut)
+
+
+def run_out(run: Run) -> StewardRunOut:
+    return reshape(run, StewardRunOut, input=run.input_snapshot, output=run.output_snapshot)
+
+
+def event_out(event: Event) -> StewardEventOut:
+    return reshape(event, StewardEventOut)
+
+
+def detail_out(detail: RunDetail) -> StewardRunDetailOut:
+    return StewardRunDetailOut(run=run_out(detail.run), job=job_out(detail.job), events=[*map(event_out, detail.events)])
+
+
+def undone_out(run: Run, undone: list[UndoneEffect]) -> UndoneRunOut:
+    return UndoneRunOut(run=run_out(run), undone=[reshape(effect, UndoneEffectOut) for effect in undone])
+
+
+def policies_out(values: dict[str, float], history: list[PolicyChange]) -> PoliciesOut:
+    policies = [reshape(bounds, PolicyOut, key=key, value=values[key]) for key, bounds in POLICIES.items()]
+    return PoliciesOut(policies=policies, history=[*map(policy_change_out, history)])
+
+
+def policy_change_out(change: PolicyChange) -> PolicyChangeOut:
+    return reshape(change, PolicyChangeOut)

@@ -1,0 +1,464 @@
+"""The life of jobs: claimed once, fenced by the claim, ended whatever happens; and the mode is obeyed at the moment of writing."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.base.errors import Conflict
+from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.steward import operate, repository
+from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, NewJob
+from cmserver.steward.run_job import EXECUTORS, StewardRunner
+from tests.conftest import Cast
+from tests.rows import rows
+from tests.steward.corpus import Case, Note, all_cases
+from tests.steward.tools import Keeper, Model, Planted, plant, suggest, write_note
+from tests.timeouts import scaled
+
+SURE = '{"same": true, "conflict": false, "confidence": 0.97, "reason": "same fact"}'
+
+
+LONGER = Case(
+    name="longer",
+    kind="paraphrase",
+    notes=(
+        Note(title="Deploys of orders run the migrations first"),
+        Note(title="Deploys of orders run the migrations first, while the operator watches the log", session=2, day=2),
+    ),
+    same=True,
+)
+"""Neither the same text nor a different fact: only a model can tell."""
+
+
+def find_case(name: str) -> Case:
+    return next(case for case in [LONGER, *all_cases()] if case.name == name)
+
+
+async def until_asked(model: Model) -> None:
+    async with asyncio.timeout(scaled(20)):
+        await model.asked.wait()
+
+
+async def plant_pair(keeper: Keeper, name: str = "exact-0") -> Planted:
+    return await plant(keeper.db, keeper.principal, find_case(name))
+
+
+async def hash_all(db: Db) -> dict[str, Any]:
+    """A hash of each table but those of the steward, of procrastinate, and the sums of usage."""
+    tables = await rows(
+        db,
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+        " AND relname !~ '^(procrastinate_|steward_|generation_runs|generation_spending)'"
+        " AND relname <> 'observation_derivations'",
+    )
+    return {
+        row["relname"]: (
+            await rows(db, f"SELECT md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) AS h FROM {row['relname']} t")
+        )[0]["h"]
+        for row in tables
+    }
+
+
+async def test_a_pending_suggestion_is_merged_and_each_step_is_written_down(keeper: Keeper):
+    planted = await plant_pair(keeper)
+    await keeper.switch("write")
+
+    (run,) = await keeper.work("auto_merge")
+
+    (left,) = await keeper.observations(planted.project)
+    assert (left.number, left.version, left.merged_from) == (planted.notes[0].number, 2, [planted.notes[1].id])
+    assert (run.status, run.job_status, run.provider, run.total_tokens) == ("succeeded", "succeeded", None, 0)
+    assert await keeper.events(run.job_id) == ["job_created", "job_claimed", "decision_made", "write_applied", "job_completed"]
+    audited = await rows(keeper.db, "SELECT DISTINCT actor_id FROM audit_log WHERE action = 'observation.merged'")
+    assert [row["actor_id"] for row in audited] == ["steward"]
+    assert await keeper.plan("auto_merge") == []
+
+
+async def test_without_a_model_and_with_an_unsure_one_a_person_decides(keeper: Keeper, asking: Keeper, model: Model):
+    planted = await plant_pair(keeper, "longer")
+    await keeper.switch("write")
+
+    found: list[object] = [(await keeper.work("auto_merge"))[-1].output_snapshot]
+    answers = (
+        "I think so.",
+        '{"same": true, "conflict": false, "confidence": 0.5, "reason": ""}',
+        '{"same": true, "conflict": true, "confidence": 1, "reason": ""}',
+        '{"same": false, "conflict": false, "confidence": 1, "reason": ""}',
+        '{"same": true, "confidence": 1}',
+        '{"same": true, "conflict": false, "confidence": 7, "reason": ""}',
+    )
+    for answer in answers:
+        model.reply = answer
+        await asking.enqueue("auto_merge", await payload_of(asking, planted), project_id=planted.project.id)
+        await asking.drain()
+        found.append((await asking.runs())[-1].output_snapshot)
+
+    reasons = [(snapshot or {})["reasons"][0] for snapshot in found]  # type: ignore[index]
+    assert len(model.prompts) == len(answers)
+    assert reasons == [
+        "no_model",
+        "model_unreadable",
+        "model_unsure",
+        "model_sees_conflict",
+        "model_says_different",
+        "model_unreadable",
+        "model_unreadable",
+    ]
+    assert len(await keeper.observations(planted.project)) == 2
+    model.reply = SURE
+    await asking.enqueue("auto_merge", await payload_of(asking, planted), project_id=planted.project.id)
+    await rows(keeper.db, "UPDATE steward_runs SET completed_at = completed_at - interval '1 hour', error_class = NULL")
+    await asking.drain()
+    run = (await asking.runs())[-1]
+    assert (run.status, run.prompt_tokens, run.completion_tokens, run.model) == ("succeeded", 200, 20, "scripted-1")
+    assert len(await keeper.observations(planted.project)) == 1
+
+
+async def payload_of(keeper: Keeper, planted: Planted) -> dict[str, object]:
+    (row,) = await rows(keeper.db, "SELECT id FROM consolidation_suggestions WHERE project_id = %s", planted.project.id)
+    return {"mode": "write", "suggestionId": str(row["id"]), "versions": [1, 1], "asked": "scripted"}
+
+
+async def test_a_model_that_fails_three_times_is_left_alone_and_tried_once_later(asking: Keeper, model: Model):
+    planted = await plant_pair(asking, "longer")
+    await asking.switch("write")
+    model.error = ProviderError(FailureKind.TRANSIENT, "away")
+    payload = await payload_of(asking, planted)
+
+    async def ask() -> str:
+        await asking.enqueue("auto_merge", payload, project_id=planted.project.id)
+        await asking.drain()
+        return str(((await asking.runs())[-1].output_snapshot or {})["reasons"][0])  # type: ignore[index]
+
+    reasons = [await ask() for _ in range(5)]
+    await rows(asking.db, "UPDATE steward_runs SET completed_at = completed_at - interval '3 minutes'")
+    reasons += [await ask() for _ in range(2)]
+
+    assert reasons == ["model_failed"] * 3 + ["breaker_open"] * 2 + ["model_failed", "breaker_open"]
+    assert len(model.prompts) == 4
+    async with asking.db.tenant(asking.team_id) as conn:
+        status = await operate.read_status(conn, asking.principal)
+    assert status.breaker.is_open
+    assert {(row.reason, row.count) for row in status.failures} == {("model_failed", 4)}
+
+
+async def test_the_tokens_of_a_day_are_a_bound(asking: Keeper, model: Model):
+    planted = await plant_pair(asking, "longer")
+    await asking.switch("write")
+    model.reply, model.tokens = "no", (3_190, 10)
+    payload = await payload_of(asking, planted)
+
+    for _ in range(2):
+        await asking.enqueue("auto_merge", payload, project_id=planted.project.id)
+        await asking.drain()
+
+    assert [(run.output_snapshot or {})["reasons"] for run in await asking.runs()] == [
+        ["model_unreadable"],
+        ["daily_tokens_spent"],
+    ]
+    spent = await rows(asking.db, "SELECT kind, input_tokens FROM generation_runs")
+    assert [(row["kind"], row["input_tokens"]) for row in spent] == [("guard", 3_190)]
+
+
+async def test_a_dry_run_writes_nothing_but_its_own_rows(keeper: Keeper):
+    """Contextify's wrote derived memories, and its events said that it did not (B4, B5)."""
+    for name in ("exact-0", "derivable-0", "deleted-0"):
+        await plant_pair(keeper, name)
+    await keeper.switch("dry_run")
+    before = await hash_all(keeper.db)
+
+    runs = await keeper.work()
+
+    assert {run.job_type for run in runs} == {"auto_merge", "recheck", "derive", "policy_tune"}
+    proposed = [run for run in runs if (run.output_snapshot or {})["proposals"]]
+    assert {run.job_type for run in proposed} == {"auto_merge", "recheck", "derive"}
+    for run in proposed:
+        assert "write_skipped" in await keeper.events(run.job_id)
+        assert "write_applied" not in await keeper.events(run.job_id)
+    assert await hash_all(keeper.db) == before
+    statuses = await rows(keeper.db, "SELECT status FROM observation_derivations")
+    assert [row["status"] for row in statuses] == ["candidate"]
+
+
+async def test_what_a_dry_run_proposed_is_written_once_writing_is_allowed(keeper: Keeper):
+    planted = [await plant_pair(keeper, name) for name in ("exact-0", "derivable-0", "deleted-0")]
+    await keeper.switch("dry_run")
+    await keeper.work()
+    await keeper.switch("write")
+
+    runs = await keeper.work()
+
+    assert {run.job_type for run in runs if run.status == "succeeded"} == {"auto_merge", "recheck", "derive"}
+    pair, derived, (stale,) = [await keeper.observations(one.project) for one in planted]
+    assert (len(pair), derived[-1].agent) == (1, "steward")
+    assert stale.stale is not None
+    assert stale.stale.reason == "deleted"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_merged"), [("dry_run", "write", True), ("write", "dry_run", False), ("write", "off", False)]
+)
+async def test_a_mode_that_is_switched_in_the_middle_of_a_job_is_obeyed(
+    asking: Keeper, model: Model, before: Any, after: Any, is_merged: bool
+):
+    """Contextify's executor kept the mode it was started with, and its events told the other one (B4)."""
+    planted = await plant_pair(asking, "longer")
+    await asking.switch(before)
+    await asking.plan("auto_merge")
+    model.reply, model.gate = SURE, asyncio.Event()
+    working = asyncio.create_task(asking.drain())
+    await until_asked(model)
+
+    await asking.switch(after)
+    model.gate.set()
+    await working
+
+    (run,) = await asking.runs()
+    events = await asking.events(run.job_id)
+    assert ("write_applied" in events, "write_skipped" in events) == (is_merged, not is_merged)
+    assert (len(await asking.observations(planted.project)) == 1) is is_merged
+
+
+async def test_what_cannot_be_run_ends(keeper: Keeper, monkeypatch: pytest.MonkeyPatch):
+    """In Contextify unknown types succeeded, bad payloads were tried three times, and what took too long ran for ever (B6, B7)."""
+
+    class Slow:
+        async def prepare(self, *args: object) -> None:
+            await asyncio.sleep(60)
+
+    class Broken:
+        async def prepare(self, *args: object) -> None:
+            raise RuntimeError("password=hunter2secret broke")
+
+    monkeypatch.setitem(EXECUTORS, "derive", (EXECUTORS["derive"][0], Slow()))
+    monkeypatch.setitem(EXECUTORS, "recheck", (EXECUTORS["derive"][0], Broken()))
+    keeper.runner = StewardRunner(keeper.db, keeper.settings, job_seconds=0.05)
+    await keeper.switch("write")
+    jobs = {
+        "unknown": await keeper.enqueue("reindex_everything", {"mode": "write"}),
+        "bad": await keeper.enqueue("auto_merge", {"mode": "write", "suggestionId": "x"}),
+        "slow": await keeper.enqueue("derive", {"mode": "write"}),
+        "broken": await keeper.enqueue("recheck", {"mode": "write"}),
+    }
+
+    for _ in range(3):
+        await rows(keeper.db, "UPDATE steward_jobs SET run_after = now() WHERE status = 'queued'")
+        await keeper.drain()
+
+    ended = {name: await keeper.job(job_id) for name, job_id in jobs.items()}
+    assert {name: (job.status, job.attempt_count) for name, job in ended.items()} == {
+        "unknown": ("dead_letter", 1),
+        "bad": ("failed", 1),
+        "slow": ("dead_letter", 3),
+        "broken": ("dead_letter", 3),
+    }
+    assert "timeout" in str(ended["slow"].last_error)
+    assert "hunter2secret" not in str(ended["broken"].last_error)
+    assert {run.status for run in await keeper.runs()} == {"failed"}
+    with pytest.raises(Conflict):
+        async with keeper.db.tenant(keeper.team_id) as conn:
+            await operate.cancel_job(conn, keeper.principal, jobs["bad"])
+    retried = await operate.retry_job(keeper.db, keeper.principal, jobs["slow"])
+    assert (retried.status, retried.attempt_count, retried.max_attempts) == ("queued", 3, 6)
+
+
+async def test_a_worker_that_was_frozen_past_its_lease_writes_nothing(asking: Keeper, model: Model):
+    planted = await plant_pair(asking, "longer")
+    await asking.switch("write")
+    (job_id,) = await asking.plan("auto_merge")
+    model.reply, model.gate = SURE, asyncio.Event()
+    frozen = asyncio.create_task(asking.drain())
+    await until_asked(model)
+
+    await rows(asking.db, "UPDATE steward_jobs SET lease_expires_at = now() - interval '1 second'")
+    async with asking.db.system() as conn:
+        assert await repository.requeue_lost(conn) == [job_id]
+    second = Model()
+    second.reply = '{"same": false, "conflict": false, "confidence": 1, "reason": "no"}'
+    gate, model.gate, model.reply = model.gate, None, second.reply
+    other = StewardRunner(asking.db, asking.settings)
+    await other.run(job_id)
+    model.reply = SURE
+    gate.set()
+    await frozen
+
+    job = await asking.job(job_id)
+    assert (job.status, job.claim, job.attempt_count) == ("succeeded", 2, 2)
+    assert (job.decision or {})["decision"] == "keep"
+    assert len(await asking.observations(planted.project)) == 2
+    assert sorted(run.status for run in await asking.runs()) == ["failed", "skipped"]
+    assert (await asking.events(job_id))[:4] == ["job_created", "job_claimed", "recovery_detected", "job_claimed"]
+
+
+async def test_a_cancelled_job_writes_nothing(asking: Keeper, model: Model):
+    planted = await plant_pair(asking, "longer")
+    await asking.switch("write")
+    (job_id,) = await asking.plan("auto_merge")
+    model.reply, model.gate = SURE, asyncio.Event()
+    working = asyncio.create_task(asking.drain())
+    await until_asked(model)
+
+    async with asking.db.tenant(asking.team_id) as conn:
+        await operate.cancel_job(conn, asking.principal, job_id)
+    model.gate.set()
+    await working
+    await rows(asking.db, "UPDATE steward_jobs SET lease_expires_at = now() - interval '1 second' WHERE status = 'running'")
+    async with asking.db.system() as conn:
+        await repository.requeue_lost(conn)
+
+    assert (await asking.job(job_id)).status == "cancelled"
+    assert len(await asking.observations(planted.project)) == 2
+
+
+async def test_a_job_is_claimed_once_and_not_while_the_steward_is_off_or_paused(keeper: Keeper):
+    await plant_pair(keeper)
+    await keeper.switch("write")
+    (job_id,) = await keeper.plan("auto_merge")
+    await keeper.switch("write", is_paused=True)
+    assert await keeper.runner.run(job_id) is None
+    await keeper.switch("off")
+    assert await keeper.runner.run(job_id) is None
+    assert await keeper.plan() == []
+    await keeper.switch("write")
+
+    claimed = await asyncio.gather(*(StewardRunner(keeper.db, keeper.settings).run(job_id) for _ in range(4)))
+
+    assert [job.id for job in claimed if job] == [job_id]
+    assert len(await keeper.runs()) == 1
+
+
+async def test_each_queued_job_has_a_task_and_what_is_lost_comes_back(keeper: Keeper):
+    """Contextify's insert failed each time (B1)."""
+    await plant_pair(keeper)
+    await keeper.switch("write")
+    (job_id,) = await keeper.plan("auto_merge")
+    tasks = "SELECT args ->> 'job_id' AS job, queue_name, task_name FROM procrastinate_jobs WHERE queue_name = 'steward'"
+
+    assert await rows(keeper.db, tasks) == [{"job": str(job_id), "queue_name": "steward", "task_name": "steward.run"}]
+
+    await rows(keeper.db, "UPDATE procrastinate_jobs SET status = 'doing' WHERE queue_name = 'steward'")  # its worker was killed
+    async with keeper.db.system() as conn:
+        await repository.wake(conn)
+    assert await rows(keeper.db, tasks + " AND status = 'todo'") != []
+    assert await rows(keeper.db, tasks + " AND status = 'doing'") == []
+
+
+async def test_the_law_holds_in_psql_too(keeper: Keeper):
+    await keeper.switch("write")
+    job_id = await keeper.enqueue("derive", {"mode": "write"})
+
+    for statement in (
+        "UPDATE steward_jobs SET status = 'succeeded'",
+        "UPDATE steward_jobs SET status = 'dead_letter'",
+        "UPDATE steward_jobs SET status = 'running'",
+        "UPDATE steward_jobs SET max_attempts = 0",
+    ):
+        with pytest.raises(psycopg.Error):
+            await rows(keeper.db, statement)
+    await rows(keeper.db, "UPDATE steward_jobs SET status = 'cancelled'")
+
+    assert await keeper.events(job_id) == ["job_created", "job_completed"]
+
+
+async def test_the_queue_is_bounded(keeper: Keeper, cast: Cast):
+    await keeper.switch("write")
+    jobs = [
+        NewJob(
+            team_id=keeper.team_id,
+            project_id=cast.alice.project.id if number < 120 else None,
+            job_type="derive",
+            trigger_reason="a test",
+            idempotency_key=str(number % 300),
+        )
+        for number in range(330)
+    ]
+
+    async with keeper.db.system() as conn:
+        queued = await repository.enqueue(conn, jobs)
+        again = await repository.enqueue(conn, jobs)
+
+    of_project = await rows(keeper.db, "SELECT count(*) AS n FROM steward_jobs WHERE project_id IS NOT NULL")
+    assert of_project[0]["n"] == MAX_QUEUED_OF_PROJECT
+    assert len(queued) <= 200
+    assert len(queued) + len(again) <= 200
+
+
+async def test_tokens_stay_numbers_and_secrets_go(asking: Keeper, model: Model):
+    """Contextify redacted each count of tokens, because its name has the word (B8)."""
+    await plant_pair(asking, "longer")
+    await asking.switch("write")
+    model.error = ProviderError(FailureKind.TRANSIENT, "refused with api_key=sk-ant-api03-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")
+    await asking.work("auto_merge")
+    model.error, model.reply = None, SURE
+    (run,) = await asking.runs()
+    async with asking.db.tenant(asking.team_id) as conn:
+        events = await repository.events(conn, asking.team_id, run.job_id, limit=100)
+    called = next(event.data for event in events if event.event_type == "model_invoked")
+
+    assert (called["prompt_tokens"], called["completion_tokens"]) == (0, 0)
+    assert "sk-ant" not in msgspec.json.encode([run, events]).decode()
+
+
+async def test_a_project_may_have_fewer_executors(keeper: Keeper):
+    planted = await plant_pair(keeper)
+    await keeper.switch("write")
+    async with keeper.db.tenant(keeper.team_id) as conn:
+        await operate.set_project_executors(conn, keeper.principal, planted.project.id, ["recheck"])
+
+    assert await keeper.plan("auto_merge") == []
+    await keeper.enqueue("auto_merge", await payload_of(keeper, planted), project_id=planted.project.id)
+    await keeper.drain()
+
+    (run,) = await keeper.runs()
+    assert (run.output_snapshot or {})["skipped"] == ["executor_not_allowed"]
+    assert len(await keeper.observations(planted.project)) == 2
+
+
+async def test_what_changed_since_it_was_judged_is_not_merged(asking: Keeper, model: Model, cast: Cast):
+    planted = await plant_pair(asking, "longer")
+    await asking.switch("write")
+    await asking.plan("auto_merge")
+    model.reply, model.gate = SURE, asyncio.Event()
+    working = asyncio.create_task(asking.drain())
+    await until_asked(model)
+
+    await rows(
+        asking.db,
+        "UPDATE observations SET title = 'Edited by Bob', content = 'Edited by Bob', version = version + 1 WHERE id = %s",
+        planted.notes[1].id,
+    )
+    model.gate.set()
+    await working
+
+    (run,) = await asking.runs()
+    assert (run.output_snapshot or {})["skipped"] == ["changed_meanwhile"]
+    titles = [row.title for row in await asking.observations(planted.project)]
+    assert titles[1] == "Edited by Bob"
+    model.gate = None
+    assert len(await asking.plan("auto_merge")) == 1, "as it is now it was not looked at"
+
+
+async def test_the_steward_of_one_team_sees_nothing_of_another(keeper: Keeper, db: Db, cast: Cast):
+    theirs = await write_note(db, cast.charlie.project, find_case("exact-0").notes[0])
+    other = await write_note(db, cast.charlie.project, find_case("exact-0").notes[1])
+    suggestion = await suggest(db, cast.charlie.project, theirs, other)
+    await keeper.switch("write")
+    assert await keeper.plan("auto_merge") == []
+
+    await keeper.enqueue(
+        "auto_merge",
+        {"mode": "write", "suggestionId": str(suggestion), "versions": [1, 1], "asked": "rules"},
+        project_id=cast.alice.project.id,
+    )
+    await keeper.drain()
+
+    (run,) = await keeper.runs()
+    assert (run.output_snapshot or {})["reasons"] == ["suggestion_missing"]
+    assert datetime.now(UTC) > run.created_at
