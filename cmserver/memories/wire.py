@@ -185,6 +185,12 @@ class StewardPageQuery(msgspec.Struct, kw_only=True):
     offset: Offset = 0
 
 
+class StewardPoliciesQuery(StewardPageQuery, kw_only=True):
+    """A page of changes, of all policies or of one."""
+
+    policy_key: Key | None = None
+
+
 class StewardEventsQuery(msgspec.Struct, kw_only=True):
     """A page of the events of a job."""
 

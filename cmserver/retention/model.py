@@ -16,6 +16,7 @@ Kind = Literal[
     "job_log",
     "receipts",
     "telemetry",
+    "steward_jobs",
     "audit_log",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -29,6 +30,7 @@ DESCRIPTIONS: dict[Kind, str] = {
     "job_log": "rows of the log of ended jobs",
     "receipts": "receipts",
     "telemetry": "counts of what clients of Contextify looked for and stored",
+    "steward_jobs": "ended jobs of the steward, with their runs and events",
     "audit_log": "rows of the audit log",
 }
 
@@ -37,7 +39,7 @@ KEPT_ACTIONS = ("memory.purged", "project.deleted", "team.deleted", "observation
 
 
 class RetentionDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what is kept where no policy says it, in days; 0 is for good. The last five are the operator's alone."""
+    """How long what is kept where no policy says it, in days; 0 is for good. The last six are the operator's alone."""
 
     observations_days: int
     min_importance: float
@@ -50,6 +52,7 @@ class RetentionDefaults(msgspec.Struct, frozen=True, kw_only=True):
     superseded_days: int
     event_rows_days: int
     telemetry_days: int
+    steward_days: int
 
 
 class ShortestDays(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ BORROWS = {
     "observation_generation_job_events",
     "context_injections",
     "memory_telemetry",
+    "steward_jobs",
     "audit_log",
 }
 
@@ -295,6 +296,29 @@ DELETE_TELEMETRY = Query(
 
 COUNT_TELEMETRY = Query(int, f"SELECT count(*) FROM memory_telemetry m WHERE {_IS_OLD_TELEMETRY}")
 
+# Their runs and events go with them. What says where the next job goes on stays, and what says why a suggestion is open.
+_IS_OLD_STEWARD_JOB: LiteralString = """j.ended_at < now() - make_interval(days => %(steward_days)s)
+           AND NOT EXISTS (SELECT FROM consolidation_suggestions s
+                            WHERE s.team_id = j.team_id AND s.id::text = j.payload ->> 'suggestionId' AND s.status = 'open')
+           AND (j.project_id IS NULL OR j.job_type = 'auto_merge'
+                OR EXISTS (SELECT FROM steward_jobs later
+                            WHERE later.team_id = j.team_id AND later.job_type = j.job_type AND later.project_id = j.project_id
+                              AND later.payload ->> 'mode' = j.payload ->> 'mode' AND later.created_at > j.created_at))"""
+
+DELETE_STEWARD_JOBS = Query(
+    int,
+    f"""
+    WITH due AS MATERIALIZED (
+        SELECT j.id FROM steward_jobs j WHERE {_IS_OLD_STEWARD_JOB} ORDER BY j.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        DELETE FROM steward_jobs j USING due WHERE j.id = due.id RETURNING j.team_id
+    ), {_COUNTED.replace("KIND", "steward_jobs")}
+    SELECT count(*) FROM taken
+    """,
+)
+
+COUNT_STEWARD_JOBS = Query(int, f"SELECT count(*) FROM steward_jobs j WHERE {_IS_OLD_STEWARD_JOB}")
+
 # Behind the mark of whoever counts accesses in it. Its rows outlive teams and projects: then the settings alone say how long.
 DELETE_AUDIT = Query(
     LogPage,
@@ -374,6 +398,7 @@ _TAKE: dict[Kind, Query[int]] = {
     "event_payloads": EMPTY_PAYLOADS,
     "receipts": DELETE_RECEIPTS,
     "telemetry": DELETE_TELEMETRY,
+    "steward_jobs": DELETE_STEWARD_JOBS,
 }
 _TAKE_PAGE: dict[Kind, Query[LogPage]] = {"event_rows": DELETE_EVENTS, "job_log": DELETE_JOB_LOG, "audit_log": DELETE_AUDIT}
 _COUNT: dict[Kind, Query[int]] = {
@@ -385,6 +410,7 @@ _COUNT: dict[Kind, Query[int]] = {
     "job_log": COUNT_JOB_LOG,
     "receipts": COUNT_RECEIPTS,
     "telemetry": COUNT_TELEMETRY,
+    "steward_jobs": COUNT_STEWARD_JOBS,
     "audit_log": COUNT_AUDIT,
 }
 LOGS = frozenset(_TAKE_PAGE)

@@ -67,6 +67,7 @@ def _defaults(settings: Settings) -> RetentionDefaults:
         superseded_days=settings.superseded_retention_days,
         event_rows_days=settings.retention_event_rows_days,
         telemetry_days=settings.retention_telemetry_days,
+        steward_days=settings.retention_steward_days,
     )
 
 
@@ -84,6 +85,7 @@ def _kept_for(shortest: ShortestDays) -> dict[Kind, int]:
         "job_log": shortest.job_log,
         "receipts": shortest.receipts,
         "telemetry": 0,
+        "steward_jobs": 0,
         "audit_log": shortest.audit,
     }
     return {kind: days for kind, days in kept_for.items() if days is not None}

@@ -45,7 +45,7 @@ class DerivedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     confidence: Share
 
 
-class Answered(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class ModelAnswer(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The model's answer, or why there is none; `call` is None where none was made."""
 
     answer: T | None = None
@@ -65,27 +65,27 @@ class ModelAsker:
     def has_model(self) -> bool:
         return self._caller.first_provider != "offline"
 
-    async def ask(self, team_id: UUID, project_id: UUID, prompt: Prompt, answer_type: type[T]) -> Answered[T]:
+    async def ask(self, team_id: UUID, project_id: UUID, prompt: Prompt, answer_type: type[T]) -> ModelAnswer[T]:
         """Never raises for a provider."""
         if refusal := await self._find_refusal(team_id, project_id):
-            return Answered[T](refusal=refusal)
+            return ModelAnswer[T](refusal=refusal)
         name, model = self._caller.first_provider, ""
         try:
             provider = await self._caller.load_provider()
             if provider is None:
-                return Answered[T](refusal="model_paused")
+                return ModelAnswer[T](refusal="model_paused")
             name, model = provider.name, provider.model
             completion = await self._caller.call(team_id, project_id, provider, prompt, seconds=ANSWER_SECONDS)
         except Invalid as error:
-            return Answered[T](refusal="model_failed", call=_call(name, model, None, "model_failed", str(error)))
+            return ModelAnswer[T](refusal="model_failed", call=_call(name, model, None, "model_failed", str(error)))
         except ProviderError as error:
             reason = "model_unreadable" if error.kind is FailureKind.UNUSABLE_ANSWER else "model_failed"
-            return Answered[T](refusal=reason, call=_call(name, model, error.completion, reason, str(error)))
+            return ModelAnswer[T](refusal=reason, call=_call(name, model, error.completion, reason, str(error)))
         if completion is None:
-            return Answered[T](refusal="budget_spent")
+            return ModelAnswer[T](refusal="budget_spent")
         answer = _read(completion.text, answer_type)
         reason = "model_unreadable" if answer is None else None
-        return Answered[T](answer=answer, refusal=reason, call=_call(name, completion.model or model, completion, reason))
+        return ModelAnswer[T](answer=answer, refusal=reason, call=_call(name, completion.model or model, completion, reason))
 
     async def _find_refusal(self, team_id: UUID, project_id: UUID) -> str | None:
         """Why no model is asked at this moment."""

@@ -87,7 +87,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class StewardJob(msgspec.Struct, frozen=True, kw_only=True):
     """Something to do, or done. See `sql/migrations/0035_steward.sql` for the law of its life."""
 
     id: UUID
@@ -128,7 +128,7 @@ JOB_COLUMNS: LiteralString = (
 )
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class StewardRun(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at a job. `provider` is None where no model was asked."""
 
     id: UUID
@@ -209,7 +209,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The reason may be gone tomorrow: no model was there, or no budget."""
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
+class PlanResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was written, and why some of the plan was not."""
 
     effects: list[Effect]
@@ -289,7 +289,7 @@ class QueueHealth(msgspec.Struct, frozen=True, kw_only=True):
     oldest_queued_seconds: float | None
 
 
-class FailureReason(msgspec.Struct, frozen=True, kw_only=True):
+class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why runs failed or asked in vain, and how often."""
 
     reason: str
@@ -347,6 +347,6 @@ class DueProject(msgspec.Struct, frozen=True, kw_only=True):
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     """What an executor works with: the job as it was claimed, and the policies that hold."""
 
-    job: Job
+    job: StewardJob
     policies: dict[str, float]
     run_id: UUID

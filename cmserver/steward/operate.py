@@ -19,15 +19,15 @@ from cmserver.steward.model import (
     JOB_TYPES,
     Breaker,
     Event,
-    FailureReason,
     Figures,
-    Job,
     JobType,
     Mode,
     PolicyChange,
     ProjectExecutors,
     QueueHealth,
-    Run,
+    RunFailure,
+    StewardJob,
+    StewardRun,
     TeamMode,
 )
 from cmserver.steward.plan import plan_team
@@ -45,7 +45,7 @@ class StewardStatus(msgspec.Struct, frozen=True, kw_only=True):
     projects: list[ProjectExecutors]
     queue: QueueHealth
     figures: Figures
-    failures: list[FailureReason]
+    failures: list[RunFailure]
     breaker: Breaker
     policies: dict[str, float]
 
@@ -53,8 +53,8 @@ class StewardStatus(msgspec.Struct, frozen=True, kw_only=True):
 class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A run with its job and the job's timeline."""
 
-    run: Run
-    job: Job
+    run: StewardRun
+    job: StewardJob
     events: list[Event]
 
 
@@ -151,7 +151,7 @@ async def list_runs(
     model: str | None = None,
     limit: int,
     cursor: str | None,
-) -> tuple[list[Run], str | None]:
+) -> tuple[list[StewardRun], str | None]:
     """A page of runs, newest first, and the cursor of the next page."""
     before, before_id = paging.place(cursor)
     rows = await repository.runs(
@@ -177,7 +177,7 @@ async def list_jobs(
     job_type: str | None,
     limit: int,
     cursor: str | None,
-) -> tuple[list[Job], str | None]:
+) -> tuple[list[StewardJob], str | None]:
     """A page of jobs, newest first, and the cursor of the next page."""
     before, before_id = paging.place(cursor)
     rows = await repository.jobs(
@@ -199,7 +199,7 @@ async def read_run(conn: Conn, principal: Principal, run_id: UUID) -> RunDetail:
     return RunDetail(run=run, job=job, events=await repository.events(conn, principal.team_id, job.id, limit=_MAX_EVENTS))
 
 
-async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> Run:
+async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> StewardRun:
     """The run, or NotFound also when the key may not see its project."""
     run = None if run_id is None else await repository.run(conn, principal.team_id, run_id)
     if run is None or not principal.sees(run.project_id):
@@ -207,7 +207,7 @@ async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> Run
     return run
 
 
-async def find_job(conn: Conn, principal: Principal, job_id: UUID | None) -> Job:
+async def find_job(conn: Conn, principal: Principal, job_id: UUID | None) -> StewardJob:
     """The job, or NotFound also when the key may not see its project."""
     job = None if job_id is None else await repository.job(conn, principal.team_id, job_id)
     if job is None or not principal.sees(job.project_id):
@@ -221,12 +221,12 @@ async def list_events(conn: Conn, principal: Principal, job_id: UUID | None, *, 
     return await repository.events(conn, principal.team_id, job.id, limit=limit, offset=offset)
 
 
-async def retry_job(db: Db, principal: Principal, job_id: UUID | None) -> Job:
+async def retry_job(db: Db, principal: Principal, job_id: UUID | None) -> StewardJob:
     """Queue a job again that ended badly. Conflict for one that is open or has succeeded."""
     async with db.tenant(principal.team_id) as conn:
         job = await find_job(conn, principal, job_id)
 
-    async def send(conn: Conn) -> Job | None:
+    async def send(conn: Conn) -> StewardJob | None:
         sent = await repository.retry(conn, principal.team_id, job.id)
         if sent is not None:
             await audit.record(conn, principal, "steward.job_retried", "steward_job", job.id, project_id=job.project_id)
@@ -238,7 +238,7 @@ async def retry_job(db: Db, principal: Principal, job_id: UUID | None) -> Job:
     return sent
 
 
-async def cancel_job(conn: Conn, principal: Principal, job_id: UUID | None) -> Job:
+async def cancel_job(conn: Conn, principal: Principal, job_id: UUID | None) -> StewardJob:
     """End a queued job; a running one stops and writes nothing. Conflict for one that has ended."""
     job = await find_job(conn, principal, job_id)
     cancelled = await repository.cancel(conn, principal.team_id, job.id)

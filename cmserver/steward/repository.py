@@ -23,9 +23,7 @@ from cmserver.steward.model import (
     DerivationCounts,
     DueProject,
     Event,
-    FailureReason,
     Figures,
-    Job,
     ModelCall,
     NewDerivation,
     NewJob,
@@ -33,7 +31,9 @@ from cmserver.steward.model import (
     PolicyChange,
     ProjectExecutors,
     QueueHealth,
-    Run,
+    RunFailure,
+    StewardJob,
+    StewardRun,
     SuggestionCounts,
     TeamMode,
     UnjudgedSuggestion,
@@ -143,7 +143,7 @@ ENQUEUE = Query(
 )
 
 CLAIM = Query(
-    Job,
+    StewardJob,
     f"""
     WITH due AS (
         SELECT j.id FROM steward_jobs j JOIN steward_modes m ON m.team_id = j.team_id AND m.project_id IS NULL
@@ -181,7 +181,7 @@ SEND_BACK = Query(
 )
 
 RETRY = Query(
-    Job,
+    StewardJob,
     f"""
     UPDATE steward_jobs j SET status = 'queued'
      WHERE j.id = %(job_id)s AND j.team_id = %(team_id)s AND j.status IN ('failed', 'dead_letter', 'cancelled')
@@ -214,7 +214,7 @@ END_JOB = Query(
 )
 
 CANCEL = Query(
-    Job,
+    StewardJob,
     f"""
     UPDATE steward_jobs j
        SET status = CASE WHEN j.status = 'queued' THEN 'cancelled' ELSE j.status END,
@@ -224,10 +224,10 @@ CANCEL = Query(
     """,
 )
 
-JOB = Query(Job, f"SELECT {JOB_COLUMNS} FROM steward_jobs WHERE id = %(job_id)s AND team_id = %(team_id)s")
+JOB = Query(StewardJob, f"SELECT {JOB_COLUMNS} FROM steward_jobs WHERE id = %(job_id)s AND team_id = %(team_id)s")
 
 JOBS = Query(
-    Job,
+    StewardJob,
     f"""
     SELECT {JOB_COLUMNS} FROM steward_jobs
      WHERE team_id = %(team_id)s
@@ -242,24 +242,13 @@ JOBS = Query(
 
 # What the steward thinks of suggestions: the newest decision on each.
 VERDICTS = Query(
-    Job,
+    StewardJob,
     f"""
     SELECT DISTINCT ON (payload ->> 'suggestionId') {JOB_COLUMNS} FROM steward_jobs
      WHERE team_id = %(team_id)s AND job_type = 'auto_merge' AND decision IS NOT NULL
        AND payload ->> 'suggestionId' = ANY(%(suggestion_ids)s::text[])
      ORDER BY payload ->> 'suggestionId', created_at DESC
     """,
-)
-
-LAST_JOB = Query(
-    Job,
-    f"""
-    SELECT {JOB_COLUMNS} FROM steward_jobs
-     WHERE team_id = %(team_id)s AND job_type = %(job_type)s AND project_id IS NOT DISTINCT FROM %(project_id)s::uuid
-       AND (%(mode)s::text IS NULL OR payload ->> 'mode' = %(mode)s::text)
-     ORDER BY created_at DESC, id DESC LIMIT 1
-    """,
-    prepare=False,
 )
 
 # -- runs and events
@@ -304,10 +293,10 @@ _RUN: LiteralString = """
      WHERE r.team_id = %(team_id)s
 """
 
-RUN = Query(Run, f"{_RUN} AND r.id = %(run_id)s")
+RUN = Query(StewardRun, f"{_RUN} AND r.id = %(run_id)s")
 
 RUNS = Query(
-    Run,
+    StewardRun,
     f"""
     {_RUN}
        AND (%(project_id)s::uuid IS NULL OR r.project_id = %(project_id)s::uuid)
@@ -364,7 +353,7 @@ FIGURES = Query(
 )
 
 FAILURES = Query(
-    FailureReason,
+    RunFailure,
     """
     SELECT coalesce(error_class, '') AS reason, count(*) AS count FROM steward_runs
      WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours' AND error_class IS NOT NULL
@@ -561,7 +550,7 @@ PROJECTS_WITH_CALLS = Query(
 
 PROJECTS_WITH_NEWS = Query(
     UUID,
-    """
+    f"""
     SELECT p.id FROM projects p
       LEFT JOIN LATERAL (
            SELECT j.created_at, j.status FROM steward_jobs j
@@ -571,7 +560,7 @@ PROJECTS_WITH_NEWS = Query(
        AND (last.created_at IS NULL OR (last.status NOT IN ('queued', 'running')
                                         AND last.created_at < now() - make_interval(secs => %(every_seconds)s)))
        AND EXISTS (SELECT FROM observations o
-                    WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.kind <> 'summary'
+                    WHERE o.project_id = p.id AND o.team_id = p.team_id AND o.kind <> 'summary' AND {LIVE_O}
                       AND (last.created_at IS NULL OR o.created_at > last.created_at))
      ORDER BY last.created_at NULLS FIRST, p.id LIMIT %(limit)s
     """,
@@ -632,18 +621,18 @@ async def enqueue(conn: Conn, jobs: Sequence[NewJob]) -> list[UUID]:
     return await ENQUEUE.all(conn, rows=Jsonb(rows), max_queued=MAX_QUEUED, max_queued_of_project=MAX_QUEUED_OF_PROJECT)
 
 
-async def claim(conn: Conn, job_id: UUID, *, locked_by: str, lease_seconds: float) -> Job | None:
+async def claim(conn: Conn, job_id: UUID, *, locked_by: str, lease_seconds: float) -> StewardJob | None:
     """Take the job, as the owner; None when it is not due, taken, over, or its team's steward is off or paused."""
     return await CLAIM.first(conn, job_id=job_id, locked_by=locked_by, lease_seconds=lease_seconds)
 
 
-async def extend_lease(conn: Conn, job: Job, lease_seconds: float) -> bool:
+async def extend_lease(conn: Conn, job: StewardJob, lease_seconds: float) -> bool:
     """False when the worker has lost the job, or is to stop."""
     return await EXTEND_LEASE.first(conn, job_id=job.id, claim=job.claim, lease_seconds=lease_seconds) is not None
 
 
 async def send_back(
-    conn: Conn, job: Job, error: str, *, pause_seconds: float = 0, is_retryable: bool = True, is_unknown: bool = False
+    conn: Conn, job: StewardJob, error: str, *, pause_seconds: float = 0, is_retryable: bool = True, is_unknown: bool = False
 ) -> bool:
     """Queue the job again after a failure, or end it; False when the worker has lost it."""
     return (
@@ -660,7 +649,7 @@ async def send_back(
     )
 
 
-async def retry(conn: Conn, team_id: UUID, job_id: UUID) -> Job | None:
+async def retry(conn: Conn, team_id: UUID, job_id: UUID) -> StewardJob | None:
     """Queue an ended job again, as the owner; None when it has not ended badly."""
     return await RETRY.first(conn, job_id=job_id, team_id=team_id)
 
@@ -675,21 +664,21 @@ async def wake(conn: Conn) -> int:
     return await WAKE.one(conn)
 
 
-async def hold(conn: Conn, job: Job) -> bool:
+async def hold(conn: Conn, job: StewardJob) -> bool:
     """Lock the claimed job until the transaction ends; False when it is lost, or to be cancelled."""
     return await HOLD.first(conn, job_id=job.id, team_id=job.team_id, claim=job.claim) is not None
 
 
-async def end_job(conn: Conn, job: Job, decision: dict[str, object]) -> None:
+async def end_job(conn: Conn, job: StewardJob, decision: dict[str, object]) -> None:
     await END_JOB.run(conn, job_id=job.id, team_id=job.team_id, claim=job.claim, decision=Jsonb(decision))
 
 
-async def cancel(conn: Conn, team_id: UUID, job_id: UUID) -> Job | None:
+async def cancel(conn: Conn, team_id: UUID, job_id: UUID) -> StewardJob | None:
     """End a queued job, and mark a running one; None for one that has ended."""
     return await CANCEL.first(conn, job_id=job_id, team_id=team_id)
 
 
-async def job(conn: Conn, team_id: UUID, job_id: UUID) -> Job | None:
+async def job(conn: Conn, team_id: UUID, job_id: UUID) -> StewardJob | None:
     return await JOB.first(conn, job_id=job_id, team_id=team_id)
 
 
@@ -703,7 +692,7 @@ async def jobs(
     before: datetime | None = None,
     before_id: UUID | None = None,
     limit: int,
-) -> list[Job]:
+) -> list[StewardJob]:
     """Newest first; None for no filter."""
     return await JOBS.all(
         conn,
@@ -717,17 +706,12 @@ async def jobs(
     )
 
 
-async def verdicts(conn: Conn, team_id: UUID, suggestion_ids: Collection[UUID]) -> list[Job]:
+async def verdicts(conn: Conn, team_id: UUID, suggestion_ids: Collection[UUID]) -> list[StewardJob]:
     """The newest job with a decision on each of these suggestions."""
     return await VERDICTS.all(conn, team_id=team_id, suggestion_ids=[str(id_) for id_ in suggestion_ids])
 
 
-async def last_job(conn: Conn, team_id: UUID, job_type: str, project_id: UUID | None, mode_of_job: str | None = None) -> Job | None:
-    """The newest job of that type, of that project or of the whole team, planned in that mode if one is named."""
-    return await LAST_JOB.first(conn, team_id=team_id, job_type=job_type, project_id=project_id, mode=mode_of_job)
-
-
-async def begin_run(conn: Conn, run_id: UUID, job: Job) -> None:
+async def begin_run(conn: Conn, run_id: UUID, job: StewardJob) -> None:
     await BEGIN_RUN.run(
         conn,
         id=run_id,
@@ -741,7 +725,7 @@ async def begin_run(conn: Conn, run_id: UUID, job: Job) -> None:
 
 async def finish_run(
     conn: Conn,
-    job: Job,
+    job: StewardJob,
     run_id: UUID,
     status: str,
     *,
@@ -769,11 +753,11 @@ async def finish_run(
     )
 
 
-async def add_event(conn: Conn, job: Job, run_id: UUID | None, event_type: str, data: object) -> None:
+async def add_event(conn: Conn, job: StewardJob, run_id: UUID | None, event_type: str, data: object) -> None:
     await ADD_EVENT.run(conn, team_id=job.team_id, job_id=job.id, run_id=run_id, event_type=event_type, data=Jsonb(data))
 
 
-async def run(conn: Conn, team_id: UUID, run_id: UUID) -> Run | None:
+async def run(conn: Conn, team_id: UUID, run_id: UUID) -> StewardRun | None:
     return await RUN.first(conn, team_id=team_id, run_id=run_id)
 
 
@@ -789,7 +773,7 @@ async def runs(
     before_id: UUID | None = None,
     limit: int,
     offset: int = 0,
-) -> list[Run]:
+) -> list[StewardRun]:
     """Newest first; None for no filter."""
     return await RUNS.all(
         conn,
@@ -826,7 +810,7 @@ async def figures(conn: Conn, team_id: UUID, project_id: UUID | None) -> Figures
     return await FIGURES.one(conn, team_id=team_id, project_id=project_id)
 
 
-async def failures(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[FailureReason]:
+async def failures(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[RunFailure]:
     return await FAILURES.all(conn, team_id=team_id, project_id=project_id)
 
 

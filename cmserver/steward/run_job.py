@@ -30,7 +30,7 @@ from cmserver.steward.executors.derive import Derive, DerivePayload
 from cmserver.steward.executors.model import Executor, JobPayload
 from cmserver.steward.executors.policy_tune import PolicyTune, TunePayload
 from cmserver.steward.executors.recheck import Recheck, RecheckPayload
-from cmserver.steward.model import Applied, Job, JobContext, Plan
+from cmserver.steward.model import JobContext, Plan, PlanResult, StewardJob
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class StewardRunner:
         self._job_seconds = job_seconds
         self._label = f"{socket.gethostname()}:{os.getpid()}"
 
-    async def run(self, job_id: UUID) -> Job | None:
+    async def run(self, job_id: UUID) -> StewardJob | None:
         """Claim and run the job; returns it as it was claimed, or None when it is not to be run now."""
         job = await self._db.in_system(
             lambda conn: repository.claim(conn, job_id, locked_by=self._label, lease_seconds=self._lease_seconds)
@@ -81,12 +81,12 @@ class StewardRunner:
             raise
         return job
 
-    async def _begin(self, conn: Conn, job: Job, run_id: UUID) -> JobContext:
+    async def _begin(self, conn: Conn, job: StewardJob, run_id: UUID) -> JobContext:
         await _hold(conn, job)
         await repository.begin_run(conn, run_id, job)
         return JobContext(job=job, policies=await policies.read_values(conn, job.team_id), run_id=run_id)
 
-    async def _decide_and_end(self, job: Job, context: JobContext) -> None:
+    async def _decide_and_end(self, job: StewardJob, context: JobContext) -> None:
         known = EXECUTORS.get(job.job_type)
         if known is None:
             await self._fail(job, context.run_id, "unknown_type", f"There is no executor {job.job_type!r}.", is_unknown=True)
@@ -111,7 +111,7 @@ class StewardRunner:
 
     async def _fail(
         self,
-        job: Job,
+        job: StewardJob,
         run_id: UUID,
         error_class: str,
         message: str,
@@ -132,7 +132,7 @@ class StewardRunner:
 
         await self._db.in_system(write)
 
-    async def _hold_lease(self, job: Job, work: Awaitable[T]) -> T:
+    async def _hold_lease(self, job: StewardJob, work: Awaitable[T]) -> T:
         """The result of `work`, during which the lease is extended; JobLostError when that fails, and `work` is cancelled."""
         task = asyncio.ensure_future(work)
         is_lost = False
@@ -163,7 +163,7 @@ class StewardRunner:
             extending.cancel()
 
 
-async def _hold(conn: Conn, job: Job) -> None:
+async def _hold(conn: Conn, job: StewardJob) -> None:
     if job.project_id is not None:
         await observations.hold_projects(conn, job.team_id, {job.project_id})
     if not await repository.hold(conn, job):
@@ -202,10 +202,10 @@ async def _end(conn: Conn, context: JobContext, executor: Executor[Any], plan: P
     await repository.end_job(conn, job, {name: value for name, value in kept.items() if value is not None})
 
 
-async def _write(conn: Conn, context: JobContext, executor: Executor[Any], plan: Plan) -> tuple[Applied, str | None]:
+async def _write(conn: Conn, context: JobContext, executor: Executor[Any], plan: Plan) -> tuple[PlanResult, str | None]:
     """Write the plan if that is allowed at this moment; returns what was written, and why nothing might be."""
     job, run_id = context.job, context.run_id
-    nothing = Applied(effects=[])
+    nothing = PlanResult(effects=[])
     if not plan.proposals:
         await executor.decline(conn, context, plan)
         return nothing, None

@@ -16,11 +16,11 @@ from cmserver.observations.history import repository as history
 from cmserver.observations.model import Observation
 from cmserver.observations.write import delete_row
 from cmserver.steward import policies, repository
-from cmserver.steward.model import Effect, Run, UndoneEffect
+from cmserver.steward.model import Effect, StewardRun, UndoneEffect
 from cmserver.steward.operate import find_job, find_run
 
 
-async def undo_run(conn: Conn, principal: Principal, run_id: UUID) -> tuple[Run, list[UndoneEffect]]:
+async def undo_run(conn: Conn, principal: Principal, run_id: UUID) -> tuple[StewardRun, list[UndoneEffect]]:
     """Take back the run's effects, the last first. Conflict names the later act that stands in the way."""
     run = await find_run(conn, principal, run_id)
     if run.project_id is not None:
@@ -42,12 +42,12 @@ async def undo_run(conn: Conn, principal: Principal, run_id: UUID) -> tuple[Run,
     return await find_run(conn, principal, run_id), undone
 
 
-def list_effects(run: Run) -> list[Effect]:
+def list_effects(run: StewardRun) -> list[Effect]:
     """What the run wrote, in its order."""
     return msgspec.convert((run.output_snapshot or {}).get("effects", []), list[Effect])
 
 
-async def _undo_effect(conn: Conn, principal: Principal, run: Run, effect: Effect) -> UndoneEffect:
+async def _undo_effect(conn: Conn, principal: Principal, run: StewardRun, effect: Effect) -> UndoneEffect:
     if effect.kind == "policy_changed":
         return await _undo_policy(conn, principal, run, effect)
     observation = await _find_untouched(conn, principal, effect)
@@ -90,7 +90,7 @@ async def _find_untouched(conn: Conn, principal: Principal, effect: Effect) -> O
     return observation
 
 
-async def _undo_policy(conn: Conn, principal: Principal, run: Run, effect: Effect) -> UndoneEffect:
+async def _undo_policy(conn: Conn, principal: Principal, run: StewardRun, effect: Effect) -> UndoneEffect:
     assert effect.policy_key is not None
     await repository.lock_policies(conn, principal.team_id)
     last = await repository.last_policy_change(conn, principal.team_id, effect.policy_key)

@@ -17,13 +17,13 @@ from cmserver.steward.model import (
     POLICIES,
     Event,
     EventType,
-    Job,
     JobStatus,
     JobType,
     Mode,
     PolicyChange,
-    Run,
     RunStatus,
+    StewardJob,
+    StewardRun,
     UndoneEffect,
 )
 from cmserver.steward.operate import RunDetail, StewardStatus
@@ -79,7 +79,7 @@ class ProjectExecutorsOut(msgspec.Struct, frozen=True, kw_only=True):
     executors: list[str]
 
 
-class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class StewardQueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Open jobs, and those of the last 24 hours that are dead letters. The limits are for all teams, and for one project."""
 
     queued: int
@@ -90,7 +90,7 @@ class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     max_queued_of_project: int = MAX_QUEUED_OF_PROJECT
 
 
-class FailureReasonOut(msgspec.Struct, frozen=True, kw_only=True):
+class RunFailureOut(msgspec.Struct, frozen=True, kw_only=True):
     """Why runs failed, or asked a model in vain."""
 
     reason: str
@@ -106,7 +106,7 @@ class StewardMetricsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
     average_tokens: float
     average_latency_ms: float
     p95_latency_ms: int | None
-    top_failures: list[FailureReasonOut]
+    top_failures: list[RunFailureOut]
 
 
 class BreakerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ class StewardStatusOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True
     changed_by: str | None
     changed_at_epoch: int | None
     projects: list[ProjectExecutorsOut]
-    queue: QueueOut
+    queue: StewardQueueOut
     metrics: StewardMetricsOut
     breaker: BreakerOut
     policies: dict[str, float]
@@ -294,23 +294,23 @@ def status_out(status: StewardStatus) -> StewardStatusOut:
         StewardStatusOut,
         paused=status.team.is_paused,
         projects=[reshape(row, ProjectExecutorsOut) for row in status.projects],
-        queue=reshape(status.queue, QueueOut),
+        queue=reshape(status.queue, StewardQueueOut),
         metrics=reshape(
             figures,
             StewardMetricsOut,
             success_rate=figures.succeeded / figures.runs if figures.runs else None,
-            top_failures=[reshape(row, FailureReasonOut) for row in status.failures],
+            top_failures=[reshape(row, RunFailureOut) for row in status.failures],
         ),
         breaker=reshape(status.breaker, BreakerOut),
         policies=status.policies,
     )
 
 
-def job_out(job: Job) -> StewardJobOut:
+def job_out(job: StewardJob) -> StewardJobOut:
     return reshape(job, StewardJobOut)
 
 
-def run_out(run: Run) -> StewardRunOut:
+def run_out(run: StewardRun) -> StewardRunOut:
     return reshape(run, StewardRunOut, input=run.input_snapshot, output=run.output_snapshot)
 
 
@@ -322,7 +322,7 @@ def detail_out(detail: RunDetail) -> StewardRunDetailOut:
     return StewardRunDetailOut(run=run_out(detail.run), job=job_out(detail.job), events=[*map(event_out, detail.events)])
 
 
-def undone_out(run: Run, undone: list[UndoneEffect]) -> UndoneRunOut:
+def undone_out(run: StewardRun, undone: list[UndoneEffect]) -> UndoneRunOut:
     return UndoneRunOut(run=run_out(run), undone=[reshape(effect, UndoneEffectOut) for effect in undone])
 
 

@@ -154,7 +154,7 @@ CREATE TABLE observation_derivations (
     FOREIGN KEY (project_id, team_id) REFERENCES projects (id, team_id) ON DELETE CASCADE,
     FOREIGN KEY (run_id, team_id) REFERENCES steward_runs (id, team_id) ON DELETE SET NULL (run_id),
     FOREIGN KEY (derived_observation_id, project_id, team_id)
-        REFERENCES observations (id, project_id, team_id) ON DELETE SET NULL (derived_observation_id)
+        REFERENCES observations (id, project_id, team_id) ON UPDATE CASCADE ON DELETE SET NULL (derived_observation_id)
 );
 CREATE INDEX observation_derivations_derived ON observation_derivations (derived_observation_id)
     WHERE derived_observation_id IS NOT NULL;

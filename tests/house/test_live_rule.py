@@ -33,6 +33,7 @@ ALL_ROWS = {
     "cmserver.ops.joining.repository.IS_UNTOUCHED": "a project has memory also while what was merged can be undone",
     "cmserver.observations.lifetime.repository.PROMOTE": "of a row that is locked, and one that has expired is wanted again",
     "cmserver.observations.accesses.repository.COUNT": "what was read is counted, whatever became of it",
+    "cmserver.steward.repository.DERIVATION_COUNTS": "counts what was derived, and whether people kept it",
     "cmserver.retention.repository.AGE_OBSERVATIONS": "makes the state of what has none yet",
     "cmserver.retention.repository.COUNT_AGED": "as above",
     "cmserver.retention.repository.PURGE_EXPIRED": "takes what has not been shown for a week",

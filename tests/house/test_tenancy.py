@@ -49,6 +49,27 @@ ROWS: dict[str, LiteralString] = {
         INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, prompt)
         VALUES (%(id)s, 1, %(team)s, %(project)s, %(server_sessions)s, %(agent_events)s, 1, 'add a retry')
     """,
+    "steward_modes": "INSERT INTO steward_modes (team_id, mode, changed_by) VALUES (%(team)s, 'dry_run', 'alice')",
+    "steward_jobs": """
+        INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason)
+        VALUES (%(id)s, %(team)s, %(project)s, 'recheck', 'periodic')
+    """,
+    "steward_runs": """
+        INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt)
+        VALUES (%(id)s, %(team)s, %(project)s, %(steward_jobs)s, 'recheck', 1)
+    """,
+    "steward_events": """
+        INSERT INTO steward_events (team_id, job_id, event_type) VALUES (%(team)s, %(steward_jobs)s, 'decision_made')
+    """,
+    "observation_derivations": """
+        INSERT INTO observation_derivations (id, team_id, project_id, fingerprint, source_observation_ids, derivation_type,
+                                             confidence, novelty, status)
+        VALUES (%(id)s, %(team)s, %(project)s, %(name)s, '{}', 'recurring_failure', 0.9, 0.9, 'candidate')
+    """,
+    "steward_policy_history": """
+        INSERT INTO steward_policy_history (id, team_id, policy_key, prior_value, new_value, reason, changed_by)
+        VALUES (%(id)s, %(team)s, 'derive.novelty', 0.2, 0.21, 'most_kept', 'steward')
+    """,
     "generation_lanes": "INSERT INTO generation_lanes (lane, team_id, project_id) VALUES (%(id)s, %(team)s, %(project)s)",
     "observation_generation_jobs": """
         INSERT INTO observation_generation_jobs (id, project_id, team_id, lane, source_type, source_id, job_type, idempotency_key)

@@ -92,6 +92,23 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
     await client.post("/v1/hooks/claude-code", json=began, headers={**person.headers, "X-Cmserver-Project": project})
     memory = {"projectId": project, "title": f"The {WORD} by hand, and its `{WORD}_queue`", "metadata": {"by": WORD}}
     assert (await client.post("/v1/observations", json=memory, headers=person.headers)).status_code == 201
+    async with db.system() as conn:
+        await conn.execute(
+            """
+            WITH job AS (
+                INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, payload)
+                SELECT gen_random_uuid(), p.team_id, p.id, 'derive', 'periodic', jsonb_build_object('word', %(word)s::text)
+                  FROM projects p WHERE p.team_id = %(team)s AND p.canonical_id = %(project)s RETURNING *
+            ), run AS (
+                INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, output_snapshot)
+                SELECT gen_random_uuid(), team_id, project_id, id, job_type, 1, payload FROM job RETURNING *
+            )
+            INSERT INTO observation_derivations (id, team_id, project_id, fingerprint, source_observation_ids, derivation_type,
+                                                 confidence, novelty, status, payload)
+            SELECT gen_random_uuid(), team_id, project_id, 'f', '{}', 'recurring_failure', 0.9, 0.9, 'candidate', payload FROM job
+            """,
+            {"word": WORD, "team": person.team_id, "project": project},
+        )
     recall = {"query": f"the {WORD}", "project_id": project}
     assert (await client.post("/api/v1/memories/recall", json=recall, headers=person.headers)).status_code == 200
     await read_new_observations(db)

@@ -149,6 +149,14 @@ class OldRows:
             *(team_id, days_ago * 86_400),
         )
 
+    async def steward_job(self, team_id: UUID, *, ended_days_ago: float) -> None:
+        """A job of the steward that was cancelled, without a project."""
+        await self.write(
+            "INSERT INTO steward_jobs (id, team_id, job_type, trigger_reason, status, ended_at)"
+            " VALUES (%s, %s, 'policy_tune', 'periodic', 'cancelled', now() - make_interval(secs => %s))",
+            *(new_id(), team_id, ended_days_ago * 86_400),
+        )
+
     async def act(
         self, team_id: UUID, *, days_ago: float, project: Project | None = None, action: str = "observations.served"
     ) -> None:

@@ -327,6 +327,7 @@ async def fill(old: OldRows, cast: Cast) -> None:
     await old.receipt(cast.alice.project, days_ago=100)
     await old.search(cast.alice.team_id, days_ago=400)
     await old.act(cast.alice.team_id, days_ago=500)
+    await old.steward_job(cast.alice.team_id, ended_days_ago=31)
     await old.count_accesses_up_to(2**40)
 
 

@@ -13,6 +13,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict
 from cmserver.providers.model import FailureKind, ProviderError
+from cmserver.retention.sweep import sweep
 from cmserver.steward import operate, repository
 from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, NewJob
 from cmserver.steward.run_job import EXECUTORS, StewardRunner
@@ -462,3 +463,19 @@ async def test_the_steward_of_one_team_sees_nothing_of_another(keeper: Keeper, d
     (run,) = await keeper.runs()
     assert (run.output_snapshot or {})["reasons"] == ["suggestion_missing"]
     assert datetime.now(UTC) > run.created_at
+
+
+async def test_retention_takes_what_ended_long_ago(keeper: Keeper, db: Db):
+    """Contextify's deleted nothing, with an error each hour (B2)."""
+    pair, stale = await plant_pair(keeper), await plant_pair(keeper, "deleted-0")
+    await keeper.switch("write")
+    await keeper.work("auto_merge", "recheck", "policy_tune")
+    await rows(db, "UPDATE steward_jobs SET ended_at = now() - interval '31 days'")
+
+    report = await sweep(db, keeper.settings)
+
+    left = await rows(db, "SELECT job_type, project_id FROM steward_jobs")
+    assert report.counts["steward_jobs"] == 2
+    assert left == [{"job_type": "recheck", "project_id": stale.project.id}], "it says up to where calls were read"
+    assert (await rows(db, "SELECT DISTINCT job_type FROM steward_runs")) == [{"job_type": "recheck"}]
+    assert pair.project.id != stale.project.id

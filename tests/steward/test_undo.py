@@ -11,7 +11,7 @@ from cmserver.base.errors import Conflict
 from cmserver.consolidation.combine import merge_observations
 from cmserver.observations.model import Correction
 from cmserver.observations.write import correct
-from cmserver.steward.model import Run, UndoneEffect
+from cmserver.steward.model import StewardRun, UndoneEffect
 from cmserver.steward.undo import undo_run
 from tests.conftest import Cast
 from tests.rows import rows
@@ -29,7 +29,7 @@ async def snapshot(db: Db, planted: list[Planted]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in NOT_COMPARED} for row in found]
 
 
-async def undo(keeper: Keeper, run: Run) -> list[UndoneEffect]:
+async def undo(keeper: Keeper, run: StewardRun) -> list[UndoneEffect]:
     _, undone = await keeper.db.in_tenant(keeper.team_id, lambda conn: undo_run(conn, keeper.principal, run.id))
     return undone
 

@@ -20,7 +20,7 @@ from cmserver.observations import repository as observations
 from cmserver.observations.model import NewObservation, Observation, compose, estimate_tokens
 from cmserver.providers.model import Completion, Prompt
 from cmserver.steward import operate, repository
-from cmserver.steward.model import JOB_TYPES, Job, JobType, Mode, NewJob, Run
+from cmserver.steward.model import JOB_TYPES, JobType, Mode, NewJob, StewardJob, StewardRun
 from cmserver.steward.plan import plan_team
 from cmserver.steward.run_job import StewardRunner
 from tests.rows import rows
@@ -38,7 +38,7 @@ class Model:
         self.prompts: list[Prompt] = []
         self.reply: str = ""
         self.error: Exception | None = None
-        self.tokens = (200, 20)
+        self.tokens: tuple[int, int] = (200, 20)
         self.asked = asyncio.Event()
         self.gate: asyncio.Event | None = None
 
@@ -87,7 +87,7 @@ class Keeper:
             trigger_reason="a test",
         )
 
-    async def work(self, *job_types: JobType, project_id: UUID | None = None) -> list[Run]:
+    async def work(self, *job_types: JobType, project_id: UUID | None = None) -> list[StewardRun]:
         """Plan, and run until nothing is due; returns the runs, oldest first."""
         await self.plan(*job_types, project_id=project_id)
         await self.drain()
@@ -107,11 +107,11 @@ class Keeper:
             (job_id,) = await repository.enqueue(conn, [job])
         return job_id
 
-    async def runs(self) -> list[Run]:
+    async def runs(self) -> list[StewardRun]:
         async with self.db.tenant(self.team_id) as conn:
             return (await repository.runs(conn, self.team_id, limit=1_000))[::-1]
 
-    async def job(self, job_id: UUID) -> Job:
+    async def job(self, job_id: UUID) -> StewardJob:
         async with self.db.tenant(self.team_id) as conn:
             job = await repository.job(conn, self.team_id, job_id)
         assert job is not None

@@ -26,6 +26,7 @@ from cmserver.ops.erasure.wire import ErasureCounts
 from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.turns import repository as turns
+from cmserver.steward import repository as steward
 
 
 async def purge(conn: Conn, principal: Principal, name: str) -> tuple[UUID, ErasureCounts]:
@@ -106,6 +107,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
     await overviews.erase(conn, team_id, project_id)
     await generation.erase_lanes(conn, team_id, project_id)
     await memories.erase(conn, team_id, project_id)
+    await steward.erase(conn, team_id, project_id)
     return counts
 
 

@@ -24,7 +24,7 @@ from cmserver.observations.model import Observation
 from cmserver.providers.model import Prompt
 from cmserver.steward.ask import GuardAnswer, ModelAsker
 from cmserver.steward.executors.model import JobPayload
-from cmserver.steward.model import GUARD_CONFIDENCE, Applied, Effect, JobContext, ModelCall, Plan
+from cmserver.steward.model import GUARD_CONFIDENCE, Effect, JobContext, ModelCall, Plan, PlanResult
 
 _SURE_SIMILARITY = 0.99
 
@@ -110,7 +110,7 @@ class AutoMerge:
             return ["model_unsure"], answer.confidence, call
         return ["model_sure"], answer.confidence, call
 
-    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> Applied:
+    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> PlanResult:
         """Merge the pair if both still say what was judged."""
         job = context.job
         effects: list[Effect] = []
@@ -118,18 +118,18 @@ class AutoMerge:
             assert isinstance(proposal, MergeProposal)
             suggestion = await consolidation.suggestion(conn, job.team_id, proposal.suggestion_id)
             if suggestion is None:
-                return Applied(effects=[], skipped=["suggestion_missing"])
+                return PlanResult(effects=[], skipped=["suggestion_missing"])
             await history.lock_project(conn, suggestion.project_id)
             rows = {str(row.number): row.version for row in await _find_pair(conn, job.team_id, suggestion)}
             if rows != proposal.versions:
-                return Applied(effects=[], skipped=["changed_meanwhile"])
+                return PlanResult(effects=[], skipped=["changed_meanwhile"])
             try:
                 async with conn.transaction():
                     _, merge = await resolve_suggestion(conn, job.principal, suggestion.id, "accepted", into=proposal.target)
             except CmserverError as error:
-                return Applied(effects=[], skipped=[f"refused: {error}"])
+                return PlanResult(effects=[], skipped=[f"refused: {error}"])
             if merge is None:
-                return Applied(effects=[], skipped=["not_open"])
+                return PlanResult(effects=[], skipped=["not_open"])
             effects.append(
                 Effect(
                     kind="merged",
@@ -139,7 +139,7 @@ class AutoMerge:
                     source_numbers=[row.number for row in merge.merged],
                 )
             )
-        return Applied(effects=effects)
+        return PlanResult(effects=effects)
 
     async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
         """The job's decision says it all."""

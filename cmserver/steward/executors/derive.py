@@ -34,7 +34,7 @@ from cmserver.steward.executors.recurring import (
     measure_novelty,
     source_ids,
 )
-from cmserver.steward.model import STEWARD, Applied, Effect, JobContext, ModelCall, NewDerivation, Plan
+from cmserver.steward.model import STEWARD, Effect, JobContext, ModelCall, NewDerivation, Plan, PlanResult
 
 _LOOKED_AT = 2_000
 """The newest observations of a project are looked at."""
@@ -117,7 +117,7 @@ class Derive:
             call=call,
         )
 
-    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> Applied:
+    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> PlanResult:
         """Store what was derived from observations that still say the same."""
         job = context.job
         assert job.project_id is not None
@@ -134,7 +134,7 @@ class Derive:
                 skipped.append("derived_already")
                 continue
             effects.append(await _store(conn, context, proposal, sorted(sources, key=lambda row: row.number)))
-        return Applied(effects=effects, skipped=skipped)
+        return PlanResult(effects=effects, skipped=skipped)
 
     async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
         """Keep what would be derived as a candidate, and what a model was asked in vain, so that it is not asked again."""

@@ -9,7 +9,7 @@ import msgspec
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
 from cmserver.steward.ask import ModelAsker
-from cmserver.steward.model import Applied, JobContext, Mode, Plan
+from cmserver.steward.model import JobContext, Mode, Plan, PlanResult
 
 P_contra = TypeVar("P_contra", bound=msgspec.Struct, contravariant=True)
 
@@ -27,7 +27,7 @@ class Executor(Protocol[P_contra]):
         """Read and decide, also with a model; write nothing."""
         ...
 
-    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> Applied:
+    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> PlanResult:
         """Write the plan as far as what it was made of is still so, in the transaction that ends the job."""
         ...
 

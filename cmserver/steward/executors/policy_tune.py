@@ -10,7 +10,7 @@ from cmserver.base.sql import Conn
 from cmserver.steward import policies, repository
 from cmserver.steward.ask import ModelAsker
 from cmserver.steward.executors.model import JobPayload
-from cmserver.steward.model import POLICIES, STEWARD, Applied, DerivationCounts, Effect, JobContext, Plan, SuggestionCounts
+from cmserver.steward.model import POLICIES, STEWARD, DerivationCounts, Effect, JobContext, Plan, PlanResult, SuggestionCounts
 
 MIN_SAMPLE = 100
 _DAYS = 90
@@ -51,7 +51,7 @@ class PolicyTune:
             return Plan(decision="nothing", reasons=["no_reason" if enough else "sample_too_small"], input=facts)
         return Plan(decision="tune", reasons=[proposal.reason], proposals=[proposal], input=facts)
 
-    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> Applied:
+    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> PlanResult:
         """Write the change if the value is still the one that was looked at."""
         team_id = context.job.team_id
         await repository.lock_policies(conn, team_id)
@@ -60,7 +60,7 @@ class PolicyTune:
         for proposal in plan.proposals:
             assert isinstance(proposal, PolicyProposal)
             if values[proposal.policy_key] != proposal.prior_value:
-                return Applied(effects=[], skipped=["changed_meanwhile"])
+                return PlanResult(effects=[], skipped=["changed_meanwhile"])
             change_id = new_id()
             change = policies.new_change(
                 change_id,
@@ -75,7 +75,7 @@ class PolicyTune:
             )
             await repository.add_policy_change(conn, team_id, change)
             effects.append(Effect(kind="policy_changed", policy_key=proposal.policy_key, policy_change_id=change_id))
-        return Applied(effects=effects)
+        return PlanResult(effects=effects)
 
     async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
         """The job's decision says it all."""

@@ -24,7 +24,7 @@ from cmserver.observations.stale import mark_stale
 from cmserver.steward.ask import ModelAsker
 from cmserver.steward.executors.file_history import FileFate, StoredCall, defined_values, is_about, mentions, read_fates
 from cmserver.steward.executors.model import JobPayload
-from cmserver.steward.model import Applied, Effect, JobContext, Plan
+from cmserver.steward.model import Effect, JobContext, Plan, PlanResult
 
 CALLS_AT_ONCE = 2_000
 """So many tool calls are read in a run; the next one goes on there."""
@@ -80,7 +80,7 @@ class Recheck:
             read_to=payload.until if len(rows) < CALLS_AT_ONCE else calls[-1].received_at,
         )
 
-    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> Applied:
+    async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> PlanResult:
         """Mark those that still say what was judged."""
         effects: list[Effect] = []
         skipped: list[str] = []
@@ -91,7 +91,7 @@ class Recheck:
                 skipped.append(f"#{proposal.number} changed_meanwhile")
                 continue
             effects.append(Effect(kind="marked_stale", observation_id=marked.id, number=marked.number, version=marked.version))
-        return Applied(effects=effects, skipped=skipped)
+        return PlanResult(effects=effects, skipped=skipped)
 
     async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
         """The job's decision says it all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -376,19 +377,27 @@ async def test_what_guests_may_not(visitor: Contextify):
         assert (await visitor.call(method, path, {}, status=401))["error"]
 
 
-async def test_the_steward_takes_no_orders(client: httpx.AsyncClient, cast: Cast):
-    statuses = {
-        path: (await client.request(method, f"{API}{path}", headers=cast.alice.headers)).status_code
-        for method, path in [
-            ("POST", "/steward/run-once"),
-            ("PUT", "/steward/mode"),
-            ("POST", "/steward/policies/rollback"),
-            ("POST", "/steward/jobs/1/retry"),
-            ("POST", "/steward/jobs/1/cancel"),
-        ]
-    }
+async def test_the_steward_takes_orders_of_admins(client: httpx.AsyncClient, cast: Cast, db: Db):
+    async def call(method: str, path: str, body: dict[str, object] | None = None) -> tuple[int, Any]:
+        answer = await client.request(method, f"{API}/steward{path}", json=body or {}, headers=cast.alice.headers)
+        return answer.status_code, answer.json()
 
-    assert list(statuses.values()) == [409, 409, 409, 404, 404]
+    assert (await call("POST", "/run-once"))[0] == 409
+    status, switched = await call("PUT", "/mode", {"dry_run": True})
+    assert (status, switched["enabled"], switched["dry_run"], switched["paused"]) == (200, True, True, False)
+    assert (await call("PUT", "/mode", {"paused": True}))[1]["dry_run"] is True
+    assert (await call("PUT", "/mode", {"paused": False}))[1]["paused"] is False
+    assert await call("POST", "/run-once") == (200, {"status": "triggered"})
+    (job,) = await rows(db, "SELECT id FROM steward_jobs WHERE job_type = 'policy_tune'")
+    assert await call("POST", f"/jobs/{job['id']}/cancel") == (200, {"status": "cancelled", "id": str(job["id"])})
+    assert await call("POST", f"/jobs/{job['id']}/retry") == (200, {"status": "queued", "id": str(job["id"])})
+    events = (await call("GET", f"/jobs/{job['id']}/events"))[1]["events"]
+    assert [event["event_type"] for event in events] == ["job_created", "job_completed", "job_created"]
+    assert (await call("POST", "/jobs/1/retry"))[0] == 404
+    assert (await call("POST", f"/jobs/{NOBODY}/cancel"))[0] == 404
+    assert (await call("POST", "/policies/rollback", {"policy_key": "derive.novelty"}))[0] == 409
+    assert (await call("POST", "/policies/rollback", {"policy_key": "colour"}))[0] == 404
+    assert (await call("GET", "/policies/history?policy_key=derive.novelty"))[1]["items"] == []
 
 
 async def test_names_of_old_projects_get_their_canonical_form(client: httpx.AsyncClient, cast: Cast, db: Db):

@@ -1,170 +1,339 @@
-"""The steward of Contextify, which is not here: it is off, has done nothing, and takes no orders."""
+"""The steward behind Contextify's routes: the same verbs as `/v1/steward`, in its shapes, but with names in snake_case."""
 
 from __future__ import annotations
+
+from uuid import UUID
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
-from cmserver.base.errors import Conflict, NotFound
+from cmserver.base.errors import NotFound
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, query
+from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.ids import named_id
+from cmserver.base.settings import Settings
+from cmserver.base.structs import reshape
+from cmserver.base.text import Key
 from cmserver.compat.api.contextify.frame import admit, contextify
-from cmserver.memories.wire import StewardEventsQuery, StewardPageQuery
+from cmserver.memories.wire import StewardEventsQuery, StewardPageQuery, StewardPoliciesQuery
+from cmserver.providers import registry
+from cmserver.steward import operate, policies, repository
+from cmserver.steward.model import MAX_QUEUED, MAX_QUEUED_OF_PROJECT, Mode
+from cmserver.steward.operate import StewardStatus
 
-_NOT_THERE = "This server has no steward yet: nothing runs by itself, and nothing can be switched on."
-_NO_JOB = "Job not found: this server has no steward yet."
+_TICK_NANOSECONDS = 60_000_000_000
 
 
-class StewardQueueOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing waits."""
+class ContextifyStewardQueueOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits. The original's list of the busiest projects stays empty: `/v1/steward/jobs` has them."""
 
-    queued_total: int = 0
+    queued_total: int
     queued_by_project_top: list[str] = []
-    dead_letter_total: int = 0
-    average_processing_latency_ms: float = 0.0
+    dead_letter_total: int
+    average_processing_latency_ms: float
 
 
-class StewardBreakerOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing has failed."""
+class ContextifyStewardBreakerOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether models are asked."""
 
-    open: bool = False
-    consecutive_failures: int = 0
-
-
-class StewardLimitsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing may wait."""
-
-    max_queued_total: int = 0
-    max_queued_per_project: int = 0
+    open: bool
+    consecutive_failures: int
+    reason: str | None
+    last_failure: str | None
 
 
-class StewardStatusOut(msgspec.Struct, frozen=True, kw_only=True):
-    """It is off."""
+class ContextifyStewardLimitsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs may wait."""
 
-    enabled: bool = False
-    dry_run: bool = True
-    paused: bool = False
+    max_queued_total: int = MAX_QUEUED
+    max_queued_per_project: int = MAX_QUEUED_OF_PROJECT
+
+
+class ContextifyStewardStatusOut(msgspec.Struct, frozen=True, kw_only=True):
+    """There is no leader: every worker may run each job, and a claim decides who does. `tick_interval` is in nanoseconds."""
+
+    enabled: bool
+    dry_run: bool
+    paused: bool
     is_leader: bool = False
     worker_id: str = ""
-    tick_interval: int = 0
-    model: str = ""
-    health: StewardQueueOut = StewardQueueOut()
+    tick_interval: int = _TICK_NANOSECONDS
+    model: str
+    health: ContextifyStewardQueueOut
     startup_recovered_stale_jobs: int = 0
-    circuit_breaker: StewardBreakerOut = StewardBreakerOut()
-    backpressure: StewardLimitsOut = StewardLimitsOut()
+    circuit_breaker: ContextifyStewardBreakerOut
+    backpressure: ContextifyStewardLimitsOut = ContextifyStewardLimitsOut()
 
 
-class StewardRunsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """There are none."""
+class ContextifyStewardRunOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at a job."""
 
-    runs: list[str] = []
+    id: UUID
+    job_id: UUID
+    job_type: str
+    project_id: str | None
+    job_status: str
+    provider: str | None
+    model: str | None
+    input_snapshot: dict[str, object]
+    output_snapshot: dict[str, object] | None
+    input_hash: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    latency_ms: int | None
+    status: str
+    error_class: str | None
+    error_message: str | None
+    created_at: str
+    completed_at: str | None
+
+
+class ContextifyStewardRunsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest first."""
+
+    runs: list[ContextifyStewardRunOut]
     limit: int
     offset: int
 
 
-class StewardEventsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """There are none."""
+class ContextifyStewardEventOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A step in the life of a job."""
 
-    events: list[str] = []
+    id: int
+    job_id: UUID
+    run_id: UUID | None
+    event_type: str
+    data: dict[str, object]
+    schema_version: int
+    created_at: str
+
+
+class ContextifyStewardEventsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Oldest first."""
+
+    events: list[ContextifyStewardEventOut]
     limit: int
     offset: int
 
 
-class StewardPoliciesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """There are none."""
+class ContextifyPolicyChangeOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a threshold."""
 
-    items: list[str] = []
+    id: UUID
+    policy_key: str
+    prior_value: float
+    new_value: float
+    reason: str
+    sample_size: int
+    evidence: dict[str, object]
+    changed_by: str
+    rollback_of_id: UUID | None
+    created_at: str
+
+
+class ContextifyStewardPoliciesOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest first."""
+
+    items: list[ContextifyPolicyChangeOut]
     limit: int
     offset: int
 
 
-class StewardMetricsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing has run."""
+class ContextifyFailureOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Why runs failed, and how often."""
 
-    runs_last_hour: int = 0
-    success_rate: float = 0.0
-    average_tokens_per_run: float = 0.0
-    p95_latency_ms: float = 0.0
-    top_failure_reasons: list[str] = []
+    reason: str
+    count: int
+
+
+class ContextifyStewardMetricsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the last 24 hours, but for the first."""
+
+    runs_last_hour: int
+    success_rate: float
+    average_tokens_per_run: float
+    p95_latency_ms: float
+    top_failure_reasons: list[ContextifyFailureOut]
+
+
+class ContextifyModeIn(msgspec.Struct, kw_only=True):
+    """What is not sent stays, where the original takes it for false."""
+
+    paused: bool | None = None
+    dry_run: bool | None = None
+
+
+class ContextifyRollbackIn(msgspec.Struct, kw_only=True):
+    """Which policy."""
+
+    policy_key: Key
+
+
+class ContextifyTriggeredOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The work is queued."""
+
+    status: str = "triggered"
+
+
+class ContextifyJobStatusOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job is now."""
+
+    status: str
+    id: UUID
 
 
 async def get_status(request: Request) -> Response:
-    """The state of the steward: off."""
-    await admit(request)
-    return answer(StewardStatusOut())
+    """What the steward may do, and what waits."""
+    principal = (await admit(request)).principal
+    async with db(request).tenant(principal.team_id) as conn:
+        status = await operate.read_status(conn, principal)
+    return answer(_status_out(status, dependency(request, Settings)))
+
+
+def _status_out(status: StewardStatus, settings: Settings) -> ContextifyStewardStatusOut:
+    breaker = status.breaker
+    return ContextifyStewardStatusOut(
+        enabled=status.team.mode != "off",
+        dry_run=status.team.mode != "write",
+        paused=status.team.is_paused,
+        model=registry.provider_settings(settings)[0].name,
+        health=ContextifyStewardQueueOut(
+            queued_total=status.queue.queued,
+            dead_letter_total=status.queue.dead_letter,
+            average_processing_latency_ms=status.figures.average_latency_ms,
+        ),
+        circuit_breaker=ContextifyStewardBreakerOut(
+            open=breaker.is_open,
+            consecutive_failures=breaker.consecutive_failures,
+            reason=breaker.last_failure if breaker.is_open else None,
+            last_failure=breaker.last_failure,
+        ),
+    )
 
 
 async def get_runs(request: Request) -> Response:
-    """Runs of the steward: none."""
-    await admit(request)
+    """Runs of the steward, newest first."""
+    principal = (await admit(request)).principal
     page = query(request, StewardPageQuery)
-    return answer(StewardRunsOut(limit=page.limit, offset=page.offset))
+    async with db(request).tenant(principal.team_id) as conn:
+        runs = await repository.runs(conn, principal.team_id, project_id=principal.project_id, limit=page.limit, offset=page.offset)
+    out = [
+        reshape(
+            run,
+            ContextifyStewardRunOut,
+            project_id=run.project,
+            created_at=run.created_at.isoformat(),
+            completed_at=run.completed_at and run.completed_at.isoformat(),
+        )
+        for run in runs
+    ]
+    return answer(ContextifyStewardRunsOut(runs=out, limit=page.limit, offset=page.offset))
 
 
 async def get_job_events(request: Request) -> Response:
-    """Events of a job of the steward: none."""
-    await admit(request)
-    if named_id(request.path_params["jobId"]) is None:
-        raise NotFound(_NO_JOB)
+    """Events of a job of the steward, oldest first; none of a job that is not there, as in the original."""
+    principal = (await admit(request)).principal
+    job_id = named_id(request.path_params["jobId"])
+    if job_id is None:
+        raise NotFound(operate.NO_JOB)
     page = query(request, StewardEventsQuery)
-    return answer(StewardEventsOut(limit=page.limit, offset=page.offset))
+    async with db(request).tenant(principal.team_id) as conn:
+        job = await repository.job(conn, principal.team_id, job_id)
+        is_visible = job is not None and principal.sees(job.project_id)
+        found = await repository.events(conn, principal.team_id, job_id, limit=page.limit, offset=page.offset) if is_visible else []
+    events = [reshape(event, ContextifyStewardEventOut, created_at=event.created_at.isoformat()) for event in found]
+    return answer(ContextifyStewardEventsOut(events=events, limit=page.limit, offset=page.offset))
 
 
 async def get_metrics(request: Request) -> Response:
-    """Figures of the steward: zero."""
-    await admit(request)
-    return answer(StewardMetricsOut())
+    """Figures of the steward."""
+    principal = (await admit(request)).principal
+    async with db(request).tenant(principal.team_id) as conn:
+        figures = await repository.figures(conn, principal.team_id, principal.project_id)
+        failures = await repository.failures(conn, principal.team_id, principal.project_id)
+    return answer(
+        ContextifyStewardMetricsOut(
+            runs_last_hour=figures.runs_last_hour,
+            success_rate=figures.succeeded / figures.runs if figures.runs else 0.0,
+            average_tokens_per_run=figures.average_tokens,
+            p95_latency_ms=float(figures.p95_latency_ms or 0),
+            top_failure_reasons=[reshape(row, ContextifyFailureOut) for row in failures],
+        )
+    )
 
 
 async def get_policies(request: Request) -> Response:
-    """Changes of the steward's policies: none."""
-    await admit(request)
-    page = query(request, StewardPageQuery)
-    return answer(StewardPoliciesOut(limit=page.limit, offset=page.offset))
+    """Changes of the steward's policies, newest first."""
+    principal = (await admit(request)).principal
+    page = query(request, StewardPoliciesQuery)
+    async with db(request).tenant(principal.team_id) as conn:
+        changes = await operate.list_policy_changes(
+            conn, principal, policy_key=page.policy_key, limit=page.limit, offset=page.offset
+        )
+    items = [reshape(change, ContextifyPolicyChangeOut, created_at=change.created_at.isoformat()) for change in changes]
+    return answer(ContextifyStewardPoliciesOut(items=items, limit=page.limit, offset=page.offset))
 
 
-async def refuse_run(request: Request) -> Response:
-    """Refused with 409: there is no steward to run."""
-    await caller(request, Principal)
-    raise Conflict(_NOT_THERE)
+async def post_run(request: Request) -> Response:
+    """Queue all that there is to do; 409 while the steward is off or paused."""
+    principal = await caller(request, Principal)
+    await operate.run_now(db(request), dependency(request, Settings), principal, project_id=None, job_types=None)
+    return answer(ContextifyTriggeredOut())
 
 
-async def refuse_mode(request: Request) -> Response:
-    """Refused with 409: there is no steward to switch."""
-    await caller(request, Principal)
-    raise Conflict(_NOT_THERE)
+async def put_mode(request: Request) -> Response:
+    """Pause the steward, or switch it between a dry run and writing."""
+    principal = await caller(request, Principal)
+    change = await read(request, ContextifyModeIn)
+    mode: Mode | None = None if change.dry_run is None else "dry_run" if change.dry_run else "write"
+    async with db(request).tenant(principal.team_id) as conn:
+        await operate.set_mode(conn, principal, mode=mode, is_paused=change.paused)
+        status = await operate.read_status(conn, principal)
+    return answer(_status_out(status, dependency(request, Settings)))
 
 
-async def refuse_rollback(request: Request) -> Response:
-    """Refused with 409: there is no policy to take back."""
-    await caller(request, Principal)
-    raise Conflict(_NOT_THERE)
+async def post_rollback(request: Request) -> Response:
+    """Take back the last change of a policy that was not taken back yet."""
+    principal = await caller(request, Principal)
+    operate.require_team_key(principal)
+    key = (await read(request, ContextifyRollbackIn)).policy_key
+    change = await db(request).in_tenant(principal.team_id, lambda conn: policies.roll_back(conn, principal, key))
+    return answer(reshape(change, ContextifyPolicyChangeOut, created_at=change.created_at.isoformat()))
 
 
-async def refuse_retry(request: Request) -> Response:
-    """Refused with 404: there is no job to repeat."""
-    await caller(request, Principal)
-    raise NotFound(_NO_JOB)
+async def post_retry(request: Request) -> Response:
+    """Queue a job again that failed or was cancelled."""
+    principal = await caller(request, Principal)
+    job = await operate.retry_job(db(request), principal, named_id(request.path_params["jobId"]))
+    return answer(ContextifyJobStatusOut(status=job.status, id=job.id))
 
 
-async def refuse_cancel(request: Request) -> Response:
-    """Refused with 404: there is no job to cancel."""
-    await caller(request, Principal)
-    raise NotFound(_NO_JOB)
+async def post_cancel(request: Request) -> Response:
+    """End a queued job; a running one stops and writes nothing."""
+    principal = await caller(request, Principal)
+    job_id = named_id(request.path_params["jobId"])
+    job = await db(request).in_tenant(principal.team_id, lambda conn: operate.cancel_job(conn, principal, job_id))
+    return answer(ContextifyJobStatusOut(status=job.status, id=job.id))
 
 
 routes = [
-    Operation("GET", "/api/v1/steward/status", contextify(get_status), scope="observations:read", answers={200: StewardStatusOut}),
+    Operation(
+        "GET",
+        "/api/v1/steward/status",
+        contextify(get_status),
+        scope="observations:read",
+        answers={200: ContextifyStewardStatusOut},
+    ),
     Operation(
         "GET",
         "/api/v1/steward/runs",
         contextify(get_runs),
         scope="observations:read",
         query=StewardPageQuery,
-        answers={200: StewardRunsOut},
+        answers={200: ContextifyStewardRunsOut},
     ),
     Operation(
         "GET",
@@ -172,22 +341,44 @@ routes = [
         contextify(get_job_events),
         scope="observations:read",
         query=StewardEventsQuery,
-        answers={200: StewardEventsOut},
+        answers={200: ContextifyStewardEventsOut},
     ),
     Operation(
-        "GET", "/api/v1/steward/metrics", contextify(get_metrics), scope="observations:read", answers={200: StewardMetricsOut}
+        "GET",
+        "/api/v1/steward/metrics",
+        contextify(get_metrics),
+        scope="observations:read",
+        answers={200: ContextifyStewardMetricsOut},
     ),
     Operation(
         "GET",
         "/api/v1/steward/policies/history",
         contextify(get_policies),
         scope="observations:read",
-        query=StewardPageQuery,
-        answers={200: StewardPoliciesOut},
+        query=StewardPoliciesQuery,
+        answers={200: ContextifyStewardPoliciesOut},
     ),
-    Operation("POST", "/api/v1/steward/run-once", contextify(refuse_run), scope="admin", answers={}),
-    Operation("PUT", "/api/v1/steward/mode", contextify(refuse_mode), scope="admin", answers={}),
-    Operation("POST", "/api/v1/steward/jobs/{jobId}/retry", contextify(refuse_retry), scope="admin", answers={}),
-    Operation("POST", "/api/v1/steward/jobs/{jobId}/cancel", contextify(refuse_cancel), scope="admin", answers={}),
-    Operation("POST", "/api/v1/steward/policies/rollback", contextify(refuse_rollback), scope="admin", answers={}),
+    Operation("POST", "/api/v1/steward/run-once", contextify(post_run), scope="admin", answers={200: ContextifyTriggeredOut}),
+    Operation(
+        "PUT",
+        "/api/v1/steward/mode",
+        contextify(put_mode),
+        scope="admin",
+        body=ContextifyModeIn,
+        answers={200: ContextifyStewardStatusOut},
+    ),
+    Operation(
+        "POST", "/api/v1/steward/jobs/{jobId}/retry", contextify(post_retry), scope="admin", answers={200: ContextifyJobStatusOut}
+    ),
+    Operation(
+        "POST", "/api/v1/steward/jobs/{jobId}/cancel", contextify(post_cancel), scope="admin", answers={200: ContextifyJobStatusOut}
+    ),
+    Operation(
+        "POST",
+        "/api/v1/steward/policies/rollback",
+        contextify(post_rollback),
+        scope="admin",
+        body=ContextifyRollbackIn,
+        answers={200: ContextifyPolicyChangeOut},
+    ),
 ]
