@@ -761,6 +761,36 @@ END $$;
 
 COMMENT ON FUNCTION public.requeue_stale(hard_limit_seconds double precision) IS 'Gives back what dead workers hold; returns the jobs. Every worker does this every two seconds.';
 
+-- Name: requeue_steward_jobs(); Type: FUNCTION
+
+CREATE FUNCTION public.requeue_steward_jobs() RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    lost uuid[];
+BEGIN
+    WITH stale AS (
+        SELECT id FROM steward_jobs WHERE status = 'running' AND lease_expires_at < now() ORDER BY id FOR UPDATE SKIP LOCKED
+    ), recovered AS (
+        UPDATE steward_jobs j
+           SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                             WHEN j.attempt_count < j.max_attempts THEN 'queued' ELSE 'dead_letter' END,
+               last_error = 'worker_lost: ' || coalesce(j.locked_by, '?'), run_after = now()
+          FROM stale WHERE j.id = stale.id RETURNING j.id)
+    SELECT array_agg(id) INTO lost FROM recovered;
+    IF lost IS NOT NULL THEN
+        UPDATE steward_runs
+           SET status = 'failed', error_class = 'worker_lost', error_message = 'The lease of its worker was over.',
+               completed_at = now()
+         WHERE status = 'running' AND job_id = ANY(lost);
+    END IF;
+    RETURN QUERY SELECT unnest(lost);
+END $$;
+
+-- Name: FUNCTION requeue_steward_jobs(); Type: COMMENT
+
+COMMENT ON FUNCTION public.requeue_steward_jobs() IS 'Gives back the jobs of the steward whose lease is over; returns them. Every worker does this every few seconds.';
+
 -- Name: retry_failed(uuid, timestamp with time zone); Type: FUNCTION
 
 CREATE FUNCTION public.retry_failed(team uuid, since timestamp with time zone) RETURNS bigint
@@ -935,6 +965,67 @@ BEGIN
     RETURN '{}';
 END $$;
 
+-- Name: steward_job_law(); Type: FUNCTION
+
+CREATE FUNCTION public.steward_job_law() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NOT ((OLD.status = 'queued' AND NEW.status IN ('running', 'cancelled'))
+         OR (OLD.status = 'running' AND NEW.status IN ('succeeded', 'failed', 'dead_letter', 'cancelled'))
+         OR (OLD.status = 'running' AND NEW.status = 'queued' AND NEW.attempt_count < NEW.max_attempts)
+         OR (OLD.status IN ('failed', 'dead_letter', 'cancelled') AND NEW.status = 'queued')) THEN
+        RAISE EXCEPTION 'a job of the steward cannot go from % to % (job %, attempt % of %)',
+            OLD.status, NEW.status, NEW.id, NEW.attempt_count, NEW.max_attempts USING ERRCODE = 'check_violation',
+            CONSTRAINT = 'steward_job_law';
+    END IF;
+    IF OLD.status IN ('failed', 'dead_letter', 'cancelled') THEN
+        NEW.max_attempts := greatest(NEW.max_attempts, NEW.attempt_count + 3);
+        NEW.run_after := now();
+        NEW.cancel_requested_at := NULL;
+    END IF;
+    IF NEW.status <> 'running' THEN
+        NEW.locked_by := NULL;
+        NEW.locked_at := NULL;
+        NEW.lease_expires_at := NULL;
+    END IF;
+    NEW.ended_at := CASE WHEN NEW.status NOT IN ('queued', 'running') THEN now() END;
+    NEW.updated_at := now();
+    RETURN NEW;
+END $$;
+
+-- Name: steward_job_log(); Type: FUNCTION
+
+CREATE FUNCTION public.steward_job_log() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO steward_events (team_id, job_id, event_type, data)
+        VALUES (NEW.team_id, NEW.id, 'job_created', jsonb_build_object('type', NEW.job_type, 'reason', NEW.trigger_reason));
+    ELSE
+        INSERT INTO steward_events (team_id, job_id, event_type, data)
+        VALUES (NEW.team_id, NEW.id,
+                CASE WHEN OLD.status = 'running' AND OLD.lease_expires_at < now() AND NEW.status IN ('queued', 'dead_letter')
+                     THEN 'recovery_detected'
+                     WHEN NEW.status = 'running' THEN 'job_claimed'
+                     WHEN NEW.status IN ('failed', 'dead_letter') THEN 'job_failed'
+                     WHEN NEW.status = 'queued' AND OLD.status = 'running' THEN 'job_failed'
+                     WHEN NEW.status = 'queued' THEN 'job_created'
+                     ELSE 'job_completed' END,
+                jsonb_strip_nulls(jsonb_build_object(
+                    'status', NEW.status, 'attempt', NEW.attempt_count,
+                    'claim', CASE WHEN NEW.status = 'running' THEN NEW.claim END,
+                    'error', CASE WHEN OLD.status = 'running' AND NEW.status <> 'succeeded' THEN NEW.last_error END,
+                    'runAfter', CASE WHEN NEW.status = 'queued' THEN NEW.run_after END)));
+    END IF;
+    IF NEW.status = 'queued' THEN
+        PERFORM procrastinate_defer_jobs_v1(ARRAY[ROW('steward', 'steward.run', NEW.priority, NULL, NULL,
+            jsonb_build_object('job_id', NEW.id), NEW.run_after)::procrastinate_job_to_defer_v1]);
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- Name: time_of_event(timestamp with time zone, timestamp with time zone); Type: FUNCTION
 
 CREATE FUNCTION public.time_of_event(occurred_at timestamp with time zone, received_at timestamp with time zone) RETURNS timestamp with time zone
@@ -1015,6 +1106,34 @@ END $$;
 -- Name: FUNCTION wake_sleeping_lanes(); Type: COMMENT
 
 COMMENT ON FUNCTION public.wake_sleeping_lanes() IS 'Finds queued jobs whose lane is missing or asleep (rows that psql wrote) and makes them due; done every ten minutes.';
+
+-- Name: wake_steward_jobs(); Type: FUNCTION
+
+CREATE FUNCTION public.wake_steward_jobs() RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    woken_count bigint;
+BEGIN
+    -- The tasks of workers that are gone: they finish nothing, and nobody else finishes them.
+    DELETE FROM procrastinate_jobs p
+     WHERE p.queue_name = 'steward' AND p.status = 'doing'
+       AND NOT EXISTS (SELECT FROM procrastinate_workers w
+                        WHERE w.id = p.worker_id AND w.last_heartbeat > now() - interval '1 minute');
+    PERFORM procrastinate_defer_jobs_v1(array_agg(ROW('steward', 'steward.run', j.priority, NULL, NULL,
+                jsonb_build_object('job_id', j.id), j.run_after)::procrastinate_job_to_defer_v1))
+       FROM steward_jobs j JOIN steward_modes m ON m.team_id = j.team_id AND m.project_id IS NULL
+      WHERE j.status = 'queued' AND m.mode <> 'off' AND NOT m.is_paused
+        AND NOT EXISTS (SELECT FROM procrastinate_jobs p
+                         WHERE p.queue_name = 'steward' AND p.status IN ('todo', 'doing') AND p.args ->> 'job_id' = j.id::text)
+     HAVING count(*) > 0;
+    GET DIAGNOSTICS woken_count = ROW_COUNT;
+    RETURN woken_count;
+END $$;
+
+-- Name: FUNCTION wake_steward_jobs(); Type: COMMENT
+
+COMMENT ON FUNCTION public.wake_steward_jobs() IS 'Makes a task for each queued job of the steward that has none: it was paused, or psql took the task away. Done every minute.';
 
 -- Name: access_counting; Type: TABLE
 
@@ -1285,6 +1404,7 @@ CREATE TABLE public.observations (
     merged_from uuid[] DEFAULT '{}'::uuid[] NOT NULL,
     agent text,
     caller_type text,
+    stale jsonb,
     CONSTRAINT closed_when_not_open CHECK (((closed_at IS NOT NULL) = COALESCE((state = ANY (ARRAY['done'::text, 'dropped'::text])), false))),
     CONSTRAINT expires_with_a_lifetime CHECK (((expires_at IS NULL) OR (ttl_seconds IS NOT NULL))),
     CONSTRAINT observations_importance_check CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
@@ -1293,6 +1413,7 @@ CREATE TABLE public.observations (
     CONSTRAINT observations_origin_check CHECK ((origin = ANY (ARRAY['hook'::text, 'api'::text, 'mcp'::text, 'import'::text, 'model'::text, 'rules'::text]))),
     CONSTRAINT observations_quote_check CHECK ((length(quote) <= 400)),
     CONSTRAINT observations_scope_check CHECK ((scope = ANY (ARRAY['project'::text, 'team'::text]))),
+    CONSTRAINT observations_stale_check CHECK ((jsonb_typeof(stale) = 'object'::text)),
     CONSTRAINT observations_state_check CHECK ((state = ANY (ARRAY['open'::text, 'done'::text, 'dropped'::text]))),
     CONSTRAINT observations_ttl_seconds_check CHECK ((ttl_seconds > 0)),
     CONSTRAINT observations_type_check CHECK ((type = ANY (ARRAY['bugfix'::text, 'feature'::text, 'refactor'::text, 'change'::text, 'discovery'::text, 'decision'::text, 'security_alert'::text, 'security_note'::text, 'sensitive'::text]))),
@@ -1329,6 +1450,10 @@ COMMENT ON COLUMN public.observations.agent IS 'Who wrote it by hand, in his own
 -- Name: COLUMN observations.caller_type; Type: COMMENT
 
 COMMENT ON COLUMN public.observations.caller_type IS 'The type that the caller gave, where it is none of ours.';
+
+-- Name: COLUMN observations.stale; Type: COMMENT
+
+COMMENT ON COLUMN public.observations.stale IS 'Why what it says of a file does not hold any more: reason, path, event and time. NULL while nothing is known against it.';
 
 -- Name: projects; Type: TABLE
 
@@ -1914,7 +2039,7 @@ CREATE TABLE public.generation_runs (
     latency_ms integer DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     applied_at timestamp with time zone,
-    CONSTRAINT generation_runs_kind_check CHECK ((kind = ANY (ARRAY['observations'::text, 'summary'::text, 'merge'::text]))),
+    CONSTRAINT generation_runs_kind_check CHECK ((kind = ANY (ARRAY['observations'::text, 'summary'::text, 'merge'::text, 'guard'::text, 'derive'::text]))),
     CONSTRAINT generation_runs_status_check CHECK ((status = ANY (ARRAY['asked'::text, 'answered'::text, 'applied'::text, 'unusable'::text, 'failed'::text, 'lost'::text])))
 );
 
@@ -1924,7 +2049,7 @@ COMMENT ON TABLE public.generation_runs IS 'Provider calls: what they served, wh
 
 -- Name: COLUMN generation_runs.lane; Type: COMMENT
 
-COMMENT ON COLUMN public.generation_runs.lane IS 'Of its jobs; a call of the kind merge has none, and its own id here.';
+COMMENT ON COLUMN public.generation_runs.lane IS 'Of its jobs; a call of the kinds merge, guard and derive has none, and its own id here.';
 
 -- Name: COLUMN generation_runs.status; Type: COMMENT
 
@@ -2123,6 +2248,33 @@ CREATE TABLE public.observation_counters (
 
 COMMENT ON TABLE public.observation_counters IS 'The last number given out in a team. Its row is locked last in a transaction: a global sequence would show one team how busy another is.';
 
+-- Name: observation_derivations; Type: TABLE
+
+CREATE TABLE public.observation_derivations (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    run_id uuid,
+    fingerprint text NOT NULL,
+    source_observation_ids uuid[] NOT NULL,
+    derived_observation_id uuid,
+    derivation_type text NOT NULL,
+    confidence real NOT NULL,
+    novelty real NOT NULL,
+    status text NOT NULL,
+    model text,
+    payload jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT observation_derivations_confidence_check CHECK (((confidence >= (0)::double precision) AND (confidence <= (1)::double precision))),
+    CONSTRAINT observation_derivations_novelty_check CHECK (((novelty >= (0)::double precision) AND (novelty <= (1)::double precision))),
+    CONSTRAINT observation_derivations_status_check CHECK ((status = ANY (ARRAY['candidate'::text, 'accepted'::text, 'skipped'::text, 'failed'::text, 'undone'::text])))
+);
+
+-- Name: TABLE observation_derivations; Type: COMMENT
+
+COMMENT ON TABLE public.observation_derivations IS 'What the steward drew from several observations, or would have, from which, how sure and how new.';
+
 -- Name: observation_embeddings; Type: TABLE
 
 CREATE TABLE public.observation_embeddings (
@@ -2294,7 +2446,8 @@ CREATE VIEW public.observations_in_team AS
     superseded_at,
     merged_from,
     agent,
-    caller_type
+    caller_type,
+    stale
    FROM public.observations
   WHERE ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid) AND (superseded_at IS NULL) AND ((expires_at IS NULL) OR (expires_at > now())));
 
@@ -2570,6 +2723,167 @@ CREATE VIEW public.spend_by_project AS
 -- Name: VIEW spend_by_project; Type: COMMENT
 
 COMMENT ON VIEW public.spend_by_project IS 'Provider calls, tokens and money by project, model and day.';
+
+-- Name: steward_claims; Type: SEQUENCE
+
+CREATE SEQUENCE public.steward_claims
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+-- Name: steward_events; Type: TABLE
+
+CREATE TABLE public.steward_events (
+    id bigint NOT NULL,
+    team_id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    run_id uuid,
+    event_type text NOT NULL,
+    data jsonb DEFAULT '{}'::jsonb NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT steward_events_event_type_check CHECK ((event_type = ANY (ARRAY['job_created'::text, 'job_claimed'::text, 'model_invoked'::text, 'decision_made'::text, 'write_applied'::text, 'write_skipped'::text, 'job_completed'::text, 'job_failed'::text, 'recovery_detected'::text, 'run_undone'::text])))
+);
+
+-- Name: TABLE steward_events; Type: COMMENT
+
+COMMENT ON TABLE public.steward_events IS 'The timeline of the steward, only appended, each in the transaction of what it tells.';
+
+-- Name: steward_events_id_seq; Type: SEQUENCE
+
+ALTER TABLE public.steward_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.steward_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+-- Name: steward_jobs; Type: TABLE
+
+CREATE TABLE public.steward_jobs (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid,
+    job_type text NOT NULL,
+    source_observation_ids uuid[] DEFAULT '{}'::uuid[] NOT NULL,
+    trigger_reason text NOT NULL,
+    payload jsonb DEFAULT '{}'::jsonb NOT NULL,
+    status text DEFAULT 'queued'::text NOT NULL,
+    priority integer DEFAULT 0 NOT NULL,
+    attempt_count integer DEFAULT 0 NOT NULL,
+    max_attempts integer DEFAULT 3 NOT NULL,
+    run_after timestamp with time zone DEFAULT now() NOT NULL,
+    claim bigint,
+    locked_by text,
+    locked_at timestamp with time zone,
+    lease_expires_at timestamp with time zone,
+    cancel_requested_at timestamp with time zone,
+    decision jsonb,
+    last_error text,
+    idempotency_key text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT steward_jobs_attempt_count_check CHECK ((attempt_count >= 0)),
+    CONSTRAINT steward_jobs_check CHECK (((status = 'running'::text) = (lease_expires_at IS NOT NULL))),
+    CONSTRAINT steward_jobs_check1 CHECK (((status = ANY (ARRAY['queued'::text, 'running'::text])) = (ended_at IS NULL))),
+    CONSTRAINT steward_jobs_job_type_check CHECK ((job_type <> ''::text)),
+    CONSTRAINT steward_jobs_max_attempts_check CHECK ((max_attempts >= 1)),
+    CONSTRAINT steward_jobs_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'succeeded'::text, 'failed'::text, 'dead_letter'::text, 'cancelled'::text])))
+);
+
+-- Name: TABLE steward_jobs; Type: COMMENT
+
+COMMENT ON TABLE public.steward_jobs IS 'What the steward has to do and has done. Each queued row has a task in procrastinate''s queue.';
+
+-- Name: COLUMN steward_jobs.claim; Type: COMMENT
+
+COMMENT ON COLUMN public.steward_jobs.claim IS 'The number of the last claim. Who writes for a job names it, so that a worker whose lease is over writes nothing.';
+
+-- Name: COLUMN steward_jobs.decision; Type: COMMENT
+
+COMMENT ON COLUMN public.steward_jobs.decision IS 'The last decision: what, why, how sure, and whether it is tried again.';
+
+-- Name: steward_modes; Type: TABLE
+
+CREATE TABLE public.steward_modes (
+    team_id uuid NOT NULL,
+    project_id uuid,
+    mode text,
+    is_paused boolean DEFAULT false NOT NULL,
+    executors text[] DEFAULT '{auto_merge,derive,recheck,policy_tune}'::text[] NOT NULL,
+    changed_by text NOT NULL,
+    changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT steward_modes_check CHECK (((project_id IS NULL) = (mode IS NOT NULL))),
+    CONSTRAINT steward_modes_executors_check CHECK ((executors <@ '{auto_merge,derive,recheck,policy_tune}'::text[])),
+    CONSTRAINT steward_modes_mode_check CHECK ((mode = ANY (ARRAY['off'::text, 'dry_run'::text, 'write'::text])))
+);
+
+-- Name: TABLE steward_modes; Type: COMMENT
+
+COMMENT ON TABLE public.steward_modes IS 'What the steward of a team may do, and which executors it may run; a row of a project narrows the executors. No row is off.';
+
+-- Name: steward_policy_history; Type: TABLE
+
+CREATE TABLE public.steward_policy_history (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    run_id uuid,
+    policy_key text NOT NULL,
+    prior_value double precision NOT NULL,
+    new_value double precision NOT NULL,
+    reason text NOT NULL,
+    sample_size integer DEFAULT 0 NOT NULL,
+    evidence jsonb DEFAULT '{}'::jsonb NOT NULL,
+    changed_by text NOT NULL,
+    rollback_of_id uuid,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+-- Name: TABLE steward_policy_history; Type: COMMENT
+
+COMMENT ON TABLE public.steward_policy_history IS 'Changes of the steward''s thresholds with their evidence. The newest of a key is what holds.';
+
+-- Name: steward_runs; Type: TABLE
+
+CREATE TABLE public.steward_runs (
+    id uuid NOT NULL,
+    team_id uuid NOT NULL,
+    project_id uuid,
+    job_id uuid NOT NULL,
+    job_type text NOT NULL,
+    attempt integer NOT NULL,
+    provider text,
+    model text,
+    input_snapshot jsonb DEFAULT '{}'::jsonb NOT NULL,
+    output_snapshot jsonb,
+    input_hash text,
+    prompt_tokens integer DEFAULT 0 NOT NULL,
+    completion_tokens integer DEFAULT 0 NOT NULL,
+    total_tokens integer GENERATED ALWAYS AS ((prompt_tokens + completion_tokens)) STORED NOT NULL,
+    latency_ms integer,
+    status text DEFAULT 'running'::text NOT NULL,
+    error_class text,
+    error_message text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    completed_at timestamp with time zone,
+    undone_at timestamp with time zone,
+    undone_by text,
+    CONSTRAINT steward_runs_check CHECK (((status = 'running'::text) = (completed_at IS NULL))),
+    CONSTRAINT steward_runs_check1 CHECK (((undone_at IS NULL) = (undone_by IS NULL))),
+    CONSTRAINT steward_runs_completion_tokens_check CHECK ((completion_tokens >= 0)),
+    CONSTRAINT steward_runs_latency_ms_check CHECK ((latency_ms >= 0)),
+    CONSTRAINT steward_runs_prompt_tokens_check CHECK ((prompt_tokens >= 0)),
+    CONSTRAINT steward_runs_status_check CHECK ((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'skipped'::text])))
+);
+
+-- Name: TABLE steward_runs; Type: COMMENT
+
+COMMENT ON TABLE public.steward_runs IS 'Each attempt at a job: what it looked at and decided, by ids; tokens, duration, and how it ended.';
 
 -- Name: team_members; Type: TABLE
 
@@ -2911,6 +3225,16 @@ ALTER TABLE ONLY public.memory_telemetry
 ALTER TABLE ONLY public.observation_counters
     ADD CONSTRAINT observation_counters_pkey PRIMARY KEY (team_id);
 
+-- Name: observation_derivations observation_derivations_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.observation_derivations
+    ADD CONSTRAINT observation_derivations_pkey PRIMARY KEY (id);
+
+-- Name: observation_derivations observation_derivations_project_id_fingerprint_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.observation_derivations
+    ADD CONSTRAINT observation_derivations_project_id_fingerprint_key UNIQUE (project_id, fingerprint);
+
 -- Name: observation_embeddings observation_embeddings_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.observation_embeddings
@@ -3040,6 +3364,51 @@ ALTER TABLE ONLY public.server_sessions
 
 ALTER TABLE ONLY public.server_sessions
     ADD CONSTRAINT server_sessions_pkey PRIMARY KEY (id);
+
+-- Name: steward_events steward_events_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.steward_events
+    ADD CONSTRAINT steward_events_pkey PRIMARY KEY (id);
+
+-- Name: steward_jobs steward_jobs_id_team_id_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.steward_jobs
+    ADD CONSTRAINT steward_jobs_id_team_id_key UNIQUE (id, team_id);
+
+-- Name: steward_jobs steward_jobs_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.steward_jobs
+    ADD CONSTRAINT steward_jobs_pkey PRIMARY KEY (id);
+
+-- Name: steward_modes steward_modes_team_id_project_id_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.steward_modes
+    ADD CONSTRAINT steward_modes_team_id_project_id_key UNIQUE NULLS NOT DISTINCT (team_id, project_id);
+
+-- Name: steward_policy_history steward_policy_history_id_team_id_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.steward_policy_history
+    ADD CONSTRAINT steward_policy_history_id_team_id_key UNIQUE (id, team_id);
+
+-- Name: steward_policy_history steward_policy_history_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.steward_policy_history
+    ADD CONSTRAINT steward_policy_history_pkey PRIMARY KEY (id);
+
+-- Name: steward_policy_history steward_policy_history_rollback_of_id_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.steward_policy_history
+    ADD CONSTRAINT steward_policy_history_rollback_of_id_key UNIQUE (rollback_of_id);
+
+-- Name: steward_runs steward_runs_id_team_id_key; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.steward_runs
+    ADD CONSTRAINT steward_runs_id_team_id_key UNIQUE (id, team_id);
+
+-- Name: steward_runs steward_runs_pkey; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.steward_runs
+    ADD CONSTRAINT steward_runs_pkey PRIMARY KEY (id);
 
 -- Name: team_members team_members_pkey; Type: CONSTRAINT
 
@@ -3201,6 +3570,10 @@ CREATE INDEX generation_runs_asked ON public.generation_runs USING btree (create
 
 CREATE INDEX generation_runs_project ON public.generation_runs USING btree (project_id, created_at);
 
+-- Name: generation_runs_steward; Type: INDEX
+
+CREATE INDEX generation_runs_steward ON public.generation_runs USING btree (team_id, created_at) WHERE (kind = ANY (ARRAY['guard'::text, 'derive'::text]));
+
 -- Name: generation_runs_team; Type: INDEX
 
 CREATE INDEX generation_runs_team ON public.generation_runs USING btree (team_id, created_at);
@@ -3224,6 +3597,14 @@ CREATE INDEX memory_telemetry_project ON public.memory_telemetry USING btree (pr
 -- Name: memory_telemetry_team; Type: INDEX
 
 CREATE INDEX memory_telemetry_team ON public.memory_telemetry USING btree (team_id, created_at);
+
+-- Name: observation_derivations_derived; Type: INDEX
+
+CREATE INDEX observation_derivations_derived ON public.observation_derivations USING btree (derived_observation_id) WHERE (derived_observation_id IS NOT NULL);
+
+-- Name: observation_derivations_run; Type: INDEX
+
+CREATE INDEX observation_derivations_run ON public.observation_derivations USING btree (run_id) WHERE (run_id IS NOT NULL);
 
 -- Name: observation_embeddings_scope; Type: INDEX
 
@@ -3401,6 +3782,58 @@ CREATE INDEX server_sessions_said ON public.server_sessions USING btree (team_id
 
 CREATE INDEX server_sessions_team ON public.server_sessions USING btree (team_id, started_at, id) WHERE (started_at > '-infinity'::timestamp with time zone);
 
+-- Name: steward_events_job; Type: INDEX
+
+CREATE INDEX steward_events_job ON public.steward_events USING btree (job_id, id);
+
+-- Name: steward_events_run; Type: INDEX
+
+CREATE INDEX steward_events_run ON public.steward_events USING btree (run_id, id) WHERE (run_id IS NOT NULL);
+
+-- Name: steward_jobs_idempotency; Type: INDEX
+
+CREATE UNIQUE INDEX steward_jobs_idempotency ON public.steward_jobs USING btree (team_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
+
+-- Name: steward_jobs_lease; Type: INDEX
+
+CREATE INDEX steward_jobs_lease ON public.steward_jobs USING btree (lease_expires_at) WHERE (status = 'running'::text);
+
+-- Name: steward_jobs_open; Type: INDEX
+
+CREATE INDEX steward_jobs_open ON public.steward_jobs USING btree (team_id, project_id, run_after) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
+
+-- Name: steward_jobs_project; Type: INDEX
+
+CREATE INDEX steward_jobs_project ON public.steward_jobs USING btree (project_id) WHERE (project_id IS NOT NULL);
+
+-- Name: steward_jobs_suggestion; Type: INDEX
+
+CREATE INDEX steward_jobs_suggestion ON public.steward_jobs USING btree (((payload ->> 'suggestionId'::text))) WHERE (job_type = 'auto_merge'::text);
+
+-- Name: steward_jobs_team; Type: INDEX
+
+CREATE INDEX steward_jobs_team ON public.steward_jobs USING btree (team_id, job_type, created_at, id);
+
+-- Name: steward_policy_history_key; Type: INDEX
+
+CREATE INDEX steward_policy_history_key ON public.steward_policy_history USING btree (team_id, policy_key, created_at, id);
+
+-- Name: steward_policy_history_run; Type: INDEX
+
+CREATE INDEX steward_policy_history_run ON public.steward_policy_history USING btree (run_id) WHERE (run_id IS NOT NULL);
+
+-- Name: steward_runs_job; Type: INDEX
+
+CREATE INDEX steward_runs_job ON public.steward_runs USING btree (job_id, created_at);
+
+-- Name: steward_runs_project; Type: INDEX
+
+CREATE INDEX steward_runs_project ON public.steward_runs USING btree (project_id) WHERE (project_id IS NOT NULL);
+
+-- Name: steward_runs_team; Type: INDEX
+
+CREATE INDEX steward_runs_team ON public.steward_runs USING btree (team_id, created_at, id);
+
 -- Name: teams_name; Type: INDEX
 
 CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archived_at IS NULL);
@@ -3532,6 +3965,18 @@ CREATE TRIGGER project_is_isolated AFTER UPDATE OF isolated ON public.projects F
 -- Name: projects projects_language; Type: TRIGGER
 
 CREATE TRIGGER projects_language AFTER UPDATE OF search_language ON public.projects FOR EACH ROW WHEN ((old.search_language <> new.search_language)) EXECUTE FUNCTION public.project_language();
+
+-- Name: steward_jobs steward_job_law; Type: TRIGGER
+
+CREATE TRIGGER steward_job_law BEFORE UPDATE OF status ON public.steward_jobs FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION public.steward_job_law();
+
+-- Name: steward_jobs steward_job_log_insert; Type: TRIGGER
+
+CREATE TRIGGER steward_job_log_insert AFTER INSERT ON public.steward_jobs FOR EACH ROW EXECUTE FUNCTION public.steward_job_log();
+
+-- Name: steward_jobs steward_job_log_update; Type: TRIGGER
+
+CREATE TRIGGER steward_job_log_update AFTER UPDATE OF status ON public.steward_jobs FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION public.steward_job_log();
 
 -- Name: turns turns_words; Type: TRIGGER
 
@@ -3712,6 +4157,21 @@ ALTER TABLE ONLY public.memory_telemetry
 ALTER TABLE ONLY public.observation_counters
     ADD CONSTRAINT observation_counters_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
+-- Name: observation_derivations observation_derivations_derived_observation_id_project_id__fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_derivations
+    ADD CONSTRAINT observation_derivations_derived_observation_id_project_id__fkey FOREIGN KEY (derived_observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON UPDATE CASCADE ON DELETE SET NULL (derived_observation_id);
+
+-- Name: observation_derivations observation_derivations_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_derivations
+    ADD CONSTRAINT observation_derivations_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: observation_derivations observation_derivations_run_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_derivations
+    ADD CONSTRAINT observation_derivations_run_id_team_id_fkey FOREIGN KEY (run_id, team_id) REFERENCES public.steward_runs(id, team_id) ON DELETE SET NULL (run_id);
+
 -- Name: observation_embeddings observation_embeddings_model_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_embeddings
@@ -3842,6 +4302,61 @@ ALTER TABLE ONLY public.retention_counts
 ALTER TABLE ONLY public.server_sessions
     ADD CONSTRAINT server_sessions_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
 
+-- Name: steward_events steward_events_job_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_events
+    ADD CONSTRAINT steward_events_job_id_team_id_fkey FOREIGN KEY (job_id, team_id) REFERENCES public.steward_jobs(id, team_id) ON DELETE CASCADE;
+
+-- Name: steward_events steward_events_run_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_events
+    ADD CONSTRAINT steward_events_run_id_team_id_fkey FOREIGN KEY (run_id, team_id) REFERENCES public.steward_runs(id, team_id) ON DELETE CASCADE;
+
+-- Name: steward_jobs steward_jobs_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_jobs
+    ADD CONSTRAINT steward_jobs_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: steward_jobs steward_jobs_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_jobs
+    ADD CONSTRAINT steward_jobs_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: steward_modes steward_modes_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_modes
+    ADD CONSTRAINT steward_modes_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
+-- Name: steward_modes steward_modes_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_modes
+    ADD CONSTRAINT steward_modes_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: steward_policy_history steward_policy_history_rollback_of_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_policy_history
+    ADD CONSTRAINT steward_policy_history_rollback_of_id_team_id_fkey FOREIGN KEY (rollback_of_id, team_id) REFERENCES public.steward_policy_history(id, team_id) ON DELETE CASCADE;
+
+-- Name: steward_policy_history steward_policy_history_run_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_policy_history
+    ADD CONSTRAINT steward_policy_history_run_id_team_id_fkey FOREIGN KEY (run_id, team_id) REFERENCES public.steward_runs(id, team_id) ON DELETE SET NULL (run_id);
+
+-- Name: steward_policy_history steward_policy_history_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_policy_history
+    ADD CONSTRAINT steward_policy_history_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
+
+-- Name: steward_runs steward_runs_job_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_runs
+    ADD CONSTRAINT steward_runs_job_id_team_id_fkey FOREIGN KEY (job_id, team_id) REFERENCES public.steward_jobs(id, team_id) ON DELETE CASCADE;
+
+-- Name: steward_runs steward_runs_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.steward_runs
+    ADD CONSTRAINT steward_runs_project_id_team_id_fkey FOREIGN KEY (project_id, team_id) REFERENCES public.projects(id, team_id) ON DELETE CASCADE;
+
 -- Name: team_members team_members_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.team_members
@@ -3961,6 +4476,10 @@ ALTER TABLE public.memory_telemetry ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.observation_counters ENABLE ROW LEVEL SECURITY;
 
+-- Name: observation_derivations; Type: ROW SECURITY
+
+ALTER TABLE public.observation_derivations ENABLE ROW LEVEL SECURITY;
+
 -- Name: observation_embeddings; Type: ROW SECURITY
 
 ALTER TABLE public.observation_embeddings ENABLE ROW LEVEL SECURITY;
@@ -4016,6 +4535,26 @@ ALTER TABLE public.retention_counts ENABLE ROW LEVEL SECURITY;
 -- Name: server_sessions; Type: ROW SECURITY
 
 ALTER TABLE public.server_sessions ENABLE ROW LEVEL SECURITY;
+
+-- Name: steward_events; Type: ROW SECURITY
+
+ALTER TABLE public.steward_events ENABLE ROW LEVEL SECURITY;
+
+-- Name: steward_jobs; Type: ROW SECURITY
+
+ALTER TABLE public.steward_jobs ENABLE ROW LEVEL SECURITY;
+
+-- Name: steward_modes; Type: ROW SECURITY
+
+ALTER TABLE public.steward_modes ENABLE ROW LEVEL SECURITY;
+
+-- Name: steward_policy_history; Type: ROW SECURITY
+
+ALTER TABLE public.steward_policy_history ENABLE ROW LEVEL SECURITY;
+
+-- Name: steward_runs; Type: ROW SECURITY
+
+ALTER TABLE public.steward_runs ENABLE ROW LEVEL SECURITY;
 
 -- Name: agent_events team; Type: POLICY
 
@@ -4101,6 +4640,10 @@ CREATE POLICY team ON public.memory_telemetry USING ((team_id = (NULLIF(current_
 
 CREATE POLICY team ON public.observation_counters USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
+-- Name: observation_derivations team; Type: POLICY
+
+CREATE POLICY team ON public.observation_derivations USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
 -- Name: observation_embeddings team; Type: POLICY
 
 CREATE POLICY team ON public.observation_embeddings USING ((team_id = ( SELECT (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid AS "nullif")));
@@ -4156,6 +4699,26 @@ CREATE POLICY team ON public.retention_counts USING ((team_id = (NULLIF(current_
 -- Name: server_sessions team; Type: POLICY
 
 CREATE POLICY team ON public.server_sessions USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: steward_events team; Type: POLICY
+
+CREATE POLICY team ON public.steward_events USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: steward_jobs team; Type: POLICY
+
+CREATE POLICY team ON public.steward_jobs USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: steward_modes team; Type: POLICY
+
+CREATE POLICY team ON public.steward_modes USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: steward_policy_history team; Type: POLICY
+
+CREATE POLICY team ON public.steward_policy_history USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
+
+-- Name: steward_runs team; Type: POLICY
+
+CREATE POLICY team ON public.steward_runs USING ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid));
 
 -- Name: team_members team; Type: POLICY
 
@@ -4321,6 +4884,10 @@ GRANT SELECT,INSERT,DELETE ON TABLE public.memory_telemetry TO cmserver_tenant;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.observation_counters TO cmserver_tenant;
 
+-- Name: TABLE observation_derivations; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_derivations TO cmserver_tenant;
+
 -- Name: TABLE observation_embeddings; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.observation_embeddings TO cmserver_tenant;
@@ -4356,6 +4923,26 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.rate_limits TO cmserver_tenant
 -- Name: TABLE server_sessions; Type: ACL
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.server_sessions TO cmserver_tenant;
+
+-- Name: TABLE steward_events; Type: ACL
+
+GRANT SELECT,INSERT ON TABLE public.steward_events TO cmserver_tenant;
+
+-- Name: TABLE steward_jobs; Type: ACL
+
+GRANT SELECT,DELETE,UPDATE ON TABLE public.steward_jobs TO cmserver_tenant;
+
+-- Name: TABLE steward_modes; Type: ACL
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.steward_modes TO cmserver_tenant;
+
+-- Name: TABLE steward_policy_history; Type: ACL
+
+GRANT SELECT,INSERT ON TABLE public.steward_policy_history TO cmserver_tenant;
+
+-- Name: TABLE steward_runs; Type: ACL
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.steward_runs TO cmserver_tenant;
 
 -- Name: TABLE team_members; Type: ACL
 
