@@ -35,13 +35,15 @@ _SYMBOL = re.compile(rf"{_WORD}(?:(?:::|\.|#|->){_WORD}){{0,8}}")
 _CAPITAL = re.compile(r"[A-Z][a-z0-9]+[a-z]")
 _ASSIGNED = re.compile(r"([A-Z][A-Z0-9]*_[A-Z0-9_]+)=\S*")
 _FLAG = re.compile(r"--[a-z][a-z0-9-]{2,40}")
+_WORDS = re.compile(r"[A-Za-z]\w*")
 _CALL = re.compile(r"\((?:…|\.\.\.)?\)$")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _DOMAIN = re.compile(r"\.(?:com|org|net|io|dev|eu|de|fr)$", re.IGNORECASE)
 
-_ERROR = re.compile(
-    r"\b(?:[a-z]\w{0,50}\.){0,4}[A-Z]\w{0,80}(?:Error|Exception)\b|\b[a-z]\w{1,50}\.(?:Error|Exception)\b|\bTS\d{4,5}\b"
-    r"|(?<=error\[)E\d{4}\b|\bE(?:CONN[A-Z]+|NOENT|ACCES|PERM|ADDRINUSE|PIPE|TIMEDOUT|EXIST|MFILE|INVAL|NOTFOUND|NOMEM|AI_AGAIN)\b"
+_ERROR_CLASS = re.compile(r"\b(?:[a-z]\w{0,50}\.){0,4}[A-Z]\w{0,80}(?:Error|Exception)\b|\b[a-z]\w{1,50}\.(?:Error|Exception)\b")
+_ERROR_CODE = re.compile(
+    r"\bTS\d{4,5}\b|(?<=error\[)E\d{4}\b"
+    r"|\bE(?:CONN[A-Z]+|NOENT|ACCES|PERM|ADDRINUSE|PIPE|TIMEDOUT|EXIST|MFILE|INVAL|NOTFOUND|NOMEM|AI_AGAIN)\b"
 )
 
 _INSTALLED = re.compile(
@@ -116,16 +118,17 @@ def _suffixes() -> frozenset[str]:
 
 
 @cache
-def _technologies() -> tuple[re.Pattern[str], dict[str, str]]:
-    """The pattern of all technologies, and what each spelling is called."""
+def _technologies() -> tuple[re.Pattern[str], dict[str, str], frozenset[str]]:
+    """The pattern of all technologies, what each spelling is called, and the first words of the spellings."""
     spellings = {spelling: name for name, others in _names().technologies.items() for spelling in (name, *others)}
     longest_first = sorted(map(re.escape, spellings), key=len, reverse=True)
-    return re.compile(rf"(?<![\w./@#-])(?:{'|'.join(longest_first)})(?![\w/@-]|\.\w|\()"), spellings
+    pattern = re.compile(rf"(?<![\w./@#-])(?:{'|'.join(longest_first)})(?![\w/@-]|\.\w|\()")
+    return pattern, spellings, frozenset(_WORDS.findall(" ".join(spellings)))
 
 
 @cache
 def _technology_names() -> frozenset[str]:
-    _, spellings = _technologies()
+    _, spellings, _ = _technologies()
     return frozenset(map(fold_name, spellings))
 
 
@@ -151,7 +154,9 @@ def find_names(observation: ReadableObservation) -> list[EntityName]:
     listed = [*(observation.files_modified or ()), *(observation.files_read or ())]
     add("file", _find_files(listed, text))
     add("technology", _find_technologies(text, listed))
-    add("error", _ERROR.findall(text))
+    if "Error" in text or "Exception" in text:  # else the pattern costs a third of all
+        add("error", _ERROR_CLASS.findall(text))
+    add("error", _ERROR_CODE.findall(text))
     add("command", _find_commands(text))
     others = {key for _, key in found}
     symbols = [name for name in _find_symbols(text, observation.anchors or []) if fold_name(name) not in others]
@@ -191,9 +196,10 @@ def _find_technologies(text: str, files_named: Iterable[str]) -> Iterator[str]:
     for match in _IMPORTED.finditer(text):
         if name := _imported_package(match, own):
             yield name
-    pattern, spellings = _technologies()
-    for match in pattern.finditer(text):
-        yield spellings[match[0]]
+    pattern, spellings, first_words = _technologies()
+    if not first_words.isdisjoint(_WORDS.findall(text)):
+        for match in pattern.finditer(text):
+            yield spellings[match[0]]
 
 
 def _imported_package(match: re.Match[str], own: set[str]) -> str | None:
