@@ -27,7 +27,7 @@ from cmserver.steward import policies, repository
 from cmserver.steward.ask import ModelAsker
 from cmserver.steward.executors.auto_merge import AutoMerge, AutoMergePayload
 from cmserver.steward.executors.derive import Derive, DerivePayload
-from cmserver.steward.executors.model import Executor, JobPayload
+from cmserver.steward.executors.executor import Executor, JobPayload
 from cmserver.steward.executors.policy_tune import PolicyTune, TunePayload
 from cmserver.steward.executors.recheck import Recheck, RecheckPayload
 from cmserver.steward.model import JobContext, Plan, PlanResult, StewardJob

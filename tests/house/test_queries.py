@@ -188,6 +188,9 @@ WITHOUT_TEAM = {
         "generation.repository.SAVE_PROGRESS",
         "generation.repository.LOCK_HELD",
         "generation.repository.ATTACH_RUN",
+        "steward.repository.CLAIM",
+        "steward.repository.EXTEND_LEASE",
+        "steward.repository.SEND_BACK",
     ],
     "a model's vectors, of all teams": [
         "observations.embedding.repository.BACKFILL",

@@ -23,7 +23,7 @@ from cmserver.observations.history import repository as history
 from cmserver.observations.model import Observation
 from cmserver.providers.model import Prompt
 from cmserver.steward.ask import GuardAnswer, ModelAsker
-from cmserver.steward.executors.model import JobPayload
+from cmserver.steward.executors.executor import JobPayload
 from cmserver.steward.model import GUARD_CONFIDENCE, Effect, JobContext, ModelCall, Plan, PlanResult
 
 _SURE_SIMILARITY = 0.99

@@ -25,7 +25,7 @@ from cmserver.observations.model import TITLE_MOST, NewObservation, Observation,
 from cmserver.providers.model import Prompt
 from cmserver.steward import repository
 from cmserver.steward.ask import DerivedAnswer, ModelAsker
-from cmserver.steward.executors.model import JobPayload
+from cmserver.steward.executors.executor import JobPayload
 from cmserver.steward.executors.recurring import (
     MIN_SESSIONS,
     RecurringFailure,

@@ -9,7 +9,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.steward import policies, repository
 from cmserver.steward.ask import ModelAsker
-from cmserver.steward.executors.model import JobPayload
+from cmserver.steward.executors.executor import JobPayload
 from cmserver.steward.model import POLICIES, STEWARD, DerivationCounts, Effect, JobContext, Plan, PlanResult, SuggestionCounts
 
 MIN_SAMPLE = 100

@@ -22,8 +22,8 @@ from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation, StaleMark
 from cmserver.observations.stale import mark_stale
 from cmserver.steward.ask import ModelAsker
+from cmserver.steward.executors.executor import JobPayload
 from cmserver.steward.executors.file_history import FileFate, StoredCall, defined_values, is_about, mentions, read_fates
-from cmserver.steward.executors.model import JobPayload
 from cmserver.steward.model import Effect, JobContext, Plan, PlanResult
 
 CALLS_AT_ONCE = 2_000

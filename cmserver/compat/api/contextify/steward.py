@@ -172,7 +172,7 @@ class ContextifyRollbackIn(msgspec.Struct, kw_only=True):
     policy_key: Key
 
 
-class ContextifyTriggeredOut(msgspec.Struct, frozen=True, kw_only=True):
+class ContextifyTriggerOut(msgspec.Struct, frozen=True, kw_only=True):
     """The work is queued."""
 
     status: str = "triggered"
@@ -281,7 +281,7 @@ async def post_run(request: Request) -> Response:
     """Queue all that there is to do; 409 while the steward is off or paused."""
     principal = await caller(request, Principal)
     await operate.run_now(db(request), dependency(request, Settings), principal, project_id=None, job_types=None)
-    return answer(ContextifyTriggeredOut())
+    return answer(ContextifyTriggerOut())
 
 
 async def put_mode(request: Request) -> Response:
@@ -358,7 +358,7 @@ routes = [
         query=StewardPoliciesQuery,
         answers={200: ContextifyStewardPoliciesOut},
     ),
-    Operation("POST", "/api/v1/steward/run-once", contextify(post_run), scope="admin", answers={200: ContextifyTriggeredOut}),
+    Operation("POST", "/api/v1/steward/run-once", contextify(post_run), scope="admin", answers={200: ContextifyTriggerOut}),
     Operation(
         "PUT",
         "/api/v1/steward/mode",
