@@ -14,7 +14,6 @@ from uuid import UUID
 
 import click
 import httpx
-import msgspec
 from msgspec import structs
 
 from cmserver.base import credentials, logs
@@ -25,7 +24,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.operator import Operator, open_operator_client
-from cmserver.cli.output import as_called
+from cmserver.cli.output import as_called, render_json
 from cmserver.client import server_api
 from cmserver.client.client_folder import read_project
 from cmserver.client.server_api import Api, ApiAnswer, MissingKey, ServerUnreachable, UnreadableAnswer
@@ -57,7 +56,7 @@ class ApiClient(Api):
                 text = render(answer.read(type_))
             except UnreadableAnswer:
                 click.echo(_OTHER_VERSION, err=True)
-        click.echo(msgspec.json.format(answer.raw).decode() if text is None else text)
+        click.echo(render_json(answer.raw) if text is None else text)
 
     def store_rotated_key(self, old_key_id: UUID, key: str) -> None:
         """Replace the key in the data folder's credentials file, if it is the old one."""
@@ -177,7 +176,8 @@ async def in_current_project(call: Callable[[str | None], Awaitable[ApiAnswer]])
     try:
         return await call(None)
     except Invalid as error:
-        if not any(issue.path in _PROJECT_PATHS for issue in error.issues) or (here := read_project(Path.cwd())) is None:
+        is_unnamed = any(issue.path in _PROJECT_PATHS for issue in error.issues)
+        if not is_unnamed or (folder := _find_folder()) is None or (here := read_project(folder)) is None:
             raise
     try:
         return await call(here)
@@ -186,6 +186,14 @@ async def in_current_project(call: Callable[[str | None], Awaitable[ApiAnswer]])
         raise NotFound(
             f"Nothing is recorded of {name} yet. `cmserver projects create {shlex.quote(name)}` makes the project."
         ) from None
+
+
+def _find_folder() -> Path | None:
+    """The working folder; None when it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 def path_segment(text: str) -> str:

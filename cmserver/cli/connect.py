@@ -15,7 +15,7 @@ from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.api_client import confirm, is_interactive, yes_option
 from cmserver.cli.config import loaded_option
-from cmserver.cli.output import as_called, render_table
+from cmserver.cli.output import as_called, render_json, render_table
 from cmserver.cli.provider_offer import offer_to_local_server
 from cmserver.cli.service import LOG_NAME
 from cmserver.client import claude_mem, connect, service_units
@@ -231,7 +231,7 @@ def connections(*, as_json: bool) -> None:
     """List the connected agents: their settings, their server, and the calls that were not sent yet."""
     agents = check_connections(clients_folder(os.environ))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(ConnectionList(connections=agents))).decode())
+        click.echo(render_json(msgspec.json.encode(ConnectionList(connections=agents))))
         return
     rows = [
         (

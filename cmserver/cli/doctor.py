@@ -24,7 +24,7 @@ from cmserver.base.tenant_role import UnsafeConnection
 from cmserver.cli.config import loaded_option, settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.output import as_called, mask_key
+from cmserver.cli.output import as_called, mask_key, render_json
 from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import check_connections
 from cmserver.embedded.files import SetupError, list_clusters
@@ -98,7 +98,7 @@ def doctor(context: click.Context, loaded: LoadedSettings, *, as_json: bool) -> 
         return
     logs.configure(loaded.settings.log_format, "error")
     diagnosis = examine(loaded)
-    click.echo(msgspec.json.format(msgspec.json.encode(diagnosis)).decode() if as_json else as_called(_render(diagnosis)))
+    click.echo(render_json(msgspec.json.encode(diagnosis)) if as_json else as_called(_render(diagnosis)))
     severities = {finding.severity for finding in diagnosis.findings}
     sys.exit(ExitCode.FAILURE if "error" in severities else ExitCode.WARNING if severities else ExitCode.OK)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -20,7 +21,13 @@ _GAP = "  "
 _NAME = "cmserver"
 _MIN_WIDTH = 12
 _ELLIPSIS = "…"
+_CONTROLS = re.compile("[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 Cell = str | int | UUID | None
+
+
+def render_json(raw: bytes) -> str:
+    """JSON for a terminal, too: what controls one, or turns the direction of a line, is escaped in its texts."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.format(raw).decode())
 
 
 def render_table(

@@ -24,7 +24,7 @@ from cmserver.cli import state
 from cmserver.cli.config import config_file_option
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.first_key import FirstKey, echo_first_key, shows_key
-from cmserver.cli.output import as_called
+from cmserver.cli.output import as_called, render_json
 from cmserver.cli.state import ServerState
 from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import render_unsent_calls
@@ -132,7 +132,7 @@ def status(config_file: Path | None, as_json: bool) -> None:
     """Show whether the server runs, and its queue. Exits with 1 when it does not run or is not ready."""
     found = msgspec.structs.replace(_read_status(_settings(config_file)), hooks=_unsent_calls())
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        click.echo(render_json(msgspec.json.encode(found)))
     else:
         click.echo("\n".join([*_render(found), *(f"hooks     {line}" for line in found.hooks)]))
     if not found.ready:

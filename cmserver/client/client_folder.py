@@ -211,5 +211,5 @@ def read_project(folder: Path | None) -> str | None:
     command = ["/bin/sh", SOURCE / "hook.sh", "project"]
     if folder is None:
         command.append(AGENTS["claude-code"].folder_variable)
-    done = subprocess.run(command, cwd=folder or Path.cwd(), capture_output=True, check=False)  # noqa: S603 - our own script
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)  # noqa: S603 - our own script
     return done.stdout.decode(errors="replace").removesuffix("\n") or None

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Generator
 
+import msgspec
 import pytest
 
 from cmserver.cli import output
@@ -102,3 +103,13 @@ def test_a_hint_is_typed_as_cmserver_was_called(monkeypatch: pytest.MonkeyPatch,
 
     assert output.program_name() == typed
     assert output.as_called("Run `cmserver start` to start cmserver.") == f"Run `{typed} start` to start cmserver."
+
+
+def test_json_controls_no_terminal_and_says_the_same():
+    text = {"a": "x\x1b[2J\x7f\x9b31m\u202eevil\u2066\u200f\ufeff é 报 👩\u200d💻\u2028"}
+
+    shown = output.render_json(msgspec.json.encode(text))
+
+    assert all(char.isprintable() or char in "\n\u200d" for char in shown)
+    assert "é 报 👩\u200d💻" in shown
+    assert msgspec.json.decode(shown) == text
