@@ -159,11 +159,15 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmati
 
 def confirm(question: str, *, yes: bool) -> None:
     """Return when the user confirms on the terminal, or passed --yes; else abort."""
-    if yes:
-        return
-    if not is_interactive():
+    require_answer(yes=yes)
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+
+
+def require_answer(*, yes: bool) -> None:
+    """Raise a usage error where nobody can confirm and --yes was not passed."""
+    if not yes and not is_interactive():
         raise click.UsageError("Not a terminal: pass --yes to confirm.")
-    click.confirm(question, abort=True, err=True)
 
 
 def is_interactive() -> bool:

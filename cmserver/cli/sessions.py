@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, yes_option
+from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_option, path_segment, require_answer, yes_option
 from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
 from cmserver.ops.erasure.wire import DeletedSessionOut
 from cmserver.recall.wire import ReceiptsOut
@@ -95,6 +95,8 @@ async def move(client: ApiClient, session_id: str, project: str, *, yes: bool) -
 async def delete(client: ApiClient, session_id: str, *, dry_run: bool, yes: bool) -> None:
     """Delete a session for ever, with its events, turns, observations, vectors, jobs and receipts; first it says how many."""
     path = _path(session_id)
+    if not dry_run:
+        require_answer(yes=yes)
     counted = await client.delete(path, {"dryRun": True})
     if dry_run:
         client.show(counted, DeletedSessionOut, lambda result: render_erasure("This would be deleted:", result.counts))

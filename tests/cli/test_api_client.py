@@ -335,6 +335,9 @@ async def test_what_cannot_be_undone_is_not_done_when_nobody_can_be_asked(cms: C
         "projects delete",
         "keys revoke",
         "forget",
+        "sessions delete",
+        "sessions move",
+        "steward undo",
     } == set(final)
 
 

@@ -77,6 +77,7 @@ EMPTY = """
              observation_generation_jobs, observation_generation_job_events, generation_lanes, generation_runs,
              generation_workers, provider_pauses, observations, observation_sources, observation_versions,
              observation_relationships, consolidation_suggestions, audit_log
+    CASCADE
 """
 IN_THE_TABLE = """
     SELECT j.id, j.status, j.attempts, j.max_attempts AS most, j.cancel_requested_at IS NOT NULL AS cancel_asked,

@@ -44,6 +44,7 @@ Kind = Literal[
     "observation",
     "turn",
     "service_project",
+    "steward_run",
     "relation",
     "suggestion",
     "entity",
@@ -78,7 +79,8 @@ WHAT: dict[str, Kind] = {
     "/sessions/{id}": "session",
     "/events/{id}": "event",
     "/jobs/{id}": "job",
-    "/runs/{id}": "job",
+    "/runs/{id}": "steward_run",
+    "into": "project",
     "/observations/{id}": "observation",
     "/memories/{id}": "observation",
     "/observation/{id}": "observation",
@@ -410,7 +412,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
     ]
     said = {"toId": other_entity, "label": word, "evidence": [observation.number]}
     entity_relation = (await _made(client, f"/v1/entities/{entity}/relations", headers, said))["relation"]["id"]
-    suggestion = new_id()
+    suggestion, steward_run = new_id(), new_id()
     await make.run(project=theirs, model=f"{word}-1", input_tokens=90, cost_usd="0.5")
     budget = await client.put("/v1/budgets", json={"period": "month", "maxTokens": 100, "projectId": canonical}, headers=headers)
     assert budget.status_code == 201, budget.text
@@ -427,6 +429,11 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
             "INSERT INTO consolidation_suggestions (id, team_id, project_id, left_id, right_id, similarity, measured_by, reason)"
             " VALUES (%s, %s, %s, least(%s, %s), greatest(%s, %s), 0.9, 'words', 'same')",
             [suggestion, who.team_id, project_id, *[observation.id, twin.id] * 2],
+        )
+        await conn.execute(
+            "INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, status, ended_at)"
+            " VALUES (%s, %s, %s, 'recheck', 'manual', 'succeeded', now())",
+            [steward_run, who.team_id, project_id],
         )
         cursor = conn.cursor(row_factory=scalar_row)
         team = await (await cursor.execute("SELECT name FROM teams WHERE id = %s", [who.team_id])).fetchone()
@@ -445,6 +452,7 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         "observation": str(observation.id),
         "turn": str(turn_id),
         "service_project": str(project_id),
+        "steward_run": str(steward_run),
         "relation": relation,
         "suggestion": str(suggestion),
         "entity": entity,
