@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
 
+from cmserver.base.http import wire
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
 from tests.base.http.tools import exchange, serving
@@ -76,3 +79,28 @@ async def test_a_body_in_pieces_that_ends_in_time_is_read(cast: Cast, port: int)
     )
 
     assert answer.startswith(b"HTTP/1.1 201")
+
+
+async def test_one_key_cannot_have_all_connections_wait_for_bodies(app: AsgiFrame, cast: Cast, settings: Settings):
+    few = msgspec.structs.replace(settings, max_connections=12)
+    app.dependencies.replace(few)
+    async with serving(app, few) as port, AsyncExitStack() as stack:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for reader, writer in held:
+            stack.callback(writer.close)
+            writer.write(head(cast, "Content-Length: 100", "Expect: 100-continue"))
+            assert (await asyncio.wait_for(reader.readline(), ENOUGH_SECONDS)).startswith(b"HTTP/1.1 100")  # it waits
+
+        refused = await exchange(port, head(cast, "Content-Length: 100", "Connection: close"))
+
+        assert refused.startswith(b"HTTP/1.1 503")
+        assert b"wait for their bodies" in refused
+
+
+async def test_a_body_of_which_nothing_comes_is_given_up_early(cast: Cast, port: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(wire, "_FIRST_BYTES_SECONDS", 0.1)
+
+    answer = await exchange(port, head(cast, "Content-Length: 100"), b"")
+
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"Nothing of the body came" in answer

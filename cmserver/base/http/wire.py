@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -40,6 +41,7 @@ from cmserver.base.errors import (
 from cmserver.base.http.address import Networks, find_client
 from cmserver.base.json_text import StringCutter, decode_json
 from cmserver.base.settings import Settings
+from cmserver.base.shares import current_share
 from cmserver.base.text import WHY_UNSTORABLE, in_words, storable
 
 T = TypeVar("T")
@@ -87,6 +89,13 @@ _MAX_CUT = 8
 """A body whose strings are cut may be so many times as large as others."""
 _MAX_IGNORED = 20
 _MAX_NAME_CHARS = 100
+_FIRST_BYTES_SECONDS = 10.0
+"""How long a request may announce a body of which nothing comes."""
+_TOO_MANY_BODIES = "Too many requests of this key, or from this address, wait for their bodies. Send those first."
+_BODIES_SHARE = 4
+"""One key, and one address, may have this part of all connections wait for bodies: a quarter."""
+_awaited_bodies: Counter[object] = Counter()
+"""How many requests wait for their bodies, by key and by address."""
 _ignored: ContextVar[list[str] | None] = ContextVar("ignored", default=None)
 
 
@@ -98,20 +107,36 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
 async def body(request: Request, *, cuts_strings: bool = False) -> bytes:
     """The whole body. With `cuts_strings` one that is too large keeps the beginnings of its long strings.
 
-    TooLarge as soon as it is known to be larger than `body_max_bytes`; RequestTimeout after `body_timeout_seconds`.
+    TooLarge as soon as it is known to be larger than `body_max_bytes`; RequestTimeout when nothing of it comes at first, or after
+    `body_timeout_seconds`; Unavailable when a quarter of all connections wait for bodies of this key, or from this address.
     """
     settings = dependency(request, Settings)
     seconds = settings.body_timeout_seconds
+    first_seconds = min(seconds, _FIRST_BYTES_SECONDS)
+    cut_after = _STRING_BYTES * settings.field_max_chars if cuts_strings else None
+    share = current_share()
+    senders: list[object] = [client_address(request), *([share.holder] if share else [])]
+    if max(_awaited_bodies[sender] for sender in senders) >= max(1, settings.max_connections // _BODIES_SHARE):
+        raise Unavailable(_TOO_MANY_BODIES)
+    _awaited_bodies.update(senders)
+    ends_at = asyncio.get_running_loop().time() + seconds
+    deadline = asyncio.timeout(first_seconds)
     try:
-        async with asyncio.timeout(seconds):
-            cut_after = _STRING_BYTES * settings.field_max_chars if cuts_strings else None
-            return await _body(request, settings.body_max_bytes, cut_after)
+        async with deadline:
+            return await _body(request, settings.body_max_bytes, cut_after, lambda: deadline.reschedule(ends_at))
     except TimeoutError as error:
         message = f"The body took longer than {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS)."
+        if first_seconds < seconds and deadline.when() != ends_at:
+            message = f"Nothing of the body came within {first_seconds:g} s."
         raise RequestTimeout(message) from error
+    finally:
+        for sender in senders:
+            _awaited_bodies[sender] -= 1
+            if not _awaited_bodies[sender]:
+                del _awaited_bodies[sender]
 
 
-async def _body(request: Request, limit: int, cut_after: int | None) -> bytes:
+async def _body(request: Request, limit: int, cut_after: int | None, on_first: Callable[[], None]) -> bytes:
     """The body; TooLarge as soon as it has more than `limit` bytes, with strings of at most `cut_after` bytes."""
     announced = request.headers.get("content-length", "")
     announced_size = int(announced) if announced.isdigit() else 0
@@ -121,6 +146,8 @@ async def _body(request: Request, limit: int, cut_after: int | None) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for received in request.stream():
+        if not parts:
+            on_first()
         part = cutter.cut(received) if cutter else received
         size += len(part)
         if size > limit:

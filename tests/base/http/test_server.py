@@ -14,6 +14,7 @@ import pytest
 import structlog.testing
 from uvicorn.protocols.http import httptools_impl
 
+from cmserver.base.http import wire
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.http.server import (
     FEW_CHUNKS,
@@ -454,8 +455,11 @@ async def test_a_hundred_agents_behind_one_address_are_all_served(app: AsgiFrame
             assert {answer.status_code for answer in answers} == {200}
 
 
-async def test_without_an_idle_connection_a_new_one_is_told_so(port: int, settings: Settings, cast: Cast):
+async def test_without_an_idle_connection_a_new_one_is_told_so(
+    port: int, settings: Settings, cast: Cast, monkeypatch: pytest.MonkeyPatch
+):
     """Those that are there wait for the rest of a body that a good key has announced."""
+    monkeypatch.setattr(wire, "_BODIES_SHARE", 1)  # instead of four keys at four addresses
     head = f"POST /v1/events HTTP/1.1\r\nHost: cmserver\r\nX-Api-Key: {cast.alice.key}\r\nContent-Length: 10\r\n"
     busy = await _open(port, settings.max_connections)
     for reader, writer in busy:
