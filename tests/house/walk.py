@@ -80,7 +80,6 @@ WHAT: dict[str, Kind] = {
     "/events/{id}": "event",
     "/jobs/{id}": "job",
     "/runs/{id}": "steward_run",
-    "into": "project",
     "/observations/{id}": "observation",
     "/memories/{id}": "observation",
     "/observation/{id}": "observation",
@@ -433,7 +432,12 @@ async def furnish(client: httpx.AsyncClient, db: Db, make: Make, who: Person, wo
         await conn.execute(
             "INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, status, ended_at)"
             " VALUES (%s, %s, %s, 'recheck', 'manual', 'succeeded', now())",
-            [steward_run, who.team_id, project_id],
+            [recorded["generationJob"]["id"], who.team_id, project_id],
+        )  # with the id of a job of generation, so that `job` names either
+        await conn.execute(
+            "INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, status, completed_at)"
+            " VALUES (%s, %s, %s, %s, 'recheck', 1, 'succeeded', now())",
+            [steward_run, who.team_id, project_id, recorded["generationJob"]["id"]],
         )
         cursor = conn.cursor(row_factory=scalar_row)
         team = await (await cursor.execute("SELECT name FROM teams WHERE id = %s", [who.team_id])).fetchone()

@@ -29,11 +29,11 @@ async def move_session(db: Db, principal: Principal, name: str, into: str) -> Se
 
     async def act(conn: Conn) -> Session:
         await access.lock_names(conn, principal.team_id)
+        session = await find_session(conn, principal, name)
         target = await find(conn, principal, into)
         if target is None:
             message = "Project not found."
             raise Invalid(message, [Issue("$.into", message)])
-        session = await find_session(conn, principal, name)
         if session.project_id == target.id:
             return session
         for project_id in sorted((session.project_id, target.id)):
