@@ -47,6 +47,8 @@ _SECOND_HOSTS = {
     "www.dev.azure.com": "dev.azure.com",
 }
 """Official second addresses of large hosts, which serve the same repositories (for networks that close port 22, say)."""
+_SECRET_QUERY = re.compile(r"\?(?:[^?#]*&)?\w*(?:token|secret|passw|key|auth|credential|signature)\w*=.*", re.IGNORECASE)
+"""What some write behind the address of any form; elsewhere a question mark is part of a path."""
 _AZURE_SSH = re.compile(r"(?:ssh\.dev\.azure\.com|vs-ssh\.visualstudio\.com)/v3/([^/]+)/([^/]+)/([^/]+)")
 _AZURE_OLD = re.compile(r"([\w-]+)\.visualstudio\.com/(?:DefaultCollection/)?(?:([^/]+)/)?_git/([^/]+)", re.IGNORECASE)
 _AZURE_SHORT = re.compile(r"dev\.azure\.com/([^/]+)/_git/([^/]+)")
@@ -121,6 +123,7 @@ def _name_once(address: str) -> str:
 
 
 def _strip_url(text: str) -> str:
+    text = _SECRET_QUERY.sub("", text)
     scheme = _SCHEME.match(text)
     if scheme is not None:
         text = text[scheme.end() :]

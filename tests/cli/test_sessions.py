@@ -104,6 +104,6 @@ async def test_a_session_is_moved_and_deleted_after_a_count(cms: Cms, cast: Cast
     assert moved.read(OneSessionOut).session.project_id == cast.alice.project.id
     assert nowhere.code != 0
     assert not counted.read(DeletedSessionOut).deleted
-    assert (unsure.code, "This will be deleted:" in unsure.err) == (2, True)
+    assert (unsure.code, "--yes" in unsure.err) == (2, True)
     assert "The session is deleted." in deleted.out
     assert (await cms("sessions", "list", key=cast.alice.key)).out == "There are no such sessions.\n"

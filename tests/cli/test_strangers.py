@@ -11,6 +11,7 @@ import pytest
 
 from cmserver.access.projects import make_project
 from cmserver.base.db import Db
+from cmserver.base.ids import new_id
 from cmserver.sessions.wire import OneSessionOut
 from tests.cli.conftest import Cms, Said, every_command
 from tests.cli.test_jobs import queued
@@ -20,13 +21,13 @@ from tests.make import Make
 pytestmark = pytest.mark.slow
 
 NAMING = {
-    *("project", "team", "user", "key_id", "session_id", "job_id", "resource_id"),
+    *("project", "team", "user", "key_id", "session_id", "job_id", "run_id", "resource_id"),
     *("observation_id", "target", "source", "suggestion_id", "into", "invitation"),
 }
 """Parameters that name something which is there."""
 GIVING = {"name", "alias", "canonical_id", "language", "query", "title", "text"}
 """Arguments that give something: a name, a word."""
-OF_THE_SERVER = {"provider", "choice", "role"}
+OF_THE_SERVER = {"provider", "choice", "role", "mode"}
 """Parameters that name something which is nobody's, and which everybody may know."""
 OPTIONS = {"context"}
 """Commands whose option has the name of such a parameter, and names nothing: `--source startup`."""
@@ -55,6 +56,19 @@ async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> d
     other = await make.observation(project=project)
     suggestion = await make.suggestion(project=project, left=observation.id, right=other.id)
     invited = await client.post("/v1/users/invitations", headers=cast.alice.headers, json={"role": "viewer"})
+    steward_run = new_id()
+    async with db.system() as conn:
+        values = {"job": new_id(), "run": steward_run, "team": project.team_id, "project": project.id}
+        await conn.execute(
+            "INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, status, ended_at)"
+            " VALUES (%(job)s, %(team)s, %(project)s, 'recheck', 'manual', 'succeeded', now())",
+            values,
+        )
+        await conn.execute(
+            "INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, status, completed_at)"
+            " VALUES (%(run)s, %(team)s, %(project)s, %(job)s, 'recheck', 1, 'succeeded', now())",
+            values,
+        )
     return {
         "project": str(project.id),
         "resource_id": str(project.id),
@@ -63,6 +77,7 @@ async def alices(client: httpx.AsyncClient, cast: Cast, make: Make, db: Db) -> d
         "key_id": str(key.key_id),
         "session_id": str(msgspec.json.decode(started.content, type=OneSessionOut).session.id),
         "job_id": job,
+        "run_id": str(steward_run),
         "observation_id": str(observation.id),
         "target": str(observation.id),
         "source": str(observation.id),
@@ -84,7 +99,7 @@ def cases() -> list[tuple[str, click.Parameter]]:
 def words(path: str, named: click.Parameter, value: str) -> list[str]:
     """The command with that value for that parameter, and something harmless for its other arguments."""
     command = every_command()[path]
-    harmless = {"language": "english", "choice": "suggest", "role": "viewer"}
+    harmless = {"language": "english", "choice": "suggest", "role": "viewer", "mode": "off"}
     arguments = [
         value if one is named else harmless.get(str(one.name), "x") for one in command.params if isinstance(one, click.Argument)
     ]

@@ -205,6 +205,7 @@ async def test_all_fields_of_a_generated_observation_are_on_the_wire(client: Asy
         "quoteEventId": None,
         "anchors": [],
         "state": None,
+        "stale": None,
         "closedBy": None,
         "closedAtEpoch": None,
         "content": "Fixed the retry\n\nIt retried for ever.\n\n- Three attempts",
