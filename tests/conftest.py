@@ -1,5 +1,4 @@
-"""Real PostgreSQL for every test: one server a run, one migrated template, and a fresh clone of it (50 to 90 ms) for each test that
-asks.
+"""Real PostgreSQL for every test: one server a run, one migrated template, and for each test that asks a clone of it without rows.
 
 By default the embedded PostgreSQL; CMSERVER_TEST_POSTGRES=debian takes Debian's; CMSERVER_TEST_DATABASE_URL takes yours (its
 user must be allowed to make databases).
@@ -30,7 +29,7 @@ from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import make_project
 from cmserver.app import create_app
-from cmserver.base.db import DatabaseUrls, Db, PoolTimeouts
+from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
 from cmserver.base.migrate import installation_secret, migrate
@@ -41,6 +40,7 @@ from cmserver.embedded.files import Binaries, debian_binaries
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.recall import repository as recall
+from tests.databases import DatabaseStock
 from tests.environment import clean_environment
 from tests.generation.tools import Outbox
 from tests.make import Make
@@ -55,6 +55,18 @@ def pytest_configure() -> None:
     clean_environment()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Another PostgreSQL than the embedded one is only for what asks for a database."""
+    if os.environ.get("CMSERVER_TEST_POSTGRES"):
+        config.hook.pytest_deselected(items=[item for item in items if not _asks_for_database(item)])
+        items[:] = filter(_asks_for_database, items)
+
+
+def _asks_for_database(item: pytest.Item) -> bool:
+    fixtures = item.fixturenames if isinstance(item, pytest.Function) else []
+    return "server" in fixtures and not item.nodeid.startswith("tests/client/hook/")  # their server records what hooks send
+
+
 class Server:
     """The PostgreSQL that tests run on: makes databases and drops them."""
 
@@ -64,6 +76,9 @@ class Server:
 
     def url(self, database: str) -> str:
         return self.embedded.url_for(database) if self.embedded else make_conninfo(self._url, dbname=database)
+
+    def superuser_url(self, database: str) -> str:
+        return self.embedded.url_for(database, role="postgres") if self.embedded else self.url(database)
 
     def urls(self, database: str) -> DatabaseUrls:
         """With a login for requests, where the server has one."""
@@ -138,18 +153,23 @@ def empty_database(server: Server) -> Generator[str]:
     server.drop(name)
 
 
-@pytest.fixture
-def database(server: Server, template: str) -> Generator[str]:
-    """The URL of a fresh, migrated database."""
-    name = f"cmserver_test_{uuid4().hex[:12]}"
-    yield server.create(name, template)
-    server.drop(name)
+@pytest.fixture(scope="session")
+async def stock(server: Server, template: str) -> AsyncGenerator[DatabaseStock]:
+    stock = DatabaseStock(server, template)
+    yield stock
+    await stock.close()
 
 
 @pytest.fixture
-async def db(server: Server, database: str) -> AsyncGenerator[Db]:
-    """With a pool that waits as long as a busy machine needs."""
-    async with Db(server.urls_of(database), size=6, timeouts=PoolTimeouts(wait_seconds=30)) as opened:
+def database(stock: DatabaseStock) -> Generator[str]:
+    """The URL of a migrated database without rows."""
+    with stock.lend() as url:
+        yield url
+
+
+@pytest.fixture
+async def db(stock: DatabaseStock, database: str) -> AsyncGenerator[Db]:
+    async with stock.open(database) as opened:
         yield opened
 
 

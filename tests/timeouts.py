@@ -11,9 +11,7 @@ import asyncio
 import inspect
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
-from threading import Event, Thread
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 QUIET_WORK_SECONDS = 0.05
@@ -78,25 +76,6 @@ async def until(what: str, look: Callable[[], Awaitable[object] | object], runni
 def scaled(seconds: float) -> float:
     """The time-out for what takes at most so many seconds on a quiet machine."""
     return seconds * _GAUGE.slowness()
-
-
-@contextmanager
-def worst_slowness(every_seconds: float = 0.5) -> Generator[Callable[[], float]]:
-    """Measures meanwhile, in a thread; the worst so far. For tests that look at times which the machine's load has a part in."""
-    worst = [1.0]
-    is_over = Event()
-
-    def watch() -> None:
-        while not is_over.wait(every_seconds):
-            worst[0] = max(worst[0], min(MAX_SLOWNESS, measure_slowness()))
-
-    watching = Thread(target=watch, daemon=True)
-    watching.start()
-    try:
-        yield lambda: worst[0]
-    finally:
-        is_over.set()
-        watching.join()
 
 
 def measure_slowness() -> float:

@@ -129,7 +129,7 @@ async def test_the_keys_of_an_archived_team_are_refused(db: Db, cast: Cast, auth
 
 @pytest.mark.usefixtures("listening", "long_memory")
 async def test_a_key_that_expires_while_it_is_remembered_is_over_at_once(db: Db, cast: Cast, authenticate: Authenticator):
-    soon = datetime.now(UTC) + timedelta(seconds=scaled(0.5))
+    soon = datetime.now(UTC) + timedelta(seconds=scaled(1))
     async with db.system() as conn:
         key = await keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="brief", expires_at=soon)
     await authenticate(key.text, "")

@@ -26,11 +26,11 @@ from tests.bench.session import tool_use
 from tests.bench.world import free_port
 from tests.process.conftest import Run
 from tests.process.program import Program, command, measured, rows
-from tests.timeouts import Deadline, worst_slowness
+from tests.timeouts import Deadline
 
 pytestmark = pytest.mark.slow
 
-CALLS = int(os.environ.get("CMSERVER_TEST_HOOK_CALLS", "10000"))
+CALLS = int(os.environ.get("CMSERVER_TEST_HOOK_CALLS", "2000"))
 AGENTS = 8
 CALLS_PER_SESSION = 50
 LIVES_SECONDS = 3.0
@@ -55,8 +55,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     hook: str
     seconds: float
     code: int
-    late: float
-    """By how much it took longer than its deadline; negative when it was in time."""
     curl_seconds: float
     """How long it let curl wait for the server at the most."""
     deadline_seconds: float
@@ -146,7 +144,6 @@ class Agent:
             hook=hook,
             seconds=seconds,
             code=done.returncode,
-            late=seconds - deadline,
             curl_seconds=sum(map(float, self._limits.read_text().split())),
             deadline_seconds=deadline,
         )
@@ -198,7 +195,7 @@ def test_each_event_of_thousands_of_calls_is_stored_once_and_in_order(run: Run, 
     agents = [Agent(home, f"agent-{number}", path) for number in range(AGENTS)]
 
     began = time.monotonic()
-    with ThreadPoolExecutor(AGENTS + 1) as pool, worst_slowness() as slowness:
+    with ThreadPoolExecutor(AGENTS + 1) as pool:
         suffering = pool.submit(mortal.suffer)
         try:
             calls = [call for of_one in pool.map(Agent.work, agents, [CALLS // AGENTS] * AGENTS) for call in of_one]
@@ -215,8 +212,7 @@ def test_each_event_of_thousands_of_calls_is_stored_once_and_in_order(run: Run, 
     took = sorted(call.seconds * 1000 for call in calls)
     measured(
         f"{len(calls)} calls in {working:.0f} s with {mortal.deaths} deaths: p50 {took[len(took) // 2]:.0f} ms, "
-        f"p99 {took[len(took) * 99 // 100]:.0f} ms, longest {took[-1]:.0f} ms; {waiting} waited at the end; "
-        f"the machine was {slowness():.1f} times slower than a quiet one"
+        f"p99 {took[len(took) * 99 // 100]:.0f} ms, longest {took[-1]:.0f} ms; {waiting} waited at the end"
     )
     state = connections.read_spool(client_of(home))
     assert (state.waiting, state.dropped, state.refused) == (0, 0, 0)
@@ -224,7 +220,6 @@ def test_each_event_of_thousands_of_calls_is_stored_once_and_in_order(run: Run, 
     assert {call.code for call in calls} == {0}
     assert max(call.curl_seconds for call in calls) > 0
     assert all(call.curl_seconds <= call.deadline_seconds - MARGIN_SECONDS + 1e-9 for call in calls)
-    assert max(call.late for call in calls) <= MARGIN_SECONDS * slowness(), max(calls, key=lambda call: call.late)
     check(stored, [*agents, last])
 
 

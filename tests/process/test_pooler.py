@@ -24,6 +24,7 @@ from tests.make import Make
 from tests.process.conftest import Run, passable_folder
 from tests.process.pgbouncer import PgBouncer, installed, of_next_release
 from tests.process.program import QUICK_LEASE, Program, command, number, wait_for, wait_until_settled
+from tests.timeouts import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +134,7 @@ async def test_ingest_work_search_and_the_walk_of_a_stranger_hold_in_every_mode_
 
 
 def readiness(program: Program) -> httpx.Response:
-    return httpx.get(f"{program.url}/readyz", timeout=20, trust_env=False)
+    return httpx.get(f"{program.url}/readyz", timeout=scaled(20), trust_env=False)
 
 
 async def no_row_is_seen_for_an_unknown_team(urls: DatabaseUrls) -> None:
@@ -162,7 +163,7 @@ async def what_is_written_is_found(program: Program) -> None:
 
 
 async def a_stranger_sees_nothing(program: Program, database: str) -> None:
-    async with Db(database, size=2) as db, httpx.AsyncClient(base_url=program.url, timeout=30, trust_env=False) as client:
+    async with Db(database, size=2) as db, httpx.AsyncClient(base_url=program.url, timeout=scaled(30), trust_env=False) as client:
         alice = await make_person(db, await make_team(db, "blue"), "alice", "github.com/acme/orders")
         charlie = await make_person(db, await make_team(db, "red"), "charlie", "github.com/acme/orders")
         own = await walk.furnish(client, db, Make(db), charlie, "private")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import Run
-from tests.process.program import Program, embedded_database, life_of, measured, number, rows, wait_for, wait_until_gone
+from tests.process.program import Program, embedded_database, life_of, number, rows, wait_for, wait_until_gone
 from tests.process.slow_provider import Gate
 from tests.timeouts import scaled
 
@@ -35,15 +35,11 @@ def test_asked_to_stop_it_finishes_the_batch_in_hand(run: Run, gate: Gate, folde
     job = post_event(program)
     wait_for("the provider to be asked", gate.asked)
 
-    asked_to_stop = time.monotonic()
     program.send(sign)
     program.wait_for_log("server.stopping")
     gate.open()
-    code = program.process.wait(scaled(60))
-    took = time.monotonic() - asked_to_stop
 
-    assert code == 0
-    assert took < scaled(10)
+    assert program.process.wait(scaled(60)) == 0
     wait_until_gone(postgres)
     assert not (program.data_dir / "server.json").exists()
     assert len(gate.asked()) == 1
@@ -51,7 +47,6 @@ def test_asked_to_stop_it_finishes_the_batch_in_hand(run: Run, gate: Gate, folde
         assert life_of(url, job) == ["queued", "processing", "completed"]
         assert number(url, "SELECT count(*) FROM observations") == 1
         assert number(url, "SELECT count(*) FROM procrastinate_workers") == 0
-    measured(f"{sign.name}: drained and gone in {took:.2f} s")
 
 
 def test_asked_to_stop_it_writes_down_first_what_was_used(run: Run, folder: Path):
@@ -75,19 +70,14 @@ def test_a_batch_that_does_not_finish_in_time_is_put_back_without_losing_an_atte
     job = post_event(program)
     wait_for("the provider to be asked", gate.asked)
 
-    asked_to_stop = time.monotonic()
-    code = program.stop()
-    took = time.monotonic() - asked_to_stop
-
-    assert code == 0
-    assert took < scaled(10)
+    assert program.stop() == 0
     with embedded_database(folder) as url:
         assert life_of(url, job) == ["queued", "processing", "retry_scheduled"]
         assert rows(url, "SELECT status, attempts FROM observation_generation_jobs") == [{"status": "queued", "attempts": 0}]
         assert rows(url, "SELECT worker_id, due_at <= now() AS due FROM generation_lanes") == [{"worker_id": None, "due": True}]
-    measured(f"put back and gone in {took:.2f} s")
 
 
+@pytest.mark.speed
 def test_asked_to_stop_while_it_waits_for_a_database_it_goes_at_once(run: Run):
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]

@@ -221,6 +221,7 @@ def test_what_a_sub_agent_does_is_told_apart(sit: Sit):
 # -- a server that is not there
 
 
+@pytest.mark.speed
 def test_a_server_that_is_down_costs_nothing_and_loses_nothing(sit: Sit):
     desk = sit()
     ordinary = desk.coder.session("Nothing yet.")
@@ -265,6 +266,7 @@ def test_a_server_that_is_killed_while_a_session_runs_loses_nothing(sit: Sit):
     check_once_and_in_order(desk.stored())
 
 
+@pytest.mark.speed
 def test_a_server_that_does_not_answer_costs_no_more_than_the_deadlines_and_loses_nothing(sit: Sit):
     """It stands still: connections are taken, and what was sent is read when it goes on, when the spool sends it as well."""
     desk = sit()

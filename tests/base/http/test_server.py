@@ -31,7 +31,7 @@ from cmserver.base.http.server import (
 from cmserver.base.settings import Settings
 from tests.base.http.tools import Answer, exchange, exchange_until_refused, parse_answers, serving
 from tests.conftest import Cast
-from tests.timeouts import ENOUGH_SECONDS
+from tests.timeouts import ENOUGH_SECONDS, scaled
 
 SEGMENT = 16_384
 MANY = 4_000_000
@@ -70,7 +70,7 @@ async def port(app: AsgiFrame, settings: Settings) -> AsyncGenerator[int]:
 @pytest.fixture
 async def hasty_port(app: AsgiFrame, settings: Settings) -> AsyncGenerator[int]:
     """A server that waits for little."""
-    hasty = msgspec.structs.replace(settings, body_timeout_seconds=0.3)
+    hasty = msgspec.structs.replace(settings, body_timeout_seconds=scaled(0.3))
     app.dependencies.replace(hasty)
     async with serving(app, hasty) as port:
         yield port
@@ -171,10 +171,17 @@ async def test_thousands_of_small_headers_are_refused(port: int):
         b"GET / HTTP/9.9\r\n\r\n",
         LINE + b"Host: cmserver\r\nX: \x00\r\n\r\n",
         CHUNKED + b"Content-Length: 5\r\n\r\nhello",
+        LINE + b"\r\n",
+        HEAD + b"host: cmserver\r\n\r\n",
+        b"GET /healthz HTTP/1.0\r\nHost: a\r\nHOST: b\r\n\r\n",
     ],
 )
 async def test_what_is_no_http_is_refused_in_the_words_of_all_refusals(port: int, raw: bytes):
     assert_refused(await exchange(port, raw), 400, "ValidationError")
+
+
+async def test_a_client_of_http_1_0_needs_no_host(port: int):
+    assert [one.status for one in parse_answers(await exchange(port, b"GET /healthz HTTP/1.0\r\n\r\n"))] == [200]
 
 
 async def test_a_connection_that_says_a_byte_now_and_then_is_given_up(hasty_port: int):
