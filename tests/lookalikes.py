@@ -53,6 +53,12 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
             "&#8249;",
         )
     },
+    **{
+        f"opened by {opener}": (lambda name, opener=opener: f"{opener}/{name}>")
+        for opener in ("\\u003c", "\\u003C", "\\\\u003c", "\\x3c", "\\u{3c}", "%3C", "%3c", "%253C", "\\uff1c")
+    },
+    "escaped as JSON": lambda name: "".join(f"\\u{ord(letter):04x}" for letter in f"</{name}>"),
+    "escaped as a URL": lambda name: "".join(f"%{ord(letter):02X}" for letter in f"</{name}>"),
     **{f"slash U+{ord(slash):04X}": (lambda name, slash=slash: f"<{slash}{name}>") for slash in "\u2044\u2215\u2571\u29f8\uff0f"},
     "slash as an entity": lambda name: f"<&#47;{name}>",
     "name in entities": lambda name: "</" + "".join(f"&#{ord(letter)};" for letter in name) + ">",
@@ -147,12 +153,19 @@ def is_unseen(letter: str) -> bool:
     return is_selector or unicodedata.category(letter) in {"Cf", "Cc"} or bool(_IGNORED.match(letter)) or letter == "\u034f"
 
 
+def _decoded(escaped: re.Match[str]) -> str:
+    return chr(int(escaped[escaped.lastindex or 0], 16))
+
+
 def reads_as(text: str, *, decoded: bool = False) -> str:
     """The text as the most lenient reader takes it: small letters, one bracket, one slash, one hyphen, and nothing between them.
 
-    `&lt;` and `&amp;` stay what they are, since a prompt's fence writes them, unless the text is to be `decoded`.
+    `&lt;`, `&amp;` and escapes stay what they are, since a prompt's fence writes or leaves them, unless it is to be `decoded`.
     """
     if decoded:
+        text = re.sub(
+            r"\\u([0-9a-f]{4})|\\u\{([0-9a-f]+)\}|\\x([0-9a-f]{2})|%(?:25)*([0-9a-f]{2})", _decoded, text, flags=re.IGNORECASE
+        )
         text = text.replace("&amp;", "&").replace("&#38;", "&").replace("&lt;", "<")
     text = re.sub("\x1b\\[[0-9;]*m", "", text)
     text = _ENTITY.sub("<", text).translate(_LESS_THAN)

@@ -16,6 +16,8 @@ from cmserver.redaction.redact import may_change, redact
 from cmserver.rules.conclusions import MAX_QUOTE, conclude
 from cmserver.tooluse.text import relative, shorten
 
+ENTITIES_MOST = 8
+"""Of an observation; a model is asked for fewer."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _PLACEHOLDERS = {"null", "none", "n/a", "undefined", "-", "\u2013", "\u2014", "..."}
 """What models write into a field that they leave empty."""
@@ -49,6 +51,7 @@ def normalise_observation(draft: DraftObservation, changed: Sequence[str]) -> Dr
         files_modified=_normalise_list(draft.files_modified, _clean_file),
         quote=_normalise_quote(draft.quote),
         anchors=_normalise_list(draft.anchors or _find_anchors(_normalise_quote(draft.quote)), str.strip),
+        entities=_normalise_list(draft.entities, strip_bullet)[:ENTITIES_MOST],
         state=draft.state,
         closes=draft.closes[:ITEMS_MOST],
     )
@@ -117,11 +120,11 @@ def _normalise_list(texts: Sequence[str | None], clean: Callable[[str], str]) ->
 
 def _redact_draft(draft: DraftObservation) -> DraftObservation:
     """Redact secrets: a model may write more than it was shown. Large answers are checked in one pass first."""
-    lists = draft.facts, draft.concepts, draft.files_read, draft.files_modified, draft.anchors
+    lists = draft.facts, draft.concepts, draft.files_read, draft.files_modified, draft.anchors, draft.entities
     texts = [text for text in (draft.title, draft.subtitle, draft.narrative, draft.quote, *itertools.chain(*lists)) if text]
     if not may_change("\n".join(texts)):
         return draft
-    facts, concepts, files_read, files_modified, anchors = (
+    facts, concepts, files_read, files_modified, anchors, entities = (
         [clean for item in items if (clean := _redact_text(item, ITEM_MOST))] for items in lists
     )
     return msgspec.structs.replace(
@@ -131,6 +134,7 @@ def _redact_draft(draft: DraftObservation) -> DraftObservation:
         narrative=_redact_text(draft.narrative),
         quote=_redact_text(draft.quote),
         anchors=anchors,
+        entities=entities,
         facts=facts,
         concepts=concepts,
         files_read=files_read,

@@ -11,13 +11,20 @@ from cmserver.answers.model import SUMMARY_FIELDS
 TagRole = Literal["root", "skip", "field", "list", "item", "summary", "events", "reason", "wrap", "think"]
 """What a tag is for."""
 
-LIST_FIELDS: Final = {"facts": "fact", "concepts": "concept", "files_read": "file", "files_modified": "file", "anchors": "anchor"}
+LIST_FIELDS: Final = {
+    "facts": "fact",
+    "concepts": "concept",
+    "files_read": "file",
+    "files_modified": "file",
+    "anchors": "anchor",
+    "entities": "entity",
+}
 """Each list field with the name of its items."""
 TEXT_FIELDS: Final = ("title", "subtitle", "narrative", "quote")
 MARK_FIELDS: Final = ("type", "state", "closes")
 OBSERVATION_FIELDS: Final = (*MARK_FIELDS, *TEXT_FIELDS, *LIST_FIELDS)
 WRAPPERS: Final = ("answer", "observations", "response", "result", "results", "output", "xml")
-DISTINCTIVE_NAMES: Final = frozenset({"narrative", "subtitle", *LIST_FIELDS, "investigated", "next_steps"})
+DISTINCTIVE_NAMES: Final = frozenset({"narrative", "subtitle", *LIST_FIELDS, "investigated", "next_steps"} - {"entities"})
 """Names that rarely occur in a text other than as tags of an answer (`<title>` is also HTML, `<type>` is in many files)."""
 
 _OTHER_ITEMS = ("item", "li", "entry", "path", "point", "bullet")
@@ -28,7 +35,7 @@ TAG_ROLES: Final[dict[str, TagRole]] = {
     "skip": "skip",
     **dict.fromkeys((*MARK_FIELDS, *TEXT_FIELDS), "field"),
     **dict.fromkeys(LIST_FIELDS, "list"),
-    **dict.fromkeys(("fact", "concept", "file", "anchor", *_OTHER_ITEMS), "item"),
+    **dict.fromkeys((*LIST_FIELDS.values(), *_OTHER_ITEMS), "item"),
     **dict.fromkeys(SUMMARY_FIELDS, "summary"),
     "events": "events",
     "reason": "reason",

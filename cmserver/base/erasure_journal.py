@@ -25,6 +25,8 @@ FILE_NAME = "erasures.jsonl"
 
 ErasureAction = Literal[
     "observation.deleted",
+    "turn.deleted",
+    "entity.deleted",
     "session.deleted",
     "memory.purged",
     "project.deleted",

@@ -1,7 +1,8 @@
 """Removes invisible characters from texts, and replaces tags and their look-alikes.
 
 Prompts (providers/prompts) and answers (observations/plain.py) put stored text between tags. A model reads more than one spelling
-of a tag: other brackets and hyphens, letters of other scripts, entities, and names with invisible characters in them.
+of a tag: other brackets and hyphens, letters of other scripts, entities, escapes of JSON, Python and URLs, and names with invisible
+characters in them. Many models also know words that end a turn: `<|im_end|>`, `[INST]`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import html
 import html.entities
 import re
+import sys
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
@@ -48,7 +50,19 @@ LESS_THAN = (
     f"|#x0*+(?:{'|'.join(f'{ord(opener):x}' for opener in _LESS_THAN)})"
 )
 """What an entity for `<` goes on with, or for what looks like it."""
-_OPENER = re.compile(rf"[{_LESS_THAN}]|&(?:{AMPERSAND})*+(?:{LESS_THAN});?", re.IGNORECASE)
+_CODES = "|".join(f"{ord(opener):04x}" for opener in _LESS_THAN if opener <= "\uffff")
+_OPENER = re.compile(
+    rf"[{_LESS_THAN}]|&(?:{AMPERSAND})*+(?:{LESS_THAN});?|\\(?:u(?:{_CODES})|u\{{0*+(?:{_CODES}|3c)\}}|x3c|0?74)|%(?:25)*+3c",
+    re.IGNORECASE,
+)
+_ESCAPED = re.compile(r"\\(?:u\{0*+([\da-f]{1,5})\}|u([\da-f]{4})|x([\da-f]{2}))|%(?:25)*+([\da-f]{2})", re.IGNORECASE)
+"""A character as JSON, Python or a URL writes it."""
+_INSTRUCTION = re.compile(
+    r"[\[\uff3b](?=\s*+/?\s*+(?:inst|system_prompt|tool_calls|tool_results|tool_content|available_tools)\s*+[\]\uff3d])",
+    re.IGNORECASE,
+)
+"""What begins a turn, or the answer of a tool, for models of Meta and Mistral."""
+_TOKEN = re.compile(r"\|\s*+\w{2,40}+\s*+\|")
 _SIGN = re.compile(
     rf"[^&\x80-\U0010ffff]{{1,80}}+|&(?:{AMPERSAND})*+(?:(#)0*+(\d{{1,7}}+);?|(#x)0*+([\da-f]{{1,6}}+);?|([a-z][a-z\d]{{1,31}}+;))|.",
     re.IGNORECASE | re.DOTALL,
@@ -112,8 +126,10 @@ def replace_tags(text: str, is_ours: Callable[[str], bool], write: Callable[[str
     """The text with another beginning of each tag that is ours. The text must have nothing invisible (`remove_invisible`).
 
     `is_ours` gets what follows from the tag's name on, up to the next beginning, with look-alikes as the plain letters in small;
-    `write` gets what begins the tag: `<`, what looks like it, or an entity for it. Each character is read once, whatever it is.
+    `write` gets what begins the tag: `<`, what looks like it, an entity or an escape for it, or the `[` of `[INST]`. Each character
+    is read once, whatever it is.
     """
+    text = _INSTRUCTION.sub(lambda bracket: write(bracket[0]), text)
     openers = list(_OPENER.finditer(text))
     if not openers:
         return text
@@ -124,10 +140,23 @@ def replace_tags(text: str, is_ours: Callable[[str], bool], write: Callable[[str
     return "".join(parts)
 
 
+def is_token(name: str) -> bool:
+    """Whether a tag that goes on so is a word that begins or ends something for a model: `<|im_start|>`."""
+    return _TOKEN.match(name) is not None
+
+
+def read_letters(text: str) -> str:
+    """The beginning of the text in plain small letters, whatever letters look like them."""
+    return "".join(_fold(sign)[0] for sign in text)
+
+
 def _read_names(text: str, start: int, end: int) -> set[str]:
     """What stands there as plain letters: with modifier letters as what they look like, and without them."""
     if start == end:
         return set()
+    if text.find("\\", start, end) >= 0 or text.find("%", start, end) >= 0:
+        text = _ESCAPED.sub(_unescape, text[start:end])
+        start, end = 0, len(text)
     with_modifiers: list[str] = []
     without_modifiers: list[str] = []
     letter_count = 0
@@ -144,6 +173,11 @@ def _read_names(text: str, start: int, end: int) -> set[str]:
         if letter_count >= _NAME_LETTERS:
             break
     return {"".join(letters).lstrip(_BEFORE_NAMES) for letters in (with_modifiers, without_modifiers)}
+
+
+def _unescape(escaped: re.Match[str]) -> str:
+    code = int(escaped[escaped.lastindex or 0], 16)
+    return chr(code) if code <= sys.maxunicode else ""
 
 
 @lru_cache(_CACHE_SIZE)

@@ -65,6 +65,15 @@ class Metrics:
             buckets=(0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
             registry=own,
         )
+        self.merges = Counter(
+            "cmserver_merged_observations",
+            "Observations merged into others, by the steward or not.",
+            ["by"],
+            registry=own,
+        )
+        self.steward_runs = Counter(
+            "cmserver_steward_runs", "Runs of the steward, by executor and how they ended.", ["executor", "status"], registry=own
+        )
         self.registry = own
         if _FOLDER_VARIABLE in os.environ:
             self.registry = CollectorRegistry()

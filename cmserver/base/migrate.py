@@ -80,6 +80,16 @@ async def migrate(url: str) -> list[str]:
             await conn.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
 
 
+async def find_missing(url: str) -> list[Migration]:
+    """The migrations that the database lacks. MigrationError as of `migrate`; nothing is changed."""
+    async with await AsyncConnection.connect(url, autocommit=True) as conn:
+        await _check_version(conn)
+        try:
+            return await _missing(conn)
+        except errors.UndefinedTable:
+            return migrations()
+
+
 async def _check_version(conn: AsyncConnection[TupleRow]) -> None:
     major = conn.info.server_version // 10_000
     if major < OLDEST_POSTGRES:
@@ -92,20 +102,8 @@ async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
         "CREATE TABLE IF NOT EXISTS schema_migrations (number integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, "
         "applied_at timestamptz NOT NULL DEFAULT now())"
     )
-    try:
-        cursor = await conn.execute("SELECT number, name, checksum FROM schema_migrations ORDER BY number")
-    except errors.UndefinedColumn as error:
-        raise MigrationError(
-            "The database belongs to another program: its table schema_migrations is not cmserver's. "
-            "Make an empty database and set CMSERVER_DATABASE_URL to it. No table was changed."
-        ) from error
-    applied: dict[int, tuple[str, str]] = {row[0]: (row[1], row[2]) for row in await cursor.fetchall()}
-    available = migrations()
-    _check_applied(applied, {migration.number: migration for migration in available})
     done: list[str] = []
-    for migration in available:
-        if migration.number in applied:
-            continue
+    for migration in await _missing(conn):
         async with conn.transaction():
             # One simple-protocol call: a file holds many statements. The text is ours, never a user's.
             text = migration.text.replace(_INCLUDE_PROCRASTINATE, SchemaManager.get_schema())
@@ -118,6 +116,20 @@ async def _apply_missing(conn: AsyncConnection[TupleRow]) -> list[str]:
         done.append(migration.name)
     await _ensure_installation(conn)
     return done
+
+
+async def _missing(conn: AsyncConnection[TupleRow]) -> list[Migration]:
+    try:
+        cursor = await conn.execute("SELECT number, name, checksum FROM schema_migrations ORDER BY number")
+    except errors.UndefinedColumn as error:
+        raise MigrationError(
+            "The database belongs to another program: its table schema_migrations is not cmserver's. "
+            "Make an empty database and set CMSERVER_DATABASE_URL to it. No table was changed."
+        ) from error
+    applied: dict[int, tuple[str, str]] = {row[0]: (row[1], row[2]) for row in await cursor.fetchall()}
+    available = migrations()
+    _check_applied(applied, {migration.number: migration for migration in available})
+    return [migration for migration in available if migration.number not in applied]
 
 
 def _check_applied(applied: dict[int, tuple[str, str]], available: dict[int, Migration]) -> None:

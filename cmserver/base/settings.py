@@ -172,15 +172,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         within(
             0,
             86_400,
-            "With the provider `offline`, how long events of hooks wait for the end of their turn at most, in seconds. 0: they wait"
-            " like all others.",
+            "With the provider `offline`, how long events of hooks wait for the end of their turn at most, in seconds; with a"
+            " model, how long prompts and last messages wait for a burst. 0: they wait like all others.",
         ),
     ] = 600.0
     entities: Annotated[
-        Literal["off", "rules"],
+        Literal["off", "rules", "model"],
         described(
-            "What finds entities in observations: `rules` finds files, symbols, commands, errors and technologies; "
-            "`off` finds none."
+            "What finds entities: `rules` finds files, symbols, commands, errors and technologies, at no cost. With "
+            "`model` the provider also names people, places, concepts and more, and words the overviews. `off` finds none."
         ),
     ] = "rules"
     session_idle_hours: Annotated[
@@ -262,6 +262,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         described(
             "Addresses and networks of the proxies before this server, separated by commas (`10.0.0.0/8, ::1`). "
             "Their `X-Forwarded-For` or `Forwarded` names the client."
+        ),
+    ] = ""
+    trusted_proxy_user_header: Annotated[
+        str,
+        described(
+            "Header in which a trusted proxy names the person whom it has signed in (`Remote-User`): they need no password here. "
+            "The proxy must remove the header from what its clients send."
         ),
     ] = ""
     metrics_token: Annotated[

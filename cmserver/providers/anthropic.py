@@ -24,7 +24,7 @@ from cmserver.providers import failures
 from cmserver.providers.http_client import require_key
 from cmserver.providers.model import MAX_ANSWER_BYTES, Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.providers.prompts.render import render
-from cmserver.providers.prompts.schema import SCHEMAS
+from cmserver.providers.prompts.schema import answer_schema
 
 _NAME = "Anthropic"
 _MODEL = "claude-haiku-5-5"
@@ -115,10 +115,10 @@ class Anthropic:
         if effort:
             config["effort"] = "low"
         if structured:
-            config["format"] = {"type": "json_schema", "schema": SCHEMAS[prompt.kind]}
+            config["format"] = {"type": "json_schema", "schema": answer_schema(prompt)}
         response = await self._client.messages.with_raw_response.create(
             model=self.model,
-            max_tokens=self._answer_max_tokens,
+            max_tokens=min(prompt.answer_tokens or self._answer_max_tokens, self._answer_max_tokens),
             output_config=config or omit,
             system=[{"type": "text", "text": rendered.system, "cache_control": {"type": "ephemeral"}}],
             messages=[{"role": "user", "content": rendered.user}],

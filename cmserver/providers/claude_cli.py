@@ -26,7 +26,7 @@ from cmserver.base.settings import PREFIX, fields
 from cmserver.providers import failures
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.providers.prompts.render import render
-from cmserver.providers.prompts.schema import SCHEMAS
+from cmserver.providers.prompts.schema import answer_schema
 
 _NAME = "The claude program"
 _MODEL = "haiku"
@@ -98,7 +98,7 @@ class ClaudeCli:
         """Answer the prompt or raise ProviderError. The program has ended by then, also when the call is cancelled."""
         rendered = await asyncio.to_thread(render, prompt, "json")
         # Only the stable part is on the command line, which other users of the machine may see.
-        command = [self._find_program(), *_build_options(self.model, rendered.system, SCHEMAS[prompt.kind])]
+        command = [self._find_program(), *_build_options(self.model, rendered.system, answer_schema(prompt))]
         with tempfile.TemporaryDirectory(prefix="cmserver-claude-", ignore_cleanup_errors=True) as folder:
             run = await self._run(command, (_OPENING + rendered.user).encode(), folder)
         return self._parse_completion(run)

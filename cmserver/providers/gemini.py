@@ -12,7 +12,7 @@ from cmserver.providers.failures import empty_answer_error, incomplete_answer_er
 from cmserver.providers.http_client import HttpAnswer, HttpEndpoint, decode_usage, require_key
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.providers.prompts.render import render
-from cmserver.providers.prompts.schema import SCHEMAS
+from cmserver.providers.prompts.schema import answer_schema
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 MODEL = "gemini-3.5-flash-lite"
@@ -63,7 +63,7 @@ class Gemini:
         if by_level:
             config["thinkingConfig"] = {"thinkingLevel": "low"}
         if structured:
-            config |= {"responseMimeType": "application/json", "responseJsonSchema": SCHEMAS[prompt.kind]}
+            config |= {"responseMimeType": "application/json", "responseJsonSchema": answer_schema(prompt)}
         return {
             "systemInstruction": {"parts": [{"text": rendered.system}]},
             "contents": [{"role": "user", "parts": [{"text": rendered.user}]}],

@@ -78,15 +78,18 @@ class RecordingPreferences(msgspec.Struct, frozen=True, kw_only=True):
     """The observations' language, by name or code: `German`, `de`."""
     skip_rules: list[str] = []
     """Descriptions of what not to record."""
+    names_entities: bool = False
+    """Whether each observation also names what it is about."""
 
 
-PromptKind = Literal["observations", "summary", "merge", "guard", "derive"]
+PromptKind = Literal["observations", "summary", "merge", "guard", "derive", "overview", "entities"]
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """One provider call: the observations of a batch of events, the summary of a session, or a question about stored observations.
 
-    Those are one text for several (`merge`), whether two say the same (`guard`), and what several say in common (`derive`).
+    Those are one text for several (`merge`), whether two say the same (`guard`), what several say in common (`derive`), a page
+    about a project (`overview`), and what a turn is about (`entities`).
     """
 
     kind: PromptKind
@@ -101,19 +104,23 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     open_ends: list[PriorObservation] = []
     """What is open in the project, of other sessions too, oldest first."""
     last_message: str | None = None
-    """The agent's last words (summaries)."""
+    """The agent's last words: before the first prompt of the events, or of the session (summaries)."""
     earlier_summary: str | None = None
     """The session's latest summary, if any (summaries)."""
     events: list[PromptEvent] = []
     events_in_session: int = 0
     """Number of events, recorded or not (summaries)."""
     stored: list[str] = []
-    """The texts of the observations that the question is about, oldest first."""
+    """The texts of the observations that the question is about, oldest first; of an overview, those that the page is made of."""
     keep: list[str] = []
-    """The facts and sentences that the answer must have word for word (merges)."""
+    """The facts and sentences that the answer must have word for word (merges); what is known by name already (entities)."""
     preferences: RecordingPreferences = RecordingPreferences()
     event_tokens: int = 16_000
     """Limit of the events' text, at 4 characters per token; the longest are shortened."""
+    answer_tokens: int | None = None
+    """Limit of the answer, where it is less than the provider's. Models that think before they answer get the provider's."""
+    temperature: float | None = None
+    """For models that take one."""
 
 
 class DraftObservation(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -121,7 +128,7 @@ class DraftObservation(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     `quote` is the sentence of the user or the agent that says the point, word by word. `anchors` are the files, functions and
     commands by which it is found. `state` is "open" for what is still to be done, else None. `closes` are the numbers of open
-    observations that are done with this one.
+    observations that are done with this one. `entities` are what it is about, as "technology: Redis".
     """
 
     type: str = "change"
@@ -135,6 +142,7 @@ class DraftObservation(msgspec.Struct, kw_only=True, omit_defaults=True):
     events: list[str] = []
     quote: str | None = None
     anchors: list[str] = []
+    entities: list[str] = []
     state: Literal["open"] | None = None
     closes: list[int] = []
 

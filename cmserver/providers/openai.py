@@ -19,7 +19,7 @@ from cmserver.providers.failures import empty_answer_error, find_error_in_body, 
 from cmserver.providers.http_client import HttpAnswer, HttpEndpoint, check_key, decode_usage, require_key
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError, ProviderSettings
 from cmserver.providers.prompts.render import render
-from cmserver.providers.prompts.schema import SCHEMAS
+from cmserver.providers.prompts.schema import answer_schema
 
 
 class _Preset(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +117,10 @@ class OpenAI:
             }
             if self._effort:
                 body["reasoning_effort"] = self._effort
+            else:
+                body |= _limits(prompt, self._limit, self._answer_max_tokens)
             if structured:
-                schema = {"name": prompt.kind, "strict": True, "schema": SCHEMAS[prompt.kind]}
+                schema = {"name": prompt.kind, "strict": True, "schema": answer_schema(prompt)}
                 body["response_format"] = {"type": "json_schema", "json_schema": schema}
             answer = await self._endpoint.post("/chat/completions", body)
             error = self._endpoint.find_failure(answer)
@@ -188,6 +190,16 @@ class OpenAI:
         if not text.strip():
             return empty_answer_error(name, completion)
         return None
+
+
+def _limits(prompt: Prompt, limit: _Limit, most: int) -> dict[str, object]:
+    """The prompt's own limits; what a model thinks would count, too."""
+    limits: dict[str, object] = {}
+    if prompt.answer_tokens is not None:
+        limits[limit] = min(prompt.answer_tokens, most)
+    if prompt.temperature is not None:
+        limits["temperature"] = prompt.temperature
+    return limits
 
 
 class _SchemaRefusedError(Exception):

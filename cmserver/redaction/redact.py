@@ -6,7 +6,7 @@ Also finds them behind colours, control and invisible characters, which prompts 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cmserver.base.lookalikes import INVISIBLE, JOINERS, remove_invisible
 from cmserver.redaction import private, secret_rules
@@ -19,6 +19,8 @@ Counts = dict[str, int]
 
 _ROUNDS = 8
 _PIECE_CHARS = 100_000
+_ESCAPE_CHARS = 200
+"""Longer than any escape sequence of a terminal that somebody reads."""
 _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
 _HIDING = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{INVISIBLE}{JOINERS}]")
 
@@ -42,9 +44,20 @@ def reveal_hidden(text: str) -> str | None:
         hides = has_match(_HIDING, text)
     if not hides:
         return None
-    # In pieces, since each step holds the interpreter. What is hidden across a cut stays hidden.
-    plain = "".join(remove_invisible(text[start : start + _PIECE_CHARS]) for start in range(0, len(text), _PIECE_CHARS))
+    plain = "".join(map(remove_invisible, _cut(text)))
     return plain if plain != text else None
+
+
+def _cut(text: str) -> Iterator[str]:
+    """The text in pieces, since each step holds the interpreter. No cut is within a colour, or in the middle of a line's end."""
+    start = 0
+    while start < len(text):
+        end = start + _PIECE_CHARS
+        if end < len(text):
+            escape = text.rfind("\x1b", end - _ESCAPE_CHARS, end)
+            end = escape if escape > start else end - (text[end - 1] == "\r")
+        yield text[start:end]
+        start = end
 
 
 def _redact(text: str) -> tuple[str, Counts]:

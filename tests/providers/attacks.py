@@ -418,7 +418,7 @@ def read(prompt: Prompt) -> tuple[list[str], list[str]]:
     assert tags(user) == [tag.strip("</>").partition(" ")[0].replace("_", "") for tag in skeleton], (
         "something else looks like a tag"
     )
-    return skeleton, [text.replace("&lt;", "<").replace("&amp;", "&") for text in pieces[::2]]
+    return skeleton, [*map(unescape_tags, pieces[::2])]
 
 
 def quoted(prompt: Prompt, where: Where) -> str:
@@ -432,3 +432,8 @@ def place_of(where: Where) -> int:
     harmless, other = read(planted(where, HARMLESS))[1], read(planted(where, "other"))[1]
     (place,) = [place for place, (first, second) in enumerate(zip(harmless, other, strict=True)) if first != second]
     return place
+
+
+def unescape_tags(text: str) -> str:
+    """Undo `escape_tags`; lookalikes of `<` before one of our names come back as `<`."""
+    return text.replace("&lt;", "<").replace("&#91;", "[").replace("&amp;", "&")

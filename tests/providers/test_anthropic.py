@@ -22,6 +22,7 @@ from cmserver.providers.registry import load
 from tests.providers.fake import anthropic as said
 from tests.providers.fake.answers import ANSWER, SUMMARY
 from tests.providers.fake.server import FakeProvider, Reply, json_reply
+from tests.timeouts import scaled
 
 KEY = "sk-ant-api03-" + "q" * 40
 GATEWAYS_KEY = "looks/like*nothing"
@@ -511,7 +512,7 @@ async def test_an_error_that_a_gateway_sends_with_status_200_is_told_by_its_word
 async def test_a_server_that_falls_silent_in_its_answer_is_not_waited_for_for_ever(fake: FakeProvider, status: int):
     fake.replies = [Reply(status=status, headers=_JSON, body=_BODY, stall_after=60)]
 
-    error = await failure(provider(fake, timeout_seconds=0.2))
+    error = await failure(provider(fake, timeout_seconds=scaled(0.2)))
 
     assert (error.kind, error.out_of_reach) == (FailureKind.TRANSIENT, False)
     assert "longer than CMSERVER_PROVIDER_TIMEOUT_SECONDS" in str(error)

@@ -16,6 +16,7 @@ from cmserver.providers.registry import load
 from tests.providers.fake import gemini as said
 from tests.providers.fake.answers import ANSWER, PROMPT, SUMMARY, XML
 from tests.providers.fake.server import FakeProvider, Reply, json_reply
+from tests.timeouts import scaled
 
 KEY = "AIzaSy" + "q" * 33
 NO_LEVEL = "Thinking level is not supported for this model."
@@ -219,7 +220,7 @@ async def test_a_fault_means(fake: FakeProvider, reply: Reply, kind: FailureKind
 async def test_an_answer_that_stalls_is_given_up(fake: FakeProvider):
     fake.replies = [Reply(body=ok().body, stall_after=40)]
 
-    error = await failure(provider(fake, timeout_seconds=0.2))
+    error = await failure(provider(fake, timeout_seconds=scaled(0.2)))
 
     assert (error.kind, error.out_of_reach) == (FailureKind.TRANSIENT, False)
 

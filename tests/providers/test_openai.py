@@ -21,6 +21,7 @@ from tests.providers.fake import openai as said
 from tests.providers.fake.answers import ANSWER, PROMPT, SUMMARY, XML
 from tests.providers.fake.server import FakeProvider, Reply, json_reply
 from tests.table import try_rows
+from tests.timeouts import scaled
 
 KEY = "sk-proj-" + "q" * 40
 NO_SCHEMA = "This response_format type is unavailable now"
@@ -395,7 +396,7 @@ async def test_a_charset_that_is_none_is_of_no_consequence(fake: FakeProvider):
 async def test_an_answer_that_stalls_is_given_up(fake: FakeProvider):
     fake.replies = [Reply(body=ok().body, stall_after=40)]
 
-    error = await failure(provider(fake, timeout_seconds=0.2))
+    error = await failure(provider(fake, timeout_seconds=scaled(0.2)))
 
     assert (error.kind, error.out_of_reach) == (FailureKind.TRANSIENT, False)
     assert str(error).endswith("gave no whole answer: no more of it came within 0.2 seconds.")

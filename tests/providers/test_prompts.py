@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 from cmserver.answers.parse import parse
 from cmserver.providers.model import PriorObservation, Prompt, PromptEvent, PromptKind, RecordingPreferences, Verbosity
-from cmserver.providers.prompts.fence import escape_tags, fence_line, fence_text, shorten_escaped, unescape_tags
+from cmserver.providers.prompts.fence import escape_tags, fence_line, fence_text, shorten_escaped
 from cmserver.providers.prompts.instructions import Form
 from cmserver.providers.prompts.render import USER_CHARS, estimate_tokens, render
+from cmserver.providers.prompts.schema import answer_schema
 from cmserver.providers.prompts.text import clean, excerpt, render_json, share_room
 from cmserver.providers.prompts.tool_uses import EVENT_CHARS, describe_event
+from tests.providers.attacks import unescape_tags
 from tests.rules.session_orders import RECORDED, ROOT, prompt_events
 from tests.table import try_rows
 
@@ -207,6 +209,19 @@ def _two_kilobytes(place: int, text: str) -> PromptEvent:
         _event("Edit", {"file_path": path, "old_string": text[:1_000], "new_string": text[1_000:]}),
         _event("Write", {"file_path": path, "content": text}),
     ][place % 4]
+
+
+@pytest.mark.parametrize("form", ["xml", "json"])
+def test_naming_entities_costs_at_most_80_tokens_a_call_and_nothing_when_it_is_off(form: Form):
+    prompt = _prompt(_event("Bash", {"command": "ls"}, "x"))
+    naming = msgspec.structs.replace(prompt, preferences=RecordingPreferences(names_entities=True))
+    plain, extended = render(prompt, form).system, render(naming, form).system
+
+    assert "technology: Redis" in extended
+    assert "entities" not in plain
+    assert (len(extended) - len(plain)) / 4 <= 80
+    assert "entities" in str(answer_schema(naming))
+    assert "entities" not in str(answer_schema(prompt))
 
 
 def test_200_tool_uses_of_2_kb_in_batches_of_20_stay_far_below_200_000_tokens():

@@ -44,3 +44,12 @@ def test_a_text_that_hides_no_secret_stays_as_it_is(text: str):
 def test_a_number_that_would_be_written_with_hundreds_of_digits_is_stored_as_a_text(number: float):
     assert clean({"a": [1.5, number]}, field_max_chars=1000).value == {"a": [1.5, repr(number)]}
     assert clean({"a": [1.5, 0.0, 1e30]}, field_max_chars=1000).value == {"a": [1.5, 0.0, 1e30]}
+
+
+def test_a_colour_within_a_secret_hides_it_nowhere_in_a_long_text():
+    token = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
+    hidden = f"{token[:9]}\x1b[1;31m{token[9:]}"
+
+    shown = {at: redact("x" * (100_000 - at) + " " + hidden + "\r\n" + "y" * 100_000)[0] for at in range(60)}
+
+    assert [at for at, text in shown.items() if token[9:] in text] == []

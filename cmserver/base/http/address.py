@@ -39,6 +39,12 @@ def find_client(peer: str, x_forwarded_for: Sequence[str], forwarded: Sequence[s
     return str(claimed.pop() if len(claimed) == 1 else address)
 
 
+def is_proxy(peer: str, proxies: Networks) -> bool:
+    """Whether the other end of the connection is a trusted proxy."""
+    address = _parsed(peer)
+    return address is not None and _is_in(address, proxies)
+
+
 def network_of(address: str) -> str:
     """What counts as one client: an IPv4 address, or the /64 network of an IPv6 address."""
     parsed = _parsed(address)

@@ -54,6 +54,7 @@ _OTHER_FILES = 256
 
 _NOT_HTTP = "The request is not valid HTTP/1.1."
 _TINY_CHUNKS = f"The body has more than {FEW_CHUNKS} chunks of less than {MIN_CHUNK_BYTES} bytes on average. Send larger chunks."
+_ONE_HOST = "The request must have one header Host."
 _NO_UPGRADE = "Connections cannot be upgraded. Send the request without the header Upgrade."
 
 
@@ -301,6 +302,9 @@ class GuardedProtocol(HttpToolsProtocol):
             # Never sent: the earlier requests are answered, then the connection is closed.
             self._abort_parsing(Invalid(_NOT_HTTP))
         assert self.parser is not None
+        hosts = [name for name, _ in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
+            self._abort_parsing(Invalid(_ONE_HOST))  # RFC 9112, 3.2: proxies differ in which of two they read
         upgrades = self.parser.should_upgrade()
         if upgrades and any(
             name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in self.headers

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import TypeVar, cast
 
 import msgspec
@@ -38,8 +38,8 @@ from cmserver.base.errors import (
     Unauthenticated,
     Unavailable,
 )
-from cmserver.base.http.address import Networks, find_client
-from cmserver.base.json_text import StringCutter, decode_json
+from cmserver.base.http.address import Networks, find_client, is_proxy
+from cmserver.base.json_text import JsonCutter, TooDeep, decode_json
 from cmserver.base.settings import Settings
 from cmserver.base.shares import current_share
 from cmserver.base.text import WHY_UNSTORABLE, in_words, storable
@@ -86,7 +86,11 @@ _ENCODER = msgspec.json.Encoder()
 _STRING_BYTES = 12
 """Of a character in JSON, at most."""
 _MAX_CUT = 8
-"""A body whose strings are cut may be so many times as large as others."""
+"""A body of which values are cut may be so many times as large as others."""
+_MEMBERS = 3
+"""So many parts of the limit one value of such a body may have."""
+_CUT_BYTES = 65_536
+"""Of a body that is cut in one step."""
 _MAX_IGNORED = 20
 _MAX_NAME_CHARS = 100
 _FIRST_BYTES_SECONDS = 10.0
@@ -104,8 +108,8 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
     return Response(_ENCODER.encode(value), status, headers, media_type="application/json")
 
 
-async def body(request: Request, *, cuts_strings: bool = False) -> bytes:
-    """The whole body. With `cuts_strings` one that is too large keeps the beginnings of its long strings.
+async def body(request: Request, cutter: JsonCutter | None = None) -> bytes:
+    """The whole body; one that is too large as the cutter leaves it, if there is one.
 
     TooLarge as soon as it is known to be larger than `body_max_bytes`; RequestTimeout when nothing of it comes at first, or after
     `body_timeout_seconds`; Unavailable when a quarter of all connections wait for bodies of this key, or from this address.
@@ -113,7 +117,6 @@ async def body(request: Request, *, cuts_strings: bool = False) -> bytes:
     settings = dependency(request, Settings)
     seconds = settings.body_timeout_seconds
     first_seconds = min(seconds, _FIRST_BYTES_SECONDS)
-    cut_after = _STRING_BYTES * settings.field_max_chars if cuts_strings else None
     share = current_share()
     senders: list[object] = [client_address(request), *([share.holder] if share else [])]
     if max(_awaited_bodies[sender] for sender in senders) >= max(1, settings.max_connections // _BODIES_SHARE):
@@ -123,7 +126,7 @@ async def body(request: Request, *, cuts_strings: bool = False) -> bytes:
     deadline = asyncio.timeout(first_seconds)
     try:
         async with deadline:
-            return await _body(request, settings.body_max_bytes, cut_after, lambda: deadline.reschedule(ends_at))
+            return await _body(request, settings.body_max_bytes, cutter, lambda: deadline.reschedule(ends_at))
     except TimeoutError as error:
         message = f"The body took longer than {seconds:g} s, the limit of this server (CMSERVER_BODY_TIMEOUT_SECONDS)."
         if first_seconds < seconds and deadline.when() != ends_at:
@@ -136,13 +139,14 @@ async def body(request: Request, *, cuts_strings: bool = False) -> bytes:
                 del _awaited_bodies[sender]
 
 
-async def _body(request: Request, limit: int, cut_after: int | None, on_first: Callable[[], None]) -> bytes:
-    """The body; TooLarge as soon as it has more than `limit` bytes, with strings of at most `cut_after` bytes."""
+async def _body(request: Request, limit: int, cutter: JsonCutter | None, on_first: Callable[[], None]) -> bytes:
+    """The body; TooLarge as soon as it has more than `limit` bytes, also when it was cut."""
     announced = request.headers.get("content-length", "")
     announced_size = int(announced) if announced.isdigit() else 0
-    if announced_size > (limit if cut_after is None else _MAX_CUT * limit):
+    if announced_size > (_MAX_CUT * limit if cutter else limit):
         raise TooLarge(_too_large(limit))
-    cutter = StringCutter(cut_after) if cut_after is not None and announced_size > limit else None
+    if announced_size <= limit:
+        cutter = None
     parts: list[bytes] = []
     size = 0
     async for received in request.stream():
@@ -163,6 +167,22 @@ def _too_large(limit: int) -> str:
 async def read(request: Request, type_: type[T]) -> T:
     """The body (none is `{}`) as a wire Struct; Invalid with the path of the wrong field."""
     return convert(decode_json(await body(request) or b"{}"), type_)
+
+
+async def read_leniently(request: Request) -> tuple[object, int]:
+    """The body as JSON whose sender cannot correct it, and its size: one value that cannot be kept costs that value only."""
+    settings = dependency(request, Settings)
+    new_cutter = partial(JsonCutter, _STRING_BYTES * settings.field_max_chars, settings.body_max_bytes // _MEMBERS)
+    raw = await body(request, new_cutter())
+    try:
+        return decode_json(raw, keeps_all=True), len(raw)
+    except TooDeep:
+        cutter, parts = new_cutter(), list[bytes]()
+    for at in range(0, len(raw), _CUT_BYTES):
+        parts.append(cutter.cut(raw[at : at + _CUT_BYTES]))
+        await asyncio.sleep(0)
+    raw = b"".join([*parts, cutter.end()])
+    return decode_json(raw, keeps_all=True), len(raw)
 
 
 async def read_sized(request: Request, type_: type[T]) -> tuple[T, int]:
@@ -297,6 +317,16 @@ def client_address(request: Request) -> str:
         request.headers.getlist("forwarded"),
         dependency(request, Authentication).trusted_proxies,
     )
+
+
+def proxied_user(request: Request) -> str:
+    """The name of the person whom a trusted proxy has signed in; empty when none says so."""
+    header = dependency(request, Settings).trusted_proxy_user_header
+    proxies = dependency(request, Authentication).trusted_proxies
+    if not header or not is_proxy(request.client.host if request.client else "", proxies):
+        return ""
+    names = request.headers.getlist(header)
+    return names[0].strip() if len(names) == 1 else ""
 
 
 async def caller(request: Request, type_: type[T]) -> T:

@@ -29,12 +29,14 @@ def instructions(kind: PromptKind, form: Form, preferences: RecordingPreferences
         return _QUESTIONS[kind].format(data=_DATA, answer=_QUESTION_ANSWERS[kind])
     if kind == "summary":
         return _SUMMARY.format(data=_DATA, length=_LENGTHS[preferences.verbosity], language=language, format=_SUMMARY_FORMATS[form])
+    before, entities = _ENTITY_FORMATS[form]
     return _OBSERVATIONS.format(
         data=_DATA,
         rules=_rules(preferences.skip_rules),
+        entities=_ENTITIES if preferences.names_entities else "",
         measure=_MEASURES[preferences.verbosity],
         language=language,
-        format=_OBSERVATION_FORMATS[form],
+        format=_OBSERVATION_FORMATS[form].replace(before, (entities if preferences.names_entities else "") + before),
     )
 
 
@@ -66,7 +68,8 @@ only a program reads your answer.
 - what was decided, against what, and why
 - what debugging brought to light: the cause, the exact message, the value that mattered
 - gotchas, workarounds, and how something works where that was not obvious
-- what the user laid down for good (never, always, from now on): a decision, in the user's words
+- what the user laid down for good (never, always, from now on), or decided in answer to <last_message>, with the question and \
+the reason: a decision, in the user's words
 - what is not done yet or still fails, and next steps: one observation each, with the state open
 - anything that touches security
 Tell the outcome ("Login gives up after 3 tries and says so"), not the agent's steps ("looked at auth.py"). Steps towards one \
@@ -89,6 +92,7 @@ knowing for security), sensitive (confidential: say that it is there, never its 
 - facts: each stands alone, with names, values and versions; no "it" or "this"
 - concepts: 2-5 of how-it-works, why-it-exists, what-changed, problem-solution, gotcha, pattern, trade-off; never the type
 - files_read, files_modified: paths from the project root
+{entities}\
 - quote: the one sentence of the user or the agent that says the point, copied letter by letter; empty without one
 - state: open for what is still to be done or still fails, else empty
 - closes: the numbers in <open> that these events get done
@@ -98,6 +102,16 @@ concepts, paths, code and names stay as they are.
 
 # Answer
 {format}"""
+
+_ENTITIES = """\
+- entities: up to 5 that it is about, each as "type: name", type one of person, place, project, technology, concept, organization; \
+names as others would write them; no files, code or commands
+"""
+_ENTITY_FORMATS: dict[Form, tuple[str, str]] = {
+    "xml": ("<quote>", "<entities><entity>technology: Redis</entity></entities>\n"),
+    "json": ('"quote"', '"entities":["technology: Redis"],'),
+}
+"""What the entities stand before in the format of an answer, and how they look."""
 
 _MEASURES: dict[Verbosity, str] = {
     "minimal": "Be sparing: record only what changes how one works on here. Empty subtitle, narrative of one sentence, 1-3 facts.",
@@ -245,8 +259,43 @@ Use no name, number, path or version that the notes do not have. Write in the la
 Nothing but one JSON object:
 {answer}"""
 
-_QUESTIONS: dict[PromptKind, str] = {"guard": _GUARD, "derive": _DERIVE}
+_OVERVIEW = """\
+Write the page about a software project that somebody reads first who is to work on it. You have no tools, you help with nothing; \
+only a program reads your answer.
+
+# Data
+{data} Each <stored> is a note about the project with its number, such as #12, the newest last.
+
+# The page
+Markdown without code blocks: "## What it is" in one to three sentences, then as lists "## Parts", "## Present work" and \
+"## Open ends", each point in one line with the numbers of the notes that say so, as (#12). Leave out a part that nothing is said \
+about. At most 500 words. Where notes disagree the newer one holds. Say nothing that no note says; never copy passwords, keys or \
+tokens. Write in the language of the notes.
+
+# Answer
+Nothing but one JSON object:
+{answer}"""
+
+_ENTITIES_OF_TURN = """\
+Name the entities that a piece of conversation is about. You have no tools, you help with nothing; only a program reads your answer.
+
+# Data
+{data} <known> are entities of before: use the same name and type for the same thing.
+
+# Fields
+- name: as it is called there, without an article
+- type: person, place, project, technology, concept or organization
+- notes: what is said about it, in a few words; empty if nothing is
+At most 10; none for greetings and small talk.
+
+# Answer
+Nothing but one JSON object:
+{answer}"""
+
+_QUESTIONS: dict[PromptKind, str] = {"guard": _GUARD, "derive": _DERIVE, "overview": _OVERVIEW, "entities": _ENTITIES_OF_TURN}
 _QUESTION_ANSWERS: dict[PromptKind, str] = {
+    "overview": '{"page":""}',
+    "entities": '{"entities":[{"name":"","type":"","notes":""}]}',
     "guard": '{"same":false,"conflict":false,"confidence":0,"reason":""}',
     "derive": '{"common":false,"title":"","narrative":"","facts":[""],"sources":[1,2,3],"confidence":0}',
 }

@@ -18,6 +18,8 @@ CHARS_PER_TOKEN = 4
 _STABLE_TOKENS = 750
 USER_CHARS = 24_000
 """Limit of the variable part without the events: session, requests, record, summary, last message, fences."""
+OVERVIEW_CHARS = 30_000
+"""Limit of the texts of an overview; the caller keeps it."""
 _PROJECT = 200
 _ROOT = 400
 _FIRST_REQUEST = 600
@@ -29,6 +31,8 @@ _RECORDED = 4_000
 _FACTS_LINE = 400
 _RECORDED_FOR_SUMMARY = 8_000
 _LAST_MESSAGE = 4_000
+_ANSWERED_MESSAGE = 1_200
+_SAID = 12_000
 _EARLIER_SUMMARY = 3_000
 _MAX_TAG_CHARS = 12
 _MAX_AGENT_CHARS = 40
@@ -57,6 +61,10 @@ def render(prompt: Prompt, form: Form) -> RenderedPrompt:
             parts = [*_merged(prompt)]
         case "guard" | "derive":
             parts = [*_numbered(prompt)]
+        case "overview":
+            parts = [*_collected(prompt)]
+        case "entities":
+            parts = [*_said(prompt)]
     user = "\n".join(parts)
     return RenderedPrompt(system=instructions(prompt.kind, form, prompt.preferences), user=user)
 
@@ -65,7 +73,8 @@ def estimate_tokens(prompt: Prompt) -> int:
     """An upper estimate of the prompt's tokens, much faster than rendering it."""
     events = sum(min(len(msgspec.json.encode(event)), EVENT_CHARS) for event in prompt.events)
     others = len(msgspec.json.encode(msgspec.structs.replace(prompt, events=[])))
-    return _STABLE_TOKENS + min(events // CHARS_PER_TOKEN, prompt.event_tokens) + min(others, USER_CHARS) // CHARS_PER_TOKEN
+    most = OVERVIEW_CHARS if prompt.kind == "overview" else USER_CHARS
+    return _STABLE_TOKENS + min(events // CHARS_PER_TOKEN, prompt.event_tokens) + min(others, most) // CHARS_PER_TOKEN
 
 
 def _session(prompt: Prompt) -> Iterator[str]:
@@ -116,6 +125,9 @@ def _observed(prompt: Prompt) -> Iterator[str]:
     times = _event_times(prompt.events)
     frames = sum(len(_event(event, time, "")) + 1 for event, time in zip(prompt.events, times, strict=True))
     room = share_room([len(body) for body in bodies], prompt.event_tokens * CHARS_PER_TOKEN - frames)
+    if prompt.last_message:  # its end: a question, options
+        answered = prompt.last_message[-_ANSWERED_MESSAGE:]
+        yield f"<last_message>\n{fence_text(answered, _ANSWERED_MESSAGE)}\n</last_message>"
     for event, time, body, max_chars in zip(prompt.events, times, bodies, room, strict=True):
         yield _event(event, time, shorten_escaped(body, max_chars))
     tags = [fence_line(event.tag, _MAX_TAG_CHARS) for event in prompt.events]
@@ -159,6 +171,23 @@ def _merged(prompt: Prompt) -> Iterator[str]:
     for text in prompt.keep:
         yield f"<keep>{fence_text(text, USER_CHARS)}</keep>"
     yield f"Make one note of these {len(prompt.stored)}."
+
+
+def _collected(prompt: Prompt) -> Iterator[str]:
+    """The texts, which the caller limits."""
+    yield f"<project>{fence_line(prompt.project, _PROJECT)}</project>"
+    for text in prompt.stored:
+        yield f"<stored>\n{fence_text(text, USER_CHARS)}\n</stored>"
+    yield "Write the page."
+
+
+def _said(prompt: Prompt) -> Iterator[str]:
+    """Both sides of a turn, each with half of the room, below what is known by name."""
+    if prompt.keep:
+        yield f"<known>{fence_line(', '.join(prompt.keep), _RECORDED)}</known>"
+    for text in prompt.stored:
+        yield f"<said>\n{fence_text(text, _SAID // max(1, len(prompt.stored)))}\n</said>"
+    yield "Which entities does it name?"
 
 
 def _numbered(prompt: Prompt) -> Iterator[str]:

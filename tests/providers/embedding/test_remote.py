@@ -18,6 +18,7 @@ from cmserver.providers.model import FailureKind, ProviderError
 from tests.providers.fake import embedding as said
 from tests.providers.fake.server import Asked, FakeProvider, Reply, json_reply
 from tests.table import try_rows
+from tests.timeouts import scaled
 
 KEY = "sk-proj-" + "q" * 40
 ALL = ["ollama", "openai", "voyage"]
@@ -461,7 +462,7 @@ async def test_where_nothing_listens_the_sentence_names_the_setting(fake: FakePr
 async def test_a_server_that_falls_silent_is_given_up(fake: FakeProvider):
     fake.replies = [Reply(body=b'{"data": [', stall_after=3)]
 
-    error = await failure(embedder(fake, timeout_seconds=0.2))
+    error = await failure(embedder(fake, timeout_seconds=scaled(0.2)))
 
     assert (error.kind, error.perhaps_paid) == (FailureKind.TRANSIENT, True)
 
