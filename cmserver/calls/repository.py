@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import LiteralString
 from uuid import UUID
 
+from cmserver.access.budgets.model import Period
 from cmserver.base.sql import Conn, Query
 from cmserver.base.text import storable
 from cmserver.calls.model import BudgetStatus, Pause, PendingCalls, SpendingRow, SpendingTotals, StoredAnswer
@@ -173,9 +174,11 @@ STEWARD_TOKENS = Query(
     """
     SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint
       FROM generation_runs
-     WHERE team_id = %(team_id)s AND kind IN ('guard', 'derive') AND project_id = %(project_id)s
-       AND created_at >= date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
+     WHERE team_id = %(team_id)s AND kind IN ('guard', 'derive')
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND created_at >= date_trunc(%(period)s, now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
     """,
+    prepare=False,
 )
 
 ERASE_RUNS = Query(
@@ -314,6 +317,6 @@ async def pending_calls(conn: Conn, team_id: UUID) -> list[PendingCalls]:
     return await PENDING_CALLS.all(conn, team_id=team_id)
 
 
-async def steward_tokens_today(conn: Conn, team_id: UUID, project_id: UUID) -> int:
-    """The tokens of the steward's calls for the project since midnight (UTC); a pending call counts with its estimate."""
-    return await STEWARD_TOKENS.one(conn, team_id=team_id, project_id=project_id)
+async def steward_tokens(conn: Conn, team_id: UUID, project_id: UUID | None, period: Period) -> int:
+    """The tokens of the steward's calls in the present day or month (UTC); a pending call counts with its estimate."""
+    return await STEWARD_TOKENS.one(conn, team_id=team_id, project_id=project_id, period=period)

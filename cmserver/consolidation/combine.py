@@ -11,6 +11,7 @@ import msgspec
 from cmserver.access import announce, audit
 from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, Forbidden, Invalid, Issue
+from cmserver.base.metrics import metrics
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.consolidation import repository
@@ -186,6 +187,7 @@ async def combine(
         )
         await repository.relate(conn, target.team_id, relation)
     await repository.accept_among(conn, target.team_id, [stored.id, *source_ids], change.performed_by)
+    metrics().merges.labels("steward" if change.performed_by == "steward" else "others").inc(len(sources))
     return stored
 
 

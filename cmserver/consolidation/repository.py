@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+from cmserver.access.model import IN_REACH_O
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.consolidation.model import MergeRecord, NewRelation, NewSuggestion, Relation, Suggestion, SuggestionStatus
@@ -94,7 +95,8 @@ SUGGESTIONS = Query(
     Suggestion,
     f"""
     {_SUGGESTION}
-       AND (%(project_id)s::uuid IS NULL OR s.project_id = %(project_id)s::uuid)
+       AND ((%(project_id)s::uuid IS NULL AND %(observation_id)s::uuid IS NOT NULL)
+            OR {IN_REACH_O.replace("o.project_id", "s.project_id")})
        AND (%(status)s::text IS NULL OR s.status = %(status)s::text)
        AND (%(observation_id)s::uuid IS NULL OR s.left_id = %(observation_id)s::uuid OR s.right_id = %(observation_id)s::uuid)
        AND (%(contradictions)s::boolean IS NULL OR (s.reason = 'contradicts') = %(contradictions)s::boolean)
@@ -157,7 +159,7 @@ IS_DISMISSED = Query(
 
 MERGES = Query(
     MergeRecord,
-    """
+    f"""
     SELECT v.id, v.project_id, v.observation_id, o.number, v.version, v.source_ids, v.strategy, v.similarity, v.measured_by,
            v.performed_by, v.before ->> 'content' AS content_before,
            coalesce((SELECT later.before ->> 'content' FROM observation_versions later
@@ -167,7 +169,8 @@ MERGES = Query(
            v.created_at, v.undone_at
       FROM observation_versions v JOIN observations o ON o.id = v.observation_id AND o.team_id = v.team_id
      WHERE v.team_id = %(team_id)s AND v.action = 'merged'
-       AND (%(project_id)s::uuid IS NULL OR v.project_id = %(project_id)s::uuid)
+       AND ((%(project_id)s::uuid IS NULL AND %(target_id)s::uuid IS NOT NULL)
+            OR {IN_REACH_O.replace("o.project_id", "v.project_id")})
        AND (%(target_id)s::uuid IS NULL OR v.observation_id = %(target_id)s::uuid)
        AND (%(before)s::timestamptz IS NULL OR (v.created_at, v.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY v.created_at DESC, v.id DESC LIMIT %(limit)s OFFSET %(offset)s

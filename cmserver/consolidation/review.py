@@ -12,7 +12,7 @@ from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.sql import Conn
 from cmserver.consolidation import repository
 from cmserver.consolidation.combine import MergeWording, merge_observations
-from cmserver.consolidation.model import Merge, MergeRecord, Suggestion, SuggestionStatus
+from cmserver.consolidation.model import Merge, Suggestion, SuggestionStatus
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import MergeStrategy
 
@@ -42,23 +42,6 @@ async def list_suggestions(
         limit=limit + 1,
     )
     return paging.page(rows, limit, lambda suggestion: (suggestion.created_at, suggestion.id))
-
-
-async def list_merges(
-    conn: Conn,
-    principal: Principal,
-    *,
-    project_id: UUID | None,
-    limit: int,
-    target_id: UUID | None = None,
-    cursor: str | None = None,
-) -> tuple[list[MergeRecord], str | None]:
-    """A page of the log of merges, newest first, and the cursor of the next page."""
-    before, before_id = paging.place(cursor)
-    rows = await repository.merges(
-        conn, principal.team_id, project_id=project_id, target_id=target_id, before=before, before_id=before_id, limit=limit + 1
-    )
-    return paging.page(rows, limit, lambda merge: (merge.created_at, merge.id))
 
 
 async def find_suggestion(conn: Conn, principal: Principal, suggestion_id: UUID) -> Suggestion:

@@ -21,6 +21,7 @@ from cmserver.consolidation.difference import find_difference
 from cmserver.consolidation.marks import compared_text, read_marks
 from cmserver.consolidation.merge import MergeTooLong
 from cmserver.consolidation.model import NewSuggestion, Suggestion
+from cmserver.consolidation.replace import EarlierWords, find_earlier_words, replace_earlier_words
 from cmserver.consolidation.similarity import USUAL, Verdict, find_thresholds, judge_pair, lexical_similarity, readable_cosine
 from cmserver.events.model import Origin
 from cmserver.observations import repository as observations
@@ -128,7 +129,8 @@ async def _store(
     if targets:
         await history.lock(conn, principal.team_id, sorted(targets))
     to_write = [plan for plan in plans if plan.repeats is None and plan.same_as is None]
-    written = iter(await write(conn, principal, [plan.new for plan in to_write], origin=origin) if to_write else [])
+    rows = await _write(conn, principal, to_write, origin)
+    written = iter(rows)
     results: list[StoreResult] = []
     for plan in plans:
         if plan.repeats is not None:
@@ -139,6 +141,30 @@ async def _store(
         else:
             results.append(await _finish(conn, principal, plan, next(written), strategy))
     return results
+
+
+async def _write(conn: Conn, principal: Principal, plans: Sequence[_Plan], origin: Origin) -> list[Observation]:
+    """Write what is new; what somebody writes down as decided takes the place of what users had said before."""
+    if not plans:
+        return []
+    earlier: list[EarlierWords] = []
+    for plan in plans:
+        words, team_id, project_id = _words_of(plan.new), principal.team_id, plan.new.project_id
+        earlier.append(await find_earlier_words(conn, team_id, project_id, words) if words else EarlierWords())
+    new = [
+        msgspec.structs.replace(plan.new, metadata={**plan.new.metadata, **found.metadata})
+        for plan, found in zip(plans, earlier, strict=True)
+    ]
+    rows = await write(conn, principal, new, origin=origin)
+    for place, found in enumerate(earlier):
+        if found.replaced:
+            rows[place] = await replace_earlier_words(conn, principal.team_id, rows[place].id, found) or rows[place]
+    return rows
+
+
+def _words_of(new: ManualObservation) -> str:
+    """What somebody writes down as decided for the project; empty for everything else."""
+    return (new.title or new.content or "") if new.type == "decision" and new.scope == "project" else ""
 
 
 async def _decide(conn: Conn, principal: Principal, plan: _Plan, earlier: Sequence[_Plan], *, is_merging: bool) -> None:

@@ -54,7 +54,9 @@ PAGE = Query(
                        OR (e.occurred_at <= %(before)s::timestamptz
                            AND (e.occurred_at, e.id) < (%(before)s::timestamptz, %(before_id)s::uuid)))
                 ORDER BY e.occurred_at DESC, e.id DESC LIMIT %(limit)s) event
-         WHERE p.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
+         WHERE p.team_id = %(team_id)s
+           AND (p.id = %(project_id)s::uuid
+                OR (%(project_id)s::uuid IS NULL AND (NOT p.isolated OR %(session_id)s::uuid IS NOT NULL)))
          ORDER BY event.occurred_at DESC, event.id DESC LIMIT %(limit)s
     )
     SELECT {_E_COLUMNS_ON_REQUEST}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -32,6 +33,7 @@ class Batch:
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
+        self.began = time.monotonic()
         self.jobs: list[ClaimedJob] = []
         self.answered: list[AnsweredCall] = []
         self.ends: list[End] = []

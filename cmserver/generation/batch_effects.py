@@ -6,22 +6,24 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cmserver.access.audit import repository as audit
 from cmserver.answers.model import SUMMARY_FIELDS, BatchAnswer, fingerprint, summary_text
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
-from cmserver.events.model import PROMPT_TYPES
+from cmserver.consolidation.replace import EarlierWords, find_earlier_words, replace_earlier_words
 from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
-from cmserver.generation.prompt import agent_of, command_results_metadata, find_quoted_job
+from cmserver.generation.prompt import agent_of, command_results_metadata, find_quoted_job, is_by_user
+from cmserver.generation.turn_names import find_turn
 from cmserver.generation.turn_work import add_turn_work
+from cmserver.graph.model import EntityName
+from cmserver.graph.read_turn import keep_turn_names
 from cmserver.observations import repository as observations
 from cmserver.observations.model import (
+    BY_USER,
     INSTRUCTION_IMPORTANCE,
     NewObservation,
     NewSource,
@@ -31,9 +33,6 @@ from cmserver.observations.model import (
 )
 from cmserver.providers.model import DraftObservation
 from cmserver.sessions import repository as sessions
-
-log: FilteringBoundLogger = structlog.get_logger(__name__)
-
 
 _FOR_NOW = {"trade-off", "what-changed"}
 """Concepts of what a user decided that holds for the task at hand."""
@@ -51,6 +50,8 @@ class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     remark: str | None = None
     """The reason of its jobs when they end as observed."""
+    names: list[EntityName] = []
+    """What a turn is about, of the job of a turn."""
 
 
 class CitedObservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +60,10 @@ class CitedObservation(msgspec.Struct, frozen=True, kw_only=True):
     row: NewObservation
     jobs: list[ClaimedJob]
     closes: list[int] = []
-    """Numbers of open observations that are done with it, or dropped by the user's decision."""
+    """Numbers of open observations that are done with it, or dropped: by the user's decision, or for a newer one in their place."""
     drops: bool = False
+    words: str = ""
+    """What a user laid down or decided with it."""
 
 
 async def write_batch_effects(
@@ -88,6 +91,11 @@ async def write_batch_effects(
     await repository.end_jobs(conn, claim.claim, all_ends, hold_seconds=hold.seconds)
     await calls.end_runs(conn, [call.run_id for call in answered if call.run_id], "applied")
     await add_turn_work(conn, [job for call in answered for job in call.jobs if job.id in held])
+    for call in answered:
+        if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:
+            turn = await find_turn(conn, call.jobs[0])
+            if turn is not None:
+                await keep_turn_names(conn, claim.team_id, turn, call.names)
     numbers = await _store(conn, claim, cited)
     is_single = all(job.lane == job.id for job in jobs) and all(end.status != "queued" for end in ends)
     still_ours = (
@@ -126,7 +134,11 @@ def _cited_observations(call: AnsweredCall) -> list[CitedObservation]:
         agents = [agent_of(job) for job in jobs]
         common_agent = agents[0] if all(agent == agents[0] for agent in agents) else {}
         metadata = {**author, **common_agent, **command_results_metadata(jobs)}
+        if draft.entities:
+            metadata["entities"] = draft.entities
         quoted = find_quoted_job(draft.quote, jobs)
+        by_user = draft.type == "decision" and all(map(is_by_user, [quoted] if quoted else jobs))
+        metadata |= {BY_USER: True} if by_user else {}
         if quoted is None:
             draft = msgspec.structs.replace(draft, quote=None)
         if draft.quote and draft.quote not in (draft.narrative or ""):
@@ -140,10 +152,11 @@ def _cited_observations(call: AnsweredCall) -> list[CitedObservation]:
             quote_event_id=quoted.agent_event_id if quoted else None,
             anchors=draft.anchors or None,
             state=draft.state,
-            importance=_importance(draft, quoted),
+            importance=_importance(draft, by_user=by_user),
         )
-        drops = draft.type == "decision" and _is_prompt(quoted)
-        cited.append(CitedObservation(row=row, jobs=jobs, closes=draft.closes, drops=drops))
+        drops = by_user or draft.state == "open"
+        words = (draft.quote or draft.title or content) if by_user else ""
+        cited.append(CitedObservation(row=row, jobs=jobs, closes=draft.closes, drops=drops, words=words))
     if summary is not None:
         job = call.jobs[-1]  # an unrequested summary of a batch of events belongs to its last event
         index = indexes.get(job.id, -1) + 1
@@ -157,17 +170,13 @@ def _cited_observations(call: AnsweredCall) -> list[CitedObservation]:
     return cited
 
 
-def _importance(draft: DraftObservation, quoted: ClaimedJob | None) -> float:
+def _importance(draft: DraftObservation, *, by_user: bool) -> float:
     """What a user laid down counts most, then what is open or was decided, then what rests on the agent's conclusion."""
-    if draft.type == "decision" and _is_prompt(quoted) and not _FOR_NOW & {*draft.concepts}:
+    if by_user and not _FOR_NOW & {*draft.concepts}:
         return INSTRUCTION_IMPORTANCE
     if draft.state == "open" or draft.type in {"decision", "security_alert"}:
         return 0.7
     return 0.6 if draft.quote else 0.5
-
-
-def _is_prompt(job: ClaimedJob | None) -> bool:
-    return job is not None and job.event_type in PROMPT_TYPES
 
 
 def _new_observation(
@@ -197,6 +206,7 @@ def _new_observation(
         files_modified=draft.files_modified or None,
         summary=None,
         prompt_number=job.prompt_number,
+        actor_id=job.actor_id,
         content=content or draft.type,
         read_tokens=estimate_tokens(content),
         discovery_tokens=tokens,
@@ -229,8 +239,17 @@ async def _store(conn: Conn, claim: Claim, cited: Sequence[CitedObservation]) ->
         },
     )
     # The counter's row stays locked until the commit: everything else comes first.
+    earlier = {
+        observation.row.id: await find_earlier_words(conn, claim.team_id, claim.project_id, observation.words)
+        for observation in cited
+        if observation.words
+    }
     numbers = await observations.take_numbers(conn, claim.team_id, len(cited))
-    rows = [msgspec.structs.replace(observation.row, number=number) for observation, number in zip(cited, numbers, strict=True)]
+    marks = [earlier.get(observation.row.id, EarlierWords()).metadata for observation in cited]
+    rows = [
+        msgspec.structs.replace(observation.row, number=number, metadata={**observation.row.metadata, **mark})
+        for observation, number, mark in zip(cited, numbers, marks, strict=True)
+    ]
     inserted = await observations.insert(conn, claim.team_id, claim.project_id, rows)
     stored = {observation.generation_key: observation for observation in inserted}
     sources = [
@@ -246,6 +265,9 @@ async def _store(conn: Conn, claim: Claim, cited: Sequence[CitedObservation]) ->
         for job in observation.jobs
     ]
     await observations.insert_sources(conn, claim.team_id, claim.project_id, sources)
+    for row_id, words in earlier.items():
+        if words.replaced:
+            await replace_earlier_words(conn, claim.team_id, row_id, words)
     for observation in cited:
         if observation.closes:
             closed_by = stored[observation.row.generation_key].number

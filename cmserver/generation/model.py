@@ -13,6 +13,7 @@ from cmserver.access.model import GenerationPolicy
 JOB_FOR_EVENT = "observation_generate_for_event"
 JOB_FOR_SUMMARY = "observation_generate_session_summary"
 JOB_FOR_REINDEX = "observation_reindex"
+JOB_FOR_TURN = "entities"
 
 Status = Literal["queued", "processing", "completed", "failed", "cancelled"]
 

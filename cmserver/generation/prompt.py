@@ -10,12 +10,15 @@ import msgspec
 
 from cmserver.access.model import SKIP_RULE_PREFIXES, GenerationPolicy
 from cmserver.base.ids import epoch_ms
+from cmserver.events.model import PROMPT_TYPES
 from cmserver.generation.model import ClaimedJob
 from cmserver.generation.skip_rules import find_skip_rule
 from cmserver.observations.model import Observation
 from cmserver.providers.model import CommandResult, PriorObservation, Prompt, PromptEvent, RecordingPreferences, Verbosity
 from cmserver.rules.acts import read_command_results
 from cmserver.sessions.turns.model import SessionPrompt
+from cmserver.tooluse.model import ToolKind
+from cmserver.tooluse.read import TOOL_KINDS
 
 MAX_PRIOR_OBSERVATIONS = 50
 """The newest ones of the session."""
@@ -31,7 +34,7 @@ _MAX_QUOTED_CHARS = 100_000
 
 
 class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Context from the jobs' session; the last three only for its summary."""
+    """Context from the jobs' session; the last two only for its summary."""
 
     prompts: Sequence[SessionPrompt] = ()
     observations: Sequence[Observation] = ()
@@ -43,11 +46,18 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_prompt(
-    jobs: Sequence[ClaimedJob], session: SessionContext, *, language: str, verbosity: Verbosity = "normal", event_tokens: int
+    jobs: Sequence[ClaimedJob],
+    session: SessionContext,
+    *,
+    language: str,
+    verbosity: Verbosity = "normal",
+    names_entities: bool = False,
+    event_tokens: int,
 ) -> Prompt:
     """The prompt for a batch of events or for one summary. For events, requests made after the last event are left out."""
     first = jobs[0]
     is_summary = first.source_type == "session_summary"
+    preferences = resolve_preferences(first.policy, first.team_policy, language=language, verbosity=verbosity)
     current = max((job.prompt_number or 0 for job in jobs), default=0)
     return Prompt(
         kind="summary" if is_summary else "observations",
@@ -60,7 +70,7 @@ def build_prompt(
         earlier_summary=session.earlier_summary,
         events=[] if is_summary else [prompt_event(number, job) for number, job in enumerate(jobs, start=1)],
         events_in_session=session.events,
-        preferences=resolve_preferences(first.policy, first.team_policy, language=language, verbosity=verbosity),
+        preferences=msgspec.structs.replace(preferences, names_entities=names_entities),
         event_tokens=event_tokens,
     )
 
@@ -116,6 +126,12 @@ def agent_of(job: ClaimedJob) -> dict[str, str]:
     payload = _event_payload(job)
     named = {name: payload.get(name, payload.get(older)) for name, older in (("agent_id", "agentId"), ("agent_type", "agentType"))}
     return {name: text[:_MAX_AGENT_CHARS] for name, text in named.items() if isinstance(text, str) and text}
+
+
+def is_by_user(job: ClaimedJob) -> bool:
+    """Whether the job's event is what a user said: a prompt, or the answer to a question of the agent's."""
+    name = _event_payload(job).get("tool_name")
+    return job.event_type in PROMPT_TYPES or (isinstance(name, str) and TOOL_KINDS.get(name) is ToolKind.QUESTION)
 
 
 def find_quoted_job(quote: str | None, jobs: Sequence[ClaimedJob]) -> ClaimedJob | None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from cmserver.base.metrics import metrics
 from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.events.model import IS_WORK
 from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_SUMMARY, Claim, ClaimedJob, End, Job, JobOrigin, LaneHold, Work
 
 OWNS = {
@@ -294,12 +295,13 @@ NEWS_SINCE = Query(
 # Events are counted up to `max_events`; a session whose events wait for its end gets no earlier summary.
 WORK_SINCE = Query(
     Work,
-    """
+    f"""
     WITH summary AS (
         SELECT max(seq) AS seq, max(created_at) AS created_at FROM observation_generation_jobs
          WHERE id = %(summary_job_id)s AND team_id = %(team_id)s
     )
     SELECT (SELECT count(*) FROM (SELECT FROM observation_generation_jobs j
+                                    JOIN agent_events e ON e.id = j.agent_event_id AND e.team_id = j.team_id AND {IS_WORK}
                                    WHERE j.server_session_id = %(session_id)s AND j.team_id = %(team_id)s
                                      AND j.source_type = 'agent_event' AND j.seq > coalesce(summary.seq, 0)
                                    LIMIT %(max_events)s) counted)::integer AS events,

@@ -27,6 +27,7 @@ from cmserver.calls.budget import BudgetRefusal
 from cmserver.calls.model import Pause, StoredAnswer
 from cmserver.calls.provider_health import ProviderHealth, pause_provider
 from cmserver.events import repository as events
+from cmserver.events.model import PROMPT_TYPES
 from cmserver.generation import prompt, reindex, repository
 from cmserver.generation.batch import MAX_REST_SECONDS, Batch, group_by_answer
 from cmserver.generation.batch_effects import AnsweredCall, write_batch_effects
@@ -35,6 +36,9 @@ from cmserver.generation.lease import LeaseLostError, retry_until_lease_ends
 from cmserver.generation.model import Claim, ClaimedJob
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.generation.provider_call import ProviderCaller
+from cmserver.generation.turn_names import find_turn, load_turn_prompt
+from cmserver.graph.model import EntityName
+from cmserver.graph.read_turn import read_answer
 from cmserver.observations import repository as observations
 from cmserver.providers.failures import find_error_in_prose
 from cmserver.providers.model import FailureKind, Prompt, Provider, ProviderError
@@ -153,7 +157,18 @@ class BatchRunner:
             log.warning("jobs.failed", reason=reason, jobs=[str(job_id) for job_id in job_ids])
         if batch.hold.seconds > 0:
             log.info("batch.held", seconds=round(batch.hold.seconds, 1), reason=batch.hold.reason)
-        log.debug("batch.completed", jobs=len(batch.jobs), observations=numbers)
+        if not numbers:
+            log.debug("batch.empty", jobs=len(batch.jobs))
+            return
+        log.info(
+            "batch.completed",
+            jobs=len(batch.jobs),
+            events=sum(job.source_type == "agent_event" for job in batch.jobs),
+            observations=numbers,
+            provider=",".join(dict.fromkeys(call.provider for call in batch.answered)) or None,
+            tokens=sum(call.tokens for call in batch.answered),
+            seconds=round(time.monotonic() - batch.began, 2),
+        )
 
     async def _work(self, batch: Batch) -> None:
         # The last call may begin so late that its timeout ends with the hard limit.
@@ -165,7 +180,8 @@ class BatchRunner:
         for job in allowed:
             if job.source_type == "observation_reindex":
                 await self._reindex(batch, job)
-        groups = deque(group_by_answer(_select_for_model(batch, allowed, stored), stored))
+        selected = _select_for_model(batch, await self._check_turns(batch, allowed), stored)
+        groups = deque(group_by_answer(selected, stored))
         while groups:
             jobs, answer = groups.popleft()
             try:
@@ -234,6 +250,20 @@ class BatchRunner:
                 batch.give_back([job])
                 return
 
+    async def _check_turns(self, batch: Batch, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+        """The jobs without those of turns that need no call: they are answered by rules, or fail because the turn is gone."""
+        others: list[ClaimedJob] = []
+        for job in jobs:
+            if job.source_type != "turn":
+                others.append(job)
+            elif await self._retry(lambda conn, job=job: find_turn(conn, job)) is None:
+                batch.fail([job], "source_gone", "The turn of this job was deleted.")
+            elif self._settings.entities == "model":
+                others.append(job)
+            else:
+                batch.answered.append(_named_turn(job, []))
+        return others
+
     async def _handle_failed_call(self, batch: Batch, jobs: list[ClaimedJob], error: ProviderError, chain: _ProviderChain) -> None:
         """Try the jobs again later, or fail them; a session whose summary fails for good gets one by rules."""
         is_temporary = error.kind in _TEMPORARY_FAILURES
@@ -256,6 +286,8 @@ class BatchRunner:
 
     async def _parse(self, jobs: list[ClaimedJob], stored: StoredAnswer) -> AnsweredCall:
         """Parse a stored answer. One that cannot be parsed is marked as unusable, and its text is kept."""
+        if jobs[0].source_type == "turn":
+            return _named_turn(jobs[0], read_answer(stored.answer), stored)
         try:
             answer = await self._parse_text(jobs, stored)
         except ProviderError as error:
@@ -273,7 +305,7 @@ class BatchRunner:
             model=stored.model,
             tokens=stored.input_tokens + stored.output_tokens,
         )
-        if jobs[0].source_type == "session_summary" and answer.summary is None:
+        if jobs[0].source_type == "session_summary" and answer.summary is None and stored.provider != "offline":
             minimal = await self._summarise_by_rules(jobs, "a minimal one: the answer held no summary")
             answer = msgspec.structs.replace(answer, summary=minimal.answer.summary, reasons=minimal.answer.reasons)
             call = msgspec.structs.replace(call, answer=answer, remark=minimal.remark)
@@ -301,11 +333,14 @@ class BatchRunner:
         return AnsweredCall(run_id=None, jobs=jobs, answer=answer, provider="offline", model="rules", tokens=0, remark=remark)
 
     async def _prompt(self, jobs: list[ClaimedJob]) -> Prompt:
+        if jobs[0].source_type == "turn":
+            return await self._retry(lambda conn: load_turn_prompt(conn, jobs[0]))
         return prompt.build_prompt(
             jobs,
-            await self._retry(lambda conn: _load_session(conn, jobs[0])),
+            await self._retry(lambda conn: _load_session(conn, jobs)),
             language=self._settings.language,
             verbosity=self._settings.verbosity,
+            names_entities=self._settings.entities == "model",
             event_tokens=self._settings.prompt_event_tokens,
         )
 
@@ -332,8 +367,12 @@ async def _load(conn: Conn, claim: Claim) -> tuple[list[ClaimedJob], list[Pause]
     return jobs, await calls.pauses(conn), await calls.stored_answers(conn, list(run_ids)) if run_ids else []
 
 
-async def _load_session(conn: Conn, job: ClaimedJob) -> prompt.SessionContext:
-    """The part of a prompt that is about the session: its prompts, observations and, for a summary, what was said last."""
+async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.SessionContext:
+    """The part of a prompt that is about the session: its prompts, observations, and what the agent said last.
+
+    For events that is what the first prompt among them answers.
+    """
+    job = jobs[0]
     session_id = job.server_session_id
     if session_id is None:
         return prompt.SessionContext()
@@ -343,12 +382,27 @@ async def _load_session(conn: Conn, job: ClaimedJob) -> prompt.SessionContext:
         open_ends=await observations.open_ends(conn, job.team_id, job.project_id, prompt.MAX_OPEN_ENDS),
     )
     if job.source_type == "agent_event":
-        return session
+        first = next((job.prompt_number for job in jobs if job.event_type in PROMPT_TYPES), None)
+        reply = await turns.reply_before(conn, job.team_id, session_id, first) if first and first > 1 else None
+        return msgspec.structs.replace(session, last_message=reply) if reply else session
     return msgspec.structs.replace(
         session,
         last_message=await events.last_message(conn, job.team_id, job.project_id, session_id),
         earlier_summary=await observations.last_summary(conn, job.team_id, job.project_id, session_id),
         events=await events.count_of_session(conn, job.team_id, job.project_id, session_id),
+    )
+
+
+def _named_turn(job: ClaimedJob, names: list[EntityName], stored: StoredAnswer | None = None) -> AnsweredCall:
+    """What a model named in the turn of the job, and nothing without a stored answer; rules are asked when it is applied."""
+    return AnsweredCall(
+        run_id=stored.id if stored else None,
+        jobs=[job],
+        answer=BatchAnswer(observations=[], summary=None, reasons={job.id: "its entities were found"}),
+        provider=stored.provider if stored else "offline",
+        model=stored.model if stored else "rules",
+        tokens=stored.input_tokens + stored.output_tokens if stored else 0,
+        names=names,
     )
 
 

@@ -56,6 +56,7 @@ async def post_session_start(request: Request) -> Response:
         content_session_id=clean(start.content_session_id),
         agent_id=clean(start.agent_id),
         agent_type=clean(start.agent_type),
+        actor_id=principal.actor_id,
         platform_source=clean(start.platform_source),
         metadata=cast("dict[str, object]", metadata.value),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextvars import Context
 from itertools import groupby
 from operator import attrgetter
 from uuid import UUID
@@ -104,7 +105,8 @@ class EventGroups:
         return await waiting.stored
 
     def _start(self, team_id: UUID, team: _TeamEvents, group: list[_WaitingEvent]) -> None:
-        task = asyncio.create_task(self._store_group(team_id, team, group))
+        # Not in the context of whoever came last: the group is for several keys, and uses the share of none. A team has few groups.
+        task = asyncio.create_task(self._store_group(team_id, team, group), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -52,6 +52,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """The user's words, when the event is a prompt of a session."""
     reply: str | None = None
     """The agent's last words of a turn, when the event ends one."""
+    is_recovered: bool = False
+    """Whether they come from the agent's transcript, with the time at which it said them."""
     delay_seconds: float = 0
     """When its lane is due, at the latest."""
     at_most: int | None = None

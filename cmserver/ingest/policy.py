@@ -44,15 +44,20 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather_seconds(settings: Settings) -> float:
-    """How long events of hooks wait for the end of their turn at most; 0 where a model may be called, whose calls are smaller."""
-    is_offline = {name.strip() for name in settings.provider.split(",")} == {"offline"}
-    return settings.generation_gather_seconds if is_offline and settings.generation_debounce_seconds > 0 else 0
+    """How long events of hooks wait for the end of their turn at most."""
+    return settings.generation_gather_seconds if settings.generation_debounce_seconds > 0 else 0
 
 
-def gathers_turns(settings: Settings, project: Project) -> bool:
-    """Whether the project's events of hooks wait for the end of their turn, which then makes them due."""
-    policy = resolve_policy(project, settings.generation_debounce_seconds)
-    return gather_seconds(settings) > 0 and policy.mode == "burst" and policy.gathers_turns
+def _calls_no_model(settings: Settings) -> bool:
+    """Whether no model is ever called: then whole turns are gathered. A model's calls are smaller."""
+    return {name.strip() for name in settings.provider.split(",")} == {"offline"}
+
+
+def gathers_turns(settings: Settings, project: Project | None = None) -> bool:
+    """Whether events of hooks, of the project if named, wait for the end of their turn, which then makes them due."""
+    policy = resolve_policy(project, settings.generation_debounce_seconds) if project else None
+    is_allowed = policy is None or (policy.mode == "burst" and policy.gathers_turns)
+    return gather_seconds(settings) > 0 and _calls_no_model(settings) and is_allowed
 
 
 def resolve_policy(project: Project, debounce_seconds: float) -> Policy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -36,9 +35,6 @@ from cmserver.ingest.wire import EventIn
 from cmserver.observations import repository as observations
 from cmserver.redaction.clean import clean, run_aside
 from cmserver.redaction.identifiers import Identifiers
-from cmserver.rules.closing import find_reports
-from cmserver.rules.conclusions import read_conclusions
-from cmserver.rules.standing import read_choices, read_standing_instructions
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, Session, SessionPlace
 from cmserver.sessions.turns import repository as turns
@@ -48,8 +44,6 @@ from cmserver.tooluse.read import read_tool_use
 from cmserver.tooluse.typed_prompt import typed_text
 
 _REMEMBERED_SESSIONS = 20_000
-_LONG_CHARS = 2_000
-"""Longer texts are read in a thread, so that other requests go on."""
 _TURN_SECONDS = 0.1
 _COMMIT_SECONDS = 60.0
 """How long a commit waits for the end of its turn: what the agent says then belongs to it."""
@@ -71,6 +65,8 @@ class EventSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """By what it is known when it comes again."""
     turn_id: str | None = None
     """The agent's id for its turn, for the identity `turn`."""
+    is_recovered: bool = False
+    """Whether it is a reply that comes from the agent's transcript."""
     session_metadata: dict[str, object] = {}
     """Clean metadata for the session, if this event makes it."""
     size_bytes: int = 0
@@ -105,6 +101,7 @@ class EventRecorder:
         secret: bytes,
         debounce_seconds: float,
         gather_seconds: float,
+        gathers_turns: bool = True,
         field_max_chars: int,
         max_attempts: int,
     ) -> None:
@@ -116,6 +113,7 @@ class EventRecorder:
         self._groups = EventGroups(db)
         self._debounce_seconds = debounce_seconds
         self._gather_seconds = gather_seconds
+        self._gathers_turns = gathers_turns
         self._field_max_chars = field_max_chars
         self._max_attempts = max_attempts
         self._sessions: dict[tuple[UUID, str, str | None], SessionPlace] = {}
@@ -308,7 +306,7 @@ class EventRecorder:
         event_id, job_id = new_id(), new_id()
         is_prompt = event.event_type in PROMPT_TYPES
         policy = resolve_policy(project, self._debounce_seconds)
-        generate = submission.generate and not policy.skips(event.event_type, event.payload) and await _is_worth_reading(event)
+        generate = submission.generate and not policy.skips(event.event_type, event.payload)
         gather_seconds = self._gather_time(event) if submission.origin == "hook" and session_id else 0
         timing = decide_timing(policy, has_session=session_id is not None, at_once=at_once, gather_seconds=gather_seconds)
         facts = EventFacts(
@@ -344,14 +342,21 @@ class EventRecorder:
             place=place,
             prompt=_read_prompt(event.payload) if is_prompt and session_id else None,
             reply=_reply_text(event.payload) or None if event.event_type == REPLY_TYPE and session_id else None,
+            is_recovered=submission.is_recovered,
             delay_seconds=timing.delay_seconds,
             at_most=timing.at_most,
             waits_for_end=generate and timing.waits,
         )
 
     def _gather_time(self, event: EventIn) -> float:
-        """How many seconds an event of a hook may wait for the end of its turn."""
-        if event.event_type == REPLY_TYPE:
+        """How many seconds an event of a hook may wait for the end of its turn.
+
+        Where turns are not gathered, because a model is called for each burst, only words wait: for the burst that they belong to.
+        """
+        is_reply = event.event_type == REPLY_TYPE
+        if not self._gathers_turns:
+            return self._gather_seconds if is_reply or event.event_type in PROMPT_TYPES else 0
+        if is_reply:
             return 0
         return min(self._gather_seconds, _COMMIT_SECONDS) if _commits(event.payload) else self._gather_seconds
 
@@ -371,6 +376,7 @@ class EventRecorder:
             content_session_id=agents_id,
             platform_source=event.platform_source,
             metadata=submission.session_metadata,
+            actor_id=principal.actor_id,
             started_at=submission.occurred_at,
             from_hooks=from_hooks,
         )
@@ -412,28 +418,6 @@ async def _find_or_make_session(conn: Conn, principal: Principal, project: Proje
     return session
 
 
-async def _is_worth_reading(event: EventIn) -> bool:
-    """Whether observations can be made of it.
-
-    Of prompts only those that lay something down, or tell what has become of something; of replies those that conclude.
-    """
-    if event.event_type in PROMPT_TYPES:
-        text, has_any = _read_prompt(event.payload) or "", _lays_down
-    elif event.source_type == "hook" and event.event_type == REPLY_TYPE:
-        text, has_any = _reply_text(event.payload), _concludes
-    else:
-        return True
-    return await asyncio.to_thread(has_any, text) if len(text) > _LONG_CHARS else has_any(text)
-
-
-def _lays_down(text: str) -> bool:
-    return bool(read_standing_instructions(text) or read_choices(text)) or any(find_reports(text, by_user=True))
-
-
-def _concludes(text: str) -> bool:
-    return bool(read_conclusions(text))
-
-
 def _needs_session(event: NewEvent) -> bool:
     """Whether the event is to be written under its session's lock.
 
@@ -466,7 +450,7 @@ async def _write_in_sessions(
     events = [msgspec.structs.replace(event, idempotency_key=await _find_twin_key(conn, origin.team_id, event)) for event in events]
     # The team's counter is locked before the lanes, as by a batch's effects. A prompt that was there before leaves a gap.
     prompt_count = sum(event.prompt is not None for event, _ in in_sessions)
-    numbers = iter(await observations.take_numbers(conn, origin.team_id, prompt_count) if prompt_count else ())
+    numbers = iter(await observations.take_numbers(conn, origin.team_id, prompt_count, for_turns=True) if prompt_count else ())
     rows = await repository.ingest(conn, origin.team_id, [reshape(origin, IngestRequest, events=events)])
     received_at = {row.id: row.received_at for row in rows}
     in_sessions = [(event, session_id) for event, session_id in in_sessions if event.id in received_at]
@@ -488,7 +472,9 @@ async def _write_in_sessions(
             )
             await turns.insert(conn, origin.team_id, turn)
         elif event.reply is not None:
-            await turns.add_reply(conn, origin.team_id, session_id, cut_side(event.reply), event.occurred_at)
+            await turns.add_reply(
+                conn, origin.team_id, session_id, cut_side(event.reply), event.occurred_at, is_exact=event.is_recovered
+            )
     return events, rows
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from cmserver.consolidation.model import Relation, SuggestionStatus
 from cmserver.consolidation.review import resolve_suggestion
 from cmserver.memories import repository
 from cmserver.memories.memories import Memories, MemoryCaller, by_ids, memories_out, memory_id
+from cmserver.memories.model import relationship_word
 from cmserver.memories.wire import (
     STATUSES,
     MemoryConsolidationIn,
@@ -34,7 +34,6 @@ from cmserver.observations import repository as observations
 from cmserver.observations.history.model import MergeStrategy
 from cmserver.observations.read import audit_read, find_any_observation
 
-_WORD = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _NO_WORD = "A relationship is a word of letters, digits and _, such as SOLVES or DEPENDS_ON."
 
 
@@ -96,8 +95,8 @@ async def list_merge_log(
 
 async def relate_memories(memories: Memories, caller: MemoryCaller, new: MemoryRelationIn) -> MemoryRelationOut:
     """The relation. The same once more keeps its id, and gets the new strength and context."""
-    word = re.sub(r"[\s-]+", "_", new.relationship.strip()).upper()
-    if not _WORD.fullmatch(word):
+    word = relationship_word(new.relationship)
+    if word is None:
         raise Invalid(_NO_WORD, [Issue("$.relationship", _NO_WORD)])
     strength = new.strength if new.strength > 0 else 0.5
     relation = await memories.db.in_tenant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime
 from typing import Literal, get_args
 from uuid import UUID
@@ -59,6 +60,7 @@ _MEMORY_TYPES: dict[str, MemoryType] = {
     "summary": "conversation",
 }
 """What an observation that no client of Contextify has typed is called there; `general` for all others."""
+_RELATIONSHIP = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _LABELS = ("bugfix", "feature", "refactor", "change", "discovery", "security_alert", "security_note", "sensitive", "summary")
 
 
@@ -191,5 +193,7 @@ def labels_of(type_: MemoryType) -> list[str]:
     return [type_, *(label for label in _LABELS if memory_type(label) == type_)]
 
 
-def is_permanent(importance: float) -> bool:
-    return importance >= PERMANENT_IMPORTANCE
+def relationship_word(text: str) -> str | None:
+    """The relationship that the caller means, as it is stored (SOLVES, DEPENDS_ON); None for what is no word."""
+    word = re.sub(r"[\s-]+", "_", text.strip()).upper()
+    return word if _RELATIONSHIP.fullmatch(word) else None

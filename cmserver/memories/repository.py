@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.access.model import FOUND_ELSEWHERE
+from cmserver.access.model import FOUND_ELSEWHERE, IN_REACH_O
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.consolidation.model import SuggestionStatus
 from cmserver.memories.model import (
@@ -33,7 +33,9 @@ _LIVE_OTHER: LiteralString = LIVE_O.replace("o.", "other.")
 _IN_SCOPE: LiteralString = f"""((%(project_ids)s::uuid[] IS NULL AND o.{FOUND_ELSEWHERE})
         OR o.project_id = ANY(%(project_ids)s::uuid[])
         OR (o.scope = 'team' AND NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)))"""
-_IN_PROJECT: LiteralString = "(%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)"
+_T_IN_REACH: LiteralString = """CASE WHEN %(project_id)s::uuid IS NOT NULL THEN t.project_id = %(project_id)s::uuid
+            ELSE NOT EXISTS (SELECT FROM projects i WHERE i.id = t.project_id AND i.isolated) END"""
+"""Of an event, which may be of no project."""
 
 # -- lists
 
@@ -63,7 +65,7 @@ _SUGGESTIONS: LiteralString = f"""
       JOIN observations o ON o.id = s.left_id AND o.team_id = s.team_id
       JOIN observations other ON other.id = s.right_id AND other.team_id = s.team_id
      WHERE s.team_id = %(team_id)s AND s.status = %(status)s
-       AND (%(project_id)s::uuid IS NULL OR s.project_id = %(project_id)s::uuid)
+       AND {IN_REACH_O.replace("o.project_id", "s.project_id")}
        AND (s.status <> 'open' OR (({LIVE_O}) AND ({_LIVE_OTHER})))
 """
 
@@ -88,7 +90,7 @@ LABEL_COUNTS = Query(
            count(*) FILTER (WHERE o.expires_at IS NOT NULL) AS short_term_count,
            count(*) FILTER (WHERE o.expires_at < now() + interval '1 hour') AS expiring_count
       FROM observations o
-     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {_IN_PROJECT}
+     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O}
      GROUP BY 1, 2, 3
     """,
     prepare=False,
@@ -104,7 +106,7 @@ USAGE_TOTALS = Query(
            coalesce(sum(o.access_count), 0)::bigint AS hits, count(*) AS memory_count,
            count(*) FILTER (WHERE o.access_count > 0) AS read_count
       FROM observations o
-     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {_IN_PROJECT}
+     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O}
     """,
     prepare=False,
 )
@@ -113,7 +115,7 @@ TOP_READ = Query(
     Observation,
     f"""
     SELECT {_O_COLUMNS} FROM observations o
-     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {_IN_PROJECT} AND o.access_count > 0
+     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O} AND o.access_count > 0
      ORDER BY o.access_count DESC, o.id DESC LIMIT %(limit)s
     """,
     prepare=False,
@@ -124,7 +126,7 @@ TOKENS_BY_AGENT = Query(
     f"""
     SELECT coalesce(o.agent, 'unknown') AS agent, sum({_TOKENS})::bigint AS tokens
       FROM observations o
-     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {_IN_PROJECT}
+     WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O}
      GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(limit)s
     """,
     prepare=False,
@@ -137,12 +139,12 @@ USAGE_DAYS = Query(
     SELECT day AS date, sum(created)::bigint AS created, sum(hits)::bigint AS hits
       FROM (SELECT (o.created_at AT TIME ZONE 'UTC')::date AS day, 1 AS created, 0 AS hits
               FROM observations o
-             WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {_IN_PROJECT} AND o.created_at > now() - make_interval(days => %(days)s)
+             WHERE o.team_id = %(team_id)s AND {LIVE_O} AND {IN_REACH_O} AND o.created_at > now() - make_interval(days => %(days)s)
              UNION ALL
             SELECT (t.created_at AT TIME ZONE 'UTC')::date, 0, t.hit_count
               FROM memory_telemetry t
              WHERE t.team_id = %(team_id)s AND t.event_type = 'recall_hit'
-               AND (%(project_id)s::uuid IS NULL OR t.project_id = %(project_id)s::uuid)
+               AND {_T_IN_REACH}
                AND t.created_at > now() - make_interval(days => %(days)s)) events
      GROUP BY day ORDER BY day
     """,
@@ -169,9 +171,9 @@ _COUNTS: LiteralString = """
            count(*) FILTER (WHERE t.event_type = 'store_action') AS store_actions
 """
 # From the first day to the last, both included, or so many days back.
-_EVENTS: LiteralString = """
+_EVENTS: LiteralString = f"""
      WHERE t.team_id = %(team_id)s
-       AND (%(project_id)s::uuid IS NULL OR t.project_id = %(project_id)s::uuid)
+       AND {_T_IN_REACH}
        AND (%(agent)s::text IS NULL OR t.agent = %(agent)s::text)
        AND t.created_at >= coalesce(%(first)s::date::timestamp AT TIME ZONE 'UTC', now() - make_interval(days => %(days)s))
        AND (%(last)s::date IS NULL OR t.created_at < (%(last)s::date + 1)::timestamp AT TIME ZONE 'UTC')
@@ -211,7 +213,9 @@ ERASE = Query(
     int,
     """
     DELETE FROM memory_telemetry
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+     WHERE team_id = %(team_id)s
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid
+            OR project_id IN (SELECT id FROM projects WHERE joined_to = %(project_id)s::uuid AND team_id = %(team_id)s))
     """,
     prepare=False,
 )

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from cmserver.base.tolerant_json import field, number, record, texts
+from cmserver.base.tolerant_json import array, field, number, record, texts
 from cmserver.providers.event_tool_use import read_event_tool_use
 from cmserver.providers.model import CommandKind, CommandResult, DraftObservation, PromptEvent
 from cmserver.rules import file_changes
 from cmserver.rules.file_changes import FileChange
+from cmserver.rules.offers import title_answer
 from cmserver.rules.outcomes import Outcome, read_outcome
 from cmserver.rules.standing import read_choices, read_standing_instructions
-from cmserver.rules.text import MAX_TITLE, bounded, count_noun, first_line, first_sentence
+from cmserver.rules.text import MAX_LAID_DOWN, MAX_TITLE, bounded, count_noun, first_line, first_sentence
 from cmserver.tooluse.commands import CommandLine, Purpose, SimpleCommand, read_command_line
 from cmserver.tooluse.model import ToolKind, ToolUse
 from cmserver.tooluse.own_tool_use import reads_own_memory
@@ -75,6 +76,13 @@ class TurnEnd(msgspec.Struct, frozen=True):
     message: str
 
 
+class TodoList(msgspec.Struct, frozen=True):
+    """The agent's own list of what it has to do, as it is now."""
+
+    unfinished: list[str]
+    finished: list[str]
+
+
 class StandingInstructions(msgspec.Struct, frozen=True):
     """What the user laid down for good in a prompt, in their own words."""
 
@@ -83,7 +91,7 @@ class StandingInstructions(msgspec.Struct, frozen=True):
     """What they decided for now."""
 
 
-Act = IgnoredEvent | FileEdit | CommandRun | Finding | TurnEnd | StandingInstructions
+Act = IgnoredEvent | FileEdit | CommandRun | Finding | TurnEnd | StandingInstructions | TodoList
 
 _MAX_NARRATIVE = 1_500
 _FEW_WORDS = 8
@@ -108,6 +116,7 @@ _EMPTY_REPORT = re.compile(r"(?:\w+[ -]){0,3}(?:done|finished|completed?|ok|okay
 _ANSWERED = re.compile(r'"([^"\n]{1,500})"="([^"\n]{1,500})"')
 _TAG = re.compile(r"<([\w-]+)>[^<]*</\1>\s*")
 _REFUSALS = ("doesn't want to", "interrupted by user", "permission denied by user")
+_FINISHED = {"completed", "done", "cancelled", "canceled"}
 _PROMPTS = {"user_prompt", "UserPromptSubmit"}
 _KEPT_WITH_SESSION = {*_PROMPTS, "SessionStart", "SessionEnd"}
 _KINDS: dict[Purpose, CommandKind] = {
@@ -285,14 +294,26 @@ def _read_answer(event: PromptEvent, use: ToolUse, _root: str | None) -> Act:
         return IgnoredEvent(f"nothing answered: {event.tool_name}")
     if plan:
         said = "" if said == plan.strip() else shorten(said, _MAX_NARRATIVE // 2)
-        title = f"Accepted plan: {said or first_line(plan)}"
+        title = shorten(f"Accepted plan: {said or first_line(plan)}", MAX_LAID_DOWN)
         narrative = " ".join(filter(None, [f'The user, to the plan: "{said}"' if said else "", shorten(plan, _MAX_NARRATIVE // 2)]))
     else:
         answers = [(shorten(question, 200), shorten(prose(answer) or ", ".join(texts(answer)), 300)) for question, answer in pairs]
-        title = "; ".join(f"{answer} ({question})" for question, answer in answers)
+        title = shorten("; ".join(title_answer(answer, question) for question, answer in answers), MAX_LAID_DOWN)
         narrative = " ".join(f'Asked: "{question}" The user: "{answer}"' for question, answer in answers)
-    draft = DraftObservation(type="decision", title=shorten(title, MAX_TITLE), narrative=narrative, concepts=["trade-off"])
+    draft = DraftObservation(type="decision", title=title, narrative=narrative, concepts=["trade-off"])
     return Finding(draft, is_users=True)
+
+
+def _read_todos(event: PromptEvent, use: ToolUse, _root: str | None) -> Act:
+    """The agent's list; one that has no items with a state changes nothing."""
+    items = [record(item) for name in ("todos", "plan", "items") for item in array(use.fields.get(name))]
+    if is_failed(event) or not items:
+        return IgnoredEvent(f"the agent's own plan: {event.tool_name}")
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for item in items:
+        if name := field(item, "content", "step", "description", "title", "text").strip():
+            names[field(item, "status", "state").casefold() in _FINISHED].append(name)
+    return TodoList(unfinished=names[False], finished=names[True])
 
 
 def _read_mcp(event: PromptEvent, use: ToolUse, _root: str | None) -> Act:
@@ -351,6 +372,6 @@ _READERS: dict[ToolKind, Callable[[PromptEvent, ToolUse, str | None], Act]] = {
     ToolKind.WEB: _read_web,
     ToolKind.AGENT: _read_agent,
     ToolKind.QUESTION: _read_answer,
-    ToolKind.PLAN: lambda event, _use, _root: IgnoredEvent(f"the agent's own plan: {event.tool_name}"),
+    ToolKind.PLAN: _read_todos,
     ToolKind.MCP: _read_mcp,
 }

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 import msgspec
 
+from cmserver.providers.event_tool_use import read_event_tool_use
 from cmserver.providers.model import Answer, DraftObservation, Prompt, PromptEvent, Skip
 from cmserver.rules import drafts
 from cmserver.rules.acts import (
@@ -16,22 +17,27 @@ from cmserver.rules.acts import (
     Finding,
     IgnoredEvent,
     StandingInstructions,
+    TodoList,
     TurnEnd,
     read_act,
     read_prompt,
 )
 from cmserver.rules.closing import DoneWork, OpenEnds, describe, find_reports, is_agreement, is_calling_off
-from cmserver.rules.conclusions import read_conclusions
+from cmserver.rules.conclusions import conclude, read_conclusions
 from cmserver.rules.drafts import ChangeSet, ChangeStep, FailedRun
 from cmserver.rules.failures import RecordedFailures
 from cmserver.rules.file_changes import FileChange
-from cmserver.rules.turns import Turn, conclude_report, gather_turn
+from cmserver.rules.offers import UserAnswer, read_answer, read_offer
+from cmserver.rules.turns import Turn, conclude_report, draft_open_end, gather_turn
 from cmserver.tooluse.commands import Purpose
+from cmserver.tooluse.own_tool_use import reads_own_memory
 
 _MAX_FILES = 6
 _MAX_FACTS, _MAX_FACTS_VERBOSE = 8, 20
 _INSTALLED = re.compile(r"already satisfied|already the newest")
+_IS_QUESTION = re.compile(r"[?？]\s*$|[?？]\s")  # noqa: RUF001 - Japanese
 _WORK_TYPES = {"change", "bugfix", "feature", "refactor"}
+_MAX_TODOS = 10
 _ESSENTIAL_TYPES = {"bugfix", "feature", "decision", "security_alert", "security_note", "sensitive"}
 
 
@@ -68,11 +74,19 @@ class _Batch:
         """This and the two before are kept at `verbose` only."""
         self.turn_ends: list[tuple[str, str]] = []
         """Tags and texts of the agent's last messages."""
+        self.todos: tuple[str, TodoList] | None = None
+        """The agent's own list as it was last, with its tag."""
+        self.turn_reads: dict[str, list[str]] = {}
+        """What was read before them, as far as no change names it."""
         self.prompts: list[tuple[str, str]] = []
         """Tags and texts of what the user typed."""
         self.instructions: list[DraftObservation] = []
         self.unfixed: list[DraftObservation] = []
         """Checks that fail: observations of their own, unless the agent says what is open about them."""
+        self.last_message = prompt.last_message or ""
+        """What the agent said before the next event."""
+        self.answers: dict[str, tuple[DraftObservation, UserAnswer, str]] = {}
+        """What the user decided, by the tag of the prompt, with the question that it answers."""
         self.tag_by_content: dict[bytes, str] = {}
         self.places: dict[str, int] = {}
 
@@ -81,19 +95,19 @@ class _Batch:
         tag = event.tag
         self.places[tag] = place
         act = read_act(event, self.prompt.root)
-        self.prompts += [(tag, text)] if (text := read_prompt(event)) else []
+        self._read_prompt(tag, read_prompt(event))
         content = msgspec.json.encode([event.tool_name, event.tool_input, event.tool_response, event.error, event.payload])
         first = self.tag_by_content.setdefault(content, tag)
         if first != tag and not isinstance(act, CommandRun):
             self._skip(tag, f"repeats {first}")
         elif isinstance(act, IgnoredEvent):
-            self.files_read += act.files_read
-            if self.is_verbose and act.files_read:
-                self.reads.append((tag, act.files_read))
-            else:
-                self._skip(tag, act.reason)
+            self._ignore(tag, act)
         elif isinstance(act, TurnEnd):
             self.turn_ends.append((tag, act.message))
+            self.last_message = act.message
+            self.turn_reads[tag], self.files_read = self.files_read, []
+        elif isinstance(act, TodoList):
+            self._take_todos(tag, act)
         elif isinstance(act, StandingInstructions):
             self._keep_instructions(tag, act)
         elif isinstance(act, Finding):
@@ -105,6 +119,32 @@ class _Batch:
             self._change_set(act.changes).steps.append(ChangeStep(tag=tag, place=place, changes=act.changes))
         else:
             self._add_run(tag, place, act)
+
+    def _ignore(self, tag: str, act: IgnoredEvent) -> None:
+        self.files_read += act.files_read
+        if self.is_verbose and act.files_read:
+            self.reads.append((tag, act.files_read))
+        elif tag not in self.answers:
+            self._skip(tag, act.reason)
+
+    def _take_todos(self, tag: str, todos: TodoList) -> None:
+        if self.todos is not None:
+            self._skip(self.todos[0], "the agent's own plan")
+        self.todos = tag, todos
+
+    def _read_prompt(self, tag: str, text: str) -> None:
+        """Keep what a prompt decides about what the agent's last message left to the user."""
+        if not text:
+            return
+        self.prompts.append((tag, text))
+        offer = read_offer(self.last_message) if self.last_message else None
+        answer = read_answer(offer, text) if offer else None
+        if offer and answer:
+            draft = drafts.draft_answer(tag, answer)
+            self.answers[tag] = draft, answer, offer.question
+            self.instructions.append(draft)
+            self._keep(draft, is_essential=True)
+        self.last_message = ""
 
     def _add_run(self, tag: str, place: int, run: CommandRun) -> None:
         if not run.outcome.failed:
@@ -123,6 +163,8 @@ class _Batch:
             self._keep_failure(failures)
         if self.turn_ends:
             self._gather_turns()
+        self._keep_todos()
+        self._drop_refused()
         self._close_open_ends()
         if self.is_verbose:
             self._keep_the_rest()
@@ -252,14 +294,16 @@ class _Batch:
         if failures[0].run.command.is_check:
             self.unfixed.append(draft)
         number = next((line.number for line in reversed(self.prompt.recorded) if line.title == draft.title), None)
-        if number is None or not self.earlier.has(failures[0].run.command.key):
+        before = self.earlier.numbers(failures[0].run.command.key)
+        if number is None or not before:
+            draft.closes = before  # which it takes the place of
             self.drafts.append(draft)
             return
         for failure in failures:
             self._skip(failure.tag, f"repeats #{number}")
 
     def _keep_instructions(self, tag: str, act: StandingInstructions) -> None:
-        for text in [*act.texts, *act.choices]:
+        for text in [*act.texts, *([] if tag in self.answers else act.choices)]:
             draft = drafts.draft_instruction(tag, text, concept="pattern" if text in act.texts else "trade-off")
             self.instructions.append(draft)
             self._keep(draft, is_essential=True)
@@ -274,7 +318,9 @@ class _Batch:
             named = [*self.commits, *self.instructions, *self.unfixed]
             turn = Turn(
                 tag=tag,
-                conclusions=read_conclusions(message),
+                request=self._find_request(tag),
+                files_read=self.turn_reads.get(tag, []),
+                conclusions=[] if self._only_answers(tag) else read_conclusions(message),
                 commits=[draft for draft in in_turn if _is_in(draft, self.commits)],
                 unfixed=[draft for draft in in_turn if _is_in(draft, self.unfixed)],
                 work=[draft for draft in in_turn if not _is_in(draft, named)],
@@ -285,6 +331,49 @@ class _Batch:
             self.essential += [draft for draft in made if draft.state == "open" or draft.quote]
             gathered += made
         self.drafts = [*gathered, *rest]
+
+    def _keep_todos(self) -> None:
+        """Keep what is unfinished in the agent's list when its turn has ended, and close what is no longer."""
+        if self.todos is None:
+            return
+        tag, todos = self.todos
+        has_ended = bool(self.turn_ends) and self.places[self.turn_ends[-1][0]] > self.places[tag]
+        known = {line.title for line in self.prompt.recorded} | {draft.title for draft in self.drafts}
+        made = [draft_open_end(conclude("next", item), tag) for item in todos.unfinished[:_MAX_TODOS] if has_ended]
+        made = [draft for draft in made if draft.title not in known]
+        for draft in made:
+            self._keep(draft, is_essential=True)
+        if not made:
+            self._skip(tag, "the agent's own plan")
+        finished = {draft_open_end(conclude("next", item), tag).title for item in todos.finished}
+        over = [line.number for line in self.prompt.recorded if line.state == "open" and line.title in finished]
+        self._add_closed(next((draft for draft in self.drafts if draft.state != "open"), None), over)
+
+    def _find_request(self, tag: str) -> str:
+        """What the user typed before that event."""
+        typed = [text for source, text in self.prompts if self.places[source] < self.places[tag]]
+        return typed[-1] if typed else self.prompt.requests[-1] if self.prompt.requests else ""
+
+    def _only_answers(self, tag: str) -> bool:
+        """Whether the turn answers a question, in a session that looked at nothing but what is remembered already."""
+        start = max((self.places[source] for source, _ in self.prompts if self.places[source] < self.places[tag]), default=None)
+        if start is None or self.prompt.recorded or not _IS_QUESTION.search(self._find_request(tag)):
+            return False
+        between = self.prompt.events[start + 1 : self.places[tag]]
+        return all(event.tool_name is None or reads_own_memory(read_event_tool_use(event)) for event in between)
+
+    def _drop_refused(self) -> None:
+        """Let a decision drop what the agent had proposed in the message before, and the user did not choose."""
+        for draft, answer, question in self.answers.values():
+            if answer.is_assent:
+                continue
+            ends = [end.number for end in self.prompt.recorded if end.state == "open" and (end.quote or end.title) in question]
+            self._add_closed(draft, ends)
+            refused = [end for end in self.drafts if end.state == "open" and end.quote and end.quote in question]
+            self.drafts = [end for end in self.drafts if not _is_in(end, refused)]
+            named = {tag for kept in self.drafts for tag in kept.events}
+            for tag in dict.fromkeys(tag for end in refused for tag in end.events if tag not in named):
+                self._skip(tag, "the user decided otherwise")
 
     def _close_open_ends(self) -> None:
         """Let the work, the agent's words and the user's name the open ends that are done; each is closed once, by the last."""

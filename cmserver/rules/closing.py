@@ -27,6 +27,7 @@ _MIN_RARITY, _FEW = 0.9, 3
 """A word is rare that so few have, or so small a part of all."""
 _FEW_TERMS, _MAX_ASSENT = 3, 25
 _NAME = re.compile(r"(?<![\w./:-])[\w./:-]*(?:[a-z0-9][A-Z]|[\w)][_./:-]+(?=\w))[\w./:-]*")
+_FILE = re.compile(r"\w\.[a-z]{1,4}$|/")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d{2,}")
 
 
@@ -121,7 +122,8 @@ class OpenEnds:
         return self._is_about(end, terms) or (is_wanted and max(share, title_share) >= _MIN_SHARE_WANTED)
 
     def _is_about(self, end: PriorObservation, terms: set[str]) -> bool:
-        if not terms & self._terms[end.number] - find_terms(" ".join(end.files_read)):
+        files = [*end.files_read, *filter(_FILE.search, end.anchors)]
+        if not terms & self._terms[end.number] - find_terms(" ".join(files)):
             return False  # the same file is not the same thing
         share, title = self._share(self._terms[end.number], terms), self._title_terms[end.number]
         title_share = self._share(title, terms) if len(title) >= _FEW_TERMS else 0.0

@@ -13,6 +13,7 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from cmserver.base.sentences import split_line
+from cmserver.base.text import UNSEGMENTED
 from cmserver.tooluse.text import shorten
 
 Kind = Literal["rejected", "open", "cause", "decision", "limitation", "next", "command", "finding", "change"]
@@ -34,7 +35,7 @@ _FENCE = re.compile(
     r"((?<=\n)[^\n]{1,300}:[ \t]*\n\s*?|\A[^\n]{1,300}:[ \t]*\n\s*?|)^[ \t]*```[^\n]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-_BULLET = re.compile(r"^[ \t>]*(?:[-*+•]|\d{1,2}[.)])[ \t]+(?:\[[ xX]\][ \t]*)?")
+_BULLET = re.compile(r"^[ \t>]*(?:[-*+•]|(?:\d{1,2}|[A-Ha-h])[.)])[ \t]+(?:\[[ xX]\][ \t]*)?")
 _INLINE_LIST = re.compile(r"^[^\n:]{1,60}:[ \t]+1[.)][ \t][^\n]+?[ \t]2[.)][ \t][^\n]+$", re.MULTILINE)
 _INLINE_ITEM = re.compile(r"[ \t]+(?=\d{1,2}[.)][ \t])")
 _HEADING = re.compile(r"^[ \t]*#{1,6}[ \t]+(.+)")
@@ -46,7 +47,14 @@ _IDENTIFIER = re.compile(
     r"\b(?:[A-Za-z]\w*(?:::|\.|->))*[A-Za-z]\w*_\w+\b|\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+\b|\b[a-z]+(?:[A-Z][a-z0-9]+)+\b|#\d{1,6}\b"
 )
 _NO_FILE = re.compile(r"^(?:e\.g|i\.e|z\.B|p\.ex|d\.h|u\.a|\d[\d.]*[a-z%]*|\w+\.\w+\(.*)$", re.IGNORECASE)
+_RUN = re.compile(f"[{UNSEGMENTED}]{{2,}}")
+_KANA = re.compile("[ぁ-ゖ]{2}")
+_MIN_COMMON = 0.06
 _WORD = re.compile(r"[^\W\d_][\w-]{2,}|\d{2,}")
+_ASKS = re.compile(  # for one of several
+    r"(?i:\b(?:or|which|what|oder|welche\w*|ou|quel\w*|czy|któr\w*)\b|ど|それとも)[^\n.]*(?:[?？][\s*_)]*|か。\s*)$",  # noqa: RUF001 - Japanese
+    re.MULTILINE,
+)
 _DONE_MARK = re.compile(r"^[ \t>]*(?:[-*+][ \t]+)?(?:✅|✓|☑|\[[xX]\])")
 
 
@@ -93,20 +101,40 @@ def phrases() -> dict[str, _Phrases]:
 def read_conclusions(message: str) -> list[Conclusion]:
     """The conclusions of an agent's message, in its order; empty for small talk and for guesses."""
     conclusions: dict[str, Conclusion] = {}
+    options = list_items(message) if _ASKS.search(message[-MAX_QUOTE:]) else []
+    keeps_all = is_foreign(message[:_MAX_SENTENCE])
     for line in _lines(message[:_MAX_TEXT]):
-        for kind, text, point in _line_conclusions(line):
+        if line.is_item and line.label not in {"open", "next"} and " ".join(line.sentences) in options:
+            continue
+        for kind, text, point in _line_conclusions(line, keeps_all=keeps_all):
             is_listed = line.is_item and line.label in {"open", "next"}
             conclusions.setdefault(text.casefold(), msgspec.structs.replace(conclude(kind, text, point), is_listed=is_listed))
     return list(conclusions.values())[:_MAX_CONCLUSIONS]
 
 
-def _line_conclusions(line: _Line) -> Iterator[tuple[Kind, str, str]]:
+def list_items(message: str) -> list[str]:
+    """The items of the last list of several."""
+    items: list[list[str]] = [[]]
+    none: list[str] = []
+    for line in _INLINE_LIST.sub(_break_list, message).splitlines():
+        if _BULLET.match(line):
+            items[-1].append(_EMPHASIS.sub(r"\2", _BULLET.sub("", line)).strip())
+        elif line.strip() and not line.startswith(" ") and items[-1]:
+            items.append([])
+    return next((group for group in reversed(items) if len(group) > 1), none)
+
+
+def _line_conclusions(line: _Line, *, keeps_all: bool) -> Iterator[tuple[Kind, str, str]]:
     """The conclusions of a paragraph: kind, text, and the sentence that makes it one.
 
     From what is open in it, the rest of the paragraph belongs to that. What begins with a guess is nothing else.
     """
     sentences = line.sentences
-    kinds: list[Kind | None] = [_kind(line.label, sentence) for sentence in sentences]
+    kinds: list[Kind | None] = [
+        _kind(line.label, sentence)
+        or ("finding" if keeps_all and count_words(sentence) > FEW_WORDS and not is_chatter(sentence) else None)
+        for sentence in sentences
+    ]
     first_open = next((place for place, kind in enumerate(kinds) if kind in {"open", "next"}), None)
     start = len(kinds) if first_open is None else _find_subject(sentences, kinds, first_open)
     if line.label is None and is_guess(sentences[0]):
@@ -164,7 +192,7 @@ def conclude(kind: Kind, text: str, point: str = "") -> Conclusion:
 
 def is_chatter(sentence: str) -> bool:
     """Small talk, an offer, or a question."""
-    return sentence.rstrip(" *_").endswith("?") or phrases()["chatter"].phrase.search(sentence) is not None
+    return sentence.rstrip(" *_").endswith(("?", "\uff1f", "か。")) or phrases()["chatter"].phrase.search(sentence) is not None
 
 
 def is_vague(text: str) -> bool:
@@ -178,8 +206,28 @@ def is_guess(sentence: str) -> bool:
 
 
 def content_words(text: str) -> set[str]:
-    """The words that carry a text, cut to their first five letters, so that inflected forms are the same."""
-    return {word.casefold()[:5] for word in _WORD.findall(text) if not phrases()["stop"].phrase.fullmatch(word)}
+    """The words that carry a text, cut to their first five letters, so that inflected forms are the same.
+
+    Of a script without spaces they are pairs of characters.
+    """
+    runs = _RUN.findall(text)
+    pairs = {run[at : at + 2] for run in runs for at in range(len(run) - 1)}
+    words = _WORD.findall(_RUN.sub(" ", text) if runs else text)
+    return {word.casefold()[:5] for word in words if not phrases()["stop"].phrase.fullmatch(word)} | {
+        pair for pair in pairs if not _KANA.fullmatch(pair)
+    }
+
+
+def count_words(text: str) -> int:
+    """About how many words a text has, also in a script without spaces."""
+    return len(text.split()) + sum(map(len, _RUN.findall(text))) // 3
+
+
+def is_foreign(text: str) -> bool:
+    """Whether it is in a language whose phrases are not known: few of its words are among the common ones."""
+    words = _WORD.findall(_RUN.sub(" ", _CODE.sub(" ", text)))
+    common = sum(phrases()["stop"].phrase.fullmatch(word) is not None for word in words)
+    return count_words(text) > 2 * FEW_WORDS and common <= len(words) * _MIN_COMMON
 
 
 def matches(name: str, text: str) -> bool:
@@ -190,7 +238,7 @@ def matches(name: str, text: str) -> bool:
 def _kind(label: Kind | None, sentence: str) -> Kind | None:
     if is_chatter(sentence):
         return None
-    if label is None and len(sentence.split()) < _MIN_WORDS:
+    if label is None and count_words(sentence) < _MIN_WORDS:
         return None
     if label in {"open", "next"}:
         return None if matches("done", sentence) else label

@@ -14,7 +14,8 @@ from cmserver.rules.acts import CommandRun
 from cmserver.rules.closing import is_calling_off
 from cmserver.rules.conclusions import conclude, phrases
 from cmserver.rules.file_changes import FileChange, merge_by_path, short_path
-from cmserver.rules.text import MAX_TITLE, capitalize, count_noun, join_names
+from cmserver.rules.offers import UserAnswer
+from cmserver.rules.text import MAX_LAID_DOWN, MAX_TITLE, capitalize, count_noun, join_names
 from cmserver.tooluse.commands import arguments_of, packages
 from cmserver.tooluse.text import relative, shorten
 
@@ -206,11 +207,25 @@ def draft_instruction(tag: str, text: str, concept: str = "pattern") -> DraftObs
     point = phrases()["lead_in"].phrase.sub("", text, count=1)
     return DraftObservation(
         type="decision",
-        title=shorten(capitalize(point if len(point.split()) > 2 else text), MAX_TITLE),
+        title=shorten(capitalize(point if len(point.split()) > 2 else text), MAX_LAID_DOWN),
         narrative=f'The user: "{text}"',
         concepts=[concept],
         events=[tag],
         quote=text,
+        anchors=[*conclusion.files, *conclusion.identifiers],
+    )
+
+
+def draft_answer(tag: str, answer: UserAnswer) -> DraftObservation:
+    """What the user decided about what the agent had left to them, quoting both."""
+    conclusion = conclude("decision", f"{answer.about} {answer.words}")
+    return DraftObservation(
+        type="decision",
+        title=answer.title,
+        narrative=f'Asked: "{answer.about}" The user: "{answer.words}"',
+        concepts=["trade-off"],
+        events=[tag],
+        quote=answer.quote,
         anchors=[*conclusion.files, *conclusion.identifiers],
     )
 

@@ -61,8 +61,9 @@ class RecordedFailures:
         self.lines = [line for line in self.lines if line not in over]
         return over
 
-    def has(self, command: str) -> bool:
-        return any(result.command == command for line in self.lines for result in _failed_results(line))
+    def numbers(self, command: str) -> list[int]:
+        """The lines that are about failures of that command only."""
+        return [line.number for line in self.lines if all(result.command == command for result in _failed_results(line))]
 
 
 def _failed_results(line: PriorObservation) -> Sequence[CommandResult]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from cmserver.rules.conclusions import FEW_WORDS, MAX_QUOTE, content_words, matches, phrases
+from cmserver.rules.conclusions import FEW_WORDS, MAX_QUOTE, content_words, count_words, matches, phrases
 from cmserver.tooluse.text import shorten
 
 _MAX_TEXT = 8_000
@@ -25,7 +25,8 @@ _PASTED = re.compile(
     r"|(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL|FAILED|CRITICAL)\b"
     r"|diff --git|@@|[+-]{3} |\||E\s{2,}|npm ERR|error(?:\[\w+\])?:)|\s(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL)\s"
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\s+-{1,2}\s+(?=(?:and|und|et) )")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\s+-{1,2}\s+(?=(?:and|und|et) )")  # noqa: RUF001 - Japanese
+"""In what a user types, where a sentence may begin with a small letter."""
 
 
 def read_standing_instructions(prompt: str) -> list[str]:
@@ -74,7 +75,7 @@ def read_choices(prompt: str) -> list[str]:
 def is_standing_instruction(sentence: str) -> bool:
     """Whether the sentence lays something down for good."""
     bare = _QUOTED.sub("", sentence)
-    if sentence.endswith("?") or len(bare.split()) < _MIN_WORDS:
+    if sentence.endswith("?") or count_words(bare) < _MIN_WORDS:
         return False
     return phrases()["remember"].phrase.search(bare) is not None or (
         phrases()["standing"].phrase.search(bare) is not None and phrases()["once"].phrase.search(bare) is None
@@ -89,7 +90,7 @@ def split_prompt(prompt: str) -> list[str]:
 def _typed_sentences(prompt: str) -> Iterator[list[str]]:
     """The sentences of each line that the user typed."""
     for line in _typed_lines(prompt[:_MAX_TEXT]):
-        yield [sentence.strip()[:_MAX_SENTENCE] for sentence in _SENTENCE_END.split(line) if sentence.strip()]
+        yield [sentence.strip()[:_MAX_SENTENCE] for sentence in SENTENCE_END.split(line) if sentence.strip()]
 
 
 def _typed_lines(prompt: str) -> Iterator[str]:

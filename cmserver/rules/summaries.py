@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from cmserver.providers.model import Answer, DraftSummary, PriorObservation, Prompt, Skip
-from cmserver.rules.conclusions import is_vague
+from cmserver.rules.conclusions import is_vague, read_conclusions
 from cmserver.rules.failures import open_failures
 from cmserver.rules.text import capitalize, count_noun, join_names
 from cmserver.tooluse.text import shorten
 
 _DONE = {"change", "bugfix", "feature", "refactor"}
-_NEXT = re.compile(
-    r"\b(?:next|to-?dos?|remain(?:s|ing)|still (?:needs?|to|open|missing)|left to do|follow-?up|not yet)\b", re.IGNORECASE
-)
+_MAX_MESSAGE = 4_000
 _MAX_TITLES = 8
+NOTHING = "nothing was changed, found or decided"
 
 
 def summarise(prompt: Prompt) -> Answer:
     """A summary, however small; a skip only when nothing happened at all."""
     recorded = prompt.recorded
     if not (prompt.requests or recorded or prompt.last_message or prompt.events_in_session):
-        return Answer(skipped=[Skip(event="summary", reason="nothing happened in this session")])
+        return Answer(skipped=[Skip(event="summary", reason=NOTHING)])
     learned = [line for line in recorded if line.type not in _DONE and line.state is None and not _reports_failure(line)]
     return Answer(
         summary=DraftSummary(
@@ -66,13 +64,12 @@ def _titles(lines: Sequence[PriorObservation]) -> str | None:
 
 
 def _next_steps(prompt: Prompt) -> str | None:
+    """What is open by number; of a session that was not finished its last message, whole."""
     open_failure_numbers = {line.number for line in open_failures(prompt.recorded)}
-    if titles := _titles([line for line in prompt.recorded if line.state == "open" or line.number in open_failure_numbers]):
-        return titles
-    sentences = [part.strip().lstrip("#*- ") for part in re.split(r"(?<=[.!?])\s+|\n+", (prompt.last_message or "")[:8000])]
-    if plans := [sentence for sentence in sentences if _NEXT.search(sentence)]:
-        return shorten(" ".join(plans), 300)
-    return None
+    titles = _titles([line for line in prompt.recorded if line.state == "open" or line.number in open_failure_numbers])
+    said = (prompt.last_message or "").strip()
+    is_unfinished = any(conclusion.is_open for conclusion in read_conclusions(said))
+    return "\n".join(filter(None, [titles, said[:_MAX_MESSAGE] if is_unfinished else ""])) or None
 
 
 def _notes(prompt: Prompt) -> str | None:

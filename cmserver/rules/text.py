@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from cmserver.tooluse.text import shorten
 
 MAX_TITLE = 80
+MAX_LAID_DOWN = 120
+"""Of what a user laid down or decided, whose second half says as much as the first."""
 _MAX_OUTPUT = 16_000
 _LEFT_OUT = re.compile(r"^\[\.\.\. [\d,]{1,20} characters in ([\d,]{1,20}) lines left out", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`])")

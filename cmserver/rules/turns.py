@@ -9,7 +9,7 @@ import msgspec
 
 from cmserver.providers.model import DraftObservation
 from cmserver.rules.conclusions import FEW_WORDS, Conclusion, choose_quotes, content_words, is_vague, matches, read_conclusions
-from cmserver.rules.text import MAX_TITLE, capitalize
+from cmserver.rules.text import MAX_LAID_DOWN, MAX_TITLE, capitalize
 from cmserver.tooluse.text import shorten
 
 _MAX_NARRATIVE = 2_000
@@ -22,6 +22,8 @@ _CLAUSE_END = re.compile(
     r"(?<=\w)(?:[;:] | [\u2014\u2013-] |\. |"
     r", (?:so|which|because|since|and|but|as|while|weil|da|denn|und|aber|sodass|damit|car|ce qui|et|mais|donc|puisque)\b)"
 )
+_REQUEST_END = re.compile(r"(?<=\w)[.,;:!?]+\s+|[。、！？\n]|\s[\u2013\u2014-]\s|[?!.]$")  # noqa: RUF001 - Japanese
+_MAX_REQUEST, _MIN_SYMPTOM = 600, 12
 _LABEL = re.compile(r"^[^\s`:][^`:]{1,40}? ?: +(?=\S)")
 
 
@@ -30,6 +32,9 @@ class Turn(msgspec.Struct, kw_only=True):
 
     tag: str
     """Of the event of its last message."""
+    request: str = ""
+    """What the user typed at its beginning."""
+    files_read: list[str] = []
     conclusions: list[Conclusion]
     commits: list[DraftObservation]
     work: list[DraftObservation]
@@ -49,25 +54,46 @@ def gather_turn(turn: Turn) -> list[DraftObservation]:
     ]
     open_ends = [draft_open_end(conclusion, turn.tag) for conclusion in named[:_MAX_OPEN_ENDS]]
     main: list[DraftObservation] = list(turn.commits)
+    failed: list[DraftObservation] = []
     if not main and turn.work:
-        main = [_merge(turn.work)]
-    if not main and settled:
-        main = [DraftObservation(type="decision" if settled[0].kind == "decision" else "discovery")]
+        done = [draft for draft in turn.work if draft.state != "open"]
+        failed = [draft for draft in turn.work if draft.state == "open"] if done else []
+        main = [_merge(done or turn.work)]
     for draft in turn.work if turn.commits else []:
         _absorb(_nearest(turn.commits, draft.files_modified, []), draft)
+    beside = [conclusion for conclusion in settled if turn.commits and _is_beside(conclusion, turn.commits)]
+    if not main and settled:
+        main = [DraftObservation(type=_type_of(settled[0]), files_read=turn.files_read[:_MAX_FILES])]
     for draft, conclusions in _assign(main, settled):
-        _add_conclusions(draft, conclusions, turn.tag, keeps_title=bool(turn.commits))
+        _add_conclusions(draft, conclusions, turn, keeps_title=bool(turn.commits))
     apart: list[DraftObservation] = []
-    for draft in turn.unfixed:
+    if beside:
+        apart.append(DraftObservation(type=_type_of(beside[0])))
+        _add_conclusions(apart[0], beside, turn, keeps_title=False)
+    for draft in [*failed, *turn.unfixed]:
         explanation = next((end for end in open_ends if any(name in (end.quote or "") for name in draft.anchors)), None)
         if explanation is None:
             apart.append(draft)
         else:
             _absorb(explanation, draft)
-    files = list(dict.fromkeys(path for draft in main for path in draft.files_modified))
+    changed = list(dict.fromkeys(path for draft in main for path in draft.files_modified))
     for draft in open_ends:
-        draft.files_read = draft.files_read or files[:3]
+        draft.files_read = [
+            path for path in [*changed, *turn.files_read] if path.rsplit("/", 1)[-1] in (draft.quote or "")
+        ] or changed[:3]
     return [*main, *rejected, *apart, *open_ends]
+
+
+def _type_of(conclusion: Conclusion) -> str:
+    return "decision" if conclusion.kind == "decision" else "discovery"
+
+
+def _is_beside(conclusion: Conclusion, commits: Sequence[DraftObservation]) -> bool:
+    """Whether a cause, finding or decision has nothing to do with what was committed."""
+    if conclusion.kind not in {"cause", "decision"}:
+        return False
+    texts = [text for draft in commits for text in [draft.title or "", draft.narrative or "", *draft.facts, *draft.files_modified]]
+    return not content_words(conclusion.text) & content_words(" ".join(texts))
 
 
 def draft_rejected(conclusion: Conclusion, tag: str) -> DraftObservation:
@@ -77,7 +103,6 @@ def draft_rejected(conclusion: Conclusion, tag: str) -> DraftObservation:
         title=shorten(f"Not taken: {_LABEL.sub('', conclusion.text)}", MAX_TITLE),
         narrative=conclusion.text,
         concepts=["trade-off"],
-        files_read=conclusion.files[:_MAX_FILES],
         events=[tag],
         quote=conclusion.text,
         anchors=anchors_of([conclusion]),
@@ -92,7 +117,6 @@ def draft_open_end(conclusion: Conclusion, tag: str) -> DraftObservation:
         title=title,
         narrative=conclusion.text if conclusion.text.rstrip(".") != title else None,
         concepts=["gotcha"],
-        files_read=conclusion.files[:_MAX_FILES],
         events=[tag],
         state="open",
         quote=conclusion.text,
@@ -104,7 +128,7 @@ def conclude_report(draft: DraftObservation, report: str, tag: str) -> None:
     """Give a sub-agent's draft the conclusions of its report."""
     conclusions = read_conclusions(report)
     if conclusions:
-        _add_conclusions(draft, conclusions, tag, keeps_title=False)
+        _add_conclusions(draft, conclusions, Turn(tag=tag, conclusions=[], commits=[], work=[], unfixed=[]), keeps_title=False)
 
 
 def anchors_of(conclusions: Iterable[Conclusion]) -> list[str]:
@@ -159,7 +183,7 @@ def _nearest(drafts: Sequence[DraftObservation], files: Sequence[str], identifie
     return max(reversed(drafts), key=nearness)
 
 
-def _add_conclusions(draft: DraftObservation, conclusions: Sequence[Conclusion], tag: str, *, keeps_title: bool) -> None:
+def _add_conclusions(draft: DraftObservation, conclusions: Sequence[Conclusion], turn: Turn, *, keeps_title: bool) -> None:
     """Put the quotes in front of what the rules know, and let the first one that says the point be the title."""
     known = draft.narrative or ""
     quotes = choose_quotes([conclusion for conclusion in conclusions if conclusion.text not in known], _MAX_NARRATIVE)
@@ -169,16 +193,15 @@ def _add_conclusions(draft: DraftObservation, conclusions: Sequence[Conclusion],
     if not keeps_title:
         if draft.title:
             draft.facts = [shorten(draft.title, 200), *draft.facts][:_MAX_FACTS]
-        draft.title = _first_clause(point.text)
+        draft.title = _title(point, turn.request)
     draft.narrative = "\n".join(filter(None, [" ".join(quote.text for quote in quotes), shorten(known, 600)]))
     draft.quote = draft.quote or point.text
     draft.anchors = list(dict.fromkeys([*draft.anchors, *anchors_of(quotes)]))[:_MAX_FILES]
-    draft.files_read = list(dict.fromkeys([*draft.files_read, *(path for quote in quotes for path in quote.files)]))[:_MAX_FILES]
     kinds = {quote.kind for quote in quotes}
     concepts = {"cause": "problem-solution", "decision": "trade-off", "limitation": "gotcha"}
     draft.concepts = list(dict.fromkeys([*draft.concepts, *(concepts[kind] for kind in concepts if kind in kinds)]))
-    if tag not in draft.events:
-        draft.events.append(tag)
+    if turn.tag not in draft.events:
+        draft.events.append(turn.tag)
 
 
 def _point(quotes: Sequence[Conclusion], *, is_fix: bool) -> Conclusion:
@@ -189,6 +212,22 @@ def _point(quotes: Sequence[Conclusion], *, is_fix: bool) -> Conclusion:
             if quote.kind == kind and len(quote.text) >= 30 and _makes_title(quote.text):
                 return quote
     return next((quote for quote in quotes if _makes_title(quote.text)), quotes[0])
+
+
+def _title(point: Conclusion, request: str) -> str:
+    """The point; a cause behind the symptom that the user told, and what has no subject behind what the user asked about."""
+    title = _first_clause(point.text)
+    if point.kind != "cause" and not matches("refers_back", title):
+        return title
+    words = content_words(point.text)
+    clauses = [
+        clause for part in _REQUEST_END.split(request[:_MAX_REQUEST]) if _MIN_SYMPTOM <= len(clause := part.strip()) <= MAX_TITLE
+    ]
+    symptom = max(clauses, key=lambda clause: len(content_words(clause) & words), default="")
+    shared, own = content_words(symptom) & words, content_words(symptom)
+    if not shared or len(shared) * 2 > len(own) > 1:
+        return title
+    return shorten(capitalize(f"{shorten(symptom, MAX_TITLE // 2 + 10)}: {title}"), MAX_LAID_DOWN)
 
 
 def _makes_title(text: str) -> bool:
@@ -209,6 +248,6 @@ def _first_clause(text: str) -> str:
     """The first clause of a sentence, as a title."""
     line = _LABEL.sub("", " ".join(text.split()))
     if len(line) > MAX_TITLE:
-        ends = [match.start() for match in _CLAUSE_END.finditer(line) if 25 <= match.start() <= MAX_TITLE]
+        ends = [match.start() for match in _CLAUSE_END.finditer(line) if MAX_TITLE // 2 <= match.start() <= MAX_TITLE]
         line = line[: ends[-1]] if ends else line
     return capitalize(shorten(line, MAX_TITLE).rstrip(" .,;:"))

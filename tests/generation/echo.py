@@ -17,10 +17,9 @@ import msgspec
 from cmserver.answers.model import SUMMARY_FIELDS, BatchAnswer
 from cmserver.answers.parse import parse
 from cmserver.providers.model import ProviderError
-from cmserver.providers.prompts.fence import unescape_tags
 from tests.house.house import ROOT
 from tests.house.pages import present
-from tests.providers.attacks import ATTACKS, FOR_SUMMARY, HARMLESS, Attack, place_of, planted, quoted, read
+from tests.providers.attacks import ATTACKS, FOR_SUMMARY, HARMLESS, Attack, place_of, planted, quoted, read, unescape_tags
 
 PAGE: Final = ROOT / "docs" / "why" / "trust.md"
 JOBS: Final = [UUID(int=number) for number in range(1, 5)]

@@ -69,4 +69,4 @@ async def test_neither_a_sub_agent_s_report_nor_an_error_is_the_session_s_last_w
 
     await (await outbox.hand(provider)).work()
 
-    assert [prompt.last_message for prompt in provider.prompts] == ["The note is written."]
+    assert [prompt.last_message for prompt in provider.prompts if prompt.kind == "summary"] == ["The note is written."]

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.manage import resume_provider
@@ -44,6 +45,18 @@ async def test_events_become_observations_with_their_sources_and_the_jobs_end_as
     assert len(provider.prompts) == 1
     assert await outbox.value("SELECT status FROM generation_runs") == "applied"
     assert await outbox.value("SELECT answer FROM generation_runs") is None
+
+
+async def test_a_batch_that_made_something_is_one_line_of_the_log(outbox: Outbox):
+    await outbox.put(2)
+    hand = await outbox.hand(Scripted())
+
+    with capture_logs() as records:
+        await hand.work()
+
+    (record,) = [record for record in records if record["event"] == "batch.completed"]
+    assert (record["log_level"], record["events"], record["observations"]) == ("info", 2, [1, 2])
+    assert record.keys() >= {"provider", "tokens", "seconds"}
 
 
 async def test_events_that_no_observation_names_end_as_skipped_with_the_reason(outbox: Outbox):

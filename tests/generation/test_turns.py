@@ -10,13 +10,14 @@ import httpx
 import pytest
 
 from cmserver.base.settings import Settings
+from cmserver.consolidation.combine import undo
 from cmserver.events.model import REPLY_TYPE
 from cmserver.generation import repository
 from cmserver.generation.prompt import find_quoted_job
-from cmserver.ingest.policy import gather_seconds
+from cmserver.ingest.policy import gathers_turns
 from cmserver.ingest.record import EventSubmission
 from cmserver.ingest.wire import EventIn
-from cmserver.providers.model import Answer, DraftObservation, Prompt
+from cmserver.providers.model import Answer, DraftObservation, Prompt, Skip
 from cmserver.rules.offline import Offline
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion
@@ -75,8 +76,8 @@ class Agent:
 
     async def observations(self) -> list[dict[str, object]]:
         return await self.outbox.rows(
-            "SELECT number, type, origin, title, narrative, quote, anchors, state, closed_by, importance FROM observations"
-            " WHERE kind = 'observation' ORDER BY number"
+            "SELECT number, type, origin, title, narrative, quote, anchors, state, closed_by, importance, superseded_by, metadata"
+            " FROM observations WHERE kind = 'observation' ORDER BY number"
         )
 
 
@@ -170,11 +171,56 @@ async def test_work_on_the_same_file_closes_no_open_end_about_something_else(age
     assert [row["state"] for row in await agent.observations()] == ["open", None]
 
 
-async def test_small_talk_at_the_end_of_a_turn_makes_no_job(agent: Agent):
-    await agent.prompt("thanks")
-    await agent.send("Stop", last_assistant_message="All done! Let me know if you need anything else.")
+async def test_every_prompt_and_last_message_reaches_the_model(agent: Agent):
+    seen: list[Prompt] = []
 
-    assert await agent.outbox.value("SELECT count(*) FROM observation_generation_jobs") == 0
+    def reply(prompt: Prompt) -> Answer:
+        seen.append(prompt)
+        return Answer(skipped=[Skip(event=event.tag, reason="nothing in it") for event in prompt.events])
+
+    worker = await agent.outbox.hand(Scripted(lambda prompt: completion(reply(prompt))))
+    await agent.prompt("ok")
+    await agent.send("Stop", last_assistant_message="Mam użyć puli 20 czy 40 połączeń?")
+    await worker.work()
+    await agent.prompt("20, pooler nie da więcej")
+    await worker.work()
+
+    assert [event.event_type for prompt in seen for event in prompt.events] == ["user_prompt", REPLY_TYPE, "user_prompt"]
+    assert [prompt.last_message for prompt in seen] == [None, "Mam użyć puli 20 czy 40 połączeń?"]
+
+
+async def test_an_answer_is_a_decision_and_drops_what_was_not_chosen(agent: Agent):
+    await agent.prompt("the feed build breaks with node 22")
+    await agent.stop(
+        "The build fails because `feed-maker` needs `punycode`. Next I would replace `feed-maker` by `feed`, or pin node 20."
+    )
+    await agent.prompt("pin node 20 for now, replacing feed-maker is a project for january")
+    await agent.stop("Understood.")
+
+    rows = await agent.observations()
+    assert [(row["type"], row["state"]) for row in rows] == [("discovery", None), ("discovery", "dropped"), ("decision", None)]
+    assert str(rows[2]["title"]).startswith("Pin node 20 for now, replacing feed-maker is a project for january")
+    assert rows[1]["closed_by"] == rows[2]["number"]
+
+
+async def test_later_words_of_a_user_take_the_place_of_the_earlier_and_come_back_when_that_is_undone(agent: Agent):
+    await agent.prompt("from now on release with `make ship`, never with npm publish")
+    await agent.stop("Noted.")
+    await agent.prompt("from now on release with `task ship` instead of `make ship`")
+    await agent.stop("Noted.")
+    await agent.prompt("from now on every release gets a line in the changelog")
+    await agent.stop("Noted.")
+
+    async def shown() -> list[object]:
+        return [row["title"] for row in await agent.observations() if row["superseded_by"] is None]
+
+    assert await shown() == ["Release with `task ship` instead of `make ship`", "Every release gets a line in the changelog"]
+    older, newer, _ = await agent.observations()
+    assert cast("dict[str, object]", newer["metadata"])["replaces"] == older["number"]
+    await agent.outbox.db.in_tenant(
+        agent.outbox.principal.team_id, lambda conn: undo(conn, agent.outbox.principal, str(newer["number"]))
+    )
+    assert len(await shown()) == 3
 
 
 async def test_a_quote_that_nobody_said_is_not_stored_as_one(agent: Agent):
@@ -200,10 +246,10 @@ async def test_a_quote_too_short_to_be_told_from_chance_is_not_stored(agent: Age
 
 def test_only_rules_gather_whole_turns(tmp_path: Path):
     settings = Settings(data_dir=tmp_path, generation_debounce_seconds=2)
-    assert gather_seconds(settings) == 600
-    assert gather_seconds(Settings(data_dir=tmp_path, provider="anthropic,offline", generation_debounce_seconds=2)) == 0
-    assert gather_seconds(Settings(data_dir=tmp_path, provider="offline,anthropic", generation_debounce_seconds=2)) == 0
-    assert gather_seconds(Settings(data_dir=tmp_path, generation_debounce_seconds=2, generation_gather_seconds=0)) == 0
+    assert gathers_turns(settings)
+    assert not gathers_turns(Settings(data_dir=tmp_path, provider="anthropic,offline", generation_debounce_seconds=2))
+    assert not gathers_turns(Settings(data_dir=tmp_path, provider="offline,anthropic", generation_debounce_seconds=2))
+    assert not gathers_turns(Settings(data_dir=tmp_path, generation_debounce_seconds=2, generation_gather_seconds=0))
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,11 @@ async def test_generate_false_only_stores(client: httpx.AsyncClient, cast: Cast,
     assert await count(db, "observation_generation_jobs") == 0
 
 
-async def test_a_prompt_becomes_a_numbered_row_and_no_job(client: httpx.AsyncClient, cast: Cast, db: Db):
+async def test_a_prompt_becomes_a_numbered_row_and_reaches_the_provider(client: httpx.AsyncClient, cast: Cast, db: Db):
     for text in ("first", "second"):
         body = event(eventType="user_prompt", contentSessionId="c1", payload={"prompt": text})
         response = await client.post("/v1/events", json=body, headers=cast.alice.headers)
-        assert "generationJob" not in response.json()
+        assert response.json()["generationJob"]["status"] == "queued"
 
     async with db.system() as conn:
         cursor = await conn.execute("SELECT prompt_number, prompt AS text FROM turns ORDER BY prompt_number")

@@ -85,7 +85,7 @@ async def test_only_what_is_new_is_noted(client: httpx.AsyncClient, cast: Cast, 
     [
         ("/v1/events?generate=false", event()),
         ("/v1/events/batch?generate=false", [event(), event(payload=1)]),
-        ("/v1/events", event(eventType="user_prompt", contentSessionId="c1", payload={"prompt": "my secret plan"})),
+        ("/v1/events?generate=false", event(eventType="user_prompt", contentSessionId="c1", payload={"prompt": "my secret plan"})),
     ],
 )
 async def test_where_nothing_is_queued_nothing_is_said_of_jobs(

@@ -17,6 +17,7 @@ from psycopg import AsyncConnection, errors
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.errors import CmserverError, Unavailable
 from cmserver.base.ids import new_id
+from cmserver.base.shares import Share, current_share, set_share
 from cmserver.base.sql import Conn
 from cmserver.generation.model import JobOrigin
 from cmserver.ingest import group
@@ -39,10 +40,12 @@ class GatedDb(Db):
         self.gate = asyncio.Event()
         self.gate.set()
         self.statements = 0
+        self.shares: list[Share | None] = []
         self.failure: CmserverError | None = None
 
     async def statement_in_tenant(self, act: Callable[[Conn], Awaitable[T]]) -> T:
         self.statements += 1
+        self.shares.append(current_share())
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
@@ -139,6 +142,17 @@ async def test_each_request_has_its_own_audit_row_and_job_origin(patient: None, 
     assert audited == [("r-0", str(events[0].id), str(events[0].job_id)), ("r-1", str(events[1].id), None)]
     (job,) = read(database, "SELECT request_id, actor_id, api_key_id FROM observation_generation_jobs WHERE request_id = 'r-0'")
     assert job == ("r-0", "alice", cast.alice.principal.key_id)
+
+
+async def test_a_group_uses_the_share_of_none_of_its_keys(patient: None, gated: GatedDb, cast: Cast):
+    share = Share(new_id(), "ingest")
+    set_share(share)
+    try:
+        await store_together(EventGroups(gated), gated, cast.alice, [new_event(cast.alice) for _ in range(3)])
+    finally:
+        set_share(None)
+
+    assert gated.shares == [share, None]
 
 
 async def test_a_lone_event_takes_one_statement_and_leaves_nothing_behind(gated: GatedDb, cast: Cast):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cmserver.providers.model import DraftObservation
+from cmserver.providers.model import DraftObservation, PriorObservation, PromptEvent
+from cmserver.rules.offers import read_answer, read_offer
 from tests.rules.offline import edit, note, observe, tool_use
 
 QUESTION = "Which key should refunds have?"
@@ -52,3 +53,59 @@ async def test_what_was_not_answered_decides_nothing():
 
     assert await decisions("AskUserQuestion", ASKED, {}) == []
     assert (await observe(refused)).observations == []
+
+
+OFFERED = """I see three ways:
+1. Key on the payment intent id
+2. Move refunds into an async queue with a dedupe table
+3. Round the amount before hashing
+
+Which one do you want?"""
+
+
+def test_a_prompt_after_an_offer_decides():
+    rows = [
+        (
+            OFFERED,
+            "option 1, and no async: the pooler caps us at 60",
+            "Key on the payment intent id; no async: the pooler caps us at 60",
+        ),
+        (OFFERED, "2", "Move refunds into an async queue with a dedupe table"),
+        (OFFERED, "rounding, the others are too much", "Round the amount before hashing; rounding, the others are too much"),
+        (
+            "Should I also backfill the nine refunds?",
+            "no, support does those",
+            "No, support does those (Should I also backfill the nine refunds?)",
+        ),
+        ("Which port should it have?", "8443, nginx has 443", "8443, nginx has 443 (Which port should it have?)"),
+        ("Proponuję `localdate()`. Mam to zrobić?", "tak, zrób to", "Tak, zrób to (Proponuję `localdate()`. Mam to zrobić?)"),
+        ("1. 自動で締める\n2. 手動のまま\nどちらにしますか。", "1で、手動だと忘れる", "自動で締める; で、手動だと忘れる"),
+        ("Should I also run the linter?", "ok thanks", None),
+        ("Should I also run the linter?", "what does it check?", None),
+        ("Should I also run the linter on the client?", "update the footer please", None),
+        ("Fixed, the tests pass.", "now add the export", None),
+    ]
+
+    def decide(said: str, prompt: str) -> str | None:
+        offer = read_offer(said)
+        answer = read_answer(offer, prompt) if offer else None
+        return answer.title if answer else None
+
+    assert [(said, prompt, decide(said, prompt)) for said, prompt, _ in rows] == rows
+
+
+async def test_unfinished_items_of_the_agents_list_are_open_until_they_are_done():
+    def todos(tag: str, status: str) -> PromptEvent:
+        items = [{"content": "Write the docs", "status": status}, {"content": "Add the cap", "status": "completed"}]
+        return tool_use(tag, "TodoWrite", {"todos": items}, {})
+
+    def stop(tag: str) -> PromptEvent:
+        return note(tag, "assistant_message", {"last_assistant_message": "Paused here, more tomorrow."})
+
+    first = await observe(edit("e1", "a.py"), todos("e2", "pending"), stop("e3"))
+    (item,) = [draft for draft in first.observations if draft.state == "open"]
+    known = PriorObservation(number=7, type="discovery", title=item.title or "", state="open")
+    second = await observe(edit("e1", "a.py"), todos("e2", "completed"), stop("e3"), recorded=[known])
+
+    assert item.title == "Write the docs"
+    assert [number for draft in second.observations for number in draft.closes] == [7]

@@ -32,7 +32,10 @@ def end(text: str, number: int = 1, **fields: object) -> PriorObservation:
             "The CSRF token reuse in `Session.Rotate` I left alone.",
             "Issue a new CSRF token on rotate. Changed src/session/rotate.go",
         ),
-        ("`late_fees.py` still writes its rows one by one.", "Late fees are a single insert now. Changed src/billing/late_fees.py"),
+        (
+            "`late_fees.py` still writes its rows one by one.",
+            "Late fees write their rows in a single insert now. Changed src/billing/late_fees.py",
+        ),
         (
             "Der Export in `delivery_note.py` ist noch nicht umgestellt.",
             "Export der Lieferscheine umgestellt; changed delivery_note.py",
@@ -123,7 +126,7 @@ def test_a_failure_is_over_when_runs_that_pass_cover_all_that_failed():
 def test_a_failure_of_another_session_is_over_when_everything_passes():
     failures = RecordedFailures([], [failure(7, run(failing=("tests/test_a.py",)))])
 
-    assert failures.has("pytest")
+    assert failures.numbers("pytest") == [7]
     assert [line.number for line in failures.add(run())] == [7]
     assert failures.lines == []
 

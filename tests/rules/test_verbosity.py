@@ -202,15 +202,21 @@ async def test_a_commit_is_known_as_one():
 # -------------------------------------------------------------------------------------------------------- summary
 
 
-@pytest.mark.parametrize(
-    ("event_count", "notes"), [(12, "12 events, none of them worth recording."), (1, "1 event, none of them worth recording.")]
-)
-async def test_a_session_of_which_nothing_was_recorded_has_a_summary_that_says_so(event_count: int, notes: str):
-    end = await summarise(events_in_session=event_count)
+async def test_a_session_that_only_looked_has_no_summary():
+    end = await summarise(events_in_session=12, requests=["What is the limit?"], last_message="It is 60.")
 
-    assert end.skipped == []
+    assert end.summary is None
+    assert [skip.reason for skip in end.skipped] == ["nothing was changed, found or decided"]
+
+
+async def test_the_last_message_of_an_unfinished_session_is_its_next_steps():
+    change = PriorObservation(number=1, type="change", title="Added a in a.py", files_modified=["a.py"])
+    said = "The cap is in.\n\nNot done yet:\n1. The import of old rows\n2. The docs"
+
+    end = await summarise(recorded=[change], last_message=said)
+
     assert end.summary is not None
-    assert (end.summary.notes, end.summary.request, end.summary.completed) == (notes, None, None)
+    assert end.summary.next_steps == said
 
 
 async def test_what_was_recorded_is_not_called_nothing():

@@ -9,7 +9,7 @@ from uuid import UUID
 from cmserver.base.sql import Conn, Query
 from cmserver.consolidation.comparison.model import NewRow, StoredVector
 from cmserver.observations.model import LIVE_O, ManualObservation
-from cmserver.recall.search.model import NearObservation, QueryVector
+from cmserver.recall.search.model import NearText, QueryVector
 
 OWNS: set[str] = set()
 
@@ -38,13 +38,14 @@ EXACT = Query(
 
 # All vectors of the project, exactly. One of a text that has changed since says nothing of what stands there now.
 NEAREST = Query(
-    NearObservation,
+    NearText,
     f"""
     SELECT o.id, 1 - near.distance AS cosine
       FROM (SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec AS distance
               FROM observation_embeddings e
              WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.project_id = %(project_id)s
-               AND e.embedding IS NOT NULL AND NOT e.is_outdated AND (e.expires_at IS NULL OR e.expires_at > now())
+               AND e.embedding IS NOT NULL AND e.observation_id IS NOT NULL AND NOT e.is_outdated
+               AND (e.expires_at IS NULL OR e.expires_at > now())
              ORDER BY distance LIMIT %(first)s) near
       JOIN observations o ON o.id = near.observation_id AND o.team_id = %(team_id)s
      WHERE {_COMPARABLE}
@@ -145,7 +146,7 @@ async def exact(conn: Conn, team_id: UUID, observation: ManualObservation) -> UU
 
 async def nearest(
     conn: Conn, team_id: UUID, observation: ManualObservation, types: Sequence[str], vector: QueryVector, limit: int
-) -> list[NearObservation]:
+) -> list[NearText]:
     """The observations of the project with the nearest vectors that may say the same, nearest first."""
     return await NEAREST.all(
         conn,

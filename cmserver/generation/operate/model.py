@@ -11,7 +11,7 @@ import msgspec
 
 from cmserver.generation.model import Status
 
-SourceType = Literal["agent_event", "session_summary", "observation_reindex"]
+SourceType = Literal["agent_event", "session_summary", "observation_reindex", "turn"]
 OPEN_STATUSES: tuple[Status, ...] = ("queued", "processing")
 PHASES: tuple[str, ...] = ("open", "completed", "failed", "cancelled")
 """`open` while a job is queued or processing, else its status: what the indexes hold."""

@@ -10,7 +10,8 @@ from uuid import UUID
 from msgspec import structs
 
 from cmserver.base.sql import Conn, Jsonb, Query
-from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_REINDEX, Job, JobOrigin
+from cmserver.events.model import IS_WORK
+from cmserver.generation.model import JOB_COLUMNS, JOB_FOR_REINDEX, JOB_FOR_TURN, Job, JobOrigin
 from cmserver.generation.operate.model import (
     OPEN_STATUSES,
     PHASES,
@@ -252,10 +253,26 @@ INSERT_REINDEX = Query(
     """,
 )
 
+# Of the turn's session, so that it is moved and deleted with it; in a lane of its own.
+INSERT_TURN_JOB = Query(
+    UUID,
+    """
+    INSERT INTO observation_generation_jobs
+           (id, project_id, team_id, lane, source_type, source_id, server_session_id, job_type, idempotency_key, max_attempts,
+            payload, api_key_id, actor_id, source_adapter, request_id, created_at)
+    VALUES (%(id)s, %(project_id)s, %(team_id)s, %(id)s, 'turn', %(turn_id)s, %(session_id)s, %(job_type)s,
+            %(idempotency_key)s, %(max_attempts)s, '{}', %(api_key_id)s, %(actor_id)s, 'api', %(request_id)s, clock_timestamp())
+    RETURNING id
+    """,
+)
+
 WAITING_OF_SESSION = Query(
     int,
-    "SELECT count(*) FROM observation_generation_jobs WHERE lane = %(session_id)s AND team_id = %(team_id)s"
-    " AND phase = 'open' AND status = 'queued'",
+    f"""
+    SELECT count(*) FROM observation_generation_jobs j
+     WHERE lane = %(session_id)s AND team_id = %(team_id)s AND phase = 'open' AND status = 'queued'
+       AND NOT EXISTS (SELECT FROM agent_events e WHERE e.id = j.agent_event_id AND e.team_id = j.team_id AND NOT {IS_WORK})
+    """,
 )
 
 # Ended jobs are counted from an index alone, one range per status; for all at once the planner reads the table.
@@ -492,8 +509,28 @@ async def insert_reindex(
     )
 
 
+async def insert_turn_job(
+    conn: Conn, job_origin: JobOrigin, *, job_id: UUID, project_id: UUID, session_id: UUID, turn_id: UUID
+) -> UUID:
+    """The new job, in a lane of its own."""
+    return await INSERT_TURN_JOB.one(
+        conn,
+        id=job_id,
+        project_id=project_id,
+        team_id=job_origin.team_id,
+        session_id=session_id,
+        turn_id=turn_id,
+        job_type=JOB_FOR_TURN,
+        idempotency_key=f"turn:v1:{turn_id}",
+        max_attempts=job_origin.max_attempts,
+        api_key_id=job_origin.api_key_id,
+        actor_id=job_origin.actor_id,
+        request_id=job_origin.request_id,
+    )
+
+
 async def waiting_of_session(conn: Conn, team_id: UUID, session_id: UUID) -> int:
-    """The number of queued jobs of the session."""
+    """The number of queued jobs of the session, but for those of its prompts and replies."""
     return await WAITING_OF_SESSION.one(conn, team_id=team_id, session_id=session_id)
 
 

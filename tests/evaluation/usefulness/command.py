@@ -83,7 +83,7 @@ def render(reports: Sequence[UsefulnessReport]) -> str:
 
 def _cells(figures: UsefulnessFigures) -> Mapping[str, str]:
     by_kind = {f"  {kind}": _percent(share) for kind, share in sorted(figures.facts_kept_by_kind.items())}
-    lines, tokens = figures.index_lines, figures.index_tokens
+    lines, tokens, made = figures.index_lines, figures.index_tokens, figures.tokens
     return {
         "sessions": str(figures.sessions),
         "facts kept": _percent(figures.facts_kept),
@@ -92,6 +92,7 @@ def _cells(figures: UsefulnessFigures) -> Mapping[str, str]:
         f"observations per {_EVENTS} tool uses": f"{figures.observations_per_tool_use.ratio * _EVENTS:.2f}",
         "  without decisions and open ends": f"{figures.plain_observations_per_tool_use.ratio * _EVENTS:.2f}",
         "wrong statements": str(figures.wrong),
+        "tokens of observations": f"{made.ratio:.1%} ({made.count:,} of {made.of:,} of events)",
         "lines of the next index": f"{lines.ratio:.1f}",
         "tokens of the next index": f"{tokens.ratio:.0f}",
         "tokens per line": f"{tokens.count / lines.count:.1f}" if lines.count else "-",

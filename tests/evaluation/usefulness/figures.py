@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from tests.evaluation.usefulness.corpus import Fact
+from tests.evaluation.usefulness.corpus import Fact, session_hooks
 from tests.evaluation.usefulness.playback import ProjectMemory, PromptContext, SessionMemory
 from tests.evaluation.usefulness.recognize import RememberedItem, find_wrong, keeps, read_numbers
 
@@ -42,6 +42,8 @@ class UsefulnessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Without decisions, and without what is or was open."""
     wrong: int = 0
     """False statements that an observation or a summary makes."""
+    tokens: Share = Share()
+    """Of observations and summaries, and of the hooks' payloads that they were made of."""
     index_lines: Share = Share()
     """Per index: of the next session, after each."""
     index_tokens: Share = Share()
@@ -142,6 +144,10 @@ def _measure_session(of_session: SessionMemory, keepers: _Keepers) -> Usefulness
         observations_per_tool_use=Share(count=len(observations), of=tool_uses),
         plain_observations_per_tool_use=Share(count=len(plain), of=tool_uses),
         wrong=len(list(_wrong_statements(of_session))),
+        tokens=Share(
+            count=sum(len(item.text) for item in of_session.items) // _CHARS_PER_TOKEN,
+            of=sum(len(msgspec.json.encode(call.payload)) for call in session_hooks(session)) // _CHARS_PER_TOKEN,
+        ),
         index_lines=Share(count=len(read_numbers(of_session.next_index)), of=1),
         index_tokens=Share(count=len(of_session.next_index) // _CHARS_PER_TOKEN, of=1),
         questions_answered=Share(
