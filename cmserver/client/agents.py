@@ -166,6 +166,14 @@ def _windsurf_files(place: AgentPlace) -> list[AgentFile]:
     ]
 
 
+def _antigravity_files(place: AgentPlace) -> list[AgentFile]:
+    folder = place.home / ".gemini"
+    return [
+        mcp_server(place, folder / "config" / "mcp_config.json", "mcpServers", _stdio_entry),
+        TextBlock(path=folder / "GEMINI.md", block=RULES),
+    ]
+
+
 def _claude_desktop_files(place: AgentPlace) -> list[AgentFile]:
     return [mcp_server(place, place.config_home / "Claude" / "claude_desktop_config.json", "mcpServers", _stdio_entry)]
 
@@ -269,6 +277,9 @@ AGENTS: dict[str, Agent] = {
         ),
         Agent(  # https://docs.windsurf.com/windsurf/cascade/mcp and /memories
             name="windsurf", title="Windsurf", program="windsurf", build_files=_windsurf_files, records=False
+        ),
+        Agent(  # https://antigravity.google/docs/mcp and /docs/rules
+            name="antigravity", title="Antigravity", program="agy", build_files=_antigravity_files, records=False
         ),
         Agent(  # https://modelcontextprotocol.io/docs/develop/connect-local-servers
             name="claude-desktop",

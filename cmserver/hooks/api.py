@@ -20,15 +20,15 @@ from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import STATUS, answer, body, caller, db, dependency
+from cmserver.base.http.wire import STATUS, answer, caller, db, dependency, read_leniently
 from cmserver.base.ids import from_epoch_ms
-from cmserver.base.json_text import decode_json
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.base.text import storable
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.hooks import claude_code, codex, cursor, gemini, opencode
 from cmserver.hooks.model import Adapter, HookCall, HookOutput, HookReply
+from cmserver.hooks.payload import TRANSCRIPT_END
 from cmserver.ingest import session as sessions
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn
@@ -42,6 +42,7 @@ from cmserver.redaction.clean import clean
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.sessions import repository
 from cmserver.sessions.model import NewSession
+from cmserver.sessions.turns import repository as turns
 from cmserver.tooluse.typed_prompt import typed_text
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -51,6 +52,7 @@ ADAPTERS: dict[str, Adapter] = {
 }
 
 _MAX_DELAY = timedelta(days=30)
+_MAX_AHEAD = timedelta(minutes=5)
 _MAX_PATH_CHARS = 1_000
 _MAX_PROMPT_CHARS = 20_000
 """More of a prompt is not cleaned; search takes its beginning."""
@@ -69,14 +71,15 @@ async def post_hook(request: Request) -> Response:
         return answer({**refusal, **msgspec.to_builtins(output)}, status)
     if adapter is None:
         raise NotFound(f"Unknown agent. Known agents: {', '.join(sorted(ADAPTERS))}.")
-    raw = await body(request, cuts_strings=True)
-    payload = decode_json(raw, keeps_all=True)  # nobody is there to correct it
+    payload, size_bytes = await read_leniently(request)
     call = adapter.parse(payload, request.headers.get("x-cmserver-delivery"))
     identifiers = dependency(request, Identifiers)
     call = msgspec.structs.replace(call, session_id=identifiers.clean(call.session_id))
+    if call.name == TRANSCRIPT_END and not await _is_missing_words(request, principal, adapter, call):
+        return answer(adapter.render(call, HookReply()))
     project = await _find_project(request, principal, adapter, call)
     session_id = await _start_session(request, principal, adapter, project, call) if call.moment == "start" else None
-    session_id = await _store_events(request, principal, adapter, project, call, len(raw)) or session_id
+    session_id = await _store_events(request, principal, adapter, project, call, size_bytes) or session_id
     if session_id is not None:
         await _end_turn_or_session(request, principal, project, call, session_id)
     reply = HookReply()
@@ -86,6 +89,18 @@ async def post_hook(request: Request) -> Response:
         except psycopg.Error as error:  # its session may just have been erased; the event is stored, and must not be sent again
             log.warning("hook.told_nothing", agent=adapter.platform, error=type(error).__name__)  # its text may quote values
     return answer(adapter.render(call, reply))
+
+
+async def _is_missing_words(request: Request, principal: Principal, adapter: Adapter, call: HookCall) -> bool:
+    """Whether the turn that the agent's words are of is known, and has none."""
+    said_at, now = call.said_at, datetime.now(UTC)
+    if not call.events or said_at is None or not now - _MAX_DELAY <= said_at <= now + _MAX_AHEAD:
+        return False
+    place = await dependency(request, EventRecorder).find_hook_session(principal, call.session_id, adapter.platform)
+    if place is None or not principal.sees(place.project_id):
+        return False
+    async with db(request).tenant(principal.team_id) as conn:
+        return await turns.is_unanswered(conn, principal.team_id, place.id, said_at)
 
 
 async def _find_project(request: Request, principal: Principal, adapter: Adapter, call: HookCall) -> Project:
@@ -163,6 +178,7 @@ async def _start_session(request: Request, principal: Principal, adapter: Adapte
         platform_source=adapter.platform,
         metadata={**metadata, **_read_place(request, call)},
         started_at=_read_sent_at(request),
+        actor_id=principal.actor_id,
         from_hooks=True,
     )
     session, _ = await db(request).in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
@@ -176,7 +192,7 @@ async def _store_events(
     if not call.events:
         return None
     branch = _read_header(request, "git-branch")
-    occurred_at = _read_sent_at(request)
+    occurred_at = call.said_at or _read_sent_at(request)
     submissions = [
         EventSubmission(
             event=EventIn(
@@ -193,6 +209,7 @@ async def _store_events(
             generate=event.generate,
             identity=event.identity,
             turn_id=event.turn_id,
+            is_recovered=call.said_at is not None,
             occurred_at=occurred_at,
             session_metadata=_read_place(request, call),
             size_bytes=size_bytes,
@@ -258,7 +275,7 @@ def _read_sent_at(request: Request) -> datetime:
         at = from_epoch_ms(int(sent))
     except OverflowError:
         return now
-    return at if now - _MAX_DELAY <= at <= now + timedelta(minutes=5) else now
+    return at if now - _MAX_DELAY <= at <= now + _MAX_AHEAD else now
 
 
 routes = [

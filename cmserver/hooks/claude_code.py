@@ -13,10 +13,12 @@ from typing import cast
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
 from cmserver.hooks.payload import (
     MAX_PATH_CHARS,
+    TRANSCRIPT_END,
     Fields,
     build_event,
     build_tool_use,
     parse_fields,
+    parse_transcript_end,
     read_file_path,
     read_list,
     read_object,
@@ -49,6 +51,8 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Claude Code reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
     fields = parse_fields(payload)
     name, session_id = require_text(fields, "hook_event_name"), require_text(fields, "session_id")
+    if name == TRANSCRIPT_END:
+        return parse_transcript_end(fields, session_id)
     # A whole session can have a type as well, when it was started as such an agent.
     is_subagent = read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
     prompt = _read_user_prompt(fields) if name == "UserPromptSubmit" and not is_subagent else None

@@ -10,10 +10,12 @@ from __future__ import annotations
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
 from cmserver.hooks.payload import (
     MAX_PATH_CHARS,
+    TRANSCRIPT_END,
     Fields,
     build_event,
     build_tool_use,
     parse_fields,
+    parse_transcript_end,
     read_session_start,
     read_text,
     read_texts,
@@ -32,6 +34,8 @@ def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What a hook of Codex reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
     fields = parse_fields(payload)
     name, session_id = require_text(fields, "hook_event_name"), require_text(fields, "session_id")
+    if name == TRANSCRIPT_END:
+        return parse_transcript_end(fields, session_id)
     is_subagent = read_text(fields, "agent_id") is not None or name in {"SubagentStart", "SubagentStop"}
     moment = _MOMENTS.get(name, "other")
     if is_subagent and moment in {"prompt", "turn_end"}:

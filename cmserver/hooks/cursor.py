@@ -9,7 +9,7 @@ https://cursor.com/docs/hooks
 from __future__ import annotations
 
 from cmserver.base.errors import Invalid
-from cmserver.base.json_text import decode_json
+from cmserver.base.json_text import MAX_DEPTH, decode_json
 from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
 from cmserver.hooks.payload import (
     MAX_PATH_CHARS,
@@ -76,7 +76,7 @@ def _read_output(output: object) -> object:
     if not isinstance(output, str):
         return output
     try:
-        return decode_json(output.encode())
+        return decode_json(output.encode(), keeps_all=True, max_depth=MAX_DEPTH - 1)  # it is a field
     except (Invalid, UnicodeEncodeError):
         return output
 

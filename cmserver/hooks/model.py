@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -41,6 +42,8 @@ class HookCall(msgspec.Struct, frozen=True, kw_only=True):
     """At a prompt."""
     file: str | None = None
     """When a file is read: its path as the agent names it."""
+    said_at: datetime | None = None
+    """Of an agent's last words that its transcript has: when it said them. They are stored where no others came."""
     is_subagent: bool = False
     """Whether an agent within the session calls; its turns are not those of the session."""
     metadata: dict[str, object] = {}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from datetime import datetime
 from typing import cast, get_args
 
 from cmserver.base.errors import Invalid, Issue
+from cmserver.base.ids import from_iso
 from cmserver.base.text import KEY_MOST, storable
 from cmserver.events.model import PROMPT_TYPES, REPLY_TYPE
-from cmserver.hooks.model import HookEvent
+from cmserver.hooks.model import HookCall, HookEvent
 from cmserver.recall.model import SessionStart
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.own_tool_use import reads_own_memory
@@ -16,6 +19,8 @@ from cmserver.tooluse.read import read_tool_use
 
 Fields = dict[str, object]
 
+TRANSCRIPT_END = "TranscriptEnd"
+"""What our hook client calls the last words of a turn that it found in the agent's transcript."""
 MAX_PATH_CHARS = 4096
 MAX_ID_CHARS = KEY_MOST - 20  # room for the prefix, and for the number of a call in its batch
 _MAX_TYPE_CHARS = 200
@@ -105,6 +110,28 @@ def build_event(event_type: str, fields: Fields, delivery_id: str | None) -> lis
         metadata=read_texts(fields, "agent_id", "agent_type"),
     )
     return [event]
+
+
+def parse_transcript_end(fields: Fields, session_id: str) -> HookCall:
+    """The call of our hook client for a turn that ended without the agent's last words: the transcript's line that has them.
+
+    Claude Code has the message in `message`, Codex in `payload`. Without a text or a time there is no event.
+    """
+    line = read_object(fields.get("transcript_line"))
+    message = read_object(line.get("message")) or read_object(line.get("payload"))
+    parts = [read_text(read_object(part), "text", None) for part in read_list(message.get("content"))]
+    words = "\n\n".join(part for part in parts if part and part.strip())
+    said_at = _read_time(line.get("timestamp"))
+    payload: Fields = {"hook_event_name": TRANSCRIPT_END, "session_id": session_id, "last_assistant_message": words}
+    events = build_event(REPLY_TYPE, payload, None) if words and said_at and message.get("role") == "assistant" else []
+    return HookCall(name=TRANSCRIPT_END, session_id=session_id, cwd=None, moment="other", events=events, said_at=said_at)
+
+
+def _read_time(value: object) -> datetime | None:
+    """The time in ISO 8601 with its zone; None for anything else."""
+    with suppress(ValueError):
+        return from_iso(value) if isinstance(value, str) else None
+    return None
 
 
 def build_tool_use(event_type: str, fields: Fields, delivery_id: str | None, index: int | None = None) -> list[HookEvent]:

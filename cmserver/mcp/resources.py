@@ -96,6 +96,7 @@ async def list_contexts(call: Call, cursor: str | None) -> types.ListResourcesRe
             principal.team_id,
             only=principal.project_id,
             archived=False,
+            isolated=False,
             before=before,
             before_id=before_id,
             limit=_PAGE_SIZE + 1,

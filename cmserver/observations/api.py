@@ -29,6 +29,7 @@ from cmserver.observations.wire import (
     ObservationsQuery,
     OneObservationOut,
     observation_out,
+    read_lifetime,
     source_out,
 )
 from cmserver.observations.write import correct, delete, expire, promote
@@ -80,7 +81,8 @@ async def patch_observation(request: Request) -> Response:
     principal = await caller(request, Principal)
     sent, size_bytes = await read_sized(request, CorrectionIn)
     field_max_chars = dependency(request, Settings).field_max_chars
-    correction = await tidy_correction(reshape(sent, Correction), field_max_chars=field_max_chars, size_bytes=size_bytes)
+    correction = reshape(sent, Correction, ttl_seconds=read_lifetime(sent, "$"))
+    correction = await tidy_correction(correction, field_max_chars=field_max_chars, size_bytes=size_bytes)
     name = str(request.path_params["id"])
     corrected = await db(request).in_tenant(principal.team_id, lambda conn: correct(conn, principal, name, correction))
     return answer(OneObservationOut(observation=observation_out(corrected)))

@@ -24,6 +24,12 @@ ObservationType = Literal[
 ]
 TYPES: frozenset[str] = frozenset(ObservationType.__args__)
 
+BY_USER = "byUser"
+"""The mark, in an observation's metadata, that a user laid it down or decided it."""
+REPLACES = "replaces"
+MAY_REPLACE = "mayReplace"
+"""There, the number of what it takes the place of, and of what it may take the place of."""
+
 TYPE_FAMILIES: tuple[frozenset[str], ...] = (
     frozenset({"bugfix", "feature", "refactor", "change", "discovery"}),
     frozenset({"decision"}),
@@ -81,6 +87,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     files_modified: list[str] | None
     summary: dict[str, str | None] | None
     prompt_number: int | None
+    turn_number: int | None = None
+    """The number of the turn that it was made of."""
+    actor_id: str | None = None
+    """Whose key it came by."""
     importance: float = 0.5
     """0 to 1."""
     quote: str | None = None
@@ -127,7 +137,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 OBSERVATION_COLUMNS: LiteralString = (
     "id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle, narrative, facts, concepts,"
-    " files_read, files_modified, summary, prompt_number, importance, quote, quote_event_id, anchors, state, closed_by, closed_at,"
+    " files_read, files_modified, summary, prompt_number, turn_number, actor_id, importance, quote, quote_event_id, anchors, state,"
+    " closed_by, closed_at,"
     " stale, content, read_tokens, discovery_tokens, metadata, created_by_job_id,"
     " access_count, last_accessed_at, agent, caller_type, ttl_seconds, expires_at, version, superseded_by, superseded_at,"
     " merged_from, created_at, updated_at"
@@ -179,6 +190,8 @@ class NewObservation(msgspec.Struct, frozen=True, kw_only=True):
     files_modified: list[str] | None = None
     summary: dict[str, str | None] | None = None
     prompt_number: int | None = None
+    actor_id: str | None = None
+    """Whose key it came by; None for that of its session."""
     importance: float = 0.5
     quote: str | None = None
     quote_event_id: UUID | None = None
@@ -203,7 +216,7 @@ NEW_OBSERVATION_COLUMNS: LiteralString = (
     " summary, prompt_number, importance, quote, quote_event_id, anchors, state, content, read_tokens, discovery_tokens,"
     " generation_key, metadata, created_by_job_id, scope, agent, caller_type, ttl_seconds"
 )
-"""All fields of a NewObservation but `created_at`."""
+"""All fields of a NewObservation but `created_at` and `actor_id`."""
 
 
 class ObservationCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,6 +278,8 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     facts: list[str] | UnsetType = UNSET
     content: str | UnsetType = UNSET
     importance: float | UnsetType = UNSET
+    ttl_seconds: int | UnsetType | None = UNSET
+    """From now on; None is for good."""
     concepts: list[str] | UnsetType = UNSET
     scope: Scope | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 
-from cmserver.base.lookalikes import JOINERS, remove_invisible, replace_tags
+from cmserver.base.lookalikes import JOINERS, is_token, read_letters, remove_invisible, replace_tags
 from cmserver.observations.model import Observation
 from cmserver.observations.wire import describe_stale, state_shown, type_shown
 from cmserver.sessions.turns.model import SessionTurn
@@ -27,6 +27,7 @@ SUMMARY_LABELS = {
 
 _TITLE_CHARS = 160
 _STALE_CHARS = 400
+_ACTOR_CHARS = 40
 _FILES = 20
 _OTHERS = re.compile(r"[\W_]+")
 # Coding agents put what a hook says, and what they say themselves, into elements of their own.
@@ -34,11 +35,16 @@ _TAGS = (
     "cmservercontext", "claudememcontext", "systemreminder", "systeminstruction", "persistedoutput", "tasknotification",
     "userpromptsubmithook", "hookcontext", "environmentcontext", "userinstructions", "localcommandstd", "functionresult",
 )  # fmt: skip
-_SYSTEM = re.compile(r"[\W_]*+system(?![\w.:,(*&-])")
-"""The tag alone: `List<System.String>` and `<system_error>` are code."""
+_ALONE = re.compile(
+    r"[\W_]*+(?:system|sys\s*+>>|invoke|tool[\W_]{1,3}+(?:use|calls?|results?|response)|function[\W_]{1,3}+calls?)(?![\w.:,(*&-])"
+)
+"""The tag alone: `List<System.String>`, `<system_error>` and `List<ToolCall>` are code."""
 _PREFIXES = re.compile(r"(?:[\w.-]*+\s*+:\s*+)++")
 
 _LIKE_OURS = re.compile(r"(?:→ ?)?(?:#|prompt )? ?\d", re.IGNORECASE)
+_ROLE = re.compile(r"\W*+(?:human|user|assistant|agent|system|developer|tool)\s*+:")
+"""Who speaks, as models were taught it, and as we write it before the two sides of a turn."""
+_ROLE_CHARS = 30
 
 
 def one_line(text: str, max_chars: int) -> str:
@@ -58,15 +64,20 @@ def _in_one_line(text: str) -> str:
 
 
 def defuse_tags(text: str) -> str:
-    """The text, in which a tag around what agents are told begins with `[`. It must have nothing invisible."""
-    return replace_tags(text, _is_ours, lambda _opener: "[")
+    """The text, in which a tag around what agents are told begins with `[`, and `[INST]` with `(`.
+
+    It must have nothing invisible.
+    """
+    return replace_tags(text, _is_ours, lambda opener: "(" if opener in "[\uff3b" else "[")
 
 
 def _is_ours(name: str) -> bool:
     """Whether a tag that goes on so is one of ours, also with prefixes (`x:system-reminder`)."""
+    if is_token(name):
+        return True
     prefixes = _PREFIXES.match(name)
     names = (name, name[prefixes.end() :]) if prefixes else (name,)
-    return any(_OTHERS.sub("", part_name).startswith(_TAGS) or _SYSTEM.match(part_name) for part_name in names)
+    return any(_OTHERS.sub("", part_name).startswith(_TAGS) or _ALONE.match(part_name) for part_name in names)
 
 
 def fence(parts: Iterable[str]) -> str:
@@ -121,6 +132,11 @@ def observation_lines(observation: Observation) -> Iterator[str]:
         if files:
             more = f" and {len(files) - _FILES} more" if len(files) > _FILES else ""
             yield f"{label}: {', '.join(one_line(file, 200) for file in files[:_FILES])}{more}"
+    origin = [f"By {one_line(observation.actor_id, _ACTOR_CHARS)}"] if observation.actor_id else []
+    if observation.turn_number is not None:
+        origin.append(f"Turn #{observation.turn_number}")
+    if origin:
+        yield ", ".join(origin)
 
 
 def render_turns(turns: Iterable[SessionTurn]) -> str:
@@ -135,7 +151,8 @@ def turn_line(turn: SessionTurn) -> str:
 
 def turn_lines(turn: SessionTurn) -> Iterator[str]:
     """A turn whole, its first line as in a list."""
-    yield f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d %H:%M} turn"
+    actor = f" by {one_line(turn.actor_id, _ACTOR_CHARS)}" if turn.actor_id else ""
+    yield f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d %H:%M} turn{actor}"
     yield f"  User: {block(turn.prompt)}"
     if turn.reply:
         yield f"  Agent: {block(turn.reply)}"
@@ -146,9 +163,15 @@ def turn_lines(turn: SessionTurn) -> Iterator[str]:
 
 def _apart(text: str) -> str:
     """Indented where it begins as a line of ours does: `#7`, `→ #7`, `prompt 7`, or a day."""
+    text = quote_role(text)
     return f"  {text}" if _LIKE_OURS.match(unicodedata.normalize("NFKC", text[:20])) else text
+
+
+def quote_role(line: str) -> str:
+    """The line, as a quotation if it begins with who speaks: `Human: ...`."""
+    return f"> {line}" if _ROLE.match(read_letters(line[:_ROLE_CHARS])) else line
 
 
 def block(text: str) -> str:
     """A text that may have lines: those after the first are indented, as none of ours is."""
-    return defuse_tags("\n  ".join(_in_one_line(line) for line in text.splitlines() if line.strip()))
+    return defuse_tags("\n  ".join(quote_role(_in_one_line(line)) for line in text.splitlines() if line.strip()))

@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.access.model import FOUND_ELSEWHERE
+from cmserver.access.model import IN_REACH, IN_REACH_O
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.observations.model import (
+    BY_USER,
     LIVE,
     LIVE_O,
+    MIN_INSTRUCTION_IMPORTANCE,
     NEW_OBSERVATION_COLUMNS,
     OBSERVATION_COLUMNS,
     EventLink,
@@ -35,8 +37,9 @@ _O_COLUMNS: LiteralString = "o." + OBSERVATION_COLUMNS.replace(", ", ", o.")
 TAKE_NUMBERS = Query(
     int,
     """
-    INSERT INTO observation_counters AS c (team_id, last_number) VALUES (%(team_id)s, %(count)s)
-    ON CONFLICT (team_id) DO UPDATE SET last_number = c.last_number + excluded.last_number
+    INSERT INTO observation_counters AS c (team_id, last_number, turns)
+    VALUES (%(team_id)s, %(count)s::bigint, CASE WHEN %(for_turns)s THEN %(count)s::bigint ELSE 0 END)
+    ON CONFLICT (team_id) DO UPDATE SET last_number = c.last_number + excluded.last_number, turns = c.turns + excluded.turns
     RETURNING last_number
     """,
 )
@@ -45,9 +48,14 @@ TAKE_NUMBERS = Query(
 INSERT = Query(
     StoredObservation,
     f"""
-    INSERT INTO observations ({NEW_OBSERVATION_COLUMNS}, project_id, team_id, created_at, expires_at, search_language)
+    INSERT INTO observations ({NEW_OBSERVATION_COLUMNS}, project_id, team_id, created_at, expires_at, turn_number, actor_id,
+                              search_language)
     SELECT {NEW_OBSERVATION_COLUMNS}, %(project_id)s, %(team_id)s, coalesce(n.created_at, now()),
            now() + make_interval(secs => n.ttl_seconds),
+           (SELECT t.number FROM turns t
+             WHERE t.server_session_id = n.server_session_id AND t.prompt_number = n.prompt_number AND t.team_id = %(team_id)s),
+           coalesce(n.actor_id, (SELECT s.actor_id FROM server_sessions s
+                                  WHERE s.id = n.server_session_id AND s.team_id = %(team_id)s)),
            coalesce((SELECT p.search_language FROM projects p
                       WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s FOR KEY SHARE), 'english')
       FROM jsonb_populate_recordset(NULL::observations, %(rows)s) AS n
@@ -99,7 +107,7 @@ NEWEST = Query(
       FROM observations
      WHERE team_id = %(team_id)s AND {LIVE}
        AND created_at > '-infinity' -- all are: the index by type says it, see migration 0008
-       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
        AND (%(type)s::text IS NULL OR type = %(type)s::text)
@@ -107,7 +115,7 @@ NEWEST = Query(
        AND (%(state)s::text IS NULL OR state = %(state)s::text)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s
+     LIMIT %(limit)s OFFSET %(offset)s
     """,
     prepare=False,
 )
@@ -151,7 +159,18 @@ _CORRECTED = (
     "closed_at",
 )
 
-DELETE = Query(int, "DELETE FROM observations WHERE id = %(id)s AND team_id = %(team_id)s")
+DELETE = Query(bool, "SELECT erase_observation(%(id)s, %(team_id)s)")
+
+HOLDERS_OF_DERIVED = Query(
+    int,
+    """
+    SELECT DISTINCT t.number
+      FROM observation_derivations d
+      JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
+      JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
+     WHERE d.team_id = %(team_id)s AND d.source_observation_ids && %(ids)s::uuid[] ORDER BY 1
+    """,
+)
 
 # Those that were merged into it, and into those; they are deleted with it.
 MERGED_INTO = Query(
@@ -309,6 +328,18 @@ CLOSE = Query(
     """,
 )
 
+# What users laid down or decided, the newest first.
+LAID_DOWN = Query(
+    Observation,
+    f"""
+    SELECT {OBSERVATION_COLUMNS} FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND type = 'decision' AND scope = 'project' AND {LIVE}
+       AND created_at > '-infinity' -- all are: the index of types says it
+       AND (importance > %(importance)s OR kind = 'manual' OR metadata -> %(by_user)s = 'true')
+     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+    """,
+)
+
 LAST_SUMMARY = Query(
     str,
     f"""
@@ -316,6 +347,16 @@ LAST_SUMMARY = Query(
      WHERE project_id = %(project_id)s AND server_session_id = %(session_id)s AND team_id = %(team_id)s AND kind = 'summary'
        AND {LIVE}
      ORDER BY created_at DESC, number DESC LIMIT 1
+    """,
+)
+
+PROJECT_SUMMARY = Query(
+    Observation,
+    f"""
+    SELECT {OBSERVATION_COLUMNS} FROM observations
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND kind = 'summary' AND server_session_id IS NULL
+       AND origin = 'api' AND {LIVE}
+     ORDER BY created_at DESC, id DESC LIMIT 1
     """,
 )
 
@@ -339,8 +380,7 @@ NUMBERS_WITHIN = Query(
      CROSS JOIN LATERAL (
            SELECT o.number FROM observations o
             WHERE o.team_id = %(team_id)s AND o.number BETWEEN span.first AND span.last
-              AND (%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)
-              AND {LIVE_O}
+              AND {IN_REACH_O} AND {LIVE_O}
             ORDER BY o.number DESC LIMIT %(limit)s) newest
      ORDER BY newest.number DESC LIMIT %(limit)s
     """,
@@ -353,7 +393,7 @@ SESSIONS_SUMMED_UP = Query(
     SELECT s.id FROM server_sessions s
      WHERE s.team_id = %(team_id)s AND s.started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
        AND s.id BETWEEN %(first)s AND %(last)s
-       AND (%(project_id)s::uuid IS NULL OR s.project_id = %(project_id)s::uuid)
+       AND {IN_REACH_O.replace("o.project_id", "s.project_id")}
        AND EXISTS (SELECT FROM observations o
                     WHERE o.project_id = s.project_id AND o.server_session_id = s.id AND o.team_id = s.team_id
                       AND o.kind = 'summary' AND {LIVE_O})
@@ -370,7 +410,7 @@ LISTED = Query(
     SELECT {OBSERVATION_COLUMNS}
       FROM observations o
      WHERE team_id = %(team_id)s AND {LIVE_O}
-       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH}
        AND (kind = 'summary') = %(summaries)s::boolean
        AND (%(platform)s::text IS NULL
             OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
@@ -381,13 +421,15 @@ LISTED = Query(
     prepare=False,
 )
 
+# Without their kind, those of a project are counted by its index alone.
 COUNTS = Query(
     ObservationCounts,
     f"""
-    SELECT count(*) FILTER (WHERE kind <> 'summary') AS observations, count(*) FILTER (WHERE kind = 'summary') AS summaries,
-           min(created_at) AS first_at
-      FROM observations
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid) AND {LIVE}
+    SELECT every.count - summaries.count AS observations, summaries.count AS summaries, every.first_at
+      FROM (SELECT count(*) AS count, min(created_at) AS first_at FROM observations
+             WHERE team_id = %(team_id)s AND {IN_REACH} AND {LIVE}) every,
+           (SELECT count(*) AS count FROM observations
+             WHERE team_id = %(team_id)s AND {IN_REACH} AND {LIVE} AND kind = 'summary') summaries
     """,
     prepare=False,
 )
@@ -412,9 +454,9 @@ REINDEX = Query(
 )
 
 
-async def take_numbers(conn: Conn, team_id: UUID, count: int) -> range:
+async def take_numbers(conn: Conn, team_id: UUID, count: int, *, for_turns: bool = False) -> range:
     """The next `count` numbers of the team. Locks the team's counter: nothing slow may follow."""
-    last = await TAKE_NUMBERS.one(conn, team_id=team_id, count=count)
+    last = await TAKE_NUMBERS.one(conn, team_id=team_id, count=count, for_turns=for_turns)
     return range(last - count + 1, last + 1)
 
 
@@ -458,6 +500,7 @@ async def newest(
     state: str | None = None,
     before: datetime | None = None,
     before_id: UUID | None = None,
+    offset: int = 0,
 ) -> list[Observation]:
     """A page of observations, newest first; None for no filter."""
     return await NEWEST.all(
@@ -472,6 +515,7 @@ async def newest(
         before=before,
         before_id=before_id,
         limit=limit,
+        offset=offset,
     )
 
 
@@ -497,9 +541,14 @@ async def merged_into(conn: Conn, team_id: UUID, observation_id: UUID) -> list[U
     return await MERGED_INTO.all(conn, id=observation_id, team_id=team_id)
 
 
+async def holders_of_derived(conn: Conn, team_id: UUID, observation_ids: Collection[UUID]) -> list[int]:
+    """The numbers of observations into which something was merged that the steward derived from these."""
+    return await HOLDERS_OF_DERIVED.all(conn, ids=list(observation_ids), team_id=team_id)
+
+
 async def delete(conn: Conn, team_id: UUID, observation_id: UUID) -> bool:
-    """Delete the observation and its source links; returns whether it was there."""
-    return await DELETE.run(conn, id=observation_id, team_id=team_id) > 0
+    """Delete the observation, its source links, and what the steward derived from it; returns whether it was there."""
+    return await DELETE.one(conn, id=observation_id, team_id=team_id)
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:
@@ -567,6 +616,18 @@ async def close(
 ) -> None:
     """Mark those of them that are open as done or dropped by the observation of the number `closed_by`."""
     await CLOSE.run(conn, team_id=team_id, project_id=project_id, numbers=list(numbers), closed_by=closed_by, state=state)
+
+
+async def project_summary(conn: Conn, team_id: UUID, project_id: UUID) -> Observation | None:
+    """The newest summary of the project itself, which somebody wrote."""
+    return await PROJECT_SUMMARY.first(conn, team_id=team_id, project_id=project_id)
+
+
+async def laid_down(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Observation]:
+    """What users laid down or decided in the project, the newest first."""
+    return await LAID_DOWN.all(
+        conn, team_id=team_id, project_id=project_id, importance=MIN_INSTRUCTION_IMPORTANCE, by_user=BY_USER, limit=limit
+    )
 
 
 async def last_summary(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:

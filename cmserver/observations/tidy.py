@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -62,35 +62,37 @@ def _wire_name(name: str) -> str:
     return first + "".join(map(str.capitalize, words))
 
 
-def _tidy_text(value: object) -> str | None:
-    text = cast("str | None", value) or ""
-    return text.strip()[:TEXT_MOST].rstrip() or None
+def tidy_text(text: str | None) -> str | None:
+    """The text without blanks around it, cut to what is stored; None when nothing is left."""
+    return (text or "").strip()[:TEXT_MOST].rstrip() or None
 
 
-def _tidy_line(value: object) -> str | None:
-    line = " ".join((_tidy_text(value) or "").split())
+def tidy_line(text: str | None) -> str | None:
+    """The text on one line, cut to a title's length; None when nothing is left."""
+    line = " ".join((tidy_text(text) or "").split())
     return line[: TITLE_MOST - 1] + "…" if len(line) > TITLE_MOST else line or None
 
 
-def _tidy_list(values: object) -> list[str] | None:
-    texts = (text.strip()[:ITEM_MOST].rstrip() for text in cast("Sequence[str] | None", values) or ())
-    return list(dict.fromkeys(text for text in texts if text))[:ITEMS_MOST] or None
+def tidy_list(texts: Sequence[str] | None) -> list[str] | None:
+    """The texts without empty and repeated ones, cut to what is stored; None when nothing is left."""
+    cut = (text.strip()[:ITEM_MOST].rstrip() for text in texts or ())
+    return list(dict.fromkeys(text for text in cut if text))[:ITEMS_MOST] or None
 
 
 def _keep(value: object) -> object:
     return value
 
 
-_TIDIERS: dict[str, Callable[[object], object]] = {
-    "title": _tidy_line,
-    "subtitle": _tidy_text,
-    "narrative": _tidy_text,
-    "content": _tidy_text,
-    "facts": _tidy_list,
-    "concepts": _tidy_list,
-    "files_read": _tidy_list,
-    "files_modified": _tidy_list,
-    "agent": _tidy_line,
+_TIDIERS: dict[str, Callable[[Any], object]] = {
+    "title": tidy_line,
+    "subtitle": tidy_text,
+    "narrative": tidy_text,
+    "content": tidy_text,
+    "facts": tidy_list,
+    "concepts": tidy_list,
+    "files_read": tidy_list,
+    "files_modified": tidy_list,
+    "agent": tidy_line,
     "metadata": _keep,
 }
 """By field of a ManualObservation that has a text."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import ceil
+from time import time
 from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from cmserver.base.errors import Invalid
 from cmserver.base.ids import EpochMs
 from cmserver.base.paging import Limit
 from cmserver.base.structs import reshape
@@ -64,9 +67,9 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     `content` is the whole text; it is composed of the other fields when it is not sent. Only a key without a project may write
     `scope: "team"`, which is recalled in every project of the team. `sessionId` is our id of a session of the project.
     `createdAtEpoch` is when it was written down elsewhere, in milliseconds and not in the future. `ttlSeconds` is how long it is
-    shown; without it, for good. `agent` is who writes it, and `callerType` what the writer calls such a thing. `onDuplicate` is
-    what becomes of one that says what is there already: `keep` stores it all the same, `suggest` suggests to merge it, and `merge`
-    merges it. An exact repeat is stored by `keep` only.
+    shown, or `expiresAtEpoch` until when; without either, for good. `agent` is who writes it, and `callerType` what the writer
+    calls such a thing. `onDuplicate` is what becomes of one that says what is there already: `keep` stores it all the same,
+    `suggest` suggests to merge it, and `merge` merges it. An exact repeat is stored by `keep` only.
     """
 
     project_id: Key | None = None
@@ -82,6 +85,7 @@ class ObservationIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown
     scope: Scope = "project"
     importance: Importance = 0.5
     ttl_seconds: LifetimeSeconds | None = None
+    expires_at_epoch: EpochMs | None = None
     agent: Label | None = None
     caller_type: Label | None = None
     on_duplicate: OnDuplicate | None = None
@@ -95,7 +99,8 @@ class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
 
     `content` is composed again of the other texts when they change, unless it was written by itself. `state` is `open` for
     something to be done, `done` or `dropped` when it no longer is, and null for everything else. An `importance` that is raised to
-    0.8 makes an observation that expires permanent. `stale: null` takes the mark of a stale observation away, as does another text.
+    0.8 makes an observation that expires permanent. `ttlSeconds` is how long it is shown from now on, `expiresAtEpoch` until when,
+    null for good. `stale: null` takes the mark of a stale observation away, as does another text.
     """
 
     type: ObservationType | UnsetType = UNSET
@@ -105,11 +110,26 @@ class CorrectionIn(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_
     facts: Items | UnsetType = UNSET
     content: Words | UnsetType = UNSET
     importance: Importance | UnsetType = UNSET
+    ttl_seconds: LifetimeSeconds | UnsetType | None = UNSET
+    expires_at_epoch: EpochMs | UnsetType | None = UNSET
     concepts: Items | UnsetType = UNSET
     scope: Scope | UnsetType = UNSET
     metadata: dict[str, object] | UnsetType = UNSET
     state: ObservationState | UnsetType | None = UNSET
     stale: UnsetType | None = UNSET
+
+
+def read_lifetime(sent: ObservationIn | CorrectionIn, at: str) -> int | UnsetType | None:
+    """The lifetime from now on, in seconds; Invalid for one that is said twice, or is over."""
+    until = sent.expires_at_epoch
+    if until is None or until is UNSET:
+        return sent.ttl_seconds if until is UNSET or sent.ttl_seconds is not UNSET else until
+    if sent.ttl_seconds is not None and sent.ttl_seconds is not UNSET:
+        raise Invalid.at(f"{at}.expiresAtEpoch", "Send `ttlSeconds` or `expiresAtEpoch`, not both.")
+    seconds = ceil((until - time() * 1000) / 1000)
+    if seconds < 1:
+        raise Invalid.at(f"{at}.expiresAtEpoch", "`expiresAtEpoch` is in the past. To end an observation's time now, expire it.")
+    return seconds
 
 
 class BatchReadIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -143,11 +163,12 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """`kind` is what claude-mem means by it (see `kind_shown`); `observationKind` is ours: observation, summary or manual.
 
     `accessCount` is how often its text was read; it is a minute or two late. Search answers with `score`, one observation has
-    `sources`, and the observations of an event have `source` and `generationKey`. `state` is open, done or dropped for something to
-    be done; `closedBy` is the number of the observation that did it. `quote` is the sentence that it rests on, word by word.
-    `stale` says why what it says of a file does not hold any more. `expiresAtEpoch` is when it is shown no longer; null is never.
-    Reading it whole extends that, after this answer. `version` grows with each change. `mergedFrom` are the ids of those that were
-    merged into it. `callerType` is what the writer calls it.
+    `sources`, and the observations of an event have `source` and `generationKey`. `state` is open, done or dropped for
+    something to be done; `closedBy` is the number of the observation that did it. `quote` is the sentence that it rests on,
+    word by word. `turnNumber` is the number of the turn that it was made of, and `actorId` whose key it came by. `stale` says
+    why what it says of a file does not hold any more. `expiresAtEpoch` is when it is shown no longer; null is never. Reading it
+    whole extends that, after this answer. `version` grows with each change. `mergedFrom` are the ids of those that were merged
+    into it. `callerType` is what the writer calls it.
     """
 
     id: UUID
@@ -169,6 +190,8 @@ class ObservationOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     files_modified: list[str]
     summary: SummaryOut | None
     prompt_number: int | None
+    turn_number: int | None
+    actor_id: str | None
     importance: float
     quote: str | None
     quote_event_id: UUID | None

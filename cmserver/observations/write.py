@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import NoReturn
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
 from psycopg import errors
 
 from cmserver.access import announce, audit
@@ -16,7 +17,7 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import NO_SUCH as NO_SUCH_PROJECT
 from cmserver.access.projects import Projects
 from cmserver.base import erasure_journal
-from cmserver.base.errors import Forbidden, Invalid, Issue, NotFound
+from cmserver.base.errors import Conflict, Forbidden, Invalid, Issue, NotFound
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
@@ -37,7 +38,7 @@ from cmserver.observations.model import (
 )
 from cmserver.observations.read import NO_SUCH, find_observation
 from cmserver.observations.tidy import tidy_observation
-from cmserver.observations.wire import ObservationIn
+from cmserver.observations.wire import ObservationIn, read_lifetime
 from cmserver.sessions import repository as sessions
 
 _NOT_FOR_TEAM = "This key is bound to one project and may not write what the whole team shares. Use a key without a project."
@@ -51,7 +52,14 @@ async def clean_observation(
         project = await projects.named_or_own(principal, observation.project_id, at=f"{at}.projectId")
     except NotFound as error:
         raise NotFound(str(error), [] if at == "$" else [Issue(f"{at}.projectId", str(error))]) from error
-    draft = reshape(observation, ManualObservation, project_id=project.id, server_session_id=observation.session_id, at=at)
+    draft = reshape(
+        observation,
+        ManualObservation,
+        project_id=project.id,
+        server_session_id=observation.session_id,
+        ttl_seconds=read_lifetime(observation, at),
+        at=at,
+    )
     return await tidy_observation(draft, field_max_chars=field_max_chars, size_bytes=size_bytes)
 
 
@@ -63,7 +71,7 @@ async def write(
         raise Forbidden(_NOT_FOR_TEAM)
     await _check_times(conn, observations)
     await _check_projects_and_sessions(conn, principal, observations)
-    new = [_new_observation(observation, origin) for observation in observations]
+    new = [_new_observation(principal, observation, origin) for observation in observations]
     by_project = sorted(zip(observations, new, strict=True), key=lambda pair: str(pair[0].project_id))
     grouped = [
         (project_id, [row for _, row in pairs]) for project_id, pairs in groupby(by_project, lambda pair: pair[0].project_id)
@@ -95,6 +103,7 @@ async def write_summary(
         kind="summary",
         type="change",
         origin=origin,
+        actor_id=principal.actor_id,
         content=content,
         read_tokens=estimate_tokens(content),
     )
@@ -127,7 +136,8 @@ async def correct(conn: Conn, principal: Principal, name: str, correction: Corre
     except errors.ProgramLimitExceeded:
         _too_many_words()
     await history.add(conn, old, corrected, Change(action="corrected", performed_by=principal.actor_id))
-    if old.importance < PROMOTE_IMPORTANCE <= corrected.importance and corrected.ttl_seconds is not None:
+    is_raised = old.importance < PROMOTE_IMPORTANCE <= corrected.importance
+    if is_raised and correction.ttl_seconds is UNSET and corrected.ttl_seconds is not None:
         corrected = await _make_permanent(conn, principal, corrected, performed_by=SYSTEM)
     await audit.record(
         conn, principal, "observation.corrected", "observation", old.id, project_id=old.project_id, fields=correction.fields
@@ -179,6 +189,9 @@ def _apply(old: Observation, correction: Correction) -> Observation:
         raise Invalid(f"{message}: correct it, or delete the observation.", [Issue(f"$.{correction.fields[0]}", message)])
     if not {"title", "subtitle", "narrative", "facts", "content"}.isdisjoint(correction.fields):
         new = msgspec.structs.replace(new, stale=None)  # whoever words it anew says what holds
+    if correction.ttl_seconds is not UNSET:
+        expires_at = datetime.now(UTC) + timedelta(seconds=new.ttl_seconds) if new.ttl_seconds else None
+        new = msgspec.structs.replace(new, expires_at=expires_at)
     if new.state != old.state:
         closed_at = datetime.now(UTC) if new.state in {"done", "dropped"} else None
         new = msgspec.structs.replace(new, closed_by=None, closed_at=closed_at)
@@ -198,8 +211,15 @@ async def delete(conn: Conn, principal: Principal, name: str) -> UUID:
 
 
 async def delete_row(conn: Conn, team_id: UUID, observation_id: UUID) -> None:
-    """Delete the observation and what was merged into it, which the journal of erasures names, too."""
-    for merged_id in await repository.merged_into(conn, team_id, observation_id):
+    """Delete the observation and what was merged into it, which the journal of erasures names, too; and what was derived from them.
+
+    Conflict when something that was derived was merged into another one, which holds its texts.
+    """
+    merged_ids = await repository.merged_into(conn, team_id, observation_id)
+    if holders := await repository.holders_of_derived(conn, team_id, [observation_id, *merged_ids]):
+        numbers = ", ".join(f"#{number}" for number in holders)
+        raise Conflict(f"What was derived from it was merged into {numbers}. Undo that merge first.")
+    for merged_id in merged_ids:
         erasure_journal.note(conn, "observation.deleted", team_id, str(merged_id))
     await repository.delete(conn, team_id, observation_id)
 
@@ -244,7 +264,7 @@ def _not_found(message: str, observation: ManualObservation, field: str) -> NotF
     return NotFound(message, [] if observation.at == "$" else [Issue(f"{observation.at}.{field}", message)])
 
 
-def _new_observation(observation: ManualObservation, origin: Origin) -> NewObservation:
+def _new_observation(principal: Principal, observation: ManualObservation, origin: Origin) -> NewObservation:
     """The row to insert, with a new id and its token estimate."""
     content = observation.content or ""
     return reshape(
@@ -253,6 +273,7 @@ def _new_observation(observation: ManualObservation, origin: Origin) -> NewObser
         id=new_id(),
         kind="manual",
         origin=origin,
+        actor_id=principal.actor_id,
         content=content,
         read_tokens=estimate_tokens(content),
     )

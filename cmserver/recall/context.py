@@ -52,7 +52,7 @@ async def build_context(
     conn: Conn, principal: Principal, project: Project, request: ContextRequest, budget: ContextBudget
 ) -> Context:
     """The index for the request, and its receipt. The text is empty when there is nothing to show."""
-    source = await _gather(conn, principal.team_id, project.id, request, budget)
+    source = await _gather(conn, principal, project.id, request, budget)
     running = await describe_running_turns(conn, principal.team_id, project.id, request.session_id, own=request.reason == "compact")
     if source is None:
         return await _build_empty(conn, principal, project, request, budget, running)
@@ -124,8 +124,11 @@ async def _open(conn: Conn, team_id: UUID, project_id: UUID, request: ContextReq
     return opening if estimate_tokens("\n".join(opening)) <= budget.tokens // _OPENING_SHARE else []
 
 
-async def _gather(conn: Conn, team_id: UUID, project_id: UUID, request: ContextRequest, budget: ContextBudget) -> IndexInput | None:
+async def _gather(
+    conn: Conn, principal: Principal, project_id: UUID, request: ContextRequest, budget: ContextBudget
+) -> IndexInput | None:
     """The observations and summaries to select the index from; None when nothing is known at all."""
+    team_id = principal.team_id
     files, session_id, reason = request.changed_files[:_FILES], request.session_id, request.reason
     with_files = bool(files)
     newest = await repository.newest(conn, team_id, project_id, with_files=with_files, limit=_NEWEST)
@@ -144,6 +147,7 @@ async def _gather(conn: Conn, team_id: UUID, project_id: UUID, request: ContextR
         shown_numbers = await receipts.shown_numbers(conn, team_id, session_id)
         since = await receipts.last_index_at(conn, team_id, session_id) if reason == "resume" else None
     rows = list({row.number: row for row in [*newest, *shared, *summaries, *touching, *own]}.values())
+    rows = [msgspec.structs.replace(row, actor_id=None) if row.actor_id == principal.actor_id else row for row in rows]
     if budget.summaries == 0:
         rows = [row for row in rows if row.kind != "summary"]
     if reason == "resume":  # its own work stands in its transcript

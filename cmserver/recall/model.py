@@ -102,6 +102,11 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     importance: float = 0.5
     state: str | None = None
     is_stale: bool = False
+    actor_id: str | None = None
+    """Whose key it came by, where that is not the reader's."""
+    replaces: int | None = None
+    """The number of what users had said before, which it takes the place of."""
+    may_replace: int | None = None
     title: str
     files: list[str]
     read_tokens: int

@@ -19,6 +19,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     content_session_id: str | None
     agent_id: str | None
     agent_type: str | None
+    actor_id: str | None
+    """Whose key began it."""
     platform_source: str | None
     generation_status: str
     title: str | None
@@ -40,8 +42,8 @@ MAX_LABEL_CHARS = 100
 """Of a first prompt that stands for a title."""
 
 SESSION_COLUMNS: LiteralString = (
-    "id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, platform_source, generation_status,"
-    " title, metadata, started_at, ended_at, last_generated_at, created_at, updated_at,"
+    "id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type, actor_id, platform_source,"
+    " generation_status, title, metadata, started_at, ended_at, last_generated_at, created_at, updated_at,"
     " coalesce(origin_project_id, project_id) AS key_id, from_hooks"
 )
 
@@ -60,6 +62,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     content_session_id: str | None = None
     agent_id: str | None = None
     agent_type: str | None = None
+    actor_id: str | None = None
     platform_source: str | None = None
     metadata: dict[str, object] = {}
     started_at: datetime | None = None

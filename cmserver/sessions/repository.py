@@ -8,6 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
+from cmserver.access.model import IN_REACH
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.sessions.model import (
     MAX_LABEL_CHARS,
@@ -29,9 +30,9 @@ INSERT = Query(
     Session,
     f"""
     INSERT INTO server_sessions (id, project_id, origin_project_id, team_id, external_session_id, content_session_id, agent_id,
-                                 agent_type, platform_source, metadata, started_at, from_hooks)
+                                 agent_type, actor_id, platform_source, metadata, started_at, from_hooks)
     VALUES (%(id)s, %(project_id)s, nullif(%(key_id)s::uuid, %(project_id)s), %(team_id)s, %(external_session_id)s,
-            %(content_session_id)s, %(agent_id)s, %(agent_type)s, %(platform_source)s, %(metadata)s,
+            %(content_session_id)s, %(agent_id)s, %(agent_type)s, %(actor_id)s, %(platform_source)s, %(metadata)s,
             time_of_event(coalesce(%(started_at)s::timestamptz, now()), now()), %(from_hooks)s)
     ON CONFLICT DO NOTHING
     RETURNING {SESSION_COLUMNS}
@@ -171,12 +172,12 @@ NEWEST = Query(
     SELECT {SESSION_COLUMNS}
       FROM server_sessions
      WHERE team_id = %(team_id)s AND started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
-       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH}
        AND (%(active)s::boolean IS NULL OR (ended_at IS NULL) = %(active)s::boolean)
        AND (%(platform_source)s::text IS NULL OR platform_source = %(platform_source)s::text)
        AND (%(before)s::timestamptz IS NULL OR (started_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY started_at DESC, id DESC
-     LIMIT %(limit)s
+     LIMIT %(limit)s OFFSET %(offset)s
     """,
     prepare=False,
 )
@@ -234,9 +235,9 @@ PLATFORMS = Query(
 
 COUNTS = Query(
     SessionCounts,
-    """
+    f"""
     SELECT count(*) AS sessions, count(*) FILTER (WHERE ended_at IS NULL) AS active FROM server_sessions
-     WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+     WHERE team_id = %(team_id)s AND {IN_REACH}
     """,
     prepare=False,
 )
@@ -389,6 +390,7 @@ async def newest(
     before: datetime | None,
     before_id: UUID | None,
     limit: int,
+    offset: int = 0,
 ) -> list[Session]:
     """A page of sessions, newest first; None for no filter. `active`: True for those that have not ended."""
     return await NEWEST.all(
@@ -400,6 +402,7 @@ async def newest(
         before=before,
         before_id=before_id,
         limit=limit,
+        offset=offset,
     )
 
 

@@ -30,7 +30,7 @@ class RenameIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A session. Times in epoch milliseconds."""
+    """A session. `actorId` is whose key began it. Times in epoch milliseconds."""
 
     id: UUID
     project_id: UUID
@@ -39,6 +39,7 @@ class SessionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     content_session_id: str | None
     agent_id: str | None
     agent_type: str | None
+    actor_id: str | None
     platform_source: str | None
     generation_status: str
     title: str | None

@@ -67,15 +67,16 @@ def _of_team(new: NewSession, only: UUID | None) -> NewSession:
 async def rename_session(conn: Conn, principal: Principal, name: str, title: str | None) -> Session:
     """Set the session's title, on one line and redacted; None removes it."""
     session = await find_session(conn, principal, name)
-    cleaned = None if title is None else _clean_title(title)
+    cleaned = None if title is None else clean_title(title)
     if cleaned == session.title:
         return session
     await audit.record(conn, principal, "session.renamed", "session", session.id, project_id=session.project_id)
     return await repository.rename(conn, principal.team_id, session.id, cleaned)
 
 
-def _clean_title(title: str) -> str:
+def clean_title(title: str, *, at: str = "$.title") -> str:
+    """The title on one line, redacted; Invalid at `at` when nothing is left."""
     cleaned = " ".join(str(clean(title, field_max_chars=MAX_TITLE_CHARS).value).split())[:MAX_TITLE_CHARS]
     if not cleaned:
-        raise Invalid.at("$.title", "The title is empty. Send a title, or null to remove it.")
+        raise Invalid.at(at, "The title is empty. Send a title, or null to remove it.")
     return cleaned

@@ -12,6 +12,7 @@ import msgspec
 from cmserver.base import logs
 from tests.bench import (
     against,
+    answers,
     backup,
     callers,
     claim,
@@ -136,7 +137,7 @@ def _read_sizes(sizes: str) -> tuple[int, ...]:
 if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     commands = {"recall": recall.main, "generation": generation.main, "pairs": pairs.main, "usefulness": usefulness.main}
-    commands |= {"growth": growth.main, "month": month.main, "peers": peers.main, "profile": profile.main}
+    commands |= {"answers": answers.main, "growth": growth.main, "month": month.main, "peers": peers.main, "profile": profile.main}
     if name == "--check":
         peers.main(args=sys.argv[1:], prog_name="bin/bench peers")
     if command := commands.get(name):  # with options of their own, no aims of time

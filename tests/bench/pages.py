@@ -82,15 +82,22 @@ def run(world: World, scale: Scale) -> list[Figure]:
     crowd = crowded(world, scale.crowd)
     with psycopg.connect(crowd.place.superuser_url, autocommit=True) as conn:
         conn.execute(_SHOWN)
-    values = parameters(crowd)
     with (
         role(world, crowd.place, "api") as port,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, follow_redirects=False) as client,
     ):
         _sign_in(client, crowd.place.key)
+        values = {**parameters(crowd), "entity": _make_entity(client, crowd)}
         return [
             figure for path in page_paths() for figure in _measure(client, fill(path, values) + QUERIES.get(path, ""), path, scale)
         ]
+
+
+def _make_entity(client: httpx.Client, crowd: Crowd) -> object:
+    body = {"projectId": str(crowd.place.project_id), "type": "concept", "name": "retries"}
+    answer = client.post("/v1/entities", json=body, headers={"Authorization": f"Bearer {crowd.place.key}"})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["entity"]["id"]
 
 
 def _sign_in(client: httpx.Client, key: str) -> None:

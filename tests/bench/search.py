@@ -19,7 +19,7 @@ from cmserver.base.db import Db
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.providers.embedding.local import LocalEmbedder
 from cmserver.recall.search import repository
-from cmserver.recall.search.model import Filters, NearObservation, QueryVector
+from cmserver.recall.search.model import Filters, NearText, QueryVector
 from cmserver.recall.search.search import MAX_EXACT, count_probes
 from tests.bench.library import DIMENSIONS, Library, library, vector_text
 from tests.bench.measure import Aim, Figure, percentile, shown, spread
@@ -241,7 +241,7 @@ async def _compared(
     return done
 
 
-def _share(near: Sequence[NearObservation], exact: Sequence[NearObservation]) -> float:
+def _share(near: Sequence[NearText], exact: Sequence[NearText]) -> float:
     """What is as near as the twentieth is as good as it."""
     best = exact[:_TOP]
     return sum(one.cosine >= best[-1].cosine - 1e-6 for one in near[:_TOP]) / len(best) if best else 1.0

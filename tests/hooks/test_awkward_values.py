@@ -6,7 +6,7 @@ import httpx
 import msgspec
 
 from cmserver.base.db import Db
-from cmserver.base.json_text import StringCutter, decode_json
+from cmserver.base.json_text import MAX_DEPTH, JsonCutter, decode_json
 from cmserver.base.tolerant_json import record
 from cmserver.providers.model import PromptEvent
 from cmserver.redaction.clean import clean
@@ -28,34 +28,73 @@ def nested(levels: int) -> object:
 async def test_an_event_with_one_awkward_value_is_stored_with_the_rest(client: httpx.AsyncClient, cast: Cast, db: Db):
     edit = {"tool_name": "Edit", "tool_input": {"file_path": "package-lock.json", "old_string": "4.17.20", "new_string": "4.17.21"}}
     values = {"levels": msgspec.json.encode(nested(70)).decode(), "1e400": "1e400", "NaN": "NaN", "-Infinity": "-Infinity"}
-    values |= {"digits": "9" * 5_000, "large": '"' + r"x\n" * 3_000_000 + '"'}
+    values |= {"digits": "9" * 5_000, "large": '"' + r"x\n" * 3_000_000 + '"', "list": "[" + '"aaaaaaa",' * 900_000 + '"a"]'}
+    values |= {"lists": "[" * 5_000 + "]" * 5_000, "objects": '{"[\\"":[' * 5_000 + '"]"' + "]}" * 5_000}
+    values |= {"deep and no JSON": "[" * 5_000 + "NaN" + "]" * 5_000}
 
     statuses: dict[str, int] = {}
     for name, value in values.items():
-        body = {"session_id": "s1", "hook_event_name": "PostToolUse", "tool_use_id": name, **edit, "tool_response": {"n": "VALUE"}}
+        body = {"session_id": "s1", "hook_event_name": "PostToolUse", "tool_response": {"n": "VALUE"}, **edit, "tool_use_id": name}
         text = msgspec.json.encode(body).decode().replace('"VALUE"', value)
         headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
         statuses[name] = (await client.post("/v1/hooks/claude-code", content=text, headers=headers)).status_code
 
     assert statuses == dict.fromkeys(values, 200)
-    stored = await rows(db, "SELECT payload->'tool_input'->>'new_string' AS new FROM agent_events")
-    assert [row["new"] for row in stored] == ["4.17.21"] * len(values)
+    query = "SELECT payload->'tool_input'->>'new_string' AS new, source_event_id AS id FROM agent_events"
+    stored = await rows(db, query)
+    assert [(row["new"], row["id"]) for row in stored] == [("4.17.21", f"tool:{name}") for name in values]
+
+
+async def test_no_agent_loses_an_event_to_the_depth_of_its_tool_s_answer(client: httpx.AsyncClient, cast: Cast):
+    names = {"claude-code": "PostToolUse", "codex": "PostToolUse", "gemini": "AfterTool", "cursor": "postToolUse"}
+    names["opencode"] = "PostToolUse"
+    headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+    wrong: list[tuple[str, int, int]] = []
+    for agent, name in names.items():
+        for levels in (*range(58, 70), 980, 2_000):
+            answer = "[" * levels + "]" * levels
+            body: dict[str, object] = {
+                "hook_event_name": name,
+                "session_id": "s1",
+                "conversation_id": "s1",
+                "tool_name": "Dump",
+                "tool_input": {},
+            }
+            body |= {"tool_use_id": f"{agent}{levels}", "tool_output": answer, "tool_response": "VALUE"}
+            text = msgspec.json.encode(body).decode().replace('"VALUE"', answer)
+            answered = await client.post(f"/v1/hooks/{agent}", content=text, headers=headers)
+            if answered.status_code != 200:
+                wrong.append((agent, levels, answered.status_code))
+
+    assert wrong == []
 
 
 async def test_a_body_beyond_all_bounds_is_still_refused(client: httpx.AsyncClient, cast: Cast):
-    body = b'{"session_id": "s1", "hook_event_name": "Stop", "list": [' + b'"aaaaaaa",' * 900_000 + b'"a"]}'
+    start = b'{"session_id": "s1", "hook_event_name": "Stop", '
+    bodies = {
+        "members": start + b",".join(b'"m%d": ["%s"]' % (number, b"a" * 90_000) for number in range(99)) + b"}",
+        "brackets": start + b'"list": [' + b"[]," * 3_000_000 + b"[]]}",
+    }
 
-    assert (await client.post("/v1/hooks/claude-code", content=body, headers=cast.alice.headers)).status_code == 413
+    statuses: dict[str, int] = {}
+    for name, body in bodies.items():
+        statuses[name] = (await client.post("/v1/hooks/claude-code", content=body, headers=cast.alice.headers)).status_code
+
+    assert statuses == dict.fromkeys(bodies, 413)
 
 
-def test_strings_are_cut_alike_wherever_the_parts_of_a_text_begin():
-    texts = ("short", "a" * 50, "\\" * 30, '"' * 30, "ü€😀" * 20, "line\n" * 20, "\x01" * 20, "")
-    body = msgspec.json.encode({"n": 1, **{str(place): text for place, text in enumerate(texts)}, "last": ["x" * 99, {"y": None}]})
-    whole = StringCutter(24).cut(body)
+def test_a_text_is_cut_alike_wherever_its_parts_begin():
+    texts = ("short", "a" * 50, "\\" * 30, '"' * 30, "ü€😀" * 20, "line\n" * 20, "\x01" * 20, "", "[{" * 9)
+    values = {str(place): text for place, text in enumerate(texts)}
+    deep: dict[str, object] = {"large": [1] * 99, "deep": nested(MAX_DEPTH + 5), "kept": {"a": [1, {}], "b": "]"}}
+    body = msgspec.json.encode({"n": 1, **values, **deep, "last": ["x" * 40, {"y": None}]})
+    limits = 24, 600
+    cutter = JsonCutter(*limits)
+    whole = cutter.cut(body) + cutter.end()
 
     wrong: list[int] = []
     for size in range(1, 40):
-        cutter = StringCutter(24)
+        cutter = JsonCutter(*limits)
         parts = [cutter.cut(body[at : at + size]) for at in range(0, len(body), size)]
         if b"".join([*parts, cutter.end()]) != whole:
             wrong.append(size)
@@ -65,6 +104,10 @@ def test_strings_are_cut_alike_wherever_the_parts_of_a_text_begin():
     assert fields["0"] == "short"
     assert fields["1"] == "a" * 24 + "\n[... 26 characters in 0 lines left out ...]\n"
     assert all(text.startswith(str(fields[str(place)]).partition("\n[...")[0]) for place, text in enumerate(texts))
+    assert fields["kept"] == deep["kept"]
+    assert '"[... ' in msgspec.json.encode(fields["deep"]).decode()
+    limits = 24, 150
+    assert record(decode_json(JsonCutter(*limits).cut(body)))["large"] == "[... 199 bytes left out ...]"
 
 
 def test_lines_are_counted_before_a_text_is_cut():

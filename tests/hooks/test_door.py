@@ -51,7 +51,7 @@ async def test_a_session_s_hooks_lead_to_observations_and_one_summary(
     assert [prompt.kind for prompt in provider.prompts] == ["observations", "summary"]
     assert provider.prompts[0].root == "/home/alice/src/orders"
     assert provider.prompts[0].requests == ["please write a note"]
-    assert len(provider.prompts[0].events) == 1
+    assert [event.event_type for event in provider.prompts[0].events] == ["user_prompt", "tool_use", "assistant_message"]
     assert provider.prompts[1].last_message == "All done."
     assert await outbox.value("SELECT count(*) FROM observations WHERE kind = 'summary'") == 1
     assert await outbox.value("SELECT min(prompt_number) FROM observations") == 1

@@ -64,9 +64,9 @@ async def test_a_session_and_its_observations_have_the_times_of_their_events(
     observed = await rows(db, "SELECT kind, created_at FROM observations ORDER BY number")
     assert (session["started_at"], session["ended_at"]) == (spool.moment(7200), spool.moment(7000))
     assert (datetime.now(UTC) - session["created_at"]).total_seconds() < 600, "it was stored now"
-    assert [row["kind"] for row in observed] == ["observation", "summary"]
+    assert [row["kind"] for row in observed] == ["observation", "observation", "summary"]
     assert observed[0]["created_at"] == spool.moment(7100)
-    assert spool.moment(7100) <= observed[1]["created_at"] <= spool.moment(7000)
+    assert spool.moment(7100) <= observed[2]["created_at"] <= spool.moment(7000)
 
 
 async def test_a_turn_that_ended_long_ago_is_no_reason_for_a_summary_of_its_own(spool: Spool, db: Db):

@@ -200,6 +200,8 @@ async def test_all_fields_of_a_generated_observation_are_on_the_wire(client: Asy
         "filesModified": ["orders/client.py"],
         "summary": None,
         "promptNumber": None,
+        "turnNumber": None,
+        "actorId": None,
         "importance": 0.5,
         "quote": None,
         "quoteEventId": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -124,12 +125,13 @@ async def test_a_page_is_extended_in_one_update_and_a_permanent_one_is_not_writt
     permanent = await make.observation(project=cast.alice.project)
     page = [permanent, *[await make_expiring(db, make, cast.alice) for _ in range(3)]]
 
+    counted = "SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE relid = 'observations'::regclass"
     async with db.tenant(cast.alice.team_id) as conn:
+        ((before,),) = await (await conn.execute(counted)).fetchall()
         await audit_read(conn, cast.alice.principal, cast.alice.project.id, "batch", page)
-        cursor = await conn.execute("SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE relid = 'observations'::regclass")
-        updates = await cursor.fetchall()
+        ((after,),) = await (await conn.execute(counted)).fetchall()
 
-    assert updates == [(3,)]
+    assert after - before == 3
     assert await stored(db, permanent) == permanent
     assert [lifetime(await stored(db, row)) for row in page[1:]] == [timedelta(days=1.5)] * 3
 
@@ -192,6 +194,31 @@ async def test_what_was_important_before_is_not_promoted_by_another_correction(c
     answer = await client.patch(f"/v1/observations/{made['number']}", json={"importance": 0.95}, headers=cast.alice.headers)
 
     assert answer.json()["observation"]["ttlSeconds"] == DAY
+
+
+async def test_a_person_sets_and_ends_a_lifetime(client: httpx.AsyncClient, cast: Cast):
+    in_an_hour = int(time.time() * 1000) + 3_600_000
+
+    async def send(method: str, path: str, **fields: object) -> Any:
+        answer = await client.request(method, path, json=fields, headers=cast.alice.headers)
+        body = answer.json()
+        return body["observation"] if answer.is_success else (answer.status_code, body["issues"][0]["path"])
+
+    made = await send("POST", "/v1/observations", projectId="orders", title="A lock", expiresAtEpoch=in_an_hour)
+    path = f"/v1/observations/{made['number']}"
+    permanent = await send("PATCH", path, expiresAtEpoch=None)
+    changed = await send("PATCH", path, ttlSeconds=DAY, importance=0.9)
+    refused = [
+        await send("PATCH", path, expiresAtEpoch=1_000),
+        await send("PATCH", path, expiresAtEpoch=in_an_hour, ttlSeconds=DAY),
+        await send("POST", "/v1/observations", projectId="orders", title="A lock", expiresAtEpoch=1_000),
+    ]
+
+    assert made["ttlSeconds"] in range(3_500, 3_601)
+    assert (permanent["ttlSeconds"], permanent["expiresAtEpoch"]) == (None, None)
+    assert changed["ttlSeconds"] == DAY
+    assert changed["expiresAtEpoch"] > in_an_hour
+    assert refused == [(400, "$.expiresAtEpoch")] * 3
 
 
 async def test_a_person_makes_it_permanent_once(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):

@@ -35,7 +35,7 @@ async def test_one_is_read_whole_as_text(client: httpx.AsyncClient, cast: Cast):
     assert lines[0] == "<cmserver-context>"
     assert lines[1].startswith("#1 ")
     assert lines[1].partition(" bugfix ")[2].startswith("Login gives up after 3 tries ~")
-    assert lines[2:-2] == [
+    assert lines[2:-3] == [
         "It went on for ever",
         "The loop had no end.",
         "  Now it has one.",
@@ -43,7 +43,8 @@ async def test_one_is_read_whole_as_text(client: httpx.AsyncClient, cast: Cast):
         "- src/login.py",
         "Modified: src/login.py",
     ]
-    assert lines[-2].endswith("src/19.py and 2 more")
+    assert lines[-3].endswith("src/19.py and 2 more")
+    assert lines[-2] == f"By {cast.alice.principal.actor_id}"
     assert lines[-1] == "</cmserver-context>"
 
 
@@ -55,7 +56,7 @@ async def test_no_text_of_an_observation_ends_the_block_or_forges_a_line(client:
     assert text.lower().count("cmserver-context>") == 4
     assert text.count("<cmserver-context>") == 1
     assert text.count("</cmserver-context>") == 1
-    assert [line[:2] for line in text.splitlines()] == ["<c", "#1", "b ", "  ", "- ", "</"]
+    assert [line[:2] for line in text.splitlines()] == ["<c", "#1", "b ", "  ", "- ", "By", "</"]
 
 
 async def test_no_text_of_an_observation_ends_the_agent_s_own_element(client: httpx.AsyncClient, cast: Cast):

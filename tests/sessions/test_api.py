@@ -173,6 +173,7 @@ async def test_a_page_is_read_from_an_index_in_its_order(db: Db, cast: Cast, fil
         "before": None,
         "before_id": None,
         "limit": 51,
+        "offset": 0,
     }
 
     explained = await plan(db, cast.alice.team_id, NEWEST.text, params)

@@ -62,6 +62,10 @@ is_hopeless() {
     [ $((n + 1)) -ge "$MAX_ATTEMPTS" ]
 }
 
+refuse_late() {
+    refuse "$1" && true >state/untold
+}
+
 # Sends `batch`. False when the server cannot be reached, or the lock is lost; `left_over` is what came after one that was refused.
 drain_batch() {
     still_mine || return 1
@@ -77,14 +81,14 @@ drain_batch() {
         judge 0 "${line%% *}" "${line#* }"
         case $verdict in
             taken) delivered="$delivered $name" ;;
-            refused) refuse "$name" || return 1 ;;
+            refused) refuse_late "$name" || return 1 ;;
             busy) left_over=" $name" ;;
             *)
                 if [ ! -e "spool/$name.body" ]; then
                     verdict=gone # another drain had it, or it made room
                 else
                     case ${line%% *} in
-                        404 | 500) is_hopeless "$name" && verdict=refused && refuse "$name" ;;
+                        404 | 500) is_hopeless "$name" && verdict=refused && refuse_late "$name" ;;
                     esac
                 fi
                 ;;
@@ -187,7 +191,7 @@ drain() {
             true >state/waiting
         fi
         find state -type f -size +128 -exec rm -f {} + # blocks of 512 bytes: nothing of ours is so long
-        find state \( -name 'told-*' -mtime +7 -o -name 'changed-*' -mtime +0 -o -name 'name-*' -mtime +365 \) -exec rm -f {} +
+        find state \( -name 'told-*' -mtime +7 -o -name 'turn-*' -mtime +7 -o -name 'changed-*' -mtime +0 -o -name 'name-*' -mtime +365 \) -exec rm -f {} +
         still_mine && rm -f state/lock
         # Whoever came while the lock was held has left it to this process.
         if [ "$ended" -ne 0 ] || [ "$1" = trim ] || ! something_waits; then break; fi

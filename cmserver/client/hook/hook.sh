@@ -9,8 +9,8 @@
 #   hook headers -                  the same; the folder where the agent works stands on stdin
 #   hook drain                      sends what waits (hooks start this in the background)
 #
-# Beside it lie project.sh (which project a folder is), changed.sh, drain.sh, recall.sh, headers.sh, and send.py, which sends where
-# there is no curl.
+# Beside it lie project.sh (which project a folder is), changed.sh, transcript.sh, drain.sh, recall.sh, headers.sh, and send.py, which
+# sends where there is no curl.
 #
 # It stores the payload first, then finds the project, sends and deletes, so that nothing is lost when an agent kills it. One payload
 # is four files of `spool`, named by the time in microseconds (or seconds, where `date` knows no more), the pid of its hook and a random part:
@@ -21,8 +21,9 @@
 #   .head   its headers, once the project is known: without it nothing is sent, and who drains finds the project out
 # In `state` are `breaker` (failures in a row, end and length of the pause, what is wrong), `waiting` (something is in the spool),
 # `bytes` (of what waits, or more), `dropped`, `refused`, `stuck` (a payload that the server fails at, and how often),
-# `told-SESSION` (its user has seen the line), `name-ID` (a folder and what it is called), `place` (that of the last call) and `lock`
-# (who drains).
+# `told-SESSION` (its user has seen the line; with `-loss` at its end, of a loss), `turn-SESSION` (the transcript of a turn under way),
+# `name-ID` (a folder and what it is called), `place` (that of the last call), `lock` (who drains), and `untold` (the server refused what
+# was sent late, and no user knows).
 # It runs in any POSIX shell, and starts programs only where a built-in cannot do the work: each costs a millisecond.
 
 set -u
@@ -332,7 +333,7 @@ print_line() {
     printf '%s\n' "$1"
 }
 
-# warn_user PROBLEM: tells the user what is wrong, once in a session.
+# warn_user PROBLEM: tells the user what is wrong, once in a session, and of a loss once more.
 warn_user() {
     read_variable "$session_variable"
     session=$text
@@ -347,16 +348,24 @@ warn_user() {
         *[!A-Za-z0-9_-]* | '') session=unknown ;;
     esac
     [ "${#session}" -le 100 ] || session=unknown
+    note=state/told-$session
+    case $1 in
+        refused | large) note=$note-loss ;; # also where the user knows of something that loses nothing
+    esac
     if [ "$event" != SessionStart ]; then
-        [ "$session" != unknown ] && [ ! -e "state/told-$session" ] || [ "$1" = lost ] || return 0
+        [ "$session" != unknown ] && [ ! -e "$note" ] || [ "$1" = lost ] || return 0
         # Where this cannot be noted, only the start of a session tells, and what is lost is told each time.
-        true >"state/told-$session" || [ "$1" = lost ] || return 0
+        true >"$note" || [ "$1" = lost ] || return 0
     elif [ "$session" != unknown ]; then
-        true >"state/told-$session"
+        true >"$note"
     fi
     case $1 in
         key) text="$url refuses the key of this agent. Events are kept until you run: cmserver connect $agent." ;;
-        refused) text="$url refuses what the hooks of this agent send (HTTP $status): cmserver status." ;;
+        refused)
+            text="$url refuses what the hooks of this agent send (HTTP $status): cmserver status."
+            [ "$status" != 413 ] || text="an event was too large for $url (HTTP 413), and is not kept: cmserver status."
+            ;;
+        large) text="an event was too large to wait for $url, and is not kept: cmserver status." ;;
         busy) text="$url takes no more calls of this key in this minute (HTTP 429). Events are kept, and sent later." ;;
         lost) text="$folder cannot be written, and $url does not answer: events are lost." ;;
         misread) text="$misread. Until it is mended, nothing is recorded here." ;;
@@ -372,8 +381,11 @@ warn_user() {
     print_line "{\"systemMessage\":\"cmserver: $text\"}"
 }
 
-# name_unknown: a key of a .cmserver.toml that means nothing, in what the user is told with `answer`.
-name_unknown() {
+# add_warnings: what was refused late, and a key of a .cmserver.toml that means nothing, in what the user is told with `answer`.
+add_warnings() {
+    if [ -e state/untold ] && rm -f state/untold; then
+        unknown="${unknown:+$unknown. }$url refused events that were sent late: cmserver status."
+    fi
     case $unknown in
         '' | *[\"\\[:cntrl:]]*) return 0 ;;
     esac
@@ -388,9 +400,16 @@ name_unknown() {
 leave_waiting() {
     [ -n "$current" ] || return 0
     name=$current
+    size=$(($(wc -c <"spool/$name.body") + 0)) # `wc` pads it here and there
+    if [ "$size" -gt "$max_bytes" ]; then # it would take the place of all others, and then go itself
+        settled=yes
+        warn_user large
+        remove_payloads "$name"
+        count dropped 1
+        exit 0
+    fi
     printf 'waits\n' >"spool/$name.mark"
     true >state/waiting
-    size=$(($(wc -c <"spool/$name.body") + 0)) # `wc` pads it here and there
     count bytes "$size"
     [ "$((n + size))" -le "$max_bytes" ] || in_background trim
 }
@@ -522,6 +541,15 @@ hook() {
         settled=yes
         exit 0
     fi
+    watched=''
+    case $agent:$event in # the agents that keep a transcript line by line, and name it
+        claude-code:UserPromptSubmit | claude-code:Stop | claude-code:Session* | \
+            codex:UserPromptSubmit | codex:Stop | codex:Session*)
+            . ./transcript.sh
+            watch_turn
+            watched=yes
+            ;;
+    esac
     if [ "$event" = SessionStart ]; then
         . ./changed.sh
         changed_files
@@ -530,6 +558,7 @@ hook() {
         fi
         [ "$seconds" = 0.9 ] || [ -z "$top" ] || seconds=1.9 # git had the rest
     elif [ "$now" -lt "$until" ] || something_waits; then
+        [ -z "$watched" ] || leave_left
         leave_waiting
         settled=yes
         [ "$now" -lt "$until" ] || in_background drain
@@ -541,8 +570,9 @@ hook() {
     case $verdict in
         taken)
             settled=yes
-            [ "$event" != SessionStart ] || name_unknown
+            [ "$event" != SessionStart ] || add_warnings
             print_line "$answer"
+            [ -z "$watched" ] || leave_left
             remove_payloads "$current"
             succeeded
             something_waits && in_background drain

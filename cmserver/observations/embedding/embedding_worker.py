@@ -21,7 +21,7 @@ from cmserver.base.sql import Conn
 from cmserver.base.waiting import run_periodically, run_unless_stopped
 from cmserver.observations.embedding import repository
 from cmserver.observations.embedding.indexes import ensure_index
-from cmserver.observations.embedding.model import ClaimedEmbedding, EmbeddingModel, NewVector, document_text
+from cmserver.observations.embedding.model import ClaimedEmbedding, EmbeddingModel, NewVector
 from cmserver.observations.embedding.model_choice import ModelsInUseError, apply_choice, settings_of_model, switch
 from cmserver.observations.embedding.model_pull import ModelPull
 from cmserver.observations.embedding.status import explain_missing
@@ -39,7 +39,7 @@ IN_USE_SECONDS = 60.0
 """After a vain attempt to change the models: all who write wait for as long as that takes, and a dump takes hours."""
 INDEX_SECONDS = 600.0
 ROWS_AT_A_TIME = 2_000
-"""How many older observations are queued, or embeddings deleted, in a transaction; a new one never waits behind more."""
+"""How many older texts are queued, or embeddings deleted, in a transaction; a new one never waits behind more."""
 
 LEASE_SECONDS = 60.0
 FIRST_PAUSE_SECONDS = 2.0
@@ -138,7 +138,7 @@ class EmbeddingWorker:
         return await self._db.in_system(lambda conn: repository.clear(conn, model.id, ROWS_AT_A_TIME))
 
     async def _advance(self, model: EmbeddingModel) -> bool:
-        """Queue older observations for the model and embed what is due; returns whether more is left to do at once."""
+        """Queue older texts for the model and embed what is due; returns whether more is left to do at once."""
         more = not model.is_backfilled and await self._db.in_system(lambda conn: _backfill(conn, model))
         embedder = self._embedder(model)
         outage = self._outages.get(model.id)
@@ -208,7 +208,7 @@ class EmbeddingWorker:
 
 
 async def _backfill(conn: Conn, model: EmbeddingModel) -> bool:
-    """Queue the next older observations unless enough wait already; returns whether more are left."""
+    """Queue the next older texts unless enough wait already; returns whether more are left."""
     if await repository.is_ahead(conn, model.id, ROWS_AT_A_TIME):
         return True
     return await repository.backfill(conn, model.id, ROWS_AT_A_TIME)
@@ -238,7 +238,7 @@ async def embed_pending(db: Db, embedder: Embedder, model: EmbeddingModel, *, le
         return 0
     claimed = [row for row, _ in due]
     try:
-        vectors_made = await _make_vectors(embedder, [document_text(text) for _, text in due])
+        vectors_made = await _make_vectors(embedder, [text for _, text in due])
         _check_lengths(vectors_made, model)
     except ProviderError as error:
         kind = error.kind
@@ -288,7 +288,7 @@ async def _store(conn: Conn, model: EmbeddingModel, claimed: Sequence[ClaimedEmb
         if isinstance(vector, ProviderError):
             refused.setdefault(vector.kind, []).append(row)
         else:
-            vectors.append(NewVector(observation_id=row.observation_id, claimed_until=row.claimed_until, embedding=vector))
+            vectors.append(NewVector(id=row.id, claimed_until=row.claimed_until, embedding=vector))
     if vectors:
         if model.dimensions is None:
             await repository.set_dimensions(conn, model.id, len(vectors[0].embedding))

@@ -1,4 +1,4 @@
-"""An embedding is an observation's place among meanings: the vector that a model makes of its text."""
+"""An embedding is the place of an observation or a turn among meanings: the vector that a model makes of its text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ DOCUMENT_MOST = 16_000
 class EmbeddingModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that texts are embedded with, as the database remembers it; one for all teams.
 
-    Search uses the `current` one. Another one that the operator chooses is `building` until every observation has its vector; then
-    it takes the place of the current one, which is `retired`, and goes when its vectors are gone.
+    Search uses the `current` one. Another one that the operator chooses is `building` until every text has its vector; then it
+    takes the place of the current one, which is `retired`, and goes when its vectors are gone.
     """
 
     id: int
@@ -34,7 +34,7 @@ class EmbeddingModel(msgspec.Struct, frozen=True, kw_only=True):
     """How long its vectors are; None until its first answer."""
     state: State
     is_backfilled: bool
-    """Whether every observation that was there before it has its row, waiting or not."""
+    """Whether every observation and turn that was there before it has its row, waiting or not."""
     document_prefix: str
     """What is put before each text, as the model expects it."""
     pulled_percent: int | None
@@ -47,9 +47,12 @@ MODEL_COLUMNS: LiteralString = (
 
 
 class ClaimedEmbedding(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting row that a worker has in hand until `claimed_until`. Whoever finds another moment there has lost it."""
+    """A waiting row, of the observation or turn `id`, that a worker has in hand until `claimed_until`.
 
-    observation_id: UUID
+    Whoever finds another moment there has lost it.
+    """
+
+    id: UUID
     claimed_until: datetime
 
 
@@ -66,6 +69,14 @@ class ObservationText(msgspec.Struct, frozen=True, kw_only=True):
     content: str
 
 
+class TurnText(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said in a turn."""
+
+    turn_id: UUID
+    prompt: str
+    reply: str | None
+
+
 class NewVector(ClaimedEmbedding, frozen=True, kw_only=True):
     """The vector of a claimed row."""
 
@@ -73,7 +84,7 @@ class NewVector(ClaimedEmbedding, frozen=True, kw_only=True):
 
 
 class WaitingCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many observations have no vector of the model yet; `failing` of them could not be embedded when it was last tried."""
+    """How many observations and turns have no vector of the model yet; `failing` ones could not be embedded when last tried."""
 
     model_id: int
     waiting: int
@@ -81,7 +92,7 @@ class WaitingCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailureReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why some of a team's observations could not be embedded. `given_up` of them are not tried again by themselves."""
+    """Why some of a team's observations and turns could not be embedded. `given_up` ones are not tried again by themselves."""
 
     reason: str
     observations: int
@@ -110,3 +121,10 @@ def document_text(observation: Observation | ObservationText) -> str:
     parts = [observation.title, observation.subtitle, observation.narrative, *(observation.facts or ())]
     parts.append(", ".join(observation.concepts or ()))
     return "\n".join(part for part in parts if part)[:DOCUMENT_MOST]
+
+
+def turn_document(turn: TurnText) -> str:
+    """What is embedded of a turn: what was asked, at most half of the room, and what was answered."""
+    if not turn.reply:
+        return turn.prompt[:DOCUMENT_MOST]
+    return f"{turn.prompt[: DOCUMENT_MOST // 2]}\n\n{turn.reply}"[:DOCUMENT_MOST]

@@ -1,7 +1,7 @@
 """All SQL on embeddings and the models they are made with.
 
-Rows of `observation_embeddings` begin with triggers of the observations, see migration 0014: nobody inserts them here but who gives
-a new model the observations that were there before it.
+A row belongs to an observation or to a turn that has ended, and begins with a trigger of it, see migrations 0014 and 0040: nobody
+inserts them here but who gives a new model what was there before it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from cmserver.observations.embedding.model import (
     NewVector,
     ObservationText,
     State,
+    TurnText,
     VectorIndex,
     WaitingCount,
+    document_text,
+    turn_document,
 )
 from cmserver.observations.model import LIVE, LIVE_O
 
@@ -33,6 +36,11 @@ _INDEX = "embeddings_near_"
 
 _WAITS: LiteralString = "(embedding IS NULL OR is_outdated)"
 _WAITS_E: LiteralString = "(e.embedding IS NULL OR e.is_outdated)"
+_CLAIMED: LiteralString = f"""
+     WHERE (e.observation_id = n.id OR e.turn_id = n.id) AND e.model_id = %(model_id)s
+       AND {_WAITS_E} AND e.next_at = n.claimed_until
+"""
+"""The rows that a worker has in hand, among the given `n`."""
 
 # -- whether there can be vectors
 
@@ -99,12 +107,21 @@ BACKFILL = Query(
     WITH model AS (
         SELECT id, coalesce(backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS below FROM embedding_models
          WHERE id = %(model_id)s AND state <> 'retired' AND NOT is_backfilled FOR NO KEY UPDATE SKIP LOCKED
-    ), batch AS (
+    ), older AS (
         SELECT id, team_id, project_id, expires_at FROM observations
          WHERE id < (SELECT below FROM model) AND {LIVE} ORDER BY id DESC LIMIT %(most)s FOR KEY SHARE
+    ), ended AS (
+        SELECT id, team_id, project_id FROM turns
+         WHERE id < (SELECT below FROM model) AND ended_at IS NOT NULL ORDER BY id DESC LIMIT %(most)s FOR KEY SHARE
+    ), batch AS (
+        SELECT id, id AS observation_id, NULL::uuid AS turn_id, team_id, project_id, expires_at FROM older
+         UNION ALL
+        SELECT id, NULL, id, team_id, project_id, NULL FROM ended
+         ORDER BY id DESC LIMIT %(most)s
     ), added AS (
-        INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id, expires_at)
-        SELECT batch.id, model.id, batch.team_id, batch.project_id, batch.expires_at FROM batch CROSS JOIN model
+        INSERT INTO observation_embeddings (observation_id, turn_id, model_id, team_id, project_id, expires_at)
+        SELECT batch.observation_id, batch.turn_id, model.id, batch.team_id, batch.project_id, batch.expires_at
+          FROM batch CROSS JOIN model
         ON CONFLICT DO NOTHING
     )
     UPDATE embedding_models m
@@ -122,15 +139,20 @@ CLEAR = Query(
         SELECT id, coalesce(backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS below FROM embedding_models
          WHERE id = %(model_id)s AND state = 'retired' FOR NO KEY UPDATE SKIP LOCKED
     ), batch AS (
-        SELECT observation_id FROM observation_embeddings
-         WHERE observation_id < (SELECT below FROM model) AND model_id = (SELECT id FROM model)
-         ORDER BY observation_id DESC LIMIT %(most)s
+        (SELECT observation_id AS id FROM observation_embeddings
+          WHERE observation_id < (SELECT below FROM model) AND model_id = (SELECT id FROM model)
+          ORDER BY observation_id DESC LIMIT %(most)s)
+         UNION ALL
+        (SELECT turn_id FROM observation_embeddings
+          WHERE turn_id < (SELECT below FROM model) AND model_id = (SELECT id FROM model)
+          ORDER BY turn_id DESC LIMIT %(most)s)
+         ORDER BY id DESC LIMIT %(most)s
     ), gone AS (
         DELETE FROM observation_embeddings e USING batch, model
-         WHERE e.observation_id = batch.observation_id AND e.model_id = model.id
+         WHERE (e.observation_id = batch.id OR e.turn_id = batch.id) AND e.model_id = model.id
     )
     UPDATE embedding_models m
-       SET backfilled_to = coalesce((SELECT observation_id FROM batch ORDER BY observation_id LIMIT 1), m.backfilled_to)
+       SET backfilled_to = coalesce((SELECT id FROM batch ORDER BY id LIMIT 1), m.backfilled_to)
       FROM model WHERE m.id = model.id
     RETURNING (SELECT count(*) FROM batch) AS cleared
     """,
@@ -171,13 +193,13 @@ CLAIM = Query(
     ClaimedEmbedding,
     f"""
     WITH due AS (
-        SELECT observation_id FROM observation_embeddings
+        SELECT coalesce(observation_id, turn_id) AS id FROM observation_embeddings
          WHERE model_id = %(model_id)s AND {_WAITS} AND next_at <= now()
          ORDER BY next_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
     )
     UPDATE observation_embeddings e SET next_at = now() + make_interval(secs => %(lease_seconds)s)
-      FROM due WHERE e.observation_id = due.observation_id AND e.model_id = %(model_id)s
-    RETURNING e.observation_id, e.next_at AS claimed_until
+      FROM due WHERE (e.observation_id = due.id OR e.turn_id = due.id) AND e.model_id = %(model_id)s
+    RETURNING due.id, e.next_at AS claimed_until
     """,
 )
 
@@ -189,14 +211,15 @@ TEXTS = Query(
     """,
 )
 
+TURN_TEXTS = Query(TurnText, "SELECT id AS turn_id, prompt, reply FROM turns WHERE id = ANY(%(ids)s)")
+
 # float8[] becomes a halfvec by assignment, where the column is one; real[] would refuse numbers that are next to nothing.
 STORE = Query(
     int,
     f"""
     UPDATE observation_embeddings e SET embedding = n.embedding, is_outdated = false, embedded_at = now(), last_error = NULL
-      FROM jsonb_to_recordset(%(rows)s) AS n(observation_id uuid, claimed_until timestamptz, embedding float8[])
-     WHERE e.observation_id = n.observation_id AND e.model_id = %(model_id)s
-       AND {_WAITS_E} AND e.next_at = n.claimed_until
+      FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, claimed_until timestamptz, embedding float8[])
+    {_CLAIMED}
     """,
 )
 
@@ -217,9 +240,8 @@ FAIL = Query(
            next_at = CASE WHEN e.attempts + 1 >= %(given_up_after)s::integer THEN 'infinity'::timestamptz
                           ELSE now() + least(%(longest_seconds)s, %(first_seconds)s * 2 ^ least(e.attempts, 20))
                                      * (0.5 + random() / 2) * interval '1 second' END
-      FROM jsonb_to_recordset(%(rows)s) AS n(observation_id uuid, claimed_until timestamptz)
-     WHERE e.observation_id = n.observation_id AND e.model_id = %(model_id)s
-       AND {_WAITS_E} AND e.next_at = n.claimed_until
+      FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, claimed_until timestamptz)
+    {_CLAIMED}
     """,
 )
 
@@ -227,9 +249,8 @@ GIVE_BACK = Query(
     int,
     f"""
     UPDATE observation_embeddings e SET next_at = now()
-      FROM jsonb_to_recordset(%(rows)s) AS n(observation_id uuid, claimed_until timestamptz)
-     WHERE e.observation_id = n.observation_id AND e.model_id = %(model_id)s
-       AND {_WAITS_E} AND e.next_at = n.claimed_until
+      FROM jsonb_to_recordset(%(rows)s) AS n(id uuid, claimed_until timestamptz)
+    {_CLAIMED}
     """,
 )
 
@@ -249,12 +270,17 @@ WAITING = Query(
     WaitingCount,
     f"""
     SELECT m.id AS model_id, count(e.last_error) AS failing,
-           count(e.observation_id) + CASE WHEN m.is_backfilled THEN 0 ELSE (
+           count(e.model_id) + CASE WHEN m.is_backfilled THEN 0 ELSE (
                SELECT count(*) FROM observations o
                 WHERE o.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)
                   AND o.id < coalesce(m.backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
                   AND {LIVE_O}
                   AND NOT EXISTS (SELECT FROM observation_embeddings w WHERE w.observation_id = o.id AND w.model_id = m.id)
+           ) + (
+               SELECT count(*) FROM turns t
+                WHERE t.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR t.project_id = %(project_id)s::uuid)
+                  AND t.id < coalesce(m.backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AND t.ended_at IS NOT NULL
+                  AND NOT EXISTS (SELECT FROM observation_embeddings w WHERE w.turn_id = t.id AND w.model_id = m.id)
            ) END AS waiting
       FROM embedding_models m
       LEFT JOIN observation_embeddings e
@@ -269,8 +295,8 @@ WAITING = Query(
 REASONS = Query(
     FailureReason,
     f"""
-    SELECT coalesce(last_error, '') AS reason, count(DISTINCT observation_id) AS observations,
-           count(DISTINCT observation_id) FILTER (WHERE next_at = 'infinity') AS given_up
+    SELECT coalesce(last_error, '') AS reason, count(DISTINCT coalesce(observation_id, turn_id)) AS observations,
+           count(DISTINCT coalesce(observation_id, turn_id)) FILTER (WHERE next_at = 'infinity') AS given_up
       FROM observation_embeddings
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
        AND {_WAITS} AND last_error IS NOT NULL
@@ -416,7 +442,10 @@ async def set_dimensions(conn: Conn, model_id: int, dimensions: int) -> None:
 
 
 async def backfill(conn: Conn, model_id: int, limit: int) -> bool:
-    """Queue up to `limit` older observations for the model; returns whether more are left. False while another process does it."""
+    """Queue up to `limit` older observations and turns for the model; returns whether more are left.
+
+    False while another process does it.
+    """
     return await BACKFILL.first(conn, model_id=model_id, most=limit) is False
 
 
@@ -429,7 +458,7 @@ async def clear(conn: Conn, model_id: int, limit: int) -> bool:
 
 
 async def is_ahead(conn: Conn, model_id: int, limit: int) -> bool:
-    """Whether `limit` observations wait for the model already."""
+    """Whether `limit` texts wait for the model already."""
     return await IS_AHEAD.one(conn, model_id=model_id, most=limit)
 
 
@@ -437,11 +466,13 @@ async def has_waiting(conn: Conn, model_id: int) -> bool:
     return await HAS_WAITING.one(conn, model_id=model_id)
 
 
-async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> list[tuple[ClaimedEmbedding, ObservationText]]:
-    """Take up to `limit` that are due, with their texts, longest due first."""
-    claimed = {row.observation_id: row for row in await CLAIM.all(conn, model_id=model_id, most=limit, lease_seconds=lease_seconds)}
-    texts = await TEXTS.all(conn, ids=list(claimed)) if claimed else []
-    return [(claimed[text.observation_id], text) for text in texts]
+async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> list[tuple[ClaimedEmbedding, str]]:
+    """Take up to `limit` that are due, longest due first, with the texts that are embedded of them."""
+    claimed = {row.id: row for row in await CLAIM.all(conn, model_id=model_id, most=limit, lease_seconds=lease_seconds)}
+    texts = {text.observation_id: document_text(text) for text in await TEXTS.all(conn, ids=list(claimed))} if claimed else {}
+    if turn_ids := claimed.keys() - texts.keys():
+        texts |= {text.turn_id: turn_document(text) for text in await TURN_TEXTS.all(conn, ids=list(turn_ids))}
+    return [(claimed[id_], text) for id_, text in texts.items()]
 
 
 async def store(conn: Conn, model_id: int, vectors: Sequence[NewVector]) -> int:
@@ -487,12 +518,12 @@ async def hurry(conn: Conn, model_id: int) -> None:
 
 
 async def waiting(conn: Conn, team_id: UUID, project_id: UUID | None) -> dict[int, WaitingCount]:
-    """How many observations of the team, or its project, wait for a vector, by model; retired models are left out."""
+    """How many observations and turns of the team, or its project, wait for a vector, by model; retired models are left out."""
     return {row.model_id: row for row in await WAITING.all(conn, team_id=team_id, project_id=project_id)}
 
 
 async def reasons(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[FailureReason]:
-    """Why observations of the team, or of its project, could not be embedded; the most frequent reason first."""
+    """Why texts of the team, or of its project, could not be embedded; the most frequent reason first."""
     return await REASONS.all(conn, team_id=team_id, project_id=project_id)
 
 

@@ -56,7 +56,7 @@ NEAREST = Query(
     SELECT coalesce(max(1 - (n.embedding <=> %(vector)s::halfvec)), 0)::float8
       FROM (SELECT embedding FROM observation_embeddings
              WHERE team_id = %(team_id)s AND model_id = %(model_id)s AND project_id = %(project_id)s AND embedding IS NOT NULL
-               AND observation_id IS DISTINCT FROM %(except_id)s::uuid
+               AND observation_id IS NOT NULL AND observation_id IS DISTINCT FROM %(except_id)s::uuid
              ORDER BY observation_id DESC LIMIT %(compared)s) n
     """,
     prepare=False,
@@ -67,7 +67,7 @@ UNCALIBRATED = Query(
     """
     SELECT p.team_id
       FROM (SELECT project_id, count(*) AS vectors FROM observation_embeddings
-             WHERE model_id = %(model_id)s AND embedding IS NOT NULL GROUP BY project_id) e
+             WHERE model_id = %(model_id)s AND embedding IS NOT NULL AND observation_id IS NOT NULL GROUP BY project_id) e
       JOIN projects p ON p.id = e.project_id
      WHERE e.vectors >= %(at_least)s
        AND NOT EXISTS (SELECT FROM embedding_calibrations c WHERE c.team_id = p.team_id AND c.model_id = %(model_id)s)

@@ -31,6 +31,9 @@ OPEN_ENDS = "Still open, the newest first"
 
 _NAME_CHARS = 100
 _TITLE_CHARS = 80
+_ACTOR_CHARS = 40
+_DECISION_CHARS = 120
+"""The second half of a rule says as much as the first."""
 _FILE_CHARS = 120
 _FIELD_CHARS = 400
 _MIN_FIELD_CHARS = 60
@@ -52,7 +55,7 @@ class IndexFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 def render_title(row: IndexRow) -> str:
     """The title in one line."""
-    return one_line(row.title, _TITLE_CHARS)
+    return one_line(row.title, _DECISION_CHARS if row.type == "decision" else _TITLE_CHARS)
 
 
 def render_line(scored: ScoredRow) -> str:
@@ -61,7 +64,9 @@ def render_line(scored: ScoredRow) -> str:
     shared = " (of the whole team)" if row.scope == "team" else ""
     shown = "open" if row.state == "open" else type_shown(row.kind, row.type)
     stale = " (stale: its file changed since)" if row.is_stale else ""
-    return f"#{row.number} {shown} {render_title(row)}{stale}{shared} ~{row.read_tokens}"
+    earlier = f" (replaces #{row.replaces})" if row.replaces else f" (may replace #{row.may_replace})" if row.may_replace else ""
+    actor = f" (by {one_line(row.actor_id, _ACTOR_CHARS)})" if row.actor_id else ""
+    return f"#{row.number} {shown} {render_title(row)}{earlier}{stale}{shared}{actor} ~{row.read_tokens}"
 
 
 def render_full_line(scored: ScoredRow, details: ObservationDetails | None) -> str:

@@ -17,6 +17,9 @@ from cmserver.sessions.turns.model import SessionTurn
 MatchType = Literal["lexical", "semantic", "both"]
 """Whether a hit shares words with the query, is among its nearest vectors, or both."""
 
+HitOrder = Literal["relevance", "recent"]
+"""The best first, or the newest first."""
+
 SearchedKind = Literal["observation", "summary", "manual", "turn", "prompt"]
 """`prompt` is what turns were called before."""
 TURN_KINDS: frozenset[SearchedKind] = frozenset({"turn", "prompt"})
@@ -150,12 +153,16 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     """Of the cosine."""
     background: float = 0.0
     """How near in meaning anything is."""
+    turn_words: Spread = Spread()
+    turn_meaning: Spread = Spread()
+    turn_background: float = 0.0
+    """The same three of turns."""
 
 
 class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The last hit of a page; `seen` counts the hits up to it."""
+    """The last hit of a page; `seen` counts the hits up to it. `rank` is what the hits are in order of, see `Candidate.rank`."""
 
-    deviations: float
+    rank: float
     id: UUID
     seen: int
     statistics: ScopeStatistics
@@ -163,9 +170,11 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     @property
     def is_valid(self) -> bool:
         """Whether its numbers can be computed with: it comes from outside."""
-        it, words, meaning = self.statistics, self.statistics.words, self.statistics.meaning
+        it = self.statistics
         counts = [self.seen, it.documents, it.mean_words - 1, *it.found_in]
-        figures = [self.deviations, it.background, words.mean, words.deviation, meaning.mean, meaning.deviation]
+        spreads = (it.words, it.meaning, it.turn_words, it.turn_meaning)
+        figures = [self.rank, it.background, it.turn_background]
+        figures += [figure for spread in spreads for figure in (spread.mean, spread.deviation)]
         places = range(len(it.found_in))
         is_finite = all(0 <= count <= _MAX_COUNT for count in counts) and all(map(isfinite, figures))
         return is_finite and bool(it.leading) and all(place in places for place in it.leading)
@@ -183,6 +192,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 20
     after: PagePosition | None = None
     min_score: float | None = None
+    order: HitOrder = "relevance"
 
 
 class WordSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,8 +209,8 @@ class WordSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate: its BM25, the sum of its session neighbours' BM25, its cosine where it has a vector and is not near, and its
-    place in the arm where it stands higher (from 1).
+    """A candidate, an observation or a turn: its BM25, the sum of its session neighbours' BM25, its cosine where it has a vector
+    and is not near, and its place in the arm where it stands higher (from 1; of turns by words).
 
     The row without an id has the statistics: of the words the document count of each, the maximum, mean and deviation of the BM25,
     and how many documents match and pass the filters; of a sample's cosines the mean, the deviation, and `background`, the mean
@@ -224,17 +234,8 @@ class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
     background: float = 0.0
 
 
-class RankedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that shares words with the query. `matching` counts all that do, up to a limit."""
-
-    id: UUID
-    bm25: float
-    created_at: datetime
-    matching: int
-
-
-class NearObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """A document and the cosine of its vector and the query's."""
+class NearText(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation or a turn, and the cosine of its vector and the query's."""
 
     id: UUID
     cosine: float

@@ -19,10 +19,9 @@ from cmserver.base.sql import Conn, Query
 from cmserver.observations.model import MEMORY_CONDITIONS
 from cmserver.recall.search.model import (
     Filters,
-    NearObservation,
+    NearText,
     QueryVector,
     RankedRow,
-    RankedTurn,
     Ranking,
     ScopeStatistics,
     WordSample,
@@ -44,7 +43,7 @@ _JUDGED_CHARS = 1_000
 _MIN_STOP_WORDS, _MIN_LEAD = 3, 2
 """A query is in another language than the projects when it has so many stop words of it, and so many more than of theirs."""
 MAX_TURNS = 1_500
-"""So many of the newest prompts that have a word of the query are scored."""
+"""So many of the newest turns that have a word of the query are scored."""
 
 WEIGHTS = (0.46, 0.69, 0.77, 1.0)
 """Weight of a word by field: D concepts and files, C narrative, B subtitle and facts (as 1), A title."""
@@ -97,12 +96,15 @@ _IN_SCOPE: LiteralString = (
     f"(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[]) OR (o.scope = 'team' AND {_SEES_SHARED}))"
 )
 
-# A phrase of stop words only has no lexemes and is no condition.
-_BOUND: LiteralString = """(%(must)s = ''
-        OR numnode(search_marked(o.search_language, %(must)s)) = 0
-        OR o.content_search @@ search_marked(o.search_language, %(must)s))"""
+# What the user has marked, once a query and language: reading 64 words takes longer than the rest of a row. A phrase of stop words
+# only has no lexemes and is no condition.
+_LANGUAGES: LiteralString = "(SELECT DISTINCT search_language AS language FROM projects)"
+_MARKED: LiteralString = f"""(SELECT array_agg(CASE WHEN numnode(query) > 0 THEN query END ORDER BY language)
+           FROM (SELECT language, search_marked(language, %(must)s) AS query FROM {_LANGUAGES} l OFFSET 0) marked)
+         [array_position((SELECT array_agg(language ORDER BY language) FROM {_LANGUAGES} l), o.search_language)]"""
+_BOUND: LiteralString = f"(%(must)s = '' OR (o.content_search @@ {_MARKED}) IS NOT FALSE)"
 
-# For observations and prompts.
+# For observations and turns.
 _WANTED_OF_ALL: LiteralString = (
     _BOUND
     + """
@@ -184,7 +186,7 @@ SAMPLED = Query(
     prepare=True,
 )
 
-# The same for a whole team; the last number it gave out is its size.
+# The same for a whole team; the numbers that it gave to observations are its size.
 SAMPLED_TEAM = Query(
     WordSample,
     """
@@ -192,7 +194,8 @@ SAMPLED_TEAM = Query(
         SELECT o.content_search, o.content_words FROM observations_in_team o
          WHERE o.team_id = %(team_id)s ORDER BY o.created_at DESC, o.id DESC LIMIT %(sample)s
     ), scope AS MATERIALIZED (
-        SELECT coalesce((SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s), 0) AS documents,
+        SELECT coalesce((SELECT greatest(last_number - turns, 0) FROM observation_counters
+                          WHERE team_id = %(team_id)s), 0) AS documents,
     """
     + _COUNT_WORDS,
     prepare=True,
@@ -219,7 +222,7 @@ _IN_SAME_SESSION: LiteralString = """
 
 _OWN_VECTORS: LiteralString = """observation_embeddings e
              WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
-               AND (e.expires_at IS NULL OR e.expires_at > now())
+               AND e.observation_id IS NOT NULL AND (e.expires_at IS NULL OR e.expires_at > now())
                AND (%(project_ids)s::uuid[] IS NULL OR e.project_id = ANY(%(project_ids)s::uuid[]))"""
 
 # The first `limit` by BM25, those that are `near`, and the neighbours of the very first, with the BM25 of each and of the documents
@@ -314,12 +317,13 @@ _WITH_MEANING: LiteralString = (
     )
     .replace("<sample>", "(SELECT mean FROM sample), (SELECT deviation FROM sample), (SELECT background FROM sample)")
 )
-_SAMPLE: LiteralString = f"""
-    , sample AS MATERIALIZED (
+_SAMPLED_COSINES: LiteralString = f"""
         SELECT coalesce(avg(n.cosine), 0)::float8 AS mean, coalesce(stddev_pop(n.cosine), 0)::float8 AS deviation,
                coalesce(sum(n.cosine), 0)::float8 / (count(*) + 2) AS background
           FROM (SELECT 1 - (e.embedding <=> %(vector)s::halfvec) AS cosine FROM {_OWN_VECTORS} LIMIT %(sample)s) n
-    )
+"""
+_SAMPLE: LiteralString = f"""
+    , sample AS MATERIALIZED ({_SAMPLED_COSINES})
 """
 
 RANK = Query(RankedRow, _CANDIDATES.replace("<wanted>", "true") + _WITHOUT_MEANING, prepare=True)
@@ -328,100 +332,145 @@ RANK_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", "true") + _SA
 RANK_WANTED_BY_MEANING = Query(RankedRow, _CANDIDATES.replace("<wanted>", f"({_WANTED})") + _SAMPLE + _WITH_MEANING, prepare=True)
 """With the cosines of those that are not near, and what a sample of the scope says of them."""
 
-# The newest turns that have any of the words, by what these weigh among the observations; turns are not counted by word.
-TURNS = Query(
-    RankedTurn,
-    f"""
+# The newest turns that have any of the words, by what these weigh among the observations; and those that are `near`, whatever words
+# they have. The row without an id has the statistics, as above, of turns: there may be no observations.
+_TURNS: LiteralString = f"""
     WITH terms AS MATERIALIZED (
-        SELECT quoted::tsquery AS word, idf FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) AS t (quoted, idf)
+        SELECT quoted::tsquery AS word, idf, place
+          FROM unnest(%(quoted)s::text[], %(idfs)s::float8[]) WITH ORDINALITY AS t (quoted, idf, place)
     ), scope AS MATERIALIZED (
-        SELECT coalesce(greatest(avg(length(n.text_search)), 1), 1)::float8 AS mean_words
+        SELECT coalesce(greatest(avg(length(n.text_search)), 1), 1)::float8 AS mean_words,
+               (SELECT count(*) FROM (SELECT FROM turns_in_team
+                                       WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
+                                       LIMIT %(max_turns)s) c) AS turns
           FROM (SELECT text_search FROM turns_in_team
                  WHERE %(project_ids)s::uuid[] IS NULL OR project_id = ANY(%(project_ids)s::uuid[])
                  LIMIT %(sample)s) n
+    ), parts AS MATERIALIZED (
+        SELECT o.id, o.created_at, o.wanted, t.place, t.idf,
+               {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.words / s.mean_words)) AS share
+          FROM (SELECT o.id, o.created_at, o.content_search, length(o.content_search) AS words, {_WANTED_OF_ALL} AS wanted
+                  FROM (SELECT p.*, p.text_search AS content_search FROM turns_in_team p
+                         WHERE p.text_search @@ %(any)s::tsquery
+                           AND (%(project_ids)s::uuid[] IS NULL OR p.project_id = ANY(%(project_ids)s::uuid[]))
+                         ORDER BY p.created_at DESC LIMIT %(max_turns)s) o
+                OFFSET 0) o
+          JOIN terms t ON o.content_search @@ t.word
+         CROSS JOIN LATERAL (SELECT ts_rank('{{1,1,1,1}}', o.content_search, t.word)::float8 AS flat OFFSET 0) r
+         CROSS JOIN scope s
+    ), matched AS MATERIALIZED (
+        SELECT id, created_at, round(sum(idf * share) * 1e9) / 1e9 AS bm25 FROM parts WHERE wanted GROUP BY id, created_at
+    ), shares AS MATERIALIZED (
+        SELECT idf, avg(share) AS mean, avg(share * share) AS square,
+               least((count(*) + 0.5) / ((SELECT turns FROM scope) + 1), 1) AS part
+          FROM parts GROUP BY place, idf
+    ), best AS MATERIALIZED (
+        SELECT id, created_at, bm25, row_number() OVER (ORDER BY bm25 DESC, created_at DESC, id DESC)::int AS place FROM matched
+    ), sample AS MATERIALIZED (
+        <sample>
     )
-    SELECT o.id, o.created_at, count(*) OVER ()::int AS matching,
-           round(sum(t.idf * {TIMES} * (%(k1)s + 1) / ({TIMES} + %(k1)s * (1 - %(b)s + %(b)s * o.words / s.mean_words))) * 1e9)
-           / 1e9 AS bm25
-      FROM (SELECT o.id, o.created_at, o.content_search, length(o.content_search) AS words, {_WANTED_OF_ALL} AS wanted
-              FROM (SELECT p.*, p.text_search AS content_search FROM turns_in_team p
-                     WHERE p.text_search @@ %(any)s::tsquery
-                       AND (%(project_ids)s::uuid[] IS NULL OR p.project_id = ANY(%(project_ids)s::uuid[]))
-                     ORDER BY p.created_at DESC LIMIT %(max_turns)s) o
-            OFFSET 0) o
-      JOIN terms t ON o.content_search @@ t.word
-     CROSS JOIN LATERAL (SELECT ts_rank('{{1,1,1,1}}', o.content_search, t.word)::float8 AS flat OFFSET 0) r
-     CROSS JOIN scope s
-     WHERE o.wanted
-     GROUP BY o.id, o.created_at
-     ORDER BY bm25 DESC, o.created_at DESC, o.id DESC
-     LIMIT %(limit)s
-    """,
+    SELECT b.id, b.created_at, b.bm25, b.place, <cosine>::float8 AS cosine, 0::float8 AS mean, 0::float8 AS deviation,
+           0 AS matching, 0::float8 AS cosine_mean, 0::float8 AS cosine_deviation, 0::float8 AS background
+      FROM best b <vectors>
+     WHERE b.place <= %(limit)s OR b.id = ANY(%(near)s::uuid[])
+     UNION ALL
+    SELECT p.id, p.created_at, 0, %(limit)s::int, NULL, 0, 0, 0, 0, 0, 0
+      FROM turns_in_team p
+     WHERE p.id = ANY(%(near)s::uuid[]) AND NOT EXISTS (SELECT FROM best b WHERE b.id = p.id)
+     UNION ALL
+    SELECT NULL, NULL, 0, 0, NULL, coalesce(sum(part * idf * mean), 0),
+           coalesce(sqrt(greatest(sum(part * idf * idf * square - (part * idf * mean) ^ 2), 0)), 0),
+           (SELECT count(*)::int FROM matched),
+           (SELECT mean FROM sample), (SELECT deviation FROM sample), (SELECT background FROM sample)
+      FROM shares
+"""
+TURNS = Query(
+    RankedRow,
+    _TURNS.replace("<cosine>", "NULL")
+    .replace("<vectors>", "")
+    .replace("<sample>", "SELECT 0::float8 AS mean, 0::float8 AS deviation, 0::float8 AS background"),
+    prepare=True,
+)
+TURNS_BY_MEANING = Query(
+    RankedRow,
+    _TURNS.replace("<cosine>", "1 - (e.embedding <=> %(vector)s::halfvec)")
+    .replace(
+        "<vectors>",
+        "LEFT JOIN observation_embeddings e ON e.turn_id = CASE WHEN NOT b.id = ANY(%(near)s::uuid[]) THEN b.id END"
+        " AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s",
+    )
+    .replace("<sample>", _SAMPLED_COSINES.replace("e.observation_id", "e.turn_id")),
     prepare=True,
 )
 
-_AND_SHARED: LiteralString = """UNION ALL
+_SHARED: LiteralString = """UNION ALL
             SELECT e.observation_id, e.embedding <=> %(vector)s::halfvec
               FROM observations_in_team o
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
              WHERE o.scope = 'team' AND NOT o.project_id = ANY(%(project_ids)s::uuid[]) AND e.embedding IS NOT NULL
-               AND NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)) near
-     ORDER BY distance, id DESC LIMIT %(limit)s"""
+               AND NOT EXISTS (SELECT FROM projects WHERE id = ANY(%(project_ids)s::uuid[]) AND isolated)"""
 
 # Exact: computes the distance of every vector in the scope. The distance is a value, not an ORDER BY of the operator, so that
 # no index is used.
-NEAREST = Query(
-    NearObservation,
-    f"""
+_NEAREST: LiteralString = f"""
     SELECT id, 1 - distance AS cosine
       FROM (SELECT e.observation_id AS id, e.embedding <=> %(vector)s::halfvec AS distance
               FROM {_OWN_VECTORS}
-             {_AND_SHARED}
-    """,
-    prepare=True,
-)
-
-NEAREST_WANTED = Query(
-    NearObservation,
-    f"""
+             <shared>) near
+     ORDER BY distance, id DESC LIMIT %(limit)s
+"""
+_NEAREST_WANTED: LiteralString = """
     SELECT id, 1 - distance AS cosine
       FROM (SELECT e.observation_id AS id, e.embedding <=> %(vector)s::halfvec AS distance
               FROM observations_in_team o
               JOIN observation_embeddings e ON e.observation_id = o.id AND e.model_id = %(model_id)s AND e.team_id = %(team_id)s
-             WHERE e.embedding IS NOT NULL AND {_IN_SCOPE} AND {_WANTED}) near
+             WHERE e.embedding IS NOT NULL AND <wanted>) near
      ORDER BY distance, id DESC LIMIT %(limit)s
-    """,
-    prepare=True,
-)
+"""
 
 # By the index of the team's vectors (observations/embedding/indexes.py), nearest first up to the limit. PostgreSQL uses it only
 # for the index's own expression: the vectors' dimensions, its team and its model. Shared observations are compared exactly.
-NEAREST_BY_INDEX = Query(
-    NearObservation,
-    f"""
+_NEAREST_BY_INDEX: LiteralString = f"""
     SELECT id, 1 - distance AS cosine
       FROM ((SELECT e.observation_id AS id, halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec AS distance
                FROM {_OWN_VECTORS}
               ORDER BY halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec LIMIT %(limit)s)
-             {_AND_SHARED}
-    """,
-    prepare=False,
-)
+             <shared>) near
+     ORDER BY distance, id DESC LIMIT %(limit)s
+"""
 
 # The filters are checked row by row during the index scan: a scalar subquery is never turned into a join.
-NEAREST_WANTED_BY_INDEX = Query(
-    NearObservation,
-    f"""
+_NEAREST_WANTED_BY_INDEX: LiteralString = """
     SELECT id, 1 - distance AS cosine
       FROM (SELECT e.observation_id AS id, halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec AS distance
               FROM observation_embeddings e
              WHERE e.team_id = %(team_id)s AND e.model_id = %(model_id)s AND e.embedding IS NOT NULL
-               AND (SELECT {_IN_SCOPE} AND {_WANTED} FROM observations_in_team o WHERE o.id = e.observation_id)
+               AND (SELECT <wanted> FROM observations_in_team o WHERE o.id = e.observation_id)
              ORDER BY halfvec(e.embedding, %(dimensions)s::int, true) <=> %(vector)s::halfvec LIMIT %(limit)s) near
      ORDER BY distance, id DESC
-    """,
-    prepare=False,
-)
+"""
+
+
+def _find_observations(text: LiteralString) -> LiteralString:
+    return text.replace("<shared>", _SHARED).replace("<wanted>", f"{_IN_SCOPE} AND {_WANTED}")
+
+
+def _find_turns(text: LiteralString) -> LiteralString:
+    """The same of turns, none of which is shared."""
+    wanted = "(%(project_ids)s::uuid[] IS NULL OR o.project_id = ANY(%(project_ids)s::uuid[])) AND " + _WANTED_OF_ALL
+    wanted = wanted.replace("o.content_search", "o.text_search")
+    of_turns = text.replace("e.observation_id", "e.turn_id").replace("observations_in_team", "turns_in_team")
+    return of_turns.replace("<shared>", "").replace("<wanted>", wanted)
+
+
+NEAREST = Query(NearText, _find_observations(_NEAREST), prepare=True)
+NEAREST_WANTED = Query(NearText, _find_observations(_NEAREST_WANTED), prepare=True)
+NEAREST_BY_INDEX = Query(NearText, _find_observations(_NEAREST_BY_INDEX), prepare=False)
+NEAREST_WANTED_BY_INDEX = Query(NearText, _find_observations(_NEAREST_WANTED_BY_INDEX), prepare=False)
+NEAREST_TURNS = Query(NearText, _find_turns(_NEAREST), prepare=True)
+NEAREST_TURNS_WANTED = Query(NearText, _find_turns(_NEAREST_WANTED), prepare=True)
+NEAREST_TURNS_BY_INDEX = Query(NearText, _find_turns(_NEAREST_BY_INDEX), prepare=False)
+NEAREST_TURNS_WANTED_BY_INDEX = Query(NearText, _find_turns(_NEAREST_WANTED_BY_INDEX), prepare=False)
 
 # Until the end of the transaction. The index scan continues through further lists until enough rows pass the filters. `sorts` = off
 # makes the planner choose the index, whose cost it cannot estimate.
@@ -514,55 +563,78 @@ async def rank(
 
 async def turns(
     conn: Conn,
+    team_id: UUID,
     project_ids: Sequence[UUID] | None,
     lexemes: Sequence[str],
     idfs: Sequence[float],
+    near_ids: Sequence[UUID],
+    vector: QueryVector | None,
     filters: Filters,
     ranking: Ranking,
     limit: int,
-) -> list[RankedTurn]:
-    """The matching turns, by their ids, best first."""
+) -> list[RankedRow]:
+    """The first `limit` turns that match, by their words, those of `near_ids`, and the statistics, in no order.
+
+    With the `vector`, turns that are not near have cosines.
+    """
     words = [quote_lexeme(lexeme) for lexeme in lexemes]
-    return await TURNS.all(
+    meaning = {"model_id": vector.model_id, "vector": vector.vector, "team_id": team_id} if vector else {}
+    return await (TURNS_BY_MEANING if vector else TURNS).all(
         conn,
         project_ids=_listed(project_ids),
         any=" | ".join(words),
         quoted=words,
         idfs=list(idfs),
+        near=list(near_ids),
         k1=ranking.k1,
         b=ranking.b,
         sample=SAMPLE,
         max_turns=MAX_TURNS,
         limit=limit,
+        **meaning,
         **msgspec.structs.asdict(filters),
     )
 
 
 async def nearest(
-    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector, filters: Filters, limit: int
-) -> list[NearObservation]:
-    """The observations of the scope nearest to the vector that pass the filters, exactly."""
+    conn: Conn,
+    team_id: UUID,
+    project_ids: Sequence[UUID] | None,
+    vector: QueryVector,
+    filters: Filters,
+    limit: int,
+    *,
+    turns: bool = False,
+) -> list[NearText]:
+    """The observations of the scope, or the `turns`, nearest to the vector that pass the filters, exactly."""
     scope = _nearest_scope(team_id, project_ids, vector, limit)
     if filters.are_any:
-        return await NEAREST_WANTED.all(conn, **scope, **msgspec.structs.asdict(filters))
-    return await NEAREST.all(conn, **scope)
+        wanted = msgspec.structs.asdict(filters)
+        return await (NEAREST_TURNS_WANTED if turns else NEAREST_WANTED).all(conn, **scope, **wanted)
+    return await (NEAREST_TURNS if turns else NEAREST).all(conn, **scope)
 
 
 async def nearest_by_index(
-    conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector, filters: Filters, probes: int, limit: int
-) -> list[NearObservation]:
-    """The observations nearest to the vector that pass the filters, approximately: by at least `probes` lists of the team's index.
-
-    The index must exist.
-    """
+    conn: Conn,
+    team_id: UUID,
+    project_ids: Sequence[UUID] | None,
+    vector: QueryVector,
+    filters: Filters,
+    probes: int,
+    limit: int,
+    *,
+    turns: bool = False,
+) -> list[NearText]:
+    """As `nearest`, approximately: by at least `probes` lists of the team's index, which must exist."""
     scope = _nearest_scope(team_id, project_ids, vector, limit) | {"dimensions": vector.dimensions}
     await BY_INDEX.run(conn, probes=str(probes), sorts="off")
     if filters.are_any:
-        nearest = await NEAREST_WANTED_BY_INDEX.all(conn, **scope, **msgspec.structs.asdict(filters))
+        wanted = msgspec.structs.asdict(filters)
+        rows = await (NEAREST_TURNS_WANTED_BY_INDEX if turns else NEAREST_WANTED_BY_INDEX).all(conn, **scope, **wanted)
     else:
-        nearest = await NEAREST_BY_INDEX.all(conn, **scope)
+        rows = await (NEAREST_TURNS_BY_INDEX if turns else NEAREST_BY_INDEX).all(conn, **scope)
     await BY_INDEX.run(conn, probes=str(probes), sorts="on")
-    return nearest
+    return rows
 
 
 def _nearest_scope(team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector, limit: int) -> dict[str, object]:

@@ -11,7 +11,7 @@ import msgspec
 
 from cmserver.observations.model import Observation
 from cmserver.recall.index.selection import is_similar
-from cmserver.recall.search.model import NEIGHBOUR_SHARE, REPEATING_SHARE, MatchType, Ranking, ScopeStatistics
+from cmserver.recall.search.model import NEIGHBOUR_SHARE, REPEATING_SHARE, HitOrder, MatchType, Ranking, ScopeStatistics
 
 _AVERAGE_ODDS = 9.0
 """A document as good as the average has one in ten of the score, one that is eight deviations better a half."""
@@ -47,13 +47,20 @@ class Candidate(msgspec.Struct, kw_only=True):
             return "both" if self.bm25 > 0 else "semantic"
         return "lexical"
 
-    def is_hit(self, background: float) -> bool:
+    def is_hit(self, statistics: ScopeStatistics) -> bool:
         """Whether it or a neighbour has a word of the query, or it is nearer in meaning than anything is."""
+        background = statistics.turn_background if self.is_turn else statistics.background
         return self.bm25 + self.neighbours > 0 or (self.cosine or 0.0) > background
 
     @property
     def score(self) -> float:
         return score_of(self.deviations)
+
+    def rank(self, order: HitOrder) -> float:
+        """What hits are in order of, the greatest first: how far they stand out, or their time in seconds since 1970."""
+        if order == "recent":
+            return self.created_at.timestamp() if self.created_at else 0.0
+        return self.deviations
 
 
 def score_of(deviations: float) -> float:
@@ -64,7 +71,8 @@ def score_of(deviations: float) -> float:
 
 def score_candidate(candidate: Candidate, statistics: ScopeStatistics, ranking: Ranking, now: datetime) -> None:
     """Set how far the candidate stands out, and the parts of it. What has no vector is as near as the average."""
-    share, spread = NEIGHBOUR_SHARE if ranking.neighbours else 0.0, statistics.words
+    share = NEIGHBOUR_SHARE if ranking.neighbours and not candidate.is_turn else 0.0
+    spread = statistics.turn_words if candidate.is_turn else statistics.words
     # A document and the shares of its neighbours vary, as if independently, by so much; a missing neighbour is an average one.
     spread = msgspec.structs.replace(spread, deviation=spread.deviation * sqrt(1 + 2 * share**2))
     lent = share * (candidate.neighbours - candidate.neighbour_count * spread.mean)
@@ -72,7 +80,7 @@ def score_candidate(candidate: Candidate, statistics: ScopeStatistics, ranking: 
     parts = {"words": words, "bm25": candidate.bm25, "neighbours": words - spread.standardize(candidate.bm25)}
     meaning = 0.0
     if candidate.cosine is not None:
-        meaning = statistics.meaning.standardize(candidate.cosine)
+        meaning = (statistics.turn_meaning if candidate.is_turn else statistics.meaning).standardize(candidate.cosine)
         parts |= {"meaning": meaning, "cosine": candidate.cosine}
     deviations = 2 * ((1 - ranking.meaning_weight) * words + ranking.meaning_weight * meaning)
     factor = REPEATING_SHARE if candidate.is_summary or candidate.is_turn else 1.0

@@ -21,7 +21,7 @@ from cmserver.recall.search.model import (
     OBSERVATION_KINDS,
     Filters,
     Hit,
-    NearObservation,
+    NearText,
     PagePosition,
     QueryVector,
     Ranking,
@@ -69,7 +69,7 @@ async def find_page(
         return SearchPage(hits=[], next=None, total=0, is_estimate=False, terms={})
     search = _Search(conn, principal.team_id, request, ranking, vector, lexemes)
     ordered = await search.order()
-    start = _page_start(ordered, request.after)
+    start = _page_start(ordered, request)
     hits, taken = await search.read_page(ordered[start:])
     last = start + taken
     # Whoever is behind what was looked at fits no better than the worst of it. So a page that is not filled is the last one.
@@ -77,9 +77,8 @@ async def find_page(
     has_more = taken > 0 and (last < len(ordered) or is_cut)
     position = None
     if has_more:
-        position = PagePosition(
-            deviations=ordered[last - 1].deviations, id=ordered[last - 1].id, seen=last, statistics=search.statistics
-        )
+        end = ordered[last - 1]
+        position = PagePosition(rank=end.rank(request.order), id=end.id, seen=last, statistics=search.statistics)
     return SearchPage(
         hits=hits,
         next=position,
@@ -101,12 +100,13 @@ async def find_best(
 
 
 async def find_nearest(
-    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, documents: int
-) -> list[NearObservation]:
-    """The nearest in meaning that the filters leave: exactly in a scope of usual size, by an index in a larger one.
+    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, documents: int, *, turns: bool = False
+) -> list[NearText]:
+    """The observations, or the `turns`, nearest in meaning that the filters leave: exactly in a scope of usual size, by an index in
+    a larger one.
 
     What filters leave of a single project, or a session has, is too little of the team's index: it would find less than there is,
-    and later. Where the index does not find `limit` observations, all are compared, too.
+    and later. Where the index does not find `limit` of them, all are compared, too.
     """
     lists = None
     filters, project_ids = request.filters, request.project_ids
@@ -114,10 +114,12 @@ async def find_nearest(
     if documents > MAX_EXACT and is_wide:
         lists = await embeddings.lists(conn, team_id, vector.model_id)
     if lists is not None:
-        nearest = await repository.nearest_by_index(conn, team_id, project_ids, vector, filters, count_probes(lists), limit)
+        nearest = await repository.nearest_by_index(
+            conn, team_id, project_ids, vector, filters, count_probes(lists), limit, turns=turns
+        )
         if len(nearest) == limit:
             return nearest
-    return await repository.nearest(conn, team_id, project_ids, vector, filters, limit)
+    return await repository.nearest(conn, team_id, project_ids, vector, filters, limit, turns=turns)
 
 
 def count_probes(lists: int) -> int:
@@ -165,9 +167,9 @@ class _Search:
         if cue := find_time_cue(self._request.query, now):
             add_time_bonus([candidate for candidate in candidates if candidate.tier == 0], cue)
         min_score = self._request.min_score if self._request.min_score is not None else self._ranking.min_score
-        background = self.statistics.background
-        hits = [it for it in candidates if it.is_hit(background) and it.score >= min_score]
-        return sorted(hits, key=_rank, reverse=True)
+        hits = [it for it in candidates if it.is_hit(self.statistics) and it.score >= min_score]
+        order = self._request.order
+        return sorted(hits, key=lambda it: (-it.tier, it.rank(order), it.id), reverse=True)
 
     def terms(self) -> dict[str, float]:
         """The idf of each word, 0 for one that no document has."""
@@ -227,10 +229,7 @@ class _Search:
 
     async def _find_observations(self, depth: int) -> list[Candidate]:
         """The first `depth` observations by words and by meaning; each has both values where they exist."""
-        near: list[NearObservation] = []
-        if self._vector and depth:
-            documents = self.statistics.documents
-            near = await find_nearest(self._conn, self._team_id, self._request, self._vector, depth, documents)
+        near = await self._find_near(depth) if depth else []
         cosines = {it.id: it.cosine for it in near}
         rows, sums = await lexical.rank_observations(
             self._conn,
@@ -270,16 +269,52 @@ class _Search:
         ]
 
     async def _find_turns(self, depth: int) -> list[Candidate]:
-        idfs = lexical.idfs_of(self.statistics)
+        """The first `depth` turns by words and by meaning; each has both values where they exist."""
+        near = await self._find_near(depth, turns=True)
+        cosines = {it.id: it.cosine for it in near}
+        near_places = {it.id: place for place, it in enumerate(near, 1)}
         rows = await repository.turns(
-            self._conn, self._request.project_ids, self._lexemes, idfs, self._request.filters, self._ranking, depth
+            self._conn,
+            self._team_id,
+            self._request.project_ids,
+            self._lexemes,
+            lexical.idfs_of(self.statistics),
+            list(cosines),
+            self._vector if near else None,
+            self._request.filters,
+            self._ranking,
+            depth,
         )
-        self.is_cut = self.is_cut or len(rows) >= depth
-        self.matching_turns = rows[0].matching if rows else 0
+        sums = next(row for row in rows if row.id is None)
+        if self._request.after is None:
+            self.statistics = msgspec.structs.replace(
+                self.statistics,
+                turn_words=Spread(mean=sums.mean, deviation=sums.deviation),
+                turn_meaning=Spread(mean=sums.cosine_mean, deviation=sums.cosine_deviation),
+                turn_background=sums.background,
+            )
+        self.matching_turns = sums.matching
+        self.is_cut = self.is_cut or sums.matching >= depth or len(near) >= depth
         return [
-            Candidate(id=row.id, bm25=row.bm25, is_turn=True, created_at=row.created_at, tier=_tier(place))
-            for place, row in enumerate(rows, 1)
+            Candidate(
+                id=row.id,
+                bm25=row.bm25,
+                cosine=cosines.get(row.id, row.cosine),
+                is_near=row.id in cosines,
+                is_turn=True,
+                created_at=row.created_at,
+                tier=_tier(min(row.place, near_places.get(row.id, row.place))),
+            )
+            for row in rows
+            if row.id
         ]
+
+    async def _find_near(self, depth: int, *, turns: bool = False) -> list[NearText]:
+        """The `depth` observations or turns nearest to the query; none without a vector."""
+        if self._vector is None:
+            return []
+        documents = self.statistics.documents
+        return await find_nearest(self._conn, self._team_id, self._request, self._vector, depth, documents, turns=turns)
 
     async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | SessionTurn]:
         texts: dict[UUID, Observation | SessionTurn] = {}
@@ -291,15 +326,16 @@ class _Search:
         return texts
 
 
-def _page_start(ordered: Sequence[Candidate], after: PagePosition | None) -> int:
-    """The index of the page's first hit: after the last hit of the page before, wherever that is by now, or else by its score."""
+def _page_start(ordered: Sequence[Candidate], request: SearchRequest) -> int:
+    """The index of the page's first hit: after the last hit of the page before, wherever that is by now, or else by its rank."""
+    after = request.after
     if after is None:
         return 0
     behind = next((place for place, candidate in enumerate(ordered, 1) if candidate.id == after.id), None)
     if behind is not None:
         return behind
-    last = (after.deviations, after.id)
-    return next((place for place, it in enumerate(ordered) if (it.deviations, it.id) < last), len(ordered))
+    last = (after.rank, after.id)
+    return next((place for place, it in enumerate(ordered) if (it.rank(request.order), it.id) < last), len(ordered))
 
 
 def _tier(place: int) -> int:
@@ -308,7 +344,3 @@ def _tier(place: int) -> int:
     while place > width:
         tier, width = tier + 1, width * _TIER_GROWTH
     return tier
-
-
-def _rank(candidate: Candidate) -> tuple[int, float, UUID]:
-    return -candidate.tier, candidate.deviations, candidate.id

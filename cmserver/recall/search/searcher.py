@@ -61,6 +61,7 @@ class Searcher:
             limit=query.limit,
             after=_decode_cursor(query.cursor),
             min_score=query.min_score,
+            order=query.sort,
         )
         vector = await self.embedder.embed(query.query, team_id=principal.team_id) if ranking.meaning_weight > 0 else None
         async with self._db.tenant(principal.team_id) as conn:
@@ -137,6 +138,7 @@ def _filters(query: SearchIn) -> Filters:
         agents=None if query.agents is None else [agent.lower() for agent in query.agents],
         since=since,
         until=until,
+        min_importance=query.min_importance,
     )
 
 

@@ -13,7 +13,7 @@ from cmserver.base.text import Key, Text
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import one_line
 from cmserver.observations.wire import ObservationOut, observation_out, type_shown
-from cmserver.recall.search.model import Hit, MatchType, SearchedKind
+from cmserver.recall.search.model import Hit, HitOrder, MatchType, SearchedKind
 from cmserver.sessions.turns.model import SessionTurn
 
 TITLE_CHARS = 160
@@ -33,7 +33,9 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     filter holds when one value of its list fits: `kinds` (without them all, turns included), `types` (or `type`), `concepts`,
     `files` (whole paths), `agents` (claude-code, codex, ...). `filePrefix` is the beginning of a path, `entity` a name
     of an entity that the observation mentions, `session` the server's id of a session. `since` (inclusive) and `until` (exclusive)
-    are milliseconds since 1970 or ISO 8601 times (UTC without a zone).
+    are milliseconds since 1970 or ISO 8601 times (UTC without a zone). `minImportance` is the least importance of an observation.
+
+    `sort: "recent"` puts the newest of the best hits first; pages behind them hold the next best.
 
     `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole
     texts. `minScore` hides hits that score less; usually none are hidden. `meaningWeight` (0: words only, 0.5: both alike, 1:
@@ -53,10 +55,12 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     file_prefix: NonEmptyText | None = None
     entity: NonEmptyText | None = None
     agents: Texts | None = None
+    min_importance: Fraction | None = None
     session: UUID | None = None
     since: EpochMs | NonEmptyText | None = None
     until: EpochMs | NonEmptyText | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
+    sort: HitOrder = "relevance"
     cursor: str | None = None
     format: Literal["index", "full"] | None = None
     min_score: Fraction | None = None

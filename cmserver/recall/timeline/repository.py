@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.access.model import FOUND_ELSEWHERE
+from cmserver.access.model import IN_REACH
 from cmserver.base.sql import Conn, Query
 from cmserver.observations.model import LIVE, OBSERVATION_COLUMNS, Observation
 from cmserver.recall.timeline.model import TimedTurn, TimelinePosition, TimelineRange
@@ -16,7 +16,7 @@ _OBSERVATIONS: LiteralString = f"""
     SELECT {OBSERVATION_COLUMNS}
       FROM observations
      WHERE team_id = %(team_id)s AND {LIVE}
-       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(summaries)s::boolean IS NULL OR (kind = 'summary') = %(summaries)s::boolean)
 """
@@ -42,7 +42,7 @@ _TURNS_IN_RANGE: LiteralString = (
     _TURNS
     + f"""
        AND created_at > '-infinity' -- all are: the index of the team says it, see migration 0014
-       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
 """
 )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
-from cmserver.access.model import FOUND_ELSEWHERE
+from cmserver.access.model import IN_REACH
 from cmserver.base.sql import Conn, Query
 from cmserver.sessions.turns.model import MAX_SIDE_CHARS, TURN_COLUMNS, NewTurn, SessionPrompt, SessionTurn
 
@@ -42,12 +42,22 @@ ADD_REPLY = Query(
        SET reply = CASE WHEN t.reply IS NULL THEN %(reply)s
                         WHEN t.reply = %(reply)s OR length(t.reply) + length(%(reply)s) > %(max_chars)s THEN %(reply)s
                         ELSE t.reply || E'\\n\\n' || %(reply)s END,
-           ended_at = greatest(t.created_at, time_of_event(%(occurred_at)s, now()))
+           ended_at = greatest(t.created_at, m.moment)
+      FROM (SELECT CASE WHEN %(is_exact)s THEN %(occurred_at)s ELSE time_of_event(%(occurred_at)s, now()) END AS moment) m
      WHERE t.team_id = %(team_id)s
        AND t.id = (SELECT l.id FROM turns l
                     WHERE l.server_session_id = %(session_id)s AND l.team_id = %(team_id)s
-                    ORDER BY l.created_at <= time_of_event(%(occurred_at)s, now()) DESC, l.prompt_number DESC LIMIT 1)
+                    ORDER BY l.created_at <= m.moment DESC, l.prompt_number DESC LIMIT 1)
     RETURNING t.id
+    """,
+)
+
+IS_UNANSWERED = Query(
+    bool,
+    """
+    SELECT reply IS NULL FROM turns
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND created_at <= %(at)s
+     ORDER BY prompt_number DESC LIMIT 1
     """,
 )
 
@@ -81,6 +91,15 @@ PROMPTS = Query(
     """,
 )
 
+REPLY_BEFORE = Query(
+    str,
+    """
+    SELECT reply FROM turns
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND prompt_number = %(prompt_number)s - 1
+       AND reply IS NOT NULL
+    """,
+)
+
 # Of each project as many as the page may need, each read from the end of its index, and the newest of them all.
 LISTED = Query(
     SessionTurn,
@@ -107,11 +126,11 @@ NEWEST = Query(
     SELECT {TURN_COLUMNS}
       FROM turns
      WHERE team_id = %(team_id)s AND created_at > '-infinity' -- all are: the index of the team says it, see migration 0014
-       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH}
        AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
        AND (%(before)s::timestamptz IS NULL OR (created_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid))
      ORDER BY created_at DESC, id DESC
-     LIMIT %(limit)s
+     LIMIT %(limit)s OFFSET %(offset)s
     """,
     prepare=False,
 )
@@ -142,14 +161,27 @@ async def insert(conn: Conn, team_id: UUID, turn: NewTurn) -> int | None:
     return await INSERT.first(conn, team_id=team_id, **asdict(turn))
 
 
-async def add_reply(conn: Conn, team_id: UUID, session_id: UUID, reply: str, occurred_at: datetime) -> UUID | None:
+async def add_reply(
+    conn: Conn, team_id: UUID, session_id: UUID, reply: str, occurred_at: datetime, *, is_exact: bool = False
+) -> UUID | None:
     """Add the agent's last message to the turn that it ends; the turn's id, or None where the session has none.
 
-    The caller has locked the session.
+    `is_exact` takes the client's time as it is; else one that is about now is the server's. The caller has locked the session.
     """
     return await ADD_REPLY.first(
-        conn, team_id=team_id, session_id=session_id, reply=reply, occurred_at=occurred_at, max_chars=MAX_SIDE_CHARS
+        conn,
+        team_id=team_id,
+        session_id=session_id,
+        reply=reply,
+        occurred_at=occurred_at,
+        is_exact=is_exact,
+        max_chars=MAX_SIDE_CHARS,
     )
+
+
+async def is_unanswered(conn: Conn, team_id: UUID, session_id: UUID, at: datetime) -> bool:
+    """Whether the session's turn that was under way then has no reply; False without one."""
+    return await IS_UNANSWERED.first(conn, team_id=team_id, session_id=session_id, at=at) is True
 
 
 async def end(conn: Conn, team_id: UUID, session_id: UUID) -> None:
@@ -186,6 +218,11 @@ async def prompts(conn: Conn, team_id: UUID, session_id: UUID, *, newest: int, m
     return await PROMPTS.all(conn, session_id=session_id, team_id=team_id, newest=newest, max_chars=max_chars)
 
 
+async def reply_before(conn: Conn, team_id: UUID, session_id: UUID, prompt_number: int) -> str | None:
+    """What the agent said last before that prompt."""
+    return await REPLY_BEFORE.first(conn, session_id=session_id, team_id=team_id, prompt_number=prompt_number)
+
+
 async def listed(
     conn: Conn, team_id: UUID, project_ids: Collection[UUID], *, platform: str | None, limit: int, offset: int
 ) -> list[SessionTurn]:
@@ -202,6 +239,7 @@ async def newest(
     before: datetime | None = None,
     before_id: UUID | None = None,
     limit: int,
+    offset: int = 0,
 ) -> list[SessionTurn]:
     """A page of turns, newest first; None for no filter."""
     return await NEWEST.all(
@@ -212,6 +250,7 @@ async def newest(
         before=before,
         before_id=before_id,
         limit=limit,
+        offset=offset,
     )
 
 

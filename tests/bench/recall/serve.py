@@ -24,10 +24,10 @@ _EMBEDDED_SECONDS = 900.0
 _AT_ONCE = 100
 _NAME = "corpusKey"
 _WAITING = """
-    SELECT count(*) FROM observations o
+    SELECT count(*) FROM (SELECT id FROM observations UNION ALL SELECT id FROM turns WHERE ended_at IS NOT NULL) t
      WHERE EXISTS (SELECT FROM pg_extension WHERE extname = 'vector')
        AND NOT EXISTS (SELECT FROM observation_embeddings e JOIN embedding_models m ON m.id = e.model_id AND m.state = 'current'
-                        WHERE e.observation_id = o.id AND (e.embedding IS NOT NULL OR e.next_at = 'infinity'))
+                        WHERE coalesce(e.observation_id, e.turn_id) = t.id AND (e.embedding IS NOT NULL OR e.next_at = 'infinity'))
 """
 
 
@@ -97,7 +97,7 @@ def wait_until_embedded(database: str) -> None:
     end = time.monotonic() + _EMBEDDED_SECONDS
     while waiting := value(database, _WAITING):
         if time.monotonic() > end:
-            raise RuntimeError(f"{waiting} observations have no embedding after {_EMBEDDED_SECONDS:.0f} seconds.")
+            raise RuntimeError(f"{waiting} texts have no embedding after {_EMBEDDED_SECONDS:.0f} seconds.")
         time.sleep(0.2)
 
 

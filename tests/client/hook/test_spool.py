@@ -229,6 +229,34 @@ def test_the_oldest_go_when_the_spool_is_full(agent: Agent, server: Recorder):
     assert server.numbers() == list(range(left.dropped, 21))
 
 
+def test_a_payload_larger_than_the_spool_takes_no_other_with_it_and_its_user_is_told(agent: Agent, server: Recorder):
+    agent.configure(URL=server.url, SPOOL_MAX_BYTES="10000")
+    server.stop()
+    agent.use(1)
+    agent.until_idle()
+
+    answers = [agent.hook("PostToolUse", {"session_id": "s9", "number": 2, "text": "x" * 20_000}) for _ in range(2)]
+    agent.until_idle()
+
+    assert "too large" in str(answers[0]["systemMessage"])
+    assert (answers[1], agent.left.waiting, agent.left.dropped) == ({}, 1, 2)
+
+
+def test_the_next_start_of_a_session_tells_once_of_what_was_refused_late(agent: Agent, server: Recorder):
+    server.stop()
+    agent.use(1)
+    agent.until_idle()
+    _back(agent, server)
+    server.reply = lambda sent: Reply(status=400 if sent.payload.get("number") == 1 else 200)
+    agent.use(2)
+    agent.until_drained()
+
+    answers = [agent.hook("SessionStart", {"session_id": name}) for name in ("s8", "s9")]
+
+    assert "refused events" in str(answers[0]["systemMessage"])
+    assert "systemMessage" not in answers[1]
+
+
 def test_what_is_too_old_goes(agent: Agent, server: Recorder):
     server.stop()
     agent.use(1)

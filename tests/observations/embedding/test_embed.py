@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from cmserver.observations import repository as observations
+from cmserver.observations.embedding import repository
 from cmserver.observations.embedding.embedding_worker import GIVEN_UP_AFTER, embed_pending
 from cmserver.observations.embedding.model import document_text
 from cmserver.providers.model import FailureKind, ProviderError
@@ -292,3 +293,68 @@ async def test_what_is_embedded_is_the_texts_or_else_the_content(make: Make, cas
     assert document_text(untitled) == "Only this"
     assert document_text(summary) == "R: this"
     assert len(document_text(long)) == 16_000
+
+
+async def test_a_turn_waits_for_its_vector_from_its_end_on_and_anew_when_more_is_said(room: Room, make: Make, cast: Cast):
+    model = await room.choose()
+    turn = await make.turn(project=cast.alice.project, prompt="Why is it slow?")
+    beside = await make.observation(project=cast.alice.project, title="Beside")
+    at_the_prompt = await embed_pending(room.db, room.fake, model)
+
+    room.ask("UPDATE turns SET reply = 'A cold cache', ended_at = now()")
+    at_the_end = await embed_pending(room.db, room.fake, model)
+    room.ask("UPDATE turns SET files = '{a.py}', ended_at = now()")
+    unchanged = await embed_pending(room.db, room.fake, model)
+    room.ask("UPDATE turns SET reply = 'A cold cache, and no index'")
+    (outdated,) = room.ask(
+        "SELECT embedding IS NOT NULL AND is_outdated AS is_used FROM observation_embeddings WHERE turn_id IS NOT NULL"
+    )
+    changed = await embed_pending(room.db, room.fake, model)
+
+    assert (at_the_prompt, at_the_end, unchanged, changed) == (1, 1, 0, 1)
+    assert room.fake.texts[1:] == ["Why is it slow?\n\nA cold cache", "Why is it slow?\n\nA cold cache, and no index"]
+    assert outdated["is_used"]
+    assert [row.observation_id for row in await room.rows()] == [beside.id]
+    room.ask("DELETE FROM turns WHERE id = %s", [turn.id])
+    assert room.ask("SELECT 1 FROM observation_embeddings WHERE turn_id IS NOT NULL") == []
+
+
+async def test_a_turn_that_is_refused_is_given_up_beside_what_is_embedded(room: Room, make: Make, cast: Cast):
+    model = await room.choose()
+    await make.turn(project=cast.alice.project, prompt="a poisoned prompt", reply="No.")
+    await make.observation(project=cast.alice.project)
+    room.fake.refuses = {"poisoned"}
+
+    for _ in range(GIVEN_UP_AFTER):
+        room.make_due()
+        await embed_pending(room.db, room.fake, model)
+
+    state = "SELECT turn_id IS NOT NULL AS is_turn, embedding IS NOT NULL AS done, next_at = 'infinity' AS given_up, last_error"
+    assert room.ask(f"{state} FROM observation_embeddings ORDER BY 1") == [
+        {"is_turn": False, "done": True, "given_up": False, "last_error": None},
+        {"is_turn": True, "done": False, "given_up": True, "last_error": "refused"},
+    ]
+
+
+async def test_a_new_model_embeds_old_turns_and_a_retired_one_leaves_none(room: Room, make: Make, cast: Cast):
+    for n in range(3):
+        await make.turn(project=cast.alice.project, reply=f"Answer {n}")
+        await make.observation(project=cast.alice.project)
+    await make.turn(project=cast.alice.project, prompt="Open")
+    model = await room.choose()
+
+    async with room.db.system() as conn:
+        while await repository.backfill(conn, model.id, 2):
+            pass
+        waiting = (await repository.waiting(conn, cast.alice.team_id, None))[model.id].waiting
+    while await embed_pending(room.db, room.fake, model):
+        pass
+    count = "SELECT count(*) AS rows FROM observation_embeddings"
+    embedded = room.ask(f"{count} WHERE embedding IS NOT NULL")
+    async with room.db.system() as conn:
+        await repository.retire(conn, model.id)
+        while await repository.clear(conn, model.id, 2):
+            pass
+
+    assert (waiting, embedded) == (6, [{"rows": 6}])
+    assert room.ask(count) == [{"rows": 0}]

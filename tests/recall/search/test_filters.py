@@ -42,6 +42,7 @@ FILTERS: dict[str, tuple[dict[str, object], set[int]]] = {
     "until": ({"until": epoch_ms(NOON + timedelta(hours=3))}, {1, 2}),
     "since in words": ({"since": "2026-03-05T15:00"}, {3, 4, 5, 6}),
     "since and until": ({"since": epoch_ms(NOON + timedelta(hours=2)), "until": epoch_ms(NOON + timedelta(hours=4))}, {2, 3}),
+    "importance": ({"minImportance": 0.8}, {5}),
     "phrase": ({"phrase": '"wombat two"'}, {2}),
     "minus": ({"phrase": "-two"}, {1, 3, 4, 5, 6}),
 }
@@ -57,7 +58,7 @@ async def zoo(client: httpx.AsyncClient, cast: Cast, make: Make) -> list[Observa
         {"type": "decision", "files_read": ["src/a.py", "docs/x.md"], "concepts": ["gotcha"]},
         {"kind": "summary", "type": "bugfix", "server_session_id": claude},
         {"files_read": ["src/b.py"], "concepts": ["Gotcha"], "server_session_id": codex},
-        {"kind": "manual"},
+        {"kind": "manual", "importance": 0.8},
         {},
     ]
     words = ("one", "two", "three", "four", "five", "six")

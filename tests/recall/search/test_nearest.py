@@ -11,8 +11,9 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.observations.embedding import indexes
 from cmserver.recall.search import repository, search
-from cmserver.recall.search.model import Filters, NearObservation, QueryVector, SearchRequest
+from cmserver.recall.search.model import Filters, NearText, QueryVector, SearchRequest
 from tests.conftest import Cast
+from tests.make import Make
 
 DIMENSIONS = 16
 LIMIT = 40
@@ -56,13 +57,15 @@ class Room:
     def project(self) -> list[UUID]:
         return [self.cast.alice.project.id]
 
-    async def nearest(self, projects: Sequence[UUID] | None, *, documents: int = MANY, **filters: object) -> list[NearObservation]:
+    async def nearest(
+        self, projects: Sequence[UUID] | None, *, documents: int = MANY, turns: bool = False, **filters: object
+    ) -> list[NearText]:
         request = SearchRequest(query="", project_ids=projects, filters=Filters(**filters))  # pyright: ignore[reportArgumentType]
         async with self.db.tenant(self.cast.alice.team_id) as conn:
-            return await search.find_nearest(conn, self.cast.alice.team_id, request, self.sought, LIMIT, documents)
+            return await search.find_nearest(conn, self.cast.alice.team_id, request, self.sought, LIMIT, documents, turns=turns)
 
-    async def exactly(self, projects: Sequence[UUID] | None, **filters: object) -> list[NearObservation]:
-        return await self.nearest(projects, documents=search.MAX_EXACT, **filters)
+    async def exactly(self, projects: Sequence[UUID] | None, **filters: object) -> list[NearText]:
+        return await self.nearest(projects, documents=search.MAX_EXACT, **filters)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture
@@ -95,8 +98,8 @@ def asked_of_the_index(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     hit_counts: list[int] = []
     by_index = repository.nearest_by_index
 
-    async def counted(*args: object) -> list[NearObservation]:
-        near = await by_index(*args)  # pyright: ignore[reportArgumentType]
+    async def counted(*args: object, turns: bool) -> list[NearText]:
+        near = await by_index(*args, turns=turns)  # pyright: ignore[reportArgumentType]
         hit_counts.append(len(near))
         return near
 
@@ -104,7 +107,7 @@ def asked_of_the_index(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return hit_counts
 
 
-def shared(near: Sequence[NearObservation], exact: Sequence[NearObservation]) -> float:
+def shared(near: Sequence[NearText], exact: Sequence[NearText]) -> float:
     return len({observation.id for observation in near} & {observation.id for observation in exact}) / len(exact)
 
 
@@ -164,6 +167,23 @@ async def test_where_filters_leave_less_than_is_asked_for_all_of_it_is_found(
     assert near == await room.exactly(scope, types=["decision"])
     assert len(near) == (6 if of_team else 3 + 1)  # one of the other project is shared
     assert len(asked_of_the_index) == (1 if of_team else 0)
+
+
+async def test_turns_are_found_by_the_index_too_and_never_among_observations(room: Room, make: Make, asked_of_the_index: list[int]):
+    observations = await room.nearest(None)
+    turns = [await make.turn(project=room.cast.alice.project, reply=f"Answer {n}") for n in range(LIMIT)]
+    async with room.db.system() as conn:
+        await conn.execute(
+            "UPDATE observation_embeddings SET embedding = %s::halfvec WHERE turn_id IS NOT NULL", [room.sought.vector]
+        )
+
+    assert {near.id for near in await room.nearest(None, turns=True)} == {turn.id for turn in turns}
+    assert {near.id for near in await room.nearest(room.project, turns=True, session_id=turns[0].server_session_id)} == {
+        turn.id for turn in turns
+    }
+    assert await room.nearest(None) == observations
+    assert await room.nearest(None, turns=True, until=turns[0].created_at) == []
+    assert len(asked_of_the_index) == 4
 
 
 async def test_without_an_index_all_are_compared(room: Room, asked_of_the_index: list[int]):

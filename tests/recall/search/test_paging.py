@@ -68,6 +68,14 @@ async def test_all_pages_are_the_whole_in_order(client: httpx.AsyncClient, cast:
     assert {(page["total"], page["totalIsEstimate"]) for page in result_pages} == {(40, False)}
 
 
+async def test_the_newest_come_first_on_request(client: httpx.AsyncClient, cast: Cast, make: Make):
+    made = await filled(make, cast, 40)
+
+    for limit in (7, 100):
+        numbers = [hit["number"] for hit in hits(await pages(client, cast, limit=limit, sort="recent"))]
+        assert numbers == [row.number for row in sorted(made, key=lambda row: (row.created_at, row.id), reverse=True)]
+
+
 async def test_there_is_no_last_page_before_all_is_told(client: httpx.AsyncClient, cast: Cast, make: Make):
     made = await filled(make, cast, 330)
 

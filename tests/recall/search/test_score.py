@@ -37,6 +37,8 @@ STATISTICS = ScopeStatistics(
     by_pairs=False,
     words=Spread(mean=1.0, deviation=2.0),
     meaning=Spread(mean=0.1, deviation=0.1),
+    turn_words=Spread(mean=1.0, deviation=4.0),
+    turn_meaning=Spread(mean=0.3, deviation=0.1),
 )
 RANKING = Ranking()
 
@@ -248,9 +250,10 @@ def test_neighbours_lend_their_words_and_a_missing_one_is_an_average_one():
     assert judge(bm25=3.0, neighbours=0.0, neighbour_count=2).deviations < alone.deviations
 
 
-def test_a_summary_or_prompt_keeps_a_part_of_what_it_stands_out_by_and_gains_nothing_by_being_below_the_average():
-    for candidate in (judge(bm25=5.0, is_summary=True), judge(bm25=5.0, is_turn=True)):
-        assert candidate.deviations == pytest.approx(0.3 * judge(bm25=5.0).deviations)
+def test_a_summary_or_turn_keeps_a_part_of_what_it_stands_out_by_and_gains_nothing_by_being_below_the_average():
+    assert judge(bm25=5.0, is_summary=True).deviations == pytest.approx(0.3 * judge(bm25=5.0).deviations)
+    # Among turns it is one deviation of words, and one of meaning.
+    assert judge(bm25=5.0, cosine=0.4, is_turn=True).deviations == pytest.approx(0.3 * (1 + 1))
     assert judge(bm25=0.0, is_summary=True).deviations == judge(bm25=0.0).deviations < 0
 
 

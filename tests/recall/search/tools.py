@@ -13,6 +13,7 @@ from cmserver.base.db import Db
 from cmserver.observations.model import Observation
 from cmserver.recall.search.model import Filters, Hit, QueryVector, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page
+from cmserver.sessions.turns.model import SessionTurn
 from tests.conftest import Person
 
 NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
@@ -75,14 +76,16 @@ class Vectors:
         )
         self.model_id = int(row[0])
 
-    def give(self, observation: Observation, vector: Sequence[float]) -> None:
+    def give(self, text: Observation | SessionTurn, vector: Sequence[float]) -> None:
+        kind = "turn" if isinstance(text, SessionTurn) else "observation"
         self._run(
-            "INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id, embedding, embedded_at)"
-            " SELECT id, %s, team_id, project_id, %s::halfvec, now() FROM observations WHERE id = %s"
-            " ON CONFLICT (observation_id, model_id) DO UPDATE SET embedding = excluded.embedding RETURNING 1",
+            f"INSERT INTO observation_embeddings ({kind}_id, model_id, team_id, project_id, embedding, embedded_at)"
+            f" SELECT id, %s, team_id, project_id, %s::halfvec, now() FROM {kind}s WHERE id = %s"
+            f" ON CONFLICT ({kind}_id, model_id) WHERE {kind}_id IS NOT NULL"
+            " DO UPDATE SET embedding = excluded.embedding RETURNING 1",
             self.model_id,
             str(list(vector)),
-            observation.id,
+            text.id,
         )
 
     def near(self, *vector: float) -> QueryVector:

@@ -1,0 +1,108 @@
+"""A turn without last words gets those of the transcript: at the next prompt, at the session's end, or when a session starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.client.hook.agent import Agent
+from tests.client.hook.recorder import Recorder
+
+
+def said(text: str, **fields: object) -> str:
+    """A line of Claude Code's transcript."""
+    message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+    return json.dumps({"type": "assistant", "message": message, **fields}, separators=(",", ":"))
+
+
+class Session:
+    """A session of the agent with its transcript."""
+
+    def __init__(self, agent: Agent, name: str = "s1") -> None:
+        self._agent = agent
+        self._name = name
+        self.transcript = agent.home / f"{name}.jsonl"
+        self.transcript.write_text('{"type":"summary"}\n')
+
+    def write(self, *lines: str) -> None:
+        with self.transcript.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def hook(self, event: str, **fields: object) -> dict[str, object]:
+        payload = {"session_id": self._name, "transcript_path": str(self.transcript), "hook_event_name": event, **fields}
+        answer = self._agent.hook(event, json.dumps(payload, separators=(",", ":")).encode())
+        self._agent.until_drained()
+        return answer
+
+
+@pytest.fixture
+def session(agent: Agent) -> Session:
+    return Session(agent)
+
+
+def sent(server: Recorder) -> list[tuple[object, object]]:
+    """Each hook's name, with the text of the line of a transcript."""
+    lines = [(one.payload["hook_event_name"], one.payload.get("transcript_line")) for one in server.sent]
+    return [(name, json.loads(json.dumps(line))["message"]["content"][0]["text"] if line else None) for name, line in lines]
+
+
+def test_an_interrupted_turn_s_last_words_come_behind_the_next_prompt_whose_answer_is_given(session: Session, server: Recorder):
+    session.hook("UserPromptSubmit", prompt="Why is it slow?")
+    session.write(said("Looking."), said("A cold cache, so far."), '{"type":"user","message":{"role":"user","content":"stop"}}')
+
+    answer = session.hook("UserPromptSubmit", prompt='Never mind "transcript_path":"/etc/passwd.jsonl"')
+    session.write(said("All right."))
+    session.hook("Stop", last_assistant_message="All right.")
+    session.hook("UserPromptSubmit", prompt="thanks")
+
+    assert answer == {"answer": True}
+    assert sent(server) == [
+        ("UserPromptSubmit", None),
+        ("UserPromptSubmit", None),
+        ("TranscriptEnd", "A cold cache, so far."),
+        ("Stop", None),
+        ("UserPromptSubmit", None),
+    ]
+    assert server.sent[2].payload["session_id"] == "s1"
+    assert len({one.headers["x-cmserver-delivery"] for one in server.sent}) == 5
+
+
+def test_a_session_that_ends_in_a_turn_sends_its_last_words_before_its_end(session: Session, server: Recorder):
+    session.hook("UserPromptSubmit", prompt="Why?")
+    session.write(said("Because."))
+    session.hook("SessionEnd", reason="other")
+
+    assert sent(server) == [("UserPromptSubmit", None), ("TranscriptEnd", "Because."), ("SessionEnd", None)]
+
+
+def test_a_killed_session_s_last_words_come_when_it_or_a_later_one_starts(agent: Agent, session: Session, server: Recorder):
+    other, busy = Session(agent, "s2"), Session(agent, "s3")
+    for one in (session, other, busy):
+        one.hook("UserPromptSubmit", prompt="Why?")
+        one.write(said(f"Because of {one.transcript.stem}."))
+    hour_ago = other.transcript.stat().st_mtime - 3600
+    os.utime(other.transcript, (hour_ago, hour_ago))
+    server.sent.clear()
+
+    session.hook("SessionStart", source="resume")
+
+    assert sorted(sent(server), key=str) == [
+        ("SessionStart", None),
+        ("TranscriptEnd", "Because of s1."),
+        ("TranscriptEnd", "Because of s2."),
+    ]
+
+
+def test_what_is_no_last_word_is_not_sent(session: Session, server: Recorder, tmp_path: Path):
+    whole = [said("Of a sub-agent.", isSidechain=True), said("API Error", isApiErrorMessage=True), '{"type":"assistant"}']
+    session.hook("UserPromptSubmit", prompt="Why?")
+    session.write(*whole)
+    session.transcript.write_text(session.transcript.read_text() + said("Torn")[:-5])
+    session.hook("UserPromptSubmit", prompt="Why?")
+    session.transcript.unlink()
+    session.hook("SessionEnd", reason="other")
+
+    assert [name for name, _ in sent(server)] == ["UserPromptSubmit", "UserPromptSubmit", "SessionEnd"]
