@@ -7,12 +7,14 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.errors import Invalid
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.ids import named_id
 from cmserver.base.settings import Settings
-from cmserver.steward import operate, policies
+from cmserver.steward import operate
+from cmserver.steward.policies import repository as policies
+from cmserver.steward.policies import thresholds
 from cmserver.steward.undo import undo_run
 from cmserver.steward.wire import (
     ModeIn,
@@ -39,8 +41,6 @@ from cmserver.steward.wire import (
     status_out,
     undone_out,
 )
-
-_MAX_EVENTS = 1_000
 
 
 async def get_status(request: Request) -> Response:
@@ -100,8 +100,6 @@ async def get_run(request: Request) -> Response:
     """One run: what it looked at, decided and wrote, and the timeline of its job."""
     principal = await caller(request, Principal)
     run_id = named_id(str(request.path_params["id"]))
-    if run_id is None:
-        raise NotFound(operate.NO_RUN)
     async with db(request).tenant(principal.team_id) as conn:
         detail = await operate.read_run(conn, principal, run_id)
     return answer(detail_out(detail))
@@ -111,8 +109,6 @@ async def post_undo(request: Request) -> Response:
     """Take back all that a run wrote; 409 names the later act that stands in the way, and then nothing is changed."""
     principal = await caller(request, Principal)
     run_id = named_id(str(request.path_params["id"]))
-    if run_id is None:
-        raise NotFound(operate.NO_RUN)
     run, undone = await db(request).in_tenant(principal.team_id, lambda conn: undo_run(conn, principal, run_id))
     return answer(undone_out(run, undone))
 
@@ -140,7 +136,7 @@ async def get_job_events(request: Request) -> Response:
     principal = await caller(request, Principal)
     job_id = named_id(str(request.path_params["id"]))
     async with db(request).tenant(principal.team_id) as conn:
-        events = await operate.list_events(conn, principal, job_id, limit=_MAX_EVENTS)
+        events = await operate.list_events(conn, principal, job_id, limit=operate.MAX_EVENTS)
     return answer(StewardEventsOut(events=[*map(event_out, events)]))
 
 
@@ -154,8 +150,7 @@ async def post_retry(request: Request) -> Response:
 async def post_cancel(request: Request) -> Response:
     """End a queued job; a running one stops and writes nothing."""
     principal = await caller(request, Principal)
-    job_id = named_id(str(request.path_params["id"]))
-    job = await db(request).in_tenant(principal.team_id, lambda conn: operate.cancel_job(conn, principal, job_id))
+    job = await operate.cancel_job(db(request), principal, named_id(str(request.path_params["id"])))
     return answer(OneStewardJobOut(job=job_out(job)))
 
 
@@ -164,8 +159,8 @@ async def get_policies(request: Request) -> Response:
     principal = await caller(request, Principal)
     page = query(request, PolicyHistoryQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        values = await policies.read_values(conn, principal.team_id)
-        history = await operate.list_policy_changes(conn, principal, policy_key=page.key, limit=page.limit)
+        values = await thresholds.read_values(conn, principal.team_id)
+        history = await policies.history(conn, principal.team_id, policy_key=page.key, limit=page.limit)
     return answer(policies_out(values, history))
 
 
@@ -174,7 +169,7 @@ async def post_rollback(request: Request) -> Response:
     principal = await caller(request, Principal)
     operate.require_team_key(principal)
     key = str(request.path_params["key"])
-    change = await db(request).in_tenant(principal.team_id, lambda conn: policies.roll_back(conn, principal, key))
+    change = await db(request).in_tenant(principal.team_id, lambda conn: thresholds.roll_back(conn, principal, key))
     return answer(OnePolicyChangeOut(change=policy_change_out(change)))
 
 

@@ -14,8 +14,8 @@ from cmserver.base.settings import Settings
 from cmserver.calls import repository as calls
 from cmserver.calls.recorded_call import RecordedCaller
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
-from cmserver.steward import repository
 from cmserver.steward.model import ModelCall
+from cmserver.steward.runs import repository as runs
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -92,8 +92,8 @@ class ModelAsker:
         if not self.has_model:
             return "no_model"
         async with self._db.tenant(team_id) as conn:
-            breaker = await repository.breaker(conn, team_id)
-            tokens = await calls.steward_tokens_today(conn, team_id, project_id)
+            breaker = await runs.breaker(conn, team_id)
+            tokens = await calls.steward_tokens(conn, team_id, project_id, "day")
         if breaker.is_open:
             return "breaker_open"
         return "daily_tokens_spent" if self._daily_tokens and tokens >= self._daily_tokens else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, LiteralString, get_args
 from uuid import UUID
 
@@ -29,6 +29,8 @@ EventType = Literal[
     "run_undone",
 ]
 
+SWITCHED_OFF: LiteralString = "switched_off"
+"""The error of jobs that were queued when the steward was switched off."""
 STEWARD = "steward"
 """The actor of what the steward does, in the audit log and in histories."""
 MAX_QUEUED, MAX_QUEUED_OF_PROJECT = 200, 50
@@ -44,7 +46,7 @@ class TeamMode(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: Mode = "off"
     is_paused: bool = False
-    executors: list[str] = []
+    executors: list[str] = msgspec.field(default_factory=lambda: list[str](JOB_TYPES))
     changed_by: str | None = None
     changed_at: datetime | None = None
 
@@ -64,6 +66,8 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool
     is_allowed: bool
     """Whether its executor is one of the team's and the project's."""
+    is_archived: bool
+    """Whether its project is archived, or joined to another one."""
 
     @property
     def refusal(self) -> str | None:
@@ -72,6 +76,8 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
             return self.mode
         if self.is_paused:
             return "paused"
+        if self.is_archived:
+            return "project_archived"
         return None if self.is_allowed else "executor_not_allowed"
 
 
@@ -157,7 +163,7 @@ class StewardRun(msgspec.Struct, frozen=True, kw_only=True):
     undone_by: str | None
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class StewardEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A step in the life of a job or a run."""
 
     id: int
@@ -254,12 +260,12 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     prior_value: float
     new_value: float
     reason: str
-    sample_size: int
-    evidence: dict[str, object]
+    sample_size: int = 0
+    evidence: dict[str, object] = {}
     changed_by: str
-    rollback_of_id: UUID | None
-    run_id: UUID | None
-    created_at: datetime
+    rollback_of_id: UUID | None = None
+    run_id: UUID | None = None
+    created_at: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
 
 
 class PolicyBounds(msgspec.Struct, frozen=True):
@@ -296,7 +302,7 @@ class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last 24 hours, but for the first."""
 
     runs_last_hour: int
@@ -318,7 +324,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoneEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect, and what taking it back has brought."""
+    """What was taken back, and the numbers of observations that are shown again."""
 
     kind: str
     number: int | None
@@ -334,6 +340,13 @@ class UnjudgedSuggestion(msgspec.Struct, frozen=True, kw_only=True):
     right_version: int
     left_id: UUID
     right_id: UUID
+
+
+class SuggestionVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The last decision on a suggestion."""
+
+    suggestion_id: UUID
+    decision: dict[str, object]
 
 
 class DueProject(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 import msgspec
@@ -14,28 +14,29 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Forbidden, NotFound
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.steward import policies, repository
+from cmserver.steward import repository
 from cmserver.steward.model import (
     JOB_TYPES,
     Breaker,
-    Event,
-    Figures,
     JobType,
     Mode,
-    PolicyChange,
     ProjectExecutors,
     QueueHealth,
     RunFailure,
+    RunFigures,
+    StewardEvent,
     StewardJob,
     StewardRun,
     TeamMode,
 )
 from cmserver.steward.plan import plan_team
+from cmserver.steward.policies import thresholds
+from cmserver.steward.runs import repository as runs
 
 NO_RUN = "There is no such run."
 NO_JOB = "There is no such job of the steward."
 _TEAM_ONLY = "This key is bound to one project. What the steward of the team may do is set with a key without a project."
-_MAX_EVENTS = 1_000
+MAX_EVENTS = 1_000
 
 
 class StewardStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class StewardStatus(msgspec.Struct, frozen=True, kw_only=True):
     team: TeamMode
     projects: list[ProjectExecutors]
     queue: QueueHealth
-    figures: Figures
+    figures: RunFigures
     failures: list[RunFailure]
     breaker: Breaker
     policies: dict[str, float]
@@ -55,7 +56,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
 
     run: StewardRun
     job: StewardJob
-    events: list[Event]
+    events: list[StewardEvent]
 
 
 async def read_status(conn: Conn, principal: Principal) -> StewardStatus:
@@ -65,10 +66,10 @@ async def read_status(conn: Conn, principal: Principal) -> StewardStatus:
         team=await repository.mode(conn, team_id),
         projects=[row for row in await repository.project_executors(conn, team_id) if principal.sees(row.project_id)],
         queue=await repository.queue_health(conn, team_id, project_id),
-        figures=await repository.figures(conn, team_id, project_id),
-        failures=await repository.failures(conn, team_id, project_id),
-        breaker=await repository.breaker(conn, team_id),
-        policies=await policies.read_values(conn, team_id),
+        figures=await runs.figures(conn, team_id, project_id),
+        failures=await runs.failures(conn, team_id, project_id),
+        breaker=await runs.breaker(conn, team_id),
+        policies=await thresholds.read_values(conn, team_id),
     )
 
 
@@ -86,9 +87,11 @@ async def set_mode(
     new = TeamMode(
         mode=mode or old.mode,
         is_paused=old.is_paused if is_paused is None else is_paused,
-        executors=list(executors) if executors is not None else old.executors or list(JOB_TYPES),
+        executors=old.executors if executors is None else list(executors),
     )
     await repository.set_mode(conn, principal.team_id, new, changed_by=principal.actor_id)
+    if new.mode == "off":
+        await repository.cancel_queued(conn, principal.team_id)
     await audit.record(
         conn,
         principal,
@@ -154,7 +157,7 @@ async def list_runs(
 ) -> tuple[list[StewardRun], str | None]:
     """A page of runs, newest first, and the cursor of the next page."""
     before, before_id = paging.place(cursor)
-    rows = await repository.runs(
+    rows = await runs.newest(
         conn,
         principal.team_id,
         project_id=project_id if project_id is not None else principal.project_id,
@@ -193,15 +196,15 @@ async def list_jobs(
     return paging.page(rows, limit, lambda job: (job.created_at, job.id))
 
 
-async def read_run(conn: Conn, principal: Principal, run_id: UUID) -> RunDetail:
+async def read_run(conn: Conn, principal: Principal, run_id: UUID | None) -> RunDetail:
     run = await find_run(conn, principal, run_id)
     job = await find_job(conn, principal, run.job_id)
-    return RunDetail(run=run, job=job, events=await repository.events(conn, principal.team_id, job.id, limit=_MAX_EVENTS))
+    return RunDetail(run=run, job=job, events=await runs.events(conn, principal.team_id, job.id, limit=MAX_EVENTS))
 
 
 async def find_run(conn: Conn, principal: Principal, run_id: UUID | None) -> StewardRun:
     """The run, or NotFound also when the key may not see its project."""
-    run = None if run_id is None else await repository.run(conn, principal.team_id, run_id)
+    run = None if run_id is None else await runs.by_id(conn, principal.team_id, run_id)
     if run is None or not principal.sees(run.project_id):
         raise NotFound(NO_RUN)
     return run
@@ -215,41 +218,38 @@ async def find_job(conn: Conn, principal: Principal, job_id: UUID | None) -> Ste
     return job
 
 
-async def list_events(conn: Conn, principal: Principal, job_id: UUID | None, *, limit: int, offset: int = 0) -> list[Event]:
+async def list_events(conn: Conn, principal: Principal, job_id: UUID | None, *, limit: int, offset: int = 0) -> list[StewardEvent]:
     """The timeline of a job, oldest first."""
     job = await find_job(conn, principal, job_id)
-    return await repository.events(conn, principal.team_id, job.id, limit=limit, offset=offset)
+    return await runs.events(conn, principal.team_id, job.id, limit=limit, offset=offset)
 
 
 async def retry_job(db: Db, principal: Principal, job_id: UUID | None) -> StewardJob:
     """Queue a job again that ended badly. Conflict for one that is open or has succeeded."""
-    async with db.tenant(principal.team_id) as conn:
-        job = await find_job(conn, principal, job_id)
-
-    async def send(conn: Conn) -> StewardJob | None:
-        sent = await repository.retry(conn, principal.team_id, job.id)
-        if sent is not None:
-            await audit.record(conn, principal, "steward.job_retried", "steward_job", job.id, project_id=job.project_id)
-        return sent
-
-    sent = await db.in_system(send)
-    if sent is None:
-        raise Conflict(f"Only a job that failed or was cancelled is tried again; this one is {job.status}.")
-    return sent
+    refusal = "Only a job that failed or was cancelled is tried again; this one is"
+    # Only the owner may queue: the tasks are the owner's.
+    return await db.in_system(lambda conn: _change_job(conn, principal, job_id, repository.retry, "steward.job_retried", refusal))
 
 
-async def cancel_job(conn: Conn, principal: Principal, job_id: UUID | None) -> StewardJob:
+async def cancel_job(db: Db, principal: Principal, job_id: UUID | None) -> StewardJob:
     """End a queued job; a running one stops and writes nothing. Conflict for one that has ended."""
+    return await db.in_tenant(
+        principal.team_id,
+        lambda conn: _change_job(conn, principal, job_id, repository.cancel, "steward.job_cancelled", "The job has ended: it is"),
+    )
+
+
+async def _change_job(
+    conn: Conn,
+    principal: Principal,
+    job_id: UUID | None,
+    change: Callable[[Conn, UUID, UUID], Awaitable[StewardJob | None]],
+    action: str,
+    refusal: str,
+) -> StewardJob:
     job = await find_job(conn, principal, job_id)
-    cancelled = await repository.cancel(conn, principal.team_id, job.id)
-    if cancelled is None:
-        raise Conflict(f"The job has ended: it is {job.status}.")
-    await audit.record(conn, principal, "steward.job_cancelled", "steward_job", job.id, project_id=job.project_id)
-    return cancelled
-
-
-async def list_policy_changes(
-    conn: Conn, principal: Principal, *, policy_key: str | None, limit: int, offset: int = 0
-) -> list[PolicyChange]:
-    """Newest first."""
-    return await repository.policy_history(conn, principal.team_id, policy_key=policy_key, limit=limit, offset=offset)
+    changed = await change(conn, principal.team_id, job.id)
+    if changed is None:
+        raise Conflict(f"{refusal} {job.status}.")
+    await audit.record(conn, principal, action, "steward_job", job.id, project_id=job.project_id)
+    return changed

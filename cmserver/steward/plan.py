@@ -85,7 +85,9 @@ class _Planner:
         name = registry.provider_settings(settings)[0].name
         asked = "rules" if name == "offline" else name
         team_id = self._request.team_id
-        for row in await repository.unjudged_suggestions(conn, team_id, self._team.mode, asked, _SUGGESTIONS_AT_ONCE):
+        for row in await repository.unjudged_suggestions(
+            conn, team_id, self._request.project_id, self._team.mode, asked, _SUGGESTIONS_AT_ONCE
+        ):
             versions = [row.left_version, row.right_version]
             payload: dict[str, object] = {"suggestionId": str(row.id), "versions": versions, "asked": asked}
             key = f"{row.id}:{row.left_version}:{row.right_version}:{asked}:{self._today}"
@@ -95,7 +97,7 @@ class _Planner:
         """A job for each project with tool calls that were not read yet."""
         seconds = _RECHECK_EVERY_SECONDS if self._request.is_periodic else 0.0
         for due in await repository.projects_with_calls(
-            conn, self._request.team_id, self._team.mode, every_seconds=seconds, limit=_PROJECTS_AT_ONCE
+            conn, self._request.team_id, self._request.project_id, self._team.mode, every_seconds=seconds, limit=_PROJECTS_AT_ONCE
         ):
             since = None if due.since is None else due.since.isoformat()
             payload: dict[str, object] = {"since": since, "until": due.until.isoformat()}
@@ -105,7 +107,7 @@ class _Planner:
         """A job for each project with new observations."""
         seconds = _DERIVE_EVERY_SECONDS if self._request.is_periodic else 0.0
         for project_id in await repository.projects_with_news(
-            conn, self._request.team_id, self._team.mode, every_seconds=seconds, limit=_PROJECTS_AT_ONCE
+            conn, self._request.team_id, self._request.project_id, self._team.mode, every_seconds=seconds, limit=_PROJECTS_AT_ONCE
         ):
             self._add("derive", project_id, {}, f"{project_id}:{self._occasion}", [])
 
@@ -117,7 +119,7 @@ class _Planner:
     def _add(self, job_type: JobType, project_id: UUID | None, payload: dict[str, object], key: str, sources: list[UUID]) -> None:
         request = self._request
         narrowed = self._narrowed.get(project_id, JOB_TYPES) if project_id is not None else JOB_TYPES
-        if job_type not in narrowed or request.project_id not in (None, project_id):
+        if job_type not in narrowed:
             return
         self.jobs.append(
             NewJob(

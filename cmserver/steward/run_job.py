@@ -19,18 +19,21 @@ from structlog.typing import FilteringBoundLogger
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.ids import new_id
+from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
 from cmserver.redaction.clean import clean
-from cmserver.steward import policies, repository
+from cmserver.steward import repository
 from cmserver.steward.ask import ModelAsker
 from cmserver.steward.executors.auto_merge import AutoMerge, AutoMergePayload
 from cmserver.steward.executors.derive import Derive, DerivePayload
 from cmserver.steward.executors.executor import Executor, JobPayload
 from cmserver.steward.executors.policy_tune import PolicyTune, TunePayload
 from cmserver.steward.executors.recheck import Recheck, RecheckPayload
-from cmserver.steward.model import JobContext, Plan, PlanResult, StewardJob
+from cmserver.steward.model import JobContext, Plan, PlanResult, RunStatus, StewardJob
+from cmserver.steward.policies import thresholds
+from cmserver.steward.runs import repository as runs
 
 T = TypeVar("T")
 
@@ -75,6 +78,8 @@ class StewardRunner:
             await self._hold_lease(job, self._decide_and_end(job, context))
         except JobLostError:
             log.warning("steward.job_lost", job=str(job.id), claim=job.claim)
+            with contextlib.suppress(Exception):
+                await self._fail(job, run_id, "cancelled", "It was cancelled, or the worker was too slow.")
         except asyncio.CancelledError:  # the worker stops: the next one begins anew
             with contextlib.suppress(Exception):
                 await asyncio.shield(self._fail(job, run_id, "worker_stopped", "The worker was stopped."))
@@ -83,8 +88,8 @@ class StewardRunner:
 
     async def _begin(self, conn: Conn, job: StewardJob, run_id: UUID) -> JobContext:
         await _hold(conn, job)
-        await repository.begin_run(conn, run_id, job)
-        return JobContext(job=job, policies=await policies.read_values(conn, job.team_id), run_id=run_id)
+        await runs.begin(conn, run_id, job)
+        return JobContext(job=job, policies=await thresholds.read_values(conn, job.team_id), run_id=run_id)
 
     async def _decide_and_end(self, job: StewardJob, context: JobContext) -> None:
         known = EXECUTORS.get(job.job_type)
@@ -100,7 +105,7 @@ class StewardRunner:
         try:
             async with asyncio.timeout(self._job_seconds):
                 plan = await executor.prepare(self._db, self._asker, context, payload)
-            await self._db.in_tenant(job.team_id, lambda conn: _end(conn, context, executor, plan))
+            _count(job, await self._db.in_tenant(job.team_id, lambda conn: _end(conn, context, executor, plan)))
         except TimeoutError:
             await self._fail(job, context.run_id, "timeout", f"It took longer than {self._job_seconds:g} seconds.")
         except (JobLostError, Unavailable):
@@ -123,14 +128,17 @@ class StewardRunner:
         pause_seconds = min(2.0 ** (job.attempt_count - 1), 64.0) * random.uniform(1, 1.25)  # noqa: S311 - no secret
         message = str(clean(message, field_max_chars=_MAX_FIELD_CHARS).value)
 
-        async def write(conn: Conn) -> None:
+        async def write(conn: Conn) -> bool:
             error = f"{error_class}: {message}"
-            if await repository.send_back(
+            is_ours = await repository.send_back(
                 conn, job, error, pause_seconds=pause_seconds, is_retryable=is_retryable, is_unknown=is_unknown
-            ):
-                await repository.finish_run(conn, job, run_id, "failed", error_class=error_class, error_message=message)
+            )
+            if is_ours:
+                await runs.finish(conn, job, run_id, "failed", error_class=error_class, error_message=message)
+            return is_ours
 
-        await self._db.in_system(write)
+        if await self._db.in_system(write):
+            _count(job, "failed")
 
     async def _hold_lease(self, job: StewardJob, work: Awaitable[T]) -> T:
         """The result of `work`, during which the lease is extended; JobLostError when that fails, and `work` is cancelled."""
@@ -153,7 +161,6 @@ class StewardRunner:
             return await task
         except asyncio.CancelledError:
             if is_lost:
-                await self._db.in_system(lambda conn: repository.send_back(conn, job, "cancelled"))
                 raise JobLostError from None
             task.cancel()
             raise
@@ -170,14 +177,18 @@ async def _hold(conn: Conn, job: StewardJob) -> None:
         raise JobLostError
 
 
-async def _end(conn: Conn, context: JobContext, executor: Executor[Any], plan: Plan) -> None:
-    """One transaction: what is written, the events that tell it, the run's end and the job's."""
+def _count(job: StewardJob, status: str) -> None:
+    metrics().steward_runs.labels(job.job_type if job.job_type in EXECUTORS else "unknown", status).inc()
+
+
+async def _end(conn: Conn, context: JobContext, executor: Executor[Any], plan: Plan) -> RunStatus:
+    """One transaction: what is written, the events that tell it, the run's end and the job's; returns how the run ended."""
     job, run_id = context.job, context.run_id
     await _hold(conn, job)
     if plan.call is not None:
-        await repository.add_event(conn, job, run_id, "model_invoked", _clean(plan.call))
+        await runs.add_event(conn, job, run_id, "model_invoked", _clean(plan.call))
     decision: dict[str, object] = {"decision": plan.decision, "reasons": plan.reasons, "confidence": plan.confidence}
-    await repository.add_event(conn, job, run_id, "decision_made", decision)
+    await runs.add_event(conn, job, run_id, "decision_made", decision)
     applied, refusal = await _write(conn, context, executor, plan)
     output = {
         **decision,
@@ -186,11 +197,12 @@ async def _end(conn: Conn, context: JobContext, executor: Executor[Any], plan: P
         "proposals": [] if applied.effects else plan.proposals,
     }
     given = _clean(plan.input)
-    await repository.finish_run(
+    status: RunStatus = "succeeded" if applied.effects else "skipped"
+    await runs.finish(
         conn,
         job,
         run_id,
-        "succeeded" if applied.effects else "skipped",
+        status,
         call=plan.call,
         input_snapshot=given,
         output_snapshot=_clean(output),
@@ -200,6 +212,7 @@ async def _end(conn: Conn, context: JobContext, executor: Executor[Any], plan: P
     )
     kept = {**decision, "runId": run_id, "skipped": output["skipped"], "triesAgain": plan.tries_again, "readTo": plan.read_to}
     await repository.end_job(conn, job, {name: value for name, value in kept.items() if value is not None})
+    return status
 
 
 async def _write(conn: Conn, context: JobContext, executor: Executor[Any], plan: Plan) -> tuple[PlanResult, str | None]:
@@ -213,13 +226,13 @@ async def _write(conn: Conn, context: JobContext, executor: Executor[Any], plan:
     refusal = (await repository.permission(conn, job.team_id, job.project_id, job.job_type)).refusal
     if refusal is not None:
         await executor.decline(conn, context, plan)
-        await repository.add_event(conn, job, run_id, "write_skipped", {"reason": refusal, "proposals": len(plan.proposals)})
+        await runs.add_event(conn, job, run_id, "write_skipped", {"reason": refusal, "proposals": len(plan.proposals)})
         return nothing, refusal
     applied = await executor.apply(conn, context, plan)
     if applied.effects:
-        await repository.add_event(conn, job, run_id, "write_applied", {"effects": applied.effects})
+        await runs.add_event(conn, job, run_id, "write_applied", {"effects": applied.effects})
     if applied.skipped:
-        await repository.add_event(conn, job, run_id, "write_skipped", {"reasons": applied.skipped})
+        await runs.add_event(conn, job, run_id, "write_skipped", {"reasons": applied.skipped})
     return applied, None
 
 

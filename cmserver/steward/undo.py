@@ -15,31 +15,41 @@ from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.model import Observation
 from cmserver.observations.write import delete_row
-from cmserver.steward import policies, repository
+from cmserver.steward.derivations import repository as derivations
 from cmserver.steward.model import Effect, StewardRun, UndoneEffect
 from cmserver.steward.operate import find_job, find_run
+from cmserver.steward.policies import repository as policies
+from cmserver.steward.policies import thresholds
+from cmserver.steward.runs import repository as runs
 
 
-async def undo_run(conn: Conn, principal: Principal, run_id: UUID) -> tuple[StewardRun, list[UndoneEffect]]:
+async def undo_run(conn: Conn, principal: Principal, run_id: UUID | None) -> tuple[StewardRun, list[UndoneEffect]]:
     """Take back the run's effects, the last first. Conflict names the later act that stands in the way."""
     run = await find_run(conn, principal, run_id)
-    if run.project_id is not None:
-        await observations.hold_projects(conn, principal.team_id, {run.project_id})
-        await history.lock_project(conn, run.project_id)
-    await repository.lock_run(conn, principal.team_id, run_id)
-    run = await find_run(conn, principal, run_id)
+    await _lock_projects(conn, principal.team_id, run)
+    await runs.lock(conn, principal.team_id, run.id)
+    run = await find_run(conn, principal, run.id)
     if run.undone_at is not None:
         raise Conflict(f"The run was undone already, by {run.undone_by}.")
     effects = list_effects(run)
     if not effects:
         raise Conflict("The run wrote nothing, so there is nothing to undo.")
     undone = [await _undo_effect(conn, principal, run, effect) for effect in reversed(effects)]
-    await repository.mark_undone(conn, principal.team_id, run_id, principal.actor_id)
+    await runs.mark_undone(conn, principal.team_id, run.id, principal.actor_id)
     job = await find_job(conn, principal, run.job_id)
-    await repository.add_event(conn, job, run_id, "run_undone", {"by": principal.actor_id, "effects": undone})
-    await audit.record(conn, principal, "steward.run_undone", "steward_run", run_id, project_id=run.project_id, job=str(run.job_id))
+    await runs.add_event(conn, job, run.id, "run_undone", {"by": principal.actor_id, "effects": undone})
+    await audit.record(conn, principal, "steward.run_undone", "steward_run", run.id, project_id=run.project_id, job=str(run.job_id))
     await announce.wake_stream(conn)
-    return await find_run(conn, principal, run_id), undone
+    return await find_run(conn, principal, run.id), undone
+
+
+async def _lock_projects(conn: Conn, team_id: UUID, run: StewardRun) -> None:
+    """Lock the projects that have what the run wrote: they may have been joined since, or a session moved."""
+    ids = [effect.observation_id for effect in list_effects(run) if effect.observation_id is not None]
+    project_ids = {row.project_id for row in await observations.by_ids(conn, team_id, ids)} if ids else set[UUID]()
+    await observations.hold_projects(conn, team_id, project_ids)
+    for project_id in sorted(project_ids):
+        await history.lock_project(conn, project_id)
 
 
 def list_effects(run: StewardRun) -> list[Effect]:
@@ -52,7 +62,7 @@ async def _undo_effect(conn: Conn, principal: Principal, run: StewardRun, effect
         return await _undo_policy(conn, principal, run, effect)
     observation = await _find_untouched(conn, principal, effect)
     if effect.kind == "derived":
-        await repository.undo_derivation(conn, principal.team_id, observation.id)
+        await derivations.mark_undone(conn, principal.team_id, observation.id)
         await delete_row(conn, principal.team_id, observation.id)
         await audit.record(
             conn,
@@ -92,10 +102,10 @@ async def _find_untouched(conn: Conn, principal: Principal, effect: Effect) -> O
 
 async def _undo_policy(conn: Conn, principal: Principal, run: StewardRun, effect: Effect) -> UndoneEffect:
     assert effect.policy_key is not None
-    await repository.lock_policies(conn, principal.team_id)
-    last = await repository.last_policy_change(conn, principal.team_id, effect.policy_key)
+    await policies.lock(conn, principal.team_id)
+    last = await policies.last(conn, principal.team_id, effect.policy_key)
     if last is None or last.id != effect.policy_change_id:
         by = f" by {last.changed_by}" if last else ""
         raise Conflict(f"{effect.policy_key} was changed or rolled back{by} since. Take that back first.")
-    await policies.take_back(conn, principal, last, run_id=run.id)
+    await thresholds.take_back(conn, principal, last, run_id=run.id)
     return UndoneEffect(kind=effect.kind, number=None)

@@ -15,13 +15,14 @@ from cmserver.steward.model import (
     MAX_QUEUED,
     MAX_QUEUED_OF_PROJECT,
     POLICIES,
-    Event,
     EventType,
     JobStatus,
     JobType,
     Mode,
     PolicyChange,
+    RunFailure,
     RunStatus,
+    StewardEvent,
     StewardJob,
     StewardRun,
     UndoneEffect,
@@ -90,13 +91,6 @@ class StewardQueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     max_queued_of_project: int = MAX_QUEUED_OF_PROJECT
 
 
-class RunFailureOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Why runs failed, or asked a model in vain."""
-
-    reason: str
-    count: int
-
-
 class StewardMetricsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Of the last 24 hours, but for `runsLastHour`. `successRate` is null without runs."""
 
@@ -106,7 +100,7 @@ class StewardMetricsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
     average_tokens: float
     average_latency_ms: float
     p95_latency_ms: int | None
-    top_failures: list[RunFailureOut]
+    top_failures: list[RunFailure]
 
 
 class BreakerOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -232,19 +226,11 @@ class StewardEventsOut(msgspec.Struct, frozen=True, kw_only=True):
     events: list[StewardEventOut]
 
 
-class UndoneEffectOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What was taken back, and the numbers of observations that are shown again."""
-
-    kind: str
-    number: int | None
-    restored: list[int]
-
-
 class UndoneRunOut(msgspec.Struct, frozen=True, kw_only=True):
     """The run, and what was taken back, the last effect first."""
 
     run: StewardRunOut
-    undone: list[UndoneEffectOut]
+    undone: list[UndoneEffect]
 
 
 class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,7 +285,7 @@ def status_out(status: StewardStatus) -> StewardStatusOut:
             figures,
             StewardMetricsOut,
             success_rate=figures.succeeded / figures.runs if figures.runs else None,
-            top_failures=[reshape(row, RunFailureOut) for row in status.failures],
+            top_failures=status.failures,
         ),
         breaker=reshape(status.breaker, BreakerOut),
         policies=status.policies,
@@ -314,7 +300,7 @@ def run_out(run: StewardRun) -> StewardRunOut:
     return reshape(run, StewardRunOut, input=run.input_snapshot, output=run.output_snapshot)
 
 
-def event_out(event: Event) -> StewardEventOut:
+def event_out(event: StewardEvent) -> StewardEventOut:
     return reshape(event, StewardEventOut)
 
 
@@ -323,7 +309,7 @@ def detail_out(detail: RunDetail) -> StewardRunDetailOut:
 
 
 def undone_out(run: StewardRun, undone: list[UndoneEffect]) -> UndoneRunOut:
-    return UndoneRunOut(run=run_out(run), undone=[reshape(effect, UndoneEffectOut) for effect in undone])
+    return UndoneRunOut(run=run_out(run), undone=undone)
 
 
 def policies_out(values: dict[str, float], history: list[PolicyChange]) -> PoliciesOut:

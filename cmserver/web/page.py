@@ -16,7 +16,7 @@ from cmserver.access.audit import request_id
 from cmserver.access.people.accounts import Accounts
 from cmserver.base.errors import CmserverError, Conflict, Forbidden, Invalid, NotFound, RateLimited, Unauthenticated
 from cmserver.base.http.operation import Method, Operation, TextAnswer
-from cmserver.base.http.wire import dependency, refusal
+from cmserver.base.http.wire import dependency, proxied_user, refusal
 from cmserver.web import security
 from cmserver.web.navigation import visible_items
 from cmserver.web.visit import CSRF_FIELD, Visit, wire_status
@@ -65,7 +65,7 @@ class Page(Operation):
     async def _respond(self, request: Request) -> Response:
         visit = Visit(request, None)
         try:
-            visit = Visit(request, await find_signed_in(request))
+            visit = await start_visit(request)
             return await self._answer(visit)
         except Unauthenticated as error:
             if visit.signed_in is None and self.method == "GET":
@@ -109,16 +109,21 @@ class Page(Operation):
         await visit.dependency(Accounts).admit(visit.signed_in, self.scope)
 
 
-async def find_signed_in(request: Request):  # noqa: ANN201 - Login | None
-    """Who is signed in by the request's cookie."""
-    token = security.session_token(request)
-    return None if token is None else await dependency(request, Accounts).find(token)
+async def start_visit(request: Request) -> Visit:
+    """The visit of who is signed in by the request's cookie, or else by a trusted proxy, whose word counts more."""
+    accounts, token = dependency(request, Accounts), security.session_token(request)
+    login = None if token is None else await accounts.find(token)
+    visit, name = Visit(request, login), proxied_user(request)
+    if name and (login is None or login.user is None or login.user.name.lower() != name.lower()):
+        token = await accounts.sign_in_by_proxy(name, visit.client)
+        visit = Visit(request, await accounts.find(token) if token else None)
+        visit.set_session(token)
+    return visit
 
 
 async def no_page(request: Request) -> Response:
     """What is not found below `/ui`, with the pages that may have been meant."""
-    visit = Visit(request, await find_signed_in(request))
-    return error_page(visit, NotFound("There is no page at this address."))
+    return error_page(await start_visit(request), NotFound("There is no page at this address."))
 
 
 def error_page(visit: Visit, error: CmserverError) -> Response:

@@ -24,6 +24,7 @@ from cmserver.web.pages import (
     review,
     server,
     sessions,
+    steward,
     team,
     today,
 )
@@ -47,6 +48,7 @@ PAGES: list[BaseRoute] = [
     *jobs.routes,
     *costs.routes,
     *analytics.routes,
+    *steward.routes,
     *doctor.routes,
 ]
 

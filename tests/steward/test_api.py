@@ -23,6 +23,9 @@ async def test_a_team_switches_it_on_runs_it_and_takes_a_run_back(client: AsyncC
     assert (await call("POST", "/run", {}))[0] == 409
     status, switched = await call("PUT", "/mode", {"mode": "write", "executors": ["auto_merge"]})
     assert (status, switched["mode"], switched["executors"], switched["changedBy"]) == (200, "write", ["auto_merge"], "alice")
+    assert (await call("PUT", "/mode", {"executors": []}))[1]["executors"] == []
+    assert (await call("PUT", "/mode", {"mode": "dry_run"}))[1]["executors"] == [], "none stays none"
+    await call("PUT", "/mode", {"mode": "write", "executors": ["auto_merge"]})
     status, queued = await call("POST", "/run", {})
     assert (status, len(queued["queued"])) == (202, 1)
     await keeper.drain()
@@ -38,7 +41,7 @@ async def test_a_team_switches_it_on_runs_it_and_takes_a_run_back(client: AsyncC
     assert (metrics["runsLastHour"], metrics["successRate"], metrics["topFailures"]) == (1, 1.0, [])
     assert len(await keeper.observations(planted.project)) == 2
     acts = await rows(keeper.db, "SELECT action FROM audit_log WHERE action LIKE 'steward.%%' ORDER BY id")
-    assert [row["action"] for row in acts] == ["steward.mode_changed", "steward.run_requested", "steward.run_undone"]
+    assert [row["action"] for row in acts] == ["steward.mode_changed"] * 4 + ["steward.run_requested", "steward.run_undone"]
 
 
 async def test_refusals(client: AsyncClient, cast: Cast, keeper: Keeper):

@@ -12,11 +12,14 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict
+from cmserver.base.metrics import metrics
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.retention.sweep import sweep
-from cmserver.steward import operate, repository
+from cmserver.steward import operate, plan, repository
 from cmserver.steward.model import MAX_QUEUED_OF_PROJECT, NewJob
+from cmserver.steward.plan import plan_team
 from cmserver.steward.run_job import EXECUTORS, StewardRunner
+from cmserver.steward.runs import repository as runs
 from tests.conftest import Cast
 from tests.rows import rows
 from tests.steward.corpus import Case, Note, all_cases
@@ -51,6 +54,10 @@ async def plant_pair(keeper: Keeper, name: str = "exact-0") -> Planted:
     return await plant(keeper.db, keeper.principal, find_case(name))
 
 
+def read_metric(name: str, **labels: str) -> float:
+    return metrics().registry.get_sample_value(f"cmserver_{name}_total", labels) or 0.0
+
+
 async def hash_all(db: Db) -> dict[str, Any]:
     """A hash of each table but those of the steward, of procrastinate, and the sums of usage."""
     tables = await rows(
@@ -70,9 +77,13 @@ async def hash_all(db: Db) -> dict[str, Any]:
 async def test_a_pending_suggestion_is_merged_and_each_step_is_written_down(keeper: Keeper):
     planted = await plant_pair(keeper)
     await keeper.switch("write")
+    run_count = read_metric("steward_runs", executor="auto_merge", status="succeeded")
+    merge_count = read_metric("merged_observations", by="steward")
 
     (run,) = await keeper.work("auto_merge")
 
+    assert read_metric("steward_runs", executor="auto_merge", status="succeeded") == run_count + 1
+    assert read_metric("merged_observations", by="steward") == merge_count + 1
     (left,) = await keeper.observations(planted.project)
     assert (left.number, left.version, left.merged_from) == (planted.notes[0].number, 2, [planted.notes[1].id])
     assert (run.status, run.job_status, run.provider, run.total_tokens) == ("succeeded", "succeeded", None, 0)
@@ -264,8 +275,7 @@ async def test_what_cannot_be_run_ends(keeper: Keeper, monkeypatch: pytest.Monke
     assert "hunter2secret" not in str(ended["broken"].last_error)
     assert {run.status for run in await keeper.runs()} == {"failed"}
     with pytest.raises(Conflict):
-        async with keeper.db.tenant(keeper.team_id) as conn:
-            await operate.cancel_job(conn, keeper.principal, jobs["bad"])
+        await operate.cancel_job(keeper.db, keeper.principal, jobs["bad"])
     retried = await operate.retry_job(keeper.db, keeper.principal, jobs["slow"])
     assert (retried.status, retried.attempt_count, retried.max_attempts) == ("queued", 3, 6)
 
@@ -306,15 +316,12 @@ async def test_a_cancelled_job_writes_nothing(asking: Keeper, model: Model):
     working = asyncio.create_task(asking.drain())
     await until_asked(model)
 
-    async with asking.db.tenant(asking.team_id) as conn:
-        await operate.cancel_job(conn, asking.principal, job_id)
+    await operate.cancel_job(asking.db, asking.principal, job_id)
     model.gate.set()
     await working
-    await rows(asking.db, "UPDATE steward_jobs SET lease_expires_at = now() - interval '1 second' WHERE status = 'running'")
-    async with asking.db.system() as conn:
-        await repository.requeue_lost(conn)
 
     assert (await asking.job(job_id)).status == "cancelled"
+    assert [(run.status, run.error_class) for run in await asking.runs()] == [("failed", "cancelled")]
     assert len(await asking.observations(planted.project)) == 2
 
 
@@ -328,6 +335,7 @@ async def test_a_job_is_claimed_once_and_not_while_the_steward_is_off_or_paused(
     assert await keeper.runner.run(job_id) is None
     assert await keeper.plan() == []
     await keeper.switch("write")
+    (job_id,) = await keeper.plan("auto_merge")
 
     claimed = await asyncio.gather(*(StewardRunner(keeper.db, keeper.settings).run(job_id) for _ in range(4)))
 
@@ -391,6 +399,62 @@ async def test_the_queue_is_bounded(keeper: Keeper, cast: Cast):
     assert len(queued) + len(again) <= 200
 
 
+async def test_switching_off_ends_what_is_queued_and_switching_on_plans_it_again(keeper: Keeper):
+    for name in ("exact-0", "derivable-0", "deleted-0"):
+        await plant_pair(keeper, name)
+    await keeper.switch("write")
+    planned = await plan_team(keeper.db, keeper.settings, keeper.team_id)
+
+    await keeper.switch("off")
+    ended = {(await keeper.job(job_id)).status for job_id in planned}
+    await keeper.switch("write")
+    again = await plan_team(keeper.db, keeper.settings, keeper.team_id)
+
+    assert ended == {"cancelled"}
+    assert len(again) == len(planned) > 4
+    assert set(again).isdisjoint(planned)
+
+
+async def test_only_what_may_run_counts_against_the_bound_of_the_queue(keeper: Keeper, cast: Cast, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(repository, "MAX_QUEUED", 1)
+    other = Keeper(keeper.db, keeper.settings, cast.charlie.principal)
+    await other.switch("write")
+    await keeper.switch("write")
+    await keeper.enqueue("policy_tune", {"mode": "write"})
+    full = await plan_team(keeper.db, keeper.settings, other.team_id, job_types=["policy_tune"])
+
+    await keeper.switch("write", is_paused=True)
+
+    assert full == []
+    assert len(await plan_team(keeper.db, keeper.settings, other.team_id, job_types=["policy_tune"])) == 1
+
+
+async def test_one_project_is_planned_though_others_have_more_to_do(keeper: Keeper, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plan, "_SUGGESTIONS_AT_ONCE", 1)
+    monkeypatch.setattr(plan, "_PROJECTS_AT_ONCE", 1)
+    planted = [await plant_pair(keeper, name) for name in ("exact-0", "exact-1", "deleted-0", "deleted-1")]
+    await keeper.switch("write")
+
+    planned = [await keeper.plan("auto_merge", "recheck", project_id=one.project.id) for one in planted]
+
+    assert [len(jobs) for jobs in planned] == [1, 1, 1, 1]
+
+
+async def test_nothing_is_planned_or_begun_in_an_archived_project_or_team(keeper: Keeper):
+    planted = await plant_pair(keeper)
+    await keeper.switch("write")
+    (job_id,) = await keeper.plan("auto_merge")
+    await rows(keeper.db, "UPDATE projects SET archived_at = now() WHERE id = %s", planted.project.id)
+
+    assert await keeper.runner.run(job_id) is None
+    await rows(keeper.db, "DELETE FROM steward_jobs")
+    assert await keeper.plan("auto_merge", "derive", "recheck") == []
+    await rows(keeper.db, "UPDATE projects SET archived_at = NULL")
+    await rows(keeper.db, "UPDATE teams SET archived_at = now() WHERE id = %s", keeper.team_id)
+    async with keeper.db.system() as conn:
+        assert await repository.active_teams(conn) == []
+
+
 async def test_tokens_stay_numbers_and_secrets_go(asking: Keeper, model: Model):
     """Contextify redacted each count of tokens, because its name has the word (B8)."""
     await plant_pair(asking, "longer")
@@ -400,7 +464,7 @@ async def test_tokens_stay_numbers_and_secrets_go(asking: Keeper, model: Model):
     model.error, model.reply = None, SURE
     (run,) = await asking.runs()
     async with asking.db.tenant(asking.team_id) as conn:
-        events = await repository.events(conn, asking.team_id, run.job_id, limit=100)
+        events = await runs.events(conn, asking.team_id, run.job_id, limit=100)
     called = next(event.data for event in events if event.event_type == "model_invoked")
 
     assert (called["prompt_tokens"], called["completion_tokens"]) == (0, 0)

@@ -11,6 +11,7 @@ from cmserver.base.errors import Conflict
 from cmserver.consolidation.combine import merge_observations
 from cmserver.observations.model import Correction
 from cmserver.observations.write import correct
+from cmserver.ops.joining.join import join_projects
 from cmserver.steward.model import StewardRun, UndoneEffect
 from cmserver.steward.undo import undo_run
 from tests.conftest import Cast
@@ -107,3 +108,22 @@ async def test_a_person_who_words_it_anew_takes_the_mark_away(keeper: Keeper, ca
     assert fresh.stale is None
     with pytest.raises(Conflict, match="corrected by bob"):
         await undo(keeper, run)
+
+
+async def test_what_joins_another_project_can_still_be_undone_and_is_not_done_again(keeper: Keeper, cast: Cast):
+    pair, derived, stays = [await plant_pair(keeper, name) for name in ("exact-0", "derivable-0", "derivable-1")]
+    await keeper.switch("write")
+    runs = {run.project: run for run in await keeper.work("auto_merge", "derive") if run.status == "succeeded"}
+    await keeper.plan("derive")  # waits for a project that is joined meanwhile
+    for joined in (pair, derived):
+        await join_projects(keeper.db, keeper.principal, joined.project.canonical_id, stays.project.canonical_id)
+
+    await keeper.drain()
+    undone = [(await undo(keeper, runs[one.project.canonical_id]))[0].kind for one in (pair, derived)]
+    await keeper.work("auto_merge", "derive")
+
+    assert undone == ["merged", "derived"]
+    rows_now = await keeper.observations(stays.project)
+    assert len(rows_now) == sum(len(one.notes) for one in (pair, derived, stays)) + 1
+    assert [row.agent for row in rows_now].count("steward") == 1
+    assert all(run.status in ("succeeded", "skipped") for run in await keeper.runs())

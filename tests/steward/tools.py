@@ -23,6 +23,7 @@ from cmserver.steward import operate, repository
 from cmserver.steward.model import JOB_TYPES, JobType, Mode, NewJob, StewardJob, StewardRun
 from cmserver.steward.plan import plan_team
 from cmserver.steward.run_job import StewardRunner
+from cmserver.steward.runs import repository as runs
 from tests.rows import rows
 from tests.steward.corpus import ROOT, Call, Case, Note
 
@@ -109,7 +110,7 @@ class Keeper:
 
     async def runs(self) -> list[StewardRun]:
         async with self.db.tenant(self.team_id) as conn:
-            return (await repository.runs(conn, self.team_id, limit=1_000))[::-1]
+            return (await runs.newest(conn, self.team_id, limit=1_000))[::-1]
 
     async def job(self, job_id: UUID) -> StewardJob:
         async with self.db.tenant(self.team_id) as conn:
@@ -119,7 +120,7 @@ class Keeper:
 
     async def events(self, job_id: UUID) -> list[str]:
         async with self.db.tenant(self.team_id) as conn:
-            return [event.event_type for event in await repository.events(conn, self.team_id, job_id, limit=1_000)]
+            return [event.event_type for event in await runs.events(conn, self.team_id, job_id, limit=1_000)]
 
     async def observations(self, project: Project) -> list[Observation]:
         async with self.db.tenant(self.team_id) as conn:

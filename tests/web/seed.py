@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -12,15 +13,19 @@ from cmserver.access import repository as access
 from cmserver.access.people import repository
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import Client
+from cmserver.access.people.passwords import Passwords
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
+from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph.overviews.make import make_due_overviews
+from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.sessions import repository as sessions
 from tests.conftest import Person, make_person, make_team
 from tests.make import Make
+from tests.web.seed_steward import seed_steward
 from tests.web.seed_work import seed_work
 
 PASSWORD = "correct horse battery"
@@ -68,18 +73,21 @@ async def seed_server(app: AsgiFrame, db: Db, api: httpx.AsyncClient, *, hostile
         return answer.json() if answer.content else {}
 
     await ask("POST", "/v1/projects", {"canonicalId": "github.com/acme/a-project-with-quite-a-long-name", "name": texts[3][:100]})
+    numbers: list[int] = []
     for place, text in enumerate(texts):
         session = await _session(ask, f"s{place}", text)
         things.setdefault("session", session)
         observation = await Make(db).observation(
             project=full.project, title=text[:400], narrative=text * 2, facts=[text[:200]], concepts=[text[:80]]
         )
-        things.setdefault("observation", str(observation.number))
-    await _add_history(ask, db, full, texts, things)
+        numbers.append(observation.number)
+    things |= {"observation": str(numbers[0]), "second": str(numbers[1]), "third": str(numbers[2])}
+    await _add_history(ask, db, full, texts, numbers, things)
     await ask("POST", "/v1/keys", {"name": texts[0][:100], "scopes": ["observations:read"], "actorId": "ci"})
     await ask("POST", "/v1/users/invitations", {"role": "viewer", "note": "w" * 100 if hostile else "Bob from support"})
     things["entity"] = await _add_entities(ask, db, texts)
     things |= await seed_work(db, app.dependencies.get(JobNotifier), full, texts)
+    things |= await seed_steward(db, app.dependencies.get(Settings), full, texts)
     return Seed(
         full=await _owner(app, db, full, LONG_NAME if hostile else "alice"),
         empty=await _owner(app, db, msgspec.structs.replace(full, principal=_in_team(full, empty_id)), "bob"),
@@ -88,20 +96,25 @@ async def seed_server(app: AsgiFrame, db: Db, api: httpx.AsyncClient, *, hostile
 
 
 async def _add_entities(ask: Any, db: Db, texts: list[str]) -> str:
-    """What the observations name, beside entities by hand that are related; the id of one of these."""
+    """What the observations name, beside entities by hand that are related; the id of one that is mentioned with many."""
+    named = [f"`{name}_orders`" for name in ("retry", "charge", "export", "cancel", "reprice", "audit", "close")]
+    for text in texts[:2]:
+        about = {"title": f"Changed {', '.join(named)}", "narrative": text[:2000], "filesModified": ["src/payments/charge.py"]}
+        await ask("POST", "/v1/observations", {"projectId": "github.com/acme/orders", **about})
     await read_new_observations(db)
-    await make_due_overviews(db)
+    await make_due_overviews(db, OverviewWriter(db, Settings(data_dir=Path())))
     made: list[str] = []
     for text in texts[:2]:
         body = {"projectId": "github.com/acme/orders", "type": "concept", "name": text[:200], "notes": text[:2000]}
         made.append((await ask("POST", "/v1/entities", body))["entity"]["id"])
-    await ask("POST", f"/v1/entities/{made[0]}/relations", {"toId": made[1], "label": texts[0][:100]})
-    return made[0]
+    found = (await ask("GET", "/v1/entities?project=github.com/acme/orders&search=charge_orders"))["entities"][0]["id"]
+    for other in made:
+        await ask("POST", f"/v1/entities/{found}/relations", {"toId": other, "label": texts[0][:100]})
+    return found
 
 
-async def _add_history(ask: Any, db: Db, person: Person, texts: list[str], things: dict[str, str]) -> None:
+async def _add_history(ask: Any, db: Db, person: Person, texts: list[str], numbers: list[int], things: dict[str, str]) -> None:
     """Give the observations a past: a correction, a merge, relations, suggestions, and one that has expired."""
-    numbers = [int(things["observation"]) + place for place in range(len(texts))]
     first = numbers[0]
     await ask("PATCH", f"/v1/observations/{first}", {"narrative": texts[0] + " " + texts[4], "importance": 0.9})
     await ask("POST", "/v1/relations", {"from": first, "to": numbers[1], "relationship": "CAUSES", "context": texts[3]})
@@ -147,7 +160,7 @@ def _in_team(person: Person, team_id: Any) -> Any:
 async def _owner(app: AsgiFrame, db: Db, person: Person, name: str) -> str:
     """The token of a new owner of the person's team, who also runs the server."""
     accounts = app.dependencies.get(Accounts)
-    password_hash = await accounts.hash_password(PASSWORD)
+    password_hash = await Passwords().hash(PASSWORD)
     async with db.system() as conn:
         user = await repository.insert_user(conn, new_id(), name, password_hash=password_hash, is_operator=True)
         await repository.put_membership(conn, person.team_id, user.id, "owner")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.settings import Settings
 from cmserver.graph.overviews.make import make_due_overviews
+from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from tests.conftest import Cast
 from tests.graph.test_api import Api
@@ -24,7 +28,7 @@ async def api(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make) -> Api:
     summary: dict[str, str | None] = {"request": "Fix the queue", "completed": "It is fair"}
     await make.observation(project=project, kind="summary", title="Fix the queue", summary=summary)
     await read_new_observations(db)
-    await make_due_overviews(db)
+    await make_due_overviews(db, OverviewWriter(db, Settings(data_dir=Path())))
     return Api(client, cast.alice)
 
 

@@ -89,7 +89,9 @@ async def test_one_job_is_retried_and_cancelled(app: AsgiFrame, db: Db, outbox: 
     cancelled = await alice.post(f"/ui/jobs/{job_id}/cancel")
     refused = await alice.post(f"/ui/jobs/{uuid4()}/retry")
 
+    assert (retried.status_code, cancelled.status_code) == (200, 200)
     assert "The job is queued again." in retried.text
+    assert "Cancel the job" in retried.text
     assert "The job is cancelled." in cancelled.text
     assert await outbox.value("SELECT status FROM observation_generation_jobs WHERE id = %s", job_id) == "cancelled"
     assert refused.status_code == 404

@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 
 import httpx
+import msgspec
 import pytest
 
 from cmserver.access.people import manage, repository
 from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.model import Client
+from cmserver.app import create_app
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.base.notifications import NotificationListener
+from cmserver.base.settings import Settings
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.web.security import COOKIE
 from tests.conftest import Cast, mint
 from tests.web.visitor import ORIGIN, Visitor, join, make_user, sign_in, signed_out, visit_as, visit_with_key
@@ -54,6 +60,36 @@ async def test_a_person_signs_in_by_name_in_any_case_and_lands_where_they_wanted
 
     assert (answer.status_code, answer.headers["location"]) == (303, "/ui/team?x=1")
     assert visitor.title(await visitor.get("/ui/team")) == "Team blue"
+
+
+async def test_a_trusted_proxy_signs_people_in(
+    settings: Settings, app: AsgiFrame, db: Db, hub: NotificationListener, notifier: JobNotifier, cast: Cast
+):
+    """httpx says that it comes from 127.0.0.1."""
+
+    async def open_as(proxies: str, *names: str, signed_in: str = "") -> str:
+        changed = msgspec.structs.replace(settings, trusted_proxies=proxies, trusted_proxy_user_header="Remote-User")
+        browser = signed_out(create_app(changed, db, hub, notifier, secret=b"s" * 32))
+        if signed_in:
+            token = await app.dependencies.get(Accounts).start_session(Client(address="127.0.0.1"), user_id=users[signed_in].id)
+            browser.client.cookies.set(COOKIE, token, domain="cmserver.local", path="/ui")
+        headers = [("Remote-User", name) for name in names]
+        page = await browser.client.get("/ui/profile", headers=headers, follow_redirects=True)
+        return browser.title(page)
+
+    users = {name: await make_user(app, db, name) for name in ("Alice", "Bob")}
+    for user in users.values():
+        await join(db, user, cast.alice.team_id)
+
+    assert await open_as("127.0.0.0/8", "alice") == "Profile of Alice"
+    assert await open_as("127.0.0.0/8", "alice", signed_in="Bob") == "Profile of Alice"
+    assert await open_as("127.0.0.0/8", "nobody") == "Sign in"
+    assert await open_as("127.0.0.0/8", "nobody", signed_in="Bob") == "Sign in"
+    assert await open_as("127.0.0.0/8", "alice", "Bob") == "Sign in"
+    assert await open_as("127.0.0.0/8", "") == "Sign in"
+    assert await open_as("10.0.0.0/8", "alice") == "Sign in"
+    assert await open_as("", "alice") == "Sign in"
+    assert await open_as("127.0.0.0/8", signed_in="Bob") == "Profile of Bob"
 
 
 @pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example", "/\\evil.example", "/api", "/uix", "/ui/\nx"])

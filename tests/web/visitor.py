@@ -13,6 +13,7 @@ from cmserver.access.model import PersonRole, Principal
 from cmserver.access.people import repository
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import Client, User
+from cmserver.access.people.passwords import Passwords
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import new_id
@@ -48,7 +49,7 @@ class Visitor(msgspec.Struct, kw_only=True):
 
 async def make_user(app: AsgiFrame, db: Db, name: str, *, password: str | None = None, is_operator: bool = False) -> User:
     """An account."""
-    password_hash = await app.dependencies.get(Accounts).hash_password(password) if password else None
+    password_hash = await Passwords().hash(password) if password else None
     async with db.system() as conn:
         return await repository.insert_user(conn, new_id(), name, password_hash=password_hash, is_operator=is_operator)
 

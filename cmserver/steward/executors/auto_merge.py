@@ -23,7 +23,7 @@ from cmserver.observations.history import repository as history
 from cmserver.observations.model import Observation
 from cmserver.providers.model import Prompt
 from cmserver.steward.ask import GuardAnswer, ModelAsker
-from cmserver.steward.executors.executor import JobPayload
+from cmserver.steward.executors.executor import Executor, JobPayload
 from cmserver.steward.model import GUARD_CONFIDENCE, Effect, JobContext, ModelCall, Plan, PlanResult
 
 _SURE_SIMILARITY = 0.99
@@ -46,7 +46,7 @@ class MergeProposal(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     versions: dict[str, int]
 
 
-class AutoMerge:
+class AutoMerge(Executor[AutoMergePayload]):
     """The executor `auto_merge`."""
 
     async def prepare(self, db: Db, asker: ModelAsker, context: JobContext, payload: AutoMergePayload) -> Plan:
@@ -61,7 +61,7 @@ class AutoMerge:
         if suggestion.status != "open":
             return Plan(decision="nothing", reasons=["not_open"])
         if suggestion.project_id != job.project_id:
-            return Plan(decision="keep", reasons=["other_project"])
+            return Plan(decision="keep", reasons=["other_project"], tries_again=True)
         if len(pair) != 2:
             return Plan(decision="nothing", reasons=["pair_gone"])
         facts: dict[str, object] = {
@@ -140,9 +140,6 @@ class AutoMerge:
                 )
             )
         return PlanResult(effects=effects)
-
-    async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
-        """The job's decision says it all."""
 
 
 def is_same_text(left: Observation, right: Observation) -> bool:

@@ -23,9 +23,9 @@ from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.model import TITLE_MOST, NewObservation, Observation, compose, estimate_tokens
 from cmserver.providers.model import Prompt
-from cmserver.steward import repository
 from cmserver.steward.ask import DerivedAnswer, ModelAsker
-from cmserver.steward.executors.executor import JobPayload
+from cmserver.steward.derivations import repository as derivations
+from cmserver.steward.executors.executor import Executor, JobPayload
 from cmserver.steward.executors.recurring import (
     MIN_SESSIONS,
     RecurringFailure,
@@ -66,7 +66,7 @@ class DerivedProposal(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     model: str | None = None
 
 
-class Derive:
+class Derive(Executor[DerivePayload]):
     """The executor `derive`."""
 
     async def prepare(self, db: Db, asker: ModelAsker, context: JobContext, payload: DerivePayload) -> Plan:
@@ -75,9 +75,7 @@ class Derive:
         assert job.project_id is not None
         async with db.tenant(job.team_id) as conn:
             rows = await observations.newest(conn, job.team_id, project_id=job.project_id, limit=_LOOKED_AT)
-            known = await repository.derived_fingerprints(
-                conn, job.team_id, job.project_id, with_candidates=payload.mode == "dry_run"
-            )
+            known = await derivations.fingerprints(conn, job.team_id, job.project_id, with_candidates=payload.mode == "dry_run")
             project = await access.project(conn, job.team_id, job.project_id)
         rows = [row for row in rows if row.kind != "summary"]
         notes = [row for row in rows if row.agent != STEWARD and row.stale is None]
@@ -130,14 +128,20 @@ class Derive:
             if {str(row.number): row.version for row in sources} != proposal.versions:
                 skipped.append("changed_meanwhile")
                 continue
-            if not await _keep_record(conn, context, proposal, "accepted"):
+            derivation_id = await _keep_record(conn, context, proposal, "accepted")
+            if derivation_id is None:
                 skipped.append("derived_already")
                 continue
-            effects.append(await _store(conn, context, proposal, sorted(sources, key=lambda row: row.number)))
+            effect = await _store(conn, context, proposal, sorted(sources, key=lambda row: row.number))
+            assert effect.observation_id is not None
+            await derivations.set_observation(conn, job.team_id, derivation_id, effect.observation_id)
+            effects.append(effect)
         return PlanResult(effects=effects, skipped=skipped)
 
     async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
         """Keep what would be derived as a candidate, and what a model was asked in vain, so that it is not asked again."""
+        assert context.job.project_id is not None
+        await history.lock_project(conn, context.job.project_id)
         for proposal in plan.proposals:
             assert isinstance(proposal, DerivedProposal)
             await _keep_record(conn, context, proposal, "candidate")
@@ -148,12 +152,12 @@ class Derive:
 
 async def _keep_record(
     conn: Conn, context: JobContext, proposal: DerivedProposal, status: Literal["accepted", "candidate", "skipped"]
-) -> bool:
-    """False when it was derived, undone or refused before."""
+) -> UUID | None:
+    """The record's id; None when it was derived, undone or refused before."""
     job = context.job
     assert job.project_id is not None
     payload: dict[str, object] = {"title": proposal.title, "narrative": proposal.narrative, "facts": proposal.facts}
-    return await repository.keep_derivation(
+    return await derivations.keep(
         conn,
         NewDerivation(
             team_id=job.team_id,
@@ -219,7 +223,6 @@ async def _store(conn: Conn, context: JobContext, proposal: DerivedProposal, sou
     stored = await observations.by_id(conn, job.team_id, new.id)
     assert stored is not None
     await consolidation.dismiss(conn, stored, [row.id for row in sources], similarity=1.0, resolved_by=STEWARD)
-    await repository.set_derived(conn, job.team_id, job.project_id, proposal.fingerprint, new.id)
     await announce.wake_stream(conn)
     numbers = [row.number for row in sources]
     return Effect(kind="derived", observation_id=new.id, number=number, version=stored.version, source_numbers=numbers)

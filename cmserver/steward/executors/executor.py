@@ -32,5 +32,4 @@ class Executor(Protocol[P_contra]):
         ...
 
     async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
-        """Write down what is not to be written, in tables of the steward alone."""
-        ...
+        """Write down what is not to be written, in tables of the steward alone; usually the job's decision says it all."""

@@ -23,7 +23,7 @@ _MAX_CHARS = 200_000
 """The part of a text before and after an edit that is looked at."""
 
 
-class FileFate(msgspec.Struct, frozen=True, kw_only=True):
+class PathChange(msgspec.Struct, frozen=True, kw_only=True):
     """Something that one call did to a file. `name` is its new path where it was moved.
 
     `before` and `after` are the changed part of an edit; of a file that was written whole, `before` is None.
@@ -48,12 +48,12 @@ class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
     received_at: datetime
 
 
-def read_fates(calls: Iterable[StoredCall]) -> list[FileFate]:
+def read_path_changes(calls: Iterable[StoredCall]) -> list[PathChange]:
     """What the calls did to files, in the order in which they happened. Paths are as seen from the working folder."""
-    return [fate for call in sorted(calls, key=lambda call: (call.occurred_at, call.id)) for fate in _read_call(call)]
+    return [change for call in sorted(calls, key=lambda call: (call.occurred_at, call.id)) for change in _read_call(call)]
 
 
-def _read_call(call: StoredCall) -> Iterator[FileFate]:
+def _read_call(call: StoredCall) -> Iterator[PathChange]:
     payload = record(call.payload)
     name, error = payload.get("tool_name"), payload.get("error")
     if not isinstance(name, str) or error:
@@ -75,9 +75,10 @@ class _FateReader:
         self._call = call
         self._root = root.replace("\\", "/").rstrip("/") if root else None
 
-    def _fate(self, act: Literal["deleted", "moved", "restored", "edited", "written"], path: str, **others: object) -> FileFate:
+    def _change(self, act: Literal["deleted", "moved", "restored", "edited", "written"], path: str, **others: object) -> PathChange:
         return msgspec.convert(
-            {"act": act, "path": self._relative(path), "event_id": self._call.id, "at": self._call.occurred_at, **others}, FileFate
+            {"act": act, "path": self._relative(path), "event_id": self._call.id, "at": self._call.occurred_at, **others},
+            PathChange,
         )
 
     def _relative(self, path: str, folder: str = "") -> str:
@@ -87,7 +88,7 @@ class _FateReader:
         path = posixpath.normpath(path)
         return path.removeprefix(f"{self._root}/") if self._root else path
 
-    def read_shell(self, use: ToolUse) -> Iterator[FileFate]:
+    def read_shell(self, use: ToolUse) -> Iterator[PathChange]:
         line = read_command_line(use.command)
         if read_outcome(line, use.output, None, self._root, is_failed=False).failed:
             return
@@ -101,28 +102,28 @@ class _FateReader:
                 folder = self._enter(arguments[0], folder)
             elif program in (["rm"], ["unlink"]):
                 for path in arguments:
-                    yield self._fate("deleted", self._relative(path, folder), is_folder=_is_folder(path))
+                    yield self._change("deleted", self._relative(path, folder), is_folder=_is_folder(path))
             elif program == ["mv"] and len(arguments) > 1:
                 yield from self._read_move([self._relative(path, folder) for path in arguments])
             elif is_git and program in (["checkout"], ["restore"]) and "-b" not in rest:
                 for path in arguments:
-                    yield self._fate("restored", self._relative(path, folder))
+                    yield self._change("restored", self._relative(path, folder))
             if command.output_path and not command.appends:
-                yield self._fate("restored", self._relative(command.output_path, folder))
+                yield self._change("restored", self._relative(command.output_path, folder))
 
     def _enter(self, path: str, folder: str) -> str:
         entered = self._relative(path, folder)
         return "" if entered == self._root else entered
 
-    def _read_move(self, paths: list[str]) -> Iterator[FileFate]:
+    def _read_move(self, paths: list[str]) -> Iterator[PathChange]:
         *sources, target = paths
         is_into = len(sources) > 1 or _is_folder(target)
         for path in sources:
             new = f"{target}/{posixpath.basename(path)}" if is_into and not _is_folder(path) else target
-            yield self._fate("moved", path, name=new, is_folder=_is_folder(path))
-            yield self._fate("restored", new)
+            yield self._change("moved", path, name=new, is_folder=_is_folder(path))
+            yield self._change("restored", new)
 
-    def read_patch(self, patch: str) -> Iterator[FileFate]:
+    def read_patch(self, patch: str) -> Iterator[PathChange]:
         pieces = _PATCHED_FILE.split(patch)
         for action, name, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
             path = name.strip()
@@ -130,18 +131,18 @@ class _FateReader:
             before = "\n".join(line[1:] for line in lines if line[:1] in {"-", " "})[:_MAX_CHARS]
             after = "\n".join(line[1:] for line in lines if line[:1] in {"+", " "})[:_MAX_CHARS]
             if action == "Delete":
-                yield self._fate("deleted", path)
+                yield self._change("deleted", path)
             elif action == "Add":
-                yield self._fate("written", path, after=after)
+                yield self._change("written", path, after=after)
             elif moved := _MOVED_TO.search(body):
-                yield self._fate("moved", path, name=self._relative(moved[1].strip()))
-                yield self._fate("restored", moved[1].strip())
+                yield self._change("moved", path, name=self._relative(moved[1].strip()))
+                yield self._change("restored", moved[1].strip())
             else:
-                yield self._fate("edited", path, before=before, after=after)
+                yield self._change("edited", path, before=before, after=after)
 
-    def read_edit(self, use: ToolUse) -> Iterator[FileFate]:
+    def read_edit(self, use: ToolUse) -> Iterator[PathChange]:
         if use.tool == "Delete":
-            yield self._fate("deleted", use.path)
+            yield self._change("deleted", use.path)
             return
         fields = use.fields
         content = field(fields, "content", "file_text", "contents", "text")
@@ -150,10 +151,10 @@ class _FateReader:
             (field(edit, "old_string", "old_str", "oldText"), field(edit, "new_string", "new_str", "newText")) for edit in edits
         ]
         if content:
-            yield self._fate("written", use.path, after=content[:_MAX_CHARS])
+            yield self._change("written", use.path, after=content[:_MAX_CHARS])
         for before, after in pairs:
             if before and before != after:
-                yield self._fate("edited", use.path, before=before[:_MAX_CHARS], after=after[:_MAX_CHARS])
+                yield self._change("edited", use.path, before=before[:_MAX_CHARS], after=after[:_MAX_CHARS])
 
 
 def _is_folder(path: str) -> bool:
@@ -161,12 +162,12 @@ def _is_folder(path: str) -> bool:
     return not posixpath.splitext(path)[1]
 
 
-def is_about(fate: FileFate, path: str) -> bool:
+def is_about(change: PathChange, path: str) -> bool:
     """Whether the call was about the file of that path, or about a folder that it is in."""
     path = path.replace("\\", "/").removeprefix("./")
-    if fate.path == path or (fate.path.startswith("/") and "/" in path and fate.path.endswith(f"/{path}")):
+    if change.path == path or (change.path.startswith("/") and "/" in path and change.path.endswith(f"/{path}")):
         return True
-    return fate.is_folder and fate.act in {"deleted", "moved"} and path.startswith(f"{fate.path}/")
+    return change.is_folder and change.act in {"deleted", "moved"} and path.startswith(f"{change.path}/")
 
 
 def defined_values(text: str, name: str) -> list[str]:

@@ -7,10 +7,22 @@ import msgspec
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
-from cmserver.steward import policies, repository
 from cmserver.steward.ask import ModelAsker
-from cmserver.steward.executors.executor import JobPayload
-from cmserver.steward.model import POLICIES, STEWARD, DerivationCounts, Effect, JobContext, Plan, PlanResult, SuggestionCounts
+from cmserver.steward.derivations import repository as derivations
+from cmserver.steward.executors.executor import Executor, JobPayload
+from cmserver.steward.model import (
+    POLICIES,
+    STEWARD,
+    DerivationCounts,
+    Effect,
+    JobContext,
+    Plan,
+    PlanResult,
+    PolicyChange,
+    SuggestionCounts,
+)
+from cmserver.steward.policies import repository as policies
+from cmserver.steward.policies import thresholds
 
 MIN_SAMPLE = 100
 _DAYS = 90
@@ -35,15 +47,16 @@ class PolicyProposal(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     evidence: dict[str, int]
 
 
-class PolicyTune:
+class PolicyTune(Executor[TunePayload]):
     """The executor `policy_tune`."""
 
     async def prepare(self, db: Db, asker: ModelAsker, context: JobContext, payload: TunePayload) -> Plan:  # noqa: ARG002
         """At most one change."""
         team_id, values = context.job.team_id, context.policies
         async with db.tenant(team_id) as conn:
-            merges = await repository.suggestion_counts(conn, team_id, _DAYS, POLICIES["auto_merge.threshold"].least)
-            derived = await repository.derivation_counts(conn, team_id, _DAYS)
+            since = await policies.evidence_since(conn, team_id, _DAYS)
+            merges = await policies.suggestion_counts(conn, team_id, since, POLICIES["auto_merge.threshold"].least)
+            derived = await derivations.counts(conn, team_id, since)
         facts = {**msgspec.structs.asdict(merges), **msgspec.structs.asdict(derived), "minSample": MIN_SAMPLE}
         proposal = choose_change(values, merges, derived)
         if proposal is None:
@@ -54,31 +67,28 @@ class PolicyTune:
     async def apply(self, conn: Conn, context: JobContext, plan: Plan) -> PlanResult:
         """Write the change if the value is still the one that was looked at."""
         team_id = context.job.team_id
-        await repository.lock_policies(conn, team_id)
-        values = await policies.read_values(conn, team_id)
+        await policies.lock(conn, team_id)
+        values = await thresholds.read_values(conn, team_id)
         effects: list[Effect] = []
         for proposal in plan.proposals:
             assert isinstance(proposal, PolicyProposal)
             if values[proposal.policy_key] != proposal.prior_value:
                 return PlanResult(effects=[], skipped=["changed_meanwhile"])
             change_id = new_id()
-            change = policies.new_change(
-                change_id,
-                proposal.policy_key,
-                proposal.prior_value,
-                proposal.new_value,
-                proposal.reason,
+            change = PolicyChange(
+                id=change_id,
+                policy_key=proposal.policy_key,
+                prior_value=proposal.prior_value,
+                new_value=proposal.new_value,
+                reason=proposal.reason,
                 changed_by=STEWARD,
                 run_id=context.run_id,
                 sample_size=proposal.sample_size,
                 evidence=dict(proposal.evidence),
             )
-            await repository.add_policy_change(conn, team_id, change)
+            await policies.add(conn, team_id, change)
             effects.append(Effect(kind="policy_changed", policy_key=proposal.policy_key, policy_change_id=change_id))
         return PlanResult(effects=effects)
-
-    async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
-        """The job's decision says it all."""
 
 
 def choose_change(values: dict[str, float], merges: SuggestionCounts, derived: DerivationCounts) -> PolicyProposal | None:

@@ -22,8 +22,8 @@ from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation, StaleMark
 from cmserver.observations.stale import mark_stale
 from cmserver.steward.ask import ModelAsker
-from cmserver.steward.executors.executor import JobPayload
-from cmserver.steward.executors.file_history import FileFate, StoredCall, defined_values, is_about, mentions, read_fates
+from cmserver.steward.executors.executor import Executor, JobPayload
+from cmserver.steward.executors.file_history import PathChange, StoredCall, defined_values, is_about, mentions, read_path_changes
 from cmserver.steward.model import Effect, JobContext, Plan, PlanResult
 
 CALLS_AT_ONCE = 2_000
@@ -49,7 +49,7 @@ class StaleProposal(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     mark: StaleMark
 
 
-class Recheck:
+class Recheck(Executor[RecheckPayload]):
     """The executor `recheck`."""
 
     async def prepare(self, db: Db, asker: ModelAsker, context: JobContext, payload: RecheckPayload) -> Plan:  # noqa: ARG002
@@ -63,14 +63,14 @@ class Recheck:
         # A full page ends before its last moment, of which it may not have all.
         whole = [row for row in rows if len(rows) < CALLS_AT_ONCE or row.received_at < rows[-1].received_at]
         calls = [reshape(row, StoredCall) for row in whole]
-        fates = await asyncio.to_thread(read_fates, calls)
+        changes = await asyncio.to_thread(read_path_changes, calls)
         claims: list[Observation] = []
-        if fates:
-            names = {f"{fate.path}/" if fate.is_folder else posixpath.basename(fate.path) for fate in fates}
+        if changes:
+            names = {f"{change.path}/" if change.is_folder else posixpath.basename(change.path) for change in changes}
             async with db.tenant(job.team_id) as conn:
                 claims = await observations.naming_files(conn, job.team_id, job.project_id, names, _CLAIMS_AT_ONCE)
-        proposals = await asyncio.to_thread(judge_claims, claims, fates)
-        facts = {"calls": len(calls), "fileChanges": len(fates), "claims": len(claims)}
+        proposals = await asyncio.to_thread(judge_claims, claims, changes)
+        facts = {"calls": len(calls), "fileChanges": len(changes), "claims": len(claims)}
         return Plan(
             decision="mark" if proposals else "nothing",
             reasons=sorted({proposal.mark.reason for proposal in proposals}) or ["nothing_changed"],
@@ -93,26 +93,23 @@ class Recheck:
             effects.append(Effect(kind="marked_stale", observation_id=marked.id, number=marked.number, version=marked.version))
         return PlanResult(effects=effects, skipped=skipped)
 
-    async def decline(self, conn: Conn, context: JobContext, plan: Plan) -> None:
-        """The job's decision says it all."""
 
-
-def judge_claims(claims: Sequence[Observation], fates: Sequence[FileFate]) -> list[StaleProposal]:
+def judge_claims(claims: Sequence[Observation], changes: Sequence[PathChange]) -> list[StaleProposal]:
     """The observations that do not hold any more after all of these calls, each with the call that says so."""
     return [
         StaleProposal(observation_id=claim.id, number=claim.number, version=claim.version, mark=mark)
         for claim in claims
-        if claim.stale is None and (mark := _judge_claim(claim, fates)) is not None
+        if claim.stale is None and (mark := _judge_claim(claim, changes)) is not None
     ]
 
 
-def _judge_claim(claim: Observation, fates: Sequence[FileFate]) -> StaleMark | None:
-    later = [fate for fate in fates if fate.at > claim.created_at]
+def _judge_claim(claim: Observation, changes: Sequence[PathChange]) -> StaleMark | None:
+    later = [change for change in changes if change.at > claim.created_at]
     if not later:
         return None
     text = compared_text(claim)
     for path in _claimed_paths(claim, text):
-        about = [fate for fate in later if is_about(fate, path)]
+        about = [change for change in later if is_about(change, path)]
         if about and (mark := _judge_file(path, text, about)) is not None:
             return mark
     return None
@@ -126,48 +123,48 @@ def _claimed_paths(claim: Observation, text: str) -> list[str]:
     return list(dict.fromkeys([*known, *named]))
 
 
-def _judge_file(path: str, text: str, fates: Sequence[FileFate]) -> StaleMark | None:
+def _judge_file(path: str, text: str, changes: Sequence[PathChange]) -> StaleMark | None:
     """What of the text does not hold after these calls, which were about the file; None when all may hold."""
     gone: StaleMark | None = None
     changed: dict[str, StaleMark] = {}
     values = _claimed_values(text)
-    for fate in fates:
-        match fate.act:
+    for change in changes:
+        match change.act:
             case "deleted":
-                gone = _mark("deleted", path, fate)
+                gone = _mark("deleted", path, change)
             case "moved":
-                gone = _mark("moved", path, fate, fate.name)
+                gone = _mark("moved", path, change, change.name)
             case "restored":
                 gone = None
             case "edited" | "written":
                 gone = None
                 for name, claimed in values.items():
-                    changed |= _judge_edit(path, name, claimed, fate)
-                    if name in changed and _is_back(name, claimed, fate):
+                    changed |= _judge_edit(path, name, claimed, change)
+                    if name in changed and _is_back(name, claimed, change):
                         del changed[name]
     return gone or next(iter(changed.values()), None)
 
 
-def _judge_edit(path: str, name: str, claimed: set[str], fate: FileFate) -> dict[str, StaleMark]:
+def _judge_edit(path: str, name: str, claimed: set[str], change: PathChange) -> dict[str, StaleMark]:
     """The mark of a name whose definition the edit took away, or gave another value than the one claimed."""
-    before = defined_values(fate.before, name) if fate.before is not None else None
-    after = defined_values(fate.after, name)
+    before = defined_values(change.before, name) if change.before is not None else None
+    after = defined_values(change.after, name)
     if before is None:  # written whole: what it said before is not known
         if after and claimed and not any(claimed & _numbers(value) for value in after):
-            return {name: _mark("changed", path, fate, name)}
+            return {name: _mark("changed", path, change, name)}
         return {}
-    if before and not after and not mentions(fate.after, name):
-        return {name: _mark("removed", path, fate, name)}
+    if before and not after and not mentions(change.after, name):
+        return {name: _mark("removed", path, change, name)}
     held = {value for line in before for value in _numbers(line)} & claimed
     now = {value for line in after for value in _numbers(line)}
     if held and after and not held & now:
-        return {name: _mark("changed", path, fate, name)}
+        return {name: _mark("changed", path, change, name)}
     return {}
 
 
-def _is_back(name: str, claimed: set[str], fate: FileFate) -> bool:
+def _is_back(name: str, claimed: set[str], change: PathChange) -> bool:
     """Whether the name is defined again as it was claimed."""
-    after = defined_values(fate.after, name)
+    after = defined_values(change.after, name)
     return bool(after) and (not claimed or any(claimed & _numbers(value) for value in after))
 
 
@@ -185,7 +182,7 @@ def _numbers(text: str) -> set[str]:
     return {match.replace("_", "") for match in _NUMBER.findall(text)}
 
 
-def _mark(reason: str, path: str, fate: FileFate, name: str = "") -> StaleMark:
+def _mark(reason: str, path: str, change: PathChange, name: str = "") -> StaleMark:
     return msgspec.convert(
-        {"reason": reason, "path": path, "name": name, "eventId": fate.event_id, "markedAtEpoch": epoch_ms(fate.at)}, StaleMark
+        {"reason": reason, "path": path, "name": name, "eventId": change.event_id, "markedAtEpoch": epoch_ms(change.at)}, StaleMark
     )

@@ -11,6 +11,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from cmserver.access.projects import Projects
+from cmserver.base.text import Text
 from cmserver.graph import entities, repository
 from cmserver.graph.model import LABEL_MOST, NAME_MOST, NOTES_MOST, EntityName, EntityType, Neighbour
 from cmserver.graph.wire import decode_place, encode_place
@@ -33,7 +34,7 @@ class EntityFilters(msgspec.Struct, frozen=True):
 
     project: str | None = None
     type: EntityType | None = None
-    search: Annotated[str, Meta(max_length=NAME_MOST)] | None = None
+    search: Annotated[Text, Meta(max_length=NAME_MOST)] | None = None
     cursor: str | None = None
 
 
@@ -41,9 +42,9 @@ class NewEntityForm(msgspec.Struct, frozen=True):
     """An entity by hand."""
 
     project: str
-    name: Annotated[str, Meta(min_length=1, max_length=NAME_MOST)]
+    name: Annotated[Text, Meta(min_length=1, max_length=NAME_MOST)]
     type: EntityType
-    notes: Annotated[str, Meta(max_length=NOTES_MOST)] | None = None
+    notes: Annotated[Text, Meta(max_length=NOTES_MOST)] | None = None
 
 
 class MentionFilters(msgspec.Struct, frozen=True):
@@ -55,15 +56,15 @@ class MentionFilters(msgspec.Struct, frozen=True):
 class NotesForm(msgspec.Struct, frozen=True):
     """The notes of an entity."""
 
-    notes: Annotated[str, Meta(max_length=NOTES_MOST)] | None = None
+    notes: Annotated[Text, Meta(max_length=NOTES_MOST)] | None = None
 
 
 class OtherEntityForm(msgspec.Struct, frozen=True):
     """Another entity of the project, by its type and name."""
 
     type: EntityType
-    name: Annotated[str, Meta(min_length=1, max_length=NAME_MOST)]
-    label: Annotated[str, Meta(max_length=LABEL_MOST)] | None = None
+    name: Annotated[Text, Meta(min_length=1, max_length=NAME_MOST)]
+    label: Annotated[Text, Meta(max_length=LABEL_MOST)] | None = None
 
 
 class DrawnNeighbour(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ SOURCES: dict[str, str] = {
     "agent_event": "event",
     "session_summary": "session summary",
     "observation_reindex": "reindex",
+    "turn": "entities of a turn",
 }
 """What a job is made of, in words."""
 STATES: tuple[Status, ...] = ("queued", "processing", "failed", "completed", "cancelled")

@@ -32,6 +32,7 @@ from cmserver.base.text import Key, Text
 from cmserver.consolidation import review
 from cmserver.graph.overviews.make import make_overview, read_overview
 from cmserver.graph.overviews.model import Overview
+from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.ops.activity.read import NEWEST, ProjectActivity, read_activity
 from cmserver.ops.joining.join import join_projects, separate_projects
 from cmserver.recall.context import render_requested_context
@@ -168,7 +169,7 @@ async def post_overview(visit: Visit) -> Response:
     """Make the overview of a project anew."""
     async with visit.tenant() as conn:
         project = await _require(conn, visit)
-        await make_overview(conn, visit.principal, project)
+    await make_overview(visit.db, visit.dependency(OverviewWriter), visit.principal, str(project.id))
     return visit.redirect(project_path(project), "The overview is made anew.")
 
 

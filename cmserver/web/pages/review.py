@@ -21,6 +21,7 @@ from cmserver.observations.history.model import MergeStrategy
 from cmserver.observations.model import Observation, compose
 from cmserver.observations.read import read_batch
 from cmserver.observations.wire import type_shown
+from cmserver.steward import repository as steward
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import BADGES, list_projects, names_of_projects, title_of
 from cmserver.web.visit import Visit
@@ -61,6 +62,8 @@ class ShownPair(msgspec.Struct, frozen=True, kw_only=True):
     newer: ReviewedObservation | None
     diff: WordDiff | None
     project: str
+    verdict: dict[str, object] | None
+    """What the steward decided last about it."""
 
 
 async def get_review(visit: Visit) -> Response:
@@ -87,10 +90,11 @@ async def get_review(visit: Visit) -> Response:
             conn, principal, project_id=project_id, status="open", contradictions=filters.about != "contradictions", limit=1
         )
         last = await review.find_suggestion(conn, principal, filters.last) if filters.last else None
+        verdicts = await steward.verdicts(conn, principal.team_id, [suggestion.id for suggestion in page])
     return visit.render(
         "review.html",
         title="Review" if filters.about == "same" else "Contradictions",
-        pairs=[_shown_pair(suggestion, by_number, names) for suggestion in page],
+        pairs=[_shown_pair(suggestion, by_number, names, verdicts) for suggestion in page],
         projects=projects,
         filters=filters,
         badges=BADGES,
@@ -102,7 +106,12 @@ async def get_review(visit: Visit) -> Response:
     )
 
 
-def _shown_pair(suggestion: Suggestion, by_number: dict[int, Observation], names: dict[UUID, str]) -> ShownPair:
+def _shown_pair(
+    suggestion: Suggestion,
+    by_number: dict[int, Observation],
+    names: dict[UUID, str],
+    verdicts: dict[UUID, dict[str, object]],
+) -> ShownPair:
     older_number, newer_number = suggestion.merge_order()
     older, newer = by_number.get(older_number), by_number.get(newer_number)
     return ShownPair(
@@ -111,6 +120,7 @@ def _shown_pair(suggestion: Suggestion, by_number: dict[int, Observation], names
         newer=_shown(newer) if newer else None,
         diff=compare_words(_text(older)[:_MAX_CHARS], _text(newer)[:_MAX_CHARS]) if older and newer else None,
         project=names.get(suggestion.project_id, ""),
+        verdict=verdicts.get(suggestion.id),
     )
 
 

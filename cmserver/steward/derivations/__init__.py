@@ -1,0 +1,1 @@
+"""What the steward derived, or would have."""

@@ -1,0 +1,1 @@
+"""The thresholds of the steward, and their changes."""

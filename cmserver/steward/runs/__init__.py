@@ -1,0 +1,1 @@
+"""Runs of the steward, and the timeline of its jobs."""

@@ -1,0 +1,251 @@
+"""All SQL of the steward's runs and events, and the figures made of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+from cmserver.access.model import IN_REACH_O
+from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.steward.model import (
+    BREAKER_FAILURES,
+    BREAKER_SECONDS,
+    Breaker,
+    ModelCall,
+    RunFailure,
+    RunFigures,
+    StewardEvent,
+    StewardJob,
+    StewardRun,
+)
+
+OWNS = {"steward_runs", "steward_events"}
+
+BEGIN = Query(
+    int,
+    """
+    INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt)
+    VALUES (%(id)s, %(team_id)s, %(project_id)s, %(job_id)s, %(job_type)s, %(attempt)s)
+    """,
+)
+
+FINISH = Query(
+    int,
+    """
+    UPDATE steward_runs
+       SET status = %(status)s, provider = %(provider)s, model = %(model)s, prompt_tokens = %(prompt_tokens)s,
+           completion_tokens = %(completion_tokens)s, input_snapshot = %(input_snapshot)s, output_snapshot = %(output_snapshot)s,
+           input_hash = %(input_hash)s, error_class = %(error_class)s, error_message = %(error_message)s,
+           completed_at = clock_timestamp(),
+           latency_ms = greatest(0, extract(epoch FROM clock_timestamp() - created_at) * 1000)::integer
+     WHERE id = %(id)s AND team_id = %(team_id)s AND status = 'running'
+    """,
+)
+
+ADD_EVENT = Query(
+    int,
+    """
+    INSERT INTO steward_events (team_id, job_id, run_id, event_type, data)
+    VALUES (%(team_id)s, %(job_id)s, %(run_id)s, %(event_type)s, %(data)s)
+    """,
+)
+
+_SELECT: LiteralString = """
+    SELECT r.id, r.team_id, r.project_id, p.canonical_id AS project, r.job_id, r.job_type, j.status AS job_status, r.attempt,
+           r.provider, r.model, r.input_snapshot, r.output_snapshot, r.input_hash, r.prompt_tokens, r.completion_tokens,
+           r.total_tokens, r.latency_ms, r.status, r.error_class, r.error_message, r.created_at, r.completed_at, r.undone_at,
+           r.undone_by
+      FROM steward_runs r
+      JOIN steward_jobs j ON j.id = r.job_id AND j.team_id = r.team_id
+      LEFT JOIN projects p ON p.id = r.project_id AND p.team_id = r.team_id
+     WHERE r.team_id = %(team_id)s
+"""
+
+BY_ID = Query(StewardRun, f"{_SELECT} AND r.id = %(run_id)s")
+
+NEWEST = Query(
+    StewardRun,
+    f"""
+    {_SELECT}
+       AND ((%(project_id)s::uuid IS NULL AND r.project_id IS NULL) OR {IN_REACH_O.replace("o.project_id", "r.project_id")})
+       AND (%(status)s::text IS NULL OR r.status = %(status)s::text)
+       AND (%(job_type)s::text IS NULL OR r.job_type = %(job_type)s::text)
+       AND (%(model)s::text IS NULL OR r.model = %(model)s::text)
+       AND (%(before)s::timestamptz IS NULL OR (r.created_at, r.id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY r.created_at DESC, r.id DESC LIMIT %(limit)s OFFSET %(offset)s
+    """,
+    prepare=False,
+)
+
+LOCK = Query(UUID, "SELECT id FROM steward_runs WHERE id = %(run_id)s AND team_id = %(team_id)s FOR UPDATE")
+
+MARK_UNDONE = Query(
+    int,
+    "UPDATE steward_runs SET undone_at = now(), undone_by = %(undone_by)s WHERE id = %(run_id)s AND team_id = %(team_id)s",
+)
+
+EVENTS = Query(
+    StewardEvent,
+    """
+    SELECT id, job_id, run_id, event_type, data, schema_version, created_at FROM steward_events
+     WHERE team_id = %(team_id)s AND job_id = %(job_id)s
+     ORDER BY id LIMIT %(limit)s OFFSET %(offset)s
+    """,
+)
+
+# -- figures
+
+FIGURES = Query(
+    RunFigures,
+    """
+    SELECT count(*) FILTER (WHERE created_at > now() - interval '1 hour') AS runs_last_hour, count(*) AS runs,
+           count(*) FILTER (WHERE status IN ('succeeded', 'skipped')) AS succeeded,
+           coalesce(avg(total_tokens), 0)::float8 AS average_tokens, coalesce(avg(latency_ms), 0)::float8 AS average_latency_ms,
+           percentile_disc(0.95) WITHIN GROUP (ORDER BY latency_ms) AS p95_latency_ms
+      FROM steward_runs
+     WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours' AND status <> 'running'
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    """,
+    prepare=False,
+)
+
+FAILURES = Query(
+    RunFailure,
+    """
+    SELECT coalesce(error_class, '') AS reason, count(*) AS count FROM steward_runs
+     WHERE team_id = %(team_id)s AND created_at > now() - interval '24 hours' AND error_class IS NOT NULL
+       AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+     GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 5
+    """,
+    prepare=False,
+)
+
+# The calls since the last that answered. When the time is over one call is tried: if it fails, it is the last one again.
+BREAKER = Query(
+    Breaker,
+    """
+    WITH newest AS (
+        SELECT error_class, completed_at FROM steward_runs
+         WHERE team_id = %(team_id)s AND provider IS NOT NULL AND completed_at > now() - interval '1 day'
+         ORDER BY completed_at DESC LIMIT 20
+    ), failed AS (
+        SELECT count(*) AS failures, max(n.completed_at) AS last_at,
+               (array_agg(n.error_class ORDER BY n.completed_at DESC))[1] AS last_failure
+          FROM newest n
+         WHERE n.error_class IS NOT NULL
+           AND NOT EXISTS (SELECT FROM newest later WHERE later.error_class IS NULL AND later.completed_at >= n.completed_at)
+    )
+    SELECT failures AS consecutive_failures, last_failure,
+           CASE WHEN failures >= %(most_failures)s THEN last_at END AS opened_at,
+           CASE WHEN failures >= %(most_failures)s THEN last_at + make_interval(secs => %(seconds)s) END AS open_until,
+           coalesce(failures >= %(most_failures)s AND last_at + make_interval(secs => %(seconds)s) > now(), false) AS is_open
+      FROM failed
+    """,
+    prepare=False,
+)
+
+# -- policies
+
+
+async def begin(conn: Conn, run_id: UUID, job: StewardJob) -> None:
+    await BEGIN.run(
+        conn,
+        id=run_id,
+        team_id=job.team_id,
+        project_id=job.project_id,
+        job_id=job.id,
+        job_type=job.job_type,
+        attempt=job.attempt_count,
+    )
+
+
+async def finish(
+    conn: Conn,
+    job: StewardJob,
+    run_id: UUID,
+    status: str,
+    *,
+    call: ModelCall | None = None,
+    input_snapshot: object = None,
+    output_snapshot: object = None,
+    input_hash: str | None = None,
+    error_class: str | None = None,
+    error_message: str | None = None,
+) -> None:
+    await FINISH.run(
+        conn,
+        id=run_id,
+        team_id=job.team_id,
+        status=status,
+        provider=call and call.provider,
+        model=call and call.model,
+        prompt_tokens=call.prompt_tokens if call else 0,
+        completion_tokens=call.completion_tokens if call else 0,
+        input_snapshot=Jsonb(input_snapshot or {}),
+        output_snapshot=None if output_snapshot is None else Jsonb(output_snapshot),
+        input_hash=input_hash,
+        error_class=error_class,
+        error_message=error_message and error_message[:2000],
+    )
+
+
+async def add_event(conn: Conn, job: StewardJob, run_id: UUID | None, event_type: str, data: object) -> None:
+    await ADD_EVENT.run(conn, team_id=job.team_id, job_id=job.id, run_id=run_id, event_type=event_type, data=Jsonb(data))
+
+
+async def by_id(conn: Conn, team_id: UUID, run_id: UUID) -> StewardRun | None:
+    return await BY_ID.first(conn, team_id=team_id, run_id=run_id)
+
+
+async def newest(
+    conn: Conn,
+    team_id: UUID,
+    *,
+    project_id: UUID | None = None,
+    status: str | None = None,
+    job_type: str | None = None,
+    model: str | None = None,
+    before: datetime | None = None,
+    before_id: UUID | None = None,
+    limit: int,
+    offset: int = 0,
+) -> list[StewardRun]:
+    """Newest first; None for no filter."""
+    return await NEWEST.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        status=status,
+        job_type=job_type,
+        model=model,
+        before=before,
+        before_id=before_id,
+        limit=limit,
+        offset=offset,
+    )
+
+
+async def lock(conn: Conn, team_id: UUID, run_id: UUID) -> bool:
+    return await LOCK.first(conn, team_id=team_id, run_id=run_id) is not None
+
+
+async def mark_undone(conn: Conn, team_id: UUID, run_id: UUID, undone_by: str) -> None:
+    await MARK_UNDONE.run(conn, team_id=team_id, run_id=run_id, undone_by=undone_by)
+
+
+async def events(conn: Conn, team_id: UUID, job_id: UUID, *, limit: int, offset: int = 0) -> list[StewardEvent]:
+    """The timeline of a job, oldest first."""
+    return await EVENTS.all(conn, team_id=team_id, job_id=job_id, limit=limit, offset=offset)
+
+
+async def figures(conn: Conn, team_id: UUID, project_id: UUID | None) -> RunFigures:
+    return await FIGURES.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def failures(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[RunFailure]:
+    return await FAILURES.all(conn, team_id=team_id, project_id=project_id)
+
+
+async def breaker(conn: Conn, team_id: UUID) -> Breaker:
+    return await BREAKER.one(conn, team_id=team_id, most_failures=BREAKER_FAILURES, seconds=BREAKER_SECONDS)
