@@ -82,15 +82,16 @@ async def read_entity(conn: Conn, principal: Principal, name: str, *, depth: int
     """The entity and what is around it, over one step or two."""
     entity = await find_entity(conn, principal, name)
     team_id = principal.team_id
-    neighbours = await repository.neighbours(conn, team_id, [entity.id], NEIGHBOURS_MOST)
-    if depth > 1 and neighbours:
+    neighbours = await repository.neighbours(conn, team_id, entity.id, NEIGHBOURS_MOST)
+    if depth > 1:
         seen = {entity.id, *(neighbour.id for neighbour in neighbours)}
-        further = await repository.neighbours(conn, team_id, [row.id for row in neighbours], NEIGHBOURS_MOST // 4)
-        neighbours += [row for row in further if row.id not in seen]
+        for neighbour in neighbours[:]:
+            further = await repository.neighbours(conn, team_id, neighbour.id, NEIGHBOURS_MOST // 4)
+            neighbours += [row for row in further if row.id not in seen]
     return EntityDetails(
         entity=entity,
         aliases=await repository.aliases(conn, team_id, entity.id),
-        relations=await repository.relations(conn, team_id, [entity.id], RELATIONS_MOST),
+        relations=await repository.relations(conn, team_id, entity.id, RELATIONS_MOST),
         neighbours=neighbours,
     )
 
@@ -201,7 +202,7 @@ async def relate_entities(
     if from_entity.id == to_entity.id or from_entity.project_id != to_entity.project_id:
         message = "Two entities of one project are related"
         raise Invalid(f"{message}.", [Issue("$.toId", message)])
-    words = " ".join(redact(label)[0].split())
+    words = clean_label(label)
     if not words:
         raise Invalid.at("$.label", "The label has no words.")
     for entity_id in (from_entity.id, to_entity.id):
@@ -221,13 +222,18 @@ async def relate_entities(
     return relation
 
 
+def clean_label(label: str) -> str:
+    """The label on one line, redacted, as it is stored."""
+    return " ".join(redact(label)[0].split())
+
+
 async def unrelate_entities(conn: Conn, principal: Principal, name: str) -> UUID:
     """Delete a relation."""
     relation_id = named_id(name)
     if relation_id is None:
         raise NotFound(NO_SUCH_RELATION)
     relation = await _find_relation(conn, principal, relation_id)
-    await repository.unrelate(conn, principal.team_id, relation.id)
+    await repository.unrelate(conn, principal.team_id, relation)
     await audit.record(
         conn, principal, "entity.unrelated", "entity", relation.from_id, project_id=relation.project_id, relation=str(relation.id)
     )

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import msgspec
 
-from cmserver.graph.model import NAME_MOST, EntityName, EntityType, ReadableObservation, fold_name
+from cmserver.graph.model import NAME_MOST, NAMED_TYPES, EntityName, EntityType, ReadableObservation, fold_name
 from cmserver.tooluse.commands import Purpose, read_command_line
 
 MAX_NAMES = 40
@@ -136,6 +136,22 @@ def is_ignored(name: str) -> bool:
     """Whether the name says nothing, whatever found it: a greeting, a month, a single letter."""
     folded = fold_name(name)
     return len(folded) < 2 or folded in _names().ignored or folded.isdigit()
+
+
+_NAMED: dict[str, EntityType] = {type_: type_ for type_ in NAMED_TYPES}
+
+
+def read_names(entities: Iterable[object]) -> list[EntityName]:
+    """The names that a model gives as "technology: Redis", without those of another form or type, and those that say nothing."""
+    found: dict[tuple[EntityType, str], EntityName] = {}
+    for text in entities:
+        type_, _, name = text.partition(":") if isinstance(text, str) else ("", "", "")
+        named = _NAMED.get(type_.strip().lower())
+        name = " ".join(name.split())
+        if named is not None and 0 < len(name) <= NAME_MOST and not is_ignored(name):
+            entity = EntityName(named, name)
+            found.setdefault(entity.key, entity)
+    return list(found.values())
 
 
 def find_names(observation: ReadableObservation) -> list[EntityName]:

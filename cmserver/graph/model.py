@@ -13,6 +13,9 @@ from cmserver.observations.model import Kind
 
 EntityType = Literal["person", "place", "project", "technology", "concept", "organization", "file", "symbol", "command", "error"]
 ENTITY_TYPES: tuple[EntityType, ...] = EntityType.__args__
+NamedType = Literal["person", "place", "project", "technology", "concept", "organization"]
+NAMED_TYPES: tuple[NamedType, ...] = NamedType.__args__
+"""What a model finds: the memory-service's types. Rules find the others."""
 FoundBy = Literal["rules", "model", "people"]
 
 NAME_MOST = 200
@@ -52,7 +55,7 @@ class Entity(msgspec.Struct, frozen=True, kw_only=True):
     merged_into: UUID | None
     """Of an alias: the entity that it is another name of."""
     mention_count: int
-    """How many observations mention it by any of its names."""
+    """How many observations and turns mention it by any of its names."""
     first_seen_at: datetime
     last_seen_at: datetime
     created_at: datetime
@@ -97,16 +100,18 @@ class ReadableObservation(msgspec.Struct, frozen=True, kw_only=True):
     files_read: list[str] | None = None
     files_modified: list[str] | None = None
     anchors: list[str] | None = None
+    entities: list[object] = []
+    """What the model that made it says it is about, as "technology: Redis"."""
 
 
 class EntityMention(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation that mentions an entity, as a list shows it."""
+    """An observation or a turn that mentions an entity, as a list shows it."""
 
     id: UUID
     number: int
     project_id: UUID
     type: str
-    kind: Kind
+    kind: Kind | Literal["turn"]
     title: str | None
     beginning: str
     """The first characters of its text."""

@@ -14,7 +14,7 @@ from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.graph import repository
-from cmserver.graph.find_names import find_names
+from cmserver.graph.find_names import find_names, read_names
 from cmserver.graph.model import EntityName, FoundBy, NewEntity, NewMention, ReadableObservation, fold_name
 from cmserver.graph.overviews import repository as overviews
 from cmserver.graph.overviews.model import SummaryCount
@@ -52,6 +52,8 @@ async def _read_team(db: Db, team_id: UUID) -> bool:
             counts = [SummaryCount(project_id=project_id, summaries=count) for project_id, count in sorted(summaries.items())]
             await overviews.count_summaries(conn, team_id, counts)
         mentions = await keep_names(conn, team_id, [*fresh, *changed], names, "rules")
+        named = {row.id: read_names(row.entities) for row in (*fresh, *changed) if row.is_live and row.entities}
+        await keep_names(conn, team_id, [*fresh, *changed], named, "model")
         if changed_ids:
             await repository.drop_stale(conn, team_id, changed_ids, mentions)
         is_full = len(fresh) == _AT_ONCE

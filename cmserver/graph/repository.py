@@ -6,12 +6,13 @@ from collections.abc import Collection, Sequence
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.access.model import FOUND_ELSEWHERE
+from cmserver.access.model import IN_REACH
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.graph.model import (
     ENTITY_COLUMNS,
     Entity,
     EntityMention,
+    EntityName,
     EntityRelation,
     EntityType,
     FoundBy,
@@ -20,12 +21,14 @@ from cmserver.graph.model import (
     NewMention,
     ReadableObservation,
     TypeCount,
+    fold_name,
 )
 from cmserver.observations.model import LIVE_O
 
 OWNS = {"entities", "entity_mentions", "entity_relations", "entity_relation_evidence", "entity_progress", "entity_rereads"}
 
-_E_COLUMNS: LiteralString = "e." + ENTITY_COLUMNS.replace(", ", ", e.")
+# Those of a joined project wait there until it is separated.
+_IS_SEEN: LiteralString = "project_id NOT IN (SELECT id FROM projects WHERE joined_to IS NOT NULL)"
 NEIGHBOUR_MENTIONS = 300
 """So many of an entity's latest mentions are looked at for what is mentioned with it."""
 
@@ -43,6 +46,7 @@ BEHIND = Query(
     """,
 )
 # Two processes never read the same team at once: each would wait for the other's entities.
+WAIT_FOR_TEAM = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))::text")
 LOCK_TEAM = Query(bool, "SELECT pg_try_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))")
 PROGRESS = Query(int, "SELECT read_to FROM entity_progress WHERE team_id = %(team_id)s")
 KEEP_PROGRESS = Query(
@@ -57,7 +61,9 @@ _READABLE: LiteralString = f"""
     SELECT o.id, o.number, o.project_id, {LIVE_O} AS is_live, o.kind, o.title,
            o.subtitle, left(o.narrative, 20000) AS narrative, o.facts,
            CASE WHEN o.title IS NULL AND o.narrative IS NULL THEN left(o.content, 20000) ELSE '' END AS content,
-           o.files_read, o.files_modified, o.anchors
+           o.files_read, o.files_modified, o.anchors,
+           CASE WHEN o.origin = 'model' AND jsonb_typeof(o.metadata -> 'entities') = 'array' THEN o.metadata -> 'entities'
+                ELSE '[]'::jsonb END AS entities
       FROM observations o
 """
 NEW = Query(
@@ -100,6 +106,19 @@ ADD_MENTIONS = Query(
     ON CONFLICT DO NOTHING
     """,
 )
+ADD_TURN_MENTIONS = Query(
+    int,
+    """
+    INSERT INTO entity_mentions (turn_id, named_id, entity_id, team_id, project_id, found_by, seen_at)
+    SELECT t.id, e.id, coalesce(e.merged_into, e.id), t.team_id, t.project_id, %(found_by)s, t.created_at
+      FROM jsonb_to_recordset(%(rows)s) AS n (type text, folded_name text)
+      JOIN turns t ON t.id = %(turn_id)s AND t.team_id = %(team_id)s AND t.project_id = %(project_id)s
+      JOIN entities e ON e.project_id = t.project_id AND e.folded_name = n.folded_name COLLATE "C" AND e.type = n.type
+                     AND e.team_id = t.team_id
+     ORDER BY e.id
+    ON CONFLICT DO NOTHING
+    """,
+)
 DROP_UNMENTIONED = Query(
     int,
     """
@@ -125,7 +144,7 @@ DROP_STALE = Query(
 
 # -- entities
 
-BY_ID = Query(Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = %(id)s AND team_id = %(team_id)s")
+BY_ID = Query(Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = %(id)s AND team_id = %(team_id)s AND {_IS_SEEN}")
 LOCK = Query(
     Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s ORDER BY id FOR UPDATE"
 )
@@ -136,7 +155,7 @@ LISTED = Query(
     SELECT {ENTITY_COLUMNS}
       FROM entities e
      WHERE team_id = %(team_id)s AND merged_into IS NULL
-       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH} AND {_IS_SEEN}
        AND (%(type)s::text IS NULL OR type = %(type)s::text)
        AND (%(search)s::text IS NULL OR strpos(folded_name, %(search)s::text) > 0
             OR EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id AND a.team_id = e.team_id
@@ -147,12 +166,20 @@ LISTED = Query(
     """,
     prepare=False,
 )
+LATEST = Query(
+    Entity,
+    f"""
+    SELECT {ENTITY_COLUMNS} FROM entities
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND merged_into IS NULL
+     ORDER BY last_seen_at DESC, id DESC LIMIT %(limit)s
+    """,
+)
 OF_TYPE = Query(
     Entity,
     f"""
     SELECT {ENTITY_COLUMNS} FROM entities
      WHERE team_id = %(team_id)s AND merged_into IS NULL AND type = %(type)s
-       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH} AND {_IS_SEEN}
      ORDER BY created_at DESC, id DESC LIMIT %(limit)s OFFSET %(offset)s
     """,
     prepare=False,
@@ -162,7 +189,7 @@ TYPE_COUNTS = Query(
     f"""
     SELECT type, count(*) AS entities FROM entities
      WHERE team_id = %(team_id)s AND merged_into IS NULL
-       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH} AND {_IS_SEEN}
      GROUP BY type ORDER BY type
     """,
     prepare=False,
@@ -172,7 +199,7 @@ NAMED = Query(
     f"""
     SELECT coalesce(merged_into, id) FROM entities
      WHERE team_id = %(team_id)s AND folded_name = %(folded_name)s AND (%(type)s::text IS NULL OR type = %(type)s::text)
-       AND ((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)
+       AND {IN_REACH} AND {_IS_SEEN}
     """,
     prepare=False,
 )
@@ -202,21 +229,6 @@ MERGE = Query(
     SELECT count(*) FROM aliases
     """,
 )
-MERGE_RELATIONS = Query(
-    int,
-    """
-    WITH kept AS (
-        INSERT INTO entity_relations (id, team_id, project_id, from_id, to_id, label, created_at)
-        SELECT gen_random_uuid(), team_id, project_id, CASE WHEN from_id = %(id)s THEN %(into)s ELSE from_id END,
-               CASE WHEN to_id = %(id)s THEN %(into)s ELSE to_id END, label, created_at
-          FROM entity_relations
-         WHERE (from_id = %(id)s AND to_id <> %(into)s OR to_id = %(id)s AND from_id <> %(into)s) AND team_id = %(team_id)s
-        ON CONFLICT DO NOTHING
-        RETURNING id
-    )
-    SELECT count(*) FROM kept
-    """,
-)
 SEPARATE = Query(
     int,
     """
@@ -233,58 +245,100 @@ COUNT_ANEW = Query(UUID, "SELECT id FROM unnest(%(ids)s::uuid[]) AS id, count_en
 MENTIONS = Query(
     EntityMention,
     f"""
-    SELECT DISTINCT ON (m.seen_at, m.observation_id)
-           o.id, o.number, o.project_id, o.type, o.kind, o.title, left(o.content, 200) AS beginning, m.seen_at
+    SELECT DISTINCT ON (m.seen_at, m.place_id)
+           m.place_id AS id, coalesce(o.number, t.number) AS number, m.project_id, coalesce(o.type, 'turn') AS type,
+           coalesce(o.kind, 'turn') AS kind, o.title, left(coalesce(o.content, t.prompt), 200) AS beginning, m.seen_at
       FROM entity_mentions m
-      JOIN observations o ON o.id = m.observation_id AND o.team_id = m.team_id
-     WHERE m.entity_id = %(id)s AND m.team_id = %(team_id)s AND {LIVE_O}
-       AND (%(before)s::timestamptz IS NULL OR (m.seen_at, m.observation_id) < (%(before)s::timestamptz, %(before_id)s::uuid))
-     ORDER BY m.seen_at DESC, m.observation_id DESC LIMIT %(limit)s
+      LEFT JOIN observations o ON o.id = m.observation_id AND o.team_id = m.team_id AND {LIVE_O}
+      LEFT JOIN turns t ON t.id = m.turn_id AND t.team_id = m.team_id
+     WHERE m.entity_id = %(id)s AND m.team_id = %(team_id)s AND coalesce(o.number, t.number) IS NOT NULL
+       AND (%(before)s::timestamptz IS NULL OR (m.seen_at, m.place_id) < (%(before)s::timestamptz, %(before_id)s::uuid))
+     ORDER BY m.seen_at DESC, m.place_id DESC LIMIT %(limit)s
     """,
     prepare=False,
 )
-# Of each entity only the latest mentions are looked at: one that everything mentions must not cost a second.
+# Only the latest mentions are looked at: an entity that everything mentions must not cost a second. It is planned for the entity,
+# since one that is mentioned often is read from the end of its index, and any other as a whole.
 NEIGHBOURS = Query(
     Neighbour,
     """
-    SELECT wanted.id AS from_id, e.id, e.type, e.name, e.mention_count, near.together
-      FROM unnest(%(ids)s::uuid[]) AS wanted (id)
-     CROSS JOIN LATERAL (
-           SELECT other.entity_id, count(DISTINCT other.observation_id) AS together
-             FROM (SELECT DISTINCT observation_id
-                     FROM (SELECT observation_id FROM entity_mentions
-                            WHERE entity_id = wanted.id AND team_id = %(team_id)s
-                            ORDER BY seen_at DESC LIMIT %(mentions)s) latest) own
-             JOIN entity_mentions other ON other.observation_id = own.observation_id AND other.team_id = %(team_id)s
-            WHERE other.entity_id <> wanted.id
-            GROUP BY other.entity_id ORDER BY together DESC, other.entity_id LIMIT %(limit)s) near
+    SELECT %(id)s::uuid AS from_id, e.id, e.type, e.name, e.mention_count, near.together
+      FROM (SELECT other.entity_id, count(DISTINCT other.place_id) AS together
+              FROM (SELECT DISTINCT place_id
+                      FROM (SELECT place_id FROM entity_mentions
+                             WHERE entity_id = %(id)s::uuid AND team_id = %(team_id)s
+                             ORDER BY seen_at DESC, place_id DESC LIMIT %(mentions)s) latest) own
+              JOIN entity_mentions other ON other.place_id = own.place_id AND other.team_id = %(team_id)s
+             WHERE other.entity_id <> %(id)s::uuid
+             GROUP BY other.entity_id ORDER BY together DESC, other.entity_id LIMIT %(limit)s) near
       JOIN entities e ON e.id = near.entity_id AND e.team_id = %(team_id)s
-     ORDER BY wanted.id, near.together DESC, e.id
+     ORDER BY near.together DESC, e.id
     """,
+    prepare=False,
 )
 
 # -- relations
 
+# Those of an alias are those of the entity that it stands for. What two of its names have alike is one relation.
 _RELATIONS: LiteralString = """
-    SELECT r.id, r.project_id, r.from_id, f.type AS from_type, f.name AS from_name, r.to_id, t.type AS to_type, t.name AS to_name,
-           r.label, r.created_at,
-           ARRAY(SELECT o.number FROM entity_relation_evidence v
+    WITH near AS (
+        SELECT array_agg(r.id ORDER BY r.created_at, r.id) AS ids, coalesce(f.merged_into, f.id) AS from_id,
+               coalesce(t.merged_into, t.id) AS to_id, r.label, min(r.created_at) AS created_at
+          FROM entity_relations r
+          JOIN entities f ON f.id = r.from_id AND f.team_id = r.team_id
+          JOIN entities t ON t.id = r.to_id AND t.team_id = r.team_id
+         WHERE r.team_id = %(team_id)s AND coalesce(f.merged_into, f.id) <> coalesce(t.merged_into, t.id)
+"""
+_SHOW_RELATIONS: LiteralString = f"""
+         GROUP BY coalesce(f.merged_into, f.id), coalesce(t.merged_into, t.id), r.label
+    )
+    SELECT near.ids[1] AS id, f.project_id, near.from_id, f.type AS from_type, f.name AS from_name, near.to_id, t.type AS to_type,
+           t.name AS to_name, near.label, near.created_at,
+           ARRAY(SELECT DISTINCT o.number FROM entity_relation_evidence v
                    JOIN observations o ON o.id = v.observation_id AND o.team_id = v.team_id
-                  WHERE v.relation_id = r.id AND v.team_id = r.team_id
-                    AND o.superseded_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())
+                  WHERE v.relation_id = ANY(near.ids) AND v.team_id = %(team_id)s AND {LIVE_O}
                   ORDER BY o.number) AS evidence
-      FROM entity_relations r
-      JOIN entities f ON f.id = r.from_id AND f.team_id = r.team_id
-      JOIN entities t ON t.id = r.to_id AND t.team_id = r.team_id
+      FROM near
+      JOIN entities f ON f.id = near.from_id AND f.team_id = %(team_id)s
+      JOIN entities t ON t.id = near.to_id AND t.team_id = %(team_id)s
 """
 RELATIONS = Query(
     EntityRelation,
-    f"""{_RELATIONS}
-     WHERE (r.from_id = ANY(%(ids)s) OR r.to_id = ANY(%(ids)s)) AND r.team_id = %(team_id)s
-     ORDER BY r.created_at, r.id LIMIT %(limit)s
+    f"""
+    {_RELATIONS}
+           AND (r.from_id IN (SELECT id FROM entities WHERE (id = %(id)s OR merged_into = %(id)s) AND team_id = %(team_id)s)
+                OR (NOT %(outbound)s::boolean
+                    AND r.to_id IN (SELECT id FROM entities
+                                     WHERE (id = %(id)s OR merged_into = %(id)s) AND team_id = %(team_id)s)))
+    {_SHOW_RELATIONS}
+     ORDER BY near.created_at, near.ids[1] LIMIT %(limit)s
     """,
 )
-RELATION = Query(EntityRelation, f"{_RELATIONS} WHERE r.id = %(id)s AND r.team_id = %(team_id)s")
+RELATION = Query(
+    EntityRelation,
+    f"""
+    {_RELATIONS}
+           AND r.label = (SELECT label FROM entity_relations WHERE id = %(id)s AND team_id = %(team_id)s)
+           AND (coalesce(f.merged_into, f.id), coalesce(t.merged_into, t.id)) = (
+               SELECT coalesce(a.merged_into, a.id), coalesce(b.merged_into, b.id)
+                 FROM entity_relations o
+                 JOIN entities a ON a.id = o.from_id AND a.team_id = o.team_id
+                 JOIN entities b ON b.id = o.to_id AND b.team_id = o.team_id
+                WHERE o.id = %(id)s AND o.team_id = %(team_id)s)
+    {_SHOW_RELATIONS}
+    """,
+)
+RELATION_BETWEEN = Query(
+    UUID,
+    """
+    SELECT r.id FROM entity_relations r
+      JOIN entities f ON f.id = r.from_id AND f.team_id = r.team_id
+      JOIN entities t ON t.id = r.to_id AND t.team_id = r.team_id
+     WHERE r.team_id = %(team_id)s AND r.label = %(label)s
+       AND coalesce(f.merged_into, f.id) = %(from_id)s AND coalesce(t.merged_into, t.id) = %(to_id)s
+     LIMIT 1
+    """,
+)
 RELATE = Query(
     UUID,
     """
@@ -303,7 +357,15 @@ ADD_EVIDENCE = Query(
     ON CONFLICT DO NOTHING
     """,
 )
-UNRELATE = Query(int, "DELETE FROM entity_relations WHERE id = %(id)s AND team_id = %(team_id)s")
+UNRELATE = Query(
+    int,
+    """
+    DELETE FROM entity_relations
+     WHERE team_id = %(team_id)s AND label = %(label)s
+       AND from_id IN (SELECT id FROM entities WHERE (id = %(from_id)s OR merged_into = %(from_id)s) AND team_id = %(team_id)s)
+       AND to_id IN (SELECT id FROM entities WHERE (id = %(to_id)s OR merged_into = %(to_id)s) AND team_id = %(team_id)s)
+    """,
+)
 
 COUNT = Query(
     int,
@@ -379,6 +441,24 @@ async def add_mentions(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequen
     await ADD_MENTIONS.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)), found_by=found_by)
 
 
+async def wait_for_team(conn: Conn, team_id: UUID) -> None:
+    """Wait until no other process reads the team."""
+    await WAIT_FOR_TEAM.run(conn, team_id=team_id)
+
+
+async def latest(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Entity]:
+    """The entities of the project that were mentioned last."""
+    return await LATEST.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+
+
+async def add_turn_mentions(
+    conn: Conn, team_id: UUID, project_id: UUID, turn_id: UUID, names: Sequence[EntityName], found_by: FoundBy
+) -> None:
+    """Store what a turn names, if it is still in the project; entities that are not there are left out."""
+    rows = [{"type": name.type, "folded_name": fold_name(name.name)} for name in names]
+    await ADD_TURN_MENTIONS.run(conn, team_id=team_id, project_id=project_id, turn_id=turn_id, rows=Jsonb(rows), found_by=found_by)
+
+
 async def drop_unmentioned(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> None:
     """Delete those of these entities that were found and are mentioned by nothing."""
     await DROP_UNMENTIONED.run(conn, team_id=team_id, ids=list(ids))
@@ -451,14 +531,13 @@ async def make_lasting(
     return await MAKE_LASTING.one(conn, team_id=team_id, id=entity_id, name=name, notes=notes, sets_notes=sets_notes)
 
 
-async def delete(conn: Conn, team_id: UUID, entity_id: UUID) -> None:
-    """Delete the entity with its aliases, mentions and relations."""
-    await DELETE.run(conn, team_id=team_id, id=entity_id)
+async def delete(conn: Conn, team_id: UUID, entity_id: UUID) -> bool:
+    """Delete the entity with its aliases, mentions and relations; returns whether it was there."""
+    return await DELETE.run(conn, team_id=team_id, id=entity_id) > 0
 
 
 async def merge(conn: Conn, team_id: UUID, entity_id: UUID, into: UUID) -> None:
-    """Make the entity an alias of another one, which gets its aliases, mentions and relations."""
-    await MERGE_RELATIONS.one(conn, team_id=team_id, id=entity_id, into=into)
+    """Make the entity an alias of another one, which gets its aliases and mentions."""
     await MERGE.one(conn, team_id=team_id, id=entity_id, into=into)
     await COUNT_ANEW.all(conn, ids=[entity_id, into])
 
@@ -476,18 +555,23 @@ async def mentions(
     return await MENTIONS.all(conn, team_id=team_id, id=entity_id, before=before, before_id=before_id, limit=limit)
 
 
-async def neighbours(conn: Conn, team_id: UUID, ids: Collection[UUID], limit: int) -> list[Neighbour]:
-    """What is mentioned together with each of these entities, at most `limit` for each, the most often first."""
-    return await NEIGHBOURS.all(conn, team_id=team_id, ids=list(ids), mentions=NEIGHBOUR_MENTIONS, limit=limit)
+async def neighbours(conn: Conn, team_id: UUID, entity_id: UUID, limit: int) -> list[Neighbour]:
+    """What is mentioned together with the entity, at most `limit`, the most often first."""
+    return await NEIGHBOURS.all(conn, team_id=team_id, id=entity_id, mentions=NEIGHBOUR_MENTIONS, limit=limit)
 
 
-async def relations(conn: Conn, team_id: UUID, ids: Collection[UUID], limit: int) -> list[EntityRelation]:
-    """The relations from or to these entities, oldest first."""
-    return await RELATIONS.all(conn, team_id=team_id, ids=list(ids), limit=limit)
+async def relations(conn: Conn, team_id: UUID, entity_id: UUID, limit: int, *, outbound: bool = False) -> list[EntityRelation]:
+    """The relations from or to the entity by any of its names, or from it only; oldest first."""
+    return await RELATIONS.all(conn, team_id=team_id, id=entity_id, outbound=outbound, limit=limit)
 
 
 async def relation(conn: Conn, team_id: UUID, relation_id: UUID) -> EntityRelation | None:
     return await RELATION.first(conn, team_id=team_id, id=relation_id)
+
+
+async def relation_between(conn: Conn, team_id: UUID, from_id: UUID, to_id: UUID, label: str) -> UUID | None:
+    """The relation of that label from one entity to the other, by any of their names."""
+    return await RELATION_BETWEEN.first(conn, team_id=team_id, from_id=from_id, to_id=to_id, label=label)
 
 
 async def relate(conn: Conn, team_id: UUID, project_id: UUID, from_id: UUID, to_id: UUID, label: str) -> UUID:
@@ -500,8 +584,9 @@ async def add_evidence(conn: Conn, team_id: UUID, project_id: UUID, relation_id:
     return await ADD_EVIDENCE.run(conn, team_id=team_id, project_id=project_id, relation_id=relation_id, numbers=list(numbers))
 
 
-async def unrelate(conn: Conn, team_id: UUID, relation_id: UUID) -> None:
-    await UNRELATE.run(conn, team_id=team_id, id=relation_id)
+async def unrelate(conn: Conn, team_id: UUID, relation: EntityRelation) -> None:
+    """Delete the relation, whichever of their names it was said of."""
+    await UNRELATE.run(conn, team_id=team_id, from_id=relation.from_id, to_id=relation.to_id, label=relation.label)
 
 
 async def erase(conn: Conn, team_id: UUID, project_id: UUID | None) -> int:

@@ -26,7 +26,7 @@ class EntitiesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     project: str | None = None
     type: EntityType | None = None
-    search: Annotated[str, Meta(min_length=1, max_length=NAME_MOST)] | None = None
+    search: EntityName | None = None
     limit: Limit = 50
     cursor: str | None = None
 
@@ -45,7 +45,10 @@ class MentionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class EntityOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """`mentionCount` is how many observations mention it by any of its names. `foundBy` is `people` for one that stays without."""
+    """`mentionCount` is how many observations and turns mention it by any of its names.
+
+    `foundBy` is `people` for one that stays without.
+    """
 
     id: UUID
     project_id: UUID
@@ -116,7 +119,7 @@ class EntityDetailsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MentionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """An observation that mentions the entity. `beginning` stands for the title of one that has none."""
+    """An observation, or a turn of that `kind`, that mentions the entity. `beginning` stands for the title of one that has none."""
 
     id: UUID
     number: int

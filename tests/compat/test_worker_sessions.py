@@ -188,7 +188,7 @@ async def test_a_use_of_a_tool_is_an_event_from_which_something_is_generated(gue
     answer = await use(guest, agentId="a1", agentType="Explore")
 
     (event,) = await rows(db, "SELECT * FROM agent_events WHERE event_type = 'tool_use'")
-    (job,) = await rows(db, "SELECT id FROM observation_generation_jobs")
+    (job,) = await rows(db, "SELECT id FROM observation_generation_jobs WHERE agent_event_id = %s", event["id"])
     assert answer == {
         "status": "queued",
         "observationCount": 1,

@@ -130,7 +130,9 @@ async def test_notes_and_spelling_are_changed_but_no_other_name_is_given(api: Ap
 async def test_a_merged_name_counts_for_the_other_until_it_is_separated(api: Api, db: Db, cast: Cast, make: Make):
     a, b = await api.id_of("a_name"), await api.id_of("b_name")
     queue = await api.id_of("src/queue.py")
-    await api("POST", f"/entities/{b}/relations", {"toId": queue, "label": "lives in"}, status=201)
+    said = {"toId": queue, "label": "lives in"}
+    await api("POST", f"/entities/{b}/relations", {**said, "evidence": [2]}, status=201)
+    await api("POST", f"/entities/{a}/relations", {**said, "evidence": [1]}, status=201)
 
     merged = (await api("POST", f"/entities/{b}/merge", {"intoId": a}))["entity"]
     await make.observation(project=cast.alice.project, title="`b_name` once more")
@@ -142,10 +144,26 @@ async def test_a_merged_name_counts_for_the_other_until_it_is_separated(api: Api
     assert (merged["id"], merged["mentionCount"]) == (a, 3)
     assert (details["entity"]["id"], details["entity"]["mentionCount"]) == (a, 4)
     assert [alias["name"] for alias in details["aliases"]] == ["b_name"]
-    assert [relation["label"] for relation in details["relations"]] == ["lives in"]
+    assert [(relation["fromId"], relation["evidence"]) for relation in details["relations"]] == [(a, [1, 2])]
     assert found == ["a_name"]
     assert (separated["name"], separated["mentionCount"]) == ("b_name", 3)
-    assert (await api("GET", f"/entities/{a}"))["entity"]["mentionCount"] == 3
+    after = await api("GET", f"/entities/{a}")
+    assert after["entity"]["mentionCount"] == 3
+    assert [relation["evidence"] for relation in after["relations"]] == [[1]]
+    assert [relation["evidence"] for relation in (await api("GET", f"/entities/{b}"))["relations"]] == [[2]]
+
+
+async def test_a_relation_of_two_names_is_deleted_for_both(api: Api):
+    a, b, queue = await api.id_of("a_name"), await api.id_of("b_name"), await api.id_of("src/queue.py")
+    for entity in (a, b):
+        relation = (await api("POST", f"/entities/{entity}/relations", {"toId": queue, "label": "uses"}, status=201))["relation"]
+    await api("POST", f"/entities/{b}/merge", {"intoId": a})
+
+    await api("DELETE", f"/entity-relations/{relation['id']}")
+    await api("POST", f"/entities/{b}/separate")
+
+    assert (await api("GET", f"/entities/{a}"))["relations"] == []
+    assert (await api("GET", f"/entities/{b}"))["relations"] == []
 
 
 async def test_merges_that_cannot_be(api: Api, db: Db, cast: Cast, make: Make):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID
 
 import httpx
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.base.settings import Settings
 from cmserver.graph.overviews.compose import OPENING_CHARS, OPENING_LINES, OverviewSource, compose_overview
 from cmserver.graph.overviews.make import make_due_overviews
 from cmserver.graph.overviews.model import Instruction, NamedFile
+from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.observations.model import ObservationCounts
 from tests.conftest import Cast, Person, bound_to
@@ -30,7 +33,7 @@ async def summarise(make: Make, person: Person, title: str = "Fix the queue", **
 async def work(db: Db) -> None:
     """As the worker does: read what is new, then make what is due."""
     await read_new_observations(db)
-    await make_due_overviews(db)
+    await make_due_overviews(db, OverviewWriter(db, Settings(data_dir=Path())))
 
 
 def test_the_page_has_its_parts_and_no_empty_one():

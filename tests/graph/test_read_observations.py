@@ -8,9 +8,12 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph import repository
 from cmserver.graph.read_observations import read_new_observations
+from cmserver.providers.model import Answer, Completion, DraftObservation, Prompt
 from tests.conftest import Cast, Person, bound_to
+from tests.generation.tools import Outbox, Scripted, completion
 from tests.graph.test_api import Api
 from tests.make import Make
 
@@ -177,3 +180,35 @@ async def test_joined_projects_have_the_entities_of_both_and_get_their_own_back(
     rest = (await api("GET", "/entities", project=project))["entities"]
     assert sorted((entity["name"], entity["mentionCount"]) for entity in own) == [("a_name", 1), ("c_name", 1)]
     assert {(entity["name"], entity["mentionCount"]) for entity in rest} >= {("a_name", 1), ("b_name", 1)}
+
+
+async def test_what_a_model_names_is_kept_beside_what_rules_find(
+    client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast
+):
+    def answer(prompt: Prompt) -> Completion:
+        tags = [event.tag for event in prompt.events]
+        named = ["technology: Redis", "Person: Ana", "person: hello", "file: a.py", "Redis", "concept: " + "x" * 500]
+        return completion(Answer(observations=[DraftObservation(title="Ana changed `retry_queue`", events=tags, entities=named)]))
+
+    provider = Scripted(answer)
+    outbox = Outbox(db, notifier, cast.alice.principal, cast.alice.project)
+    await outbox.put(1, session="s1")
+    await (await outbox.hand(provider)).work()
+
+    await read_new_observations(db)
+    shown = (await client.get("/v1/entities", headers=cast.alice.headers)).json()["entities"]
+
+    found = {(row["type"], row["name"]): row["foundBy"] for row in shown}
+    assert found == {("symbol", "retry_queue"): "rules", ("technology", "Redis"): "model", ("person", "Ana"): "model"}
+
+
+async def test_only_what_a_model_says_is_read_from_metadata(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):
+    by_hand = {"projectId": str(cast.alice.project.id), "title": "x", "metadata": {"entities": ["person: Ana"]}}
+    posted = await client.post("/v1/observations", json=by_hand, headers=cast.alice.headers)
+    assert posted.status_code == 201, posted.text
+    await make.observation(project=cast.alice.project, title="y", metadata={"entities": {"person": ["Ana"]}})
+    await make.observation(project=cast.alice.project, title="z", metadata={"entities": [7, None, "place: Oslo"]})
+
+    await read_new_observations(db)
+
+    assert await names_of(db, cast.alice) == {"place:Oslo": 1}

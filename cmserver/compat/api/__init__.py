@@ -3,7 +3,6 @@
 from cmserver.compat.api.claude_mem import routes as claude_mem
 from cmserver.compat.api.contextify import routes as contextify
 from cmserver.compat.api.service import routes as service
-from cmserver.compat.api.service_entities import routes as service_entities
 from cmserver.compat.api.worker.context import routes as worker_context
 from cmserver.compat.api.worker.health import routes as worker_health
 from cmserver.compat.api.worker.observations import routes as worker_observations
@@ -22,6 +21,5 @@ routes = [
     *worker_v4,
     *claude_mem,
     *contextify,
-    *service_entities,
     *service,
 ]

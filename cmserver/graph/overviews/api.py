@@ -11,6 +11,7 @@ from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.graph.overviews.make import make_overview, read_overview
 from cmserver.graph.overviews.wire import ProjectOverviewOut, overview_out
+from cmserver.graph.overviews.writer import OverviewWriter
 
 
 async def get_overview(request: Request) -> Response:
@@ -25,8 +26,8 @@ async def get_overview(request: Request) -> Response:
 async def post_overview(request: Request) -> Response:
     """Make the page about a project anew; 409 when nothing is remembered of it."""
     principal = await caller(request, Principal)
-    project = await dependency(request, Projects).find(principal, str(request.path_params["project"]))
-    overview = await db(request).in_tenant(principal.team_id, lambda conn: make_overview(conn, principal, project))
+    name = str(request.path_params["project"])
+    overview = await make_overview(db(request), dependency(request, OverviewWriter), principal, name)
     return answer(overview_out(overview))
 
 

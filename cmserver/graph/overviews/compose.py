@@ -10,11 +10,14 @@ import msgspec
 from cmserver.graph.overviews.model import Instruction, NamedFile
 from cmserver.observations.model import Observation, ObservationCounts
 from cmserver.observations.plain import one_line
+from cmserver.sessions.turns.model import SessionTurn
 
 OPENING_LINES = 3
 OPENING_CHARS = 160
 _LINE_CHARS = 240
 _PARTS = 8
+LATEST = 5
+"""So many summaries or turns stand on the page."""
 _FILES_OF_PART = 3
 
 
@@ -27,6 +30,8 @@ class OverviewSource(msgspec.Struct, frozen=True, kw_only=True):
     files: Sequence[NamedFile] = ()
     instructions: Sequence[Instruction] = ()
     summaries: Sequence[Observation] = ()
+    turns: Sequence[SessionTurn] = ()
+    """What stands for summaries while there are none."""
     open_ends: Sequence[Observation] = ()
 
 
@@ -48,18 +53,18 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 
 def compose_overview(source: OverviewSource) -> ComposedOverview:
     """The page by rules. It says nothing that no observation says."""
-    parts = _find_parts(source.files)
+    parts, summaries, turns = _find_parts(source.files), source.summaries[:LATEST], source.turns[:LATEST]
     sections = [
         ("What it is", _describe(source)),
         ("Parts", [_render_part(part) for part in parts]),
-        ("Present work", [_render_summary(summary) for summary in source.summaries]),
+        ("Present work", [*map(_render_summary, summaries), *map(_render_turn, turns)]),
         ("Open ends", [f"{one_line(_title(row), _LINE_CHARS)} (#{row.number})" for row in source.open_ends]),
     ]
     body = [f"# {one_line(source.name, 100)}"]
     for heading, lines in sections:
         if lines:
             body += ["", f"## {heading}", "", *(f"- {line}" for line in lines)]
-    cited = [*source.instructions, *source.summaries, *source.open_ends]
+    cited = [*source.instructions, *summaries, *turns, *source.open_ends]
     return ComposedOverview(
         body="\n".join(body), opening=_open(source.technologies, parts), numbers=sorted({row.number for row in cited})
     )
@@ -103,6 +108,11 @@ def _render_summary(row: Observation) -> str:
     request, outcome = fields.get("request"), fields.get("completed") or fields.get("learned")
     text = ": ".join(one_line(part, _LINE_CHARS // 2).rstrip(".") for part in (request, outcome) if part) or _title(row)
     return f"{row.created_at:%Y-%m-%d}: {one_line(text, _LINE_CHARS)} (#{row.number})"
+
+
+def _render_turn(turn: SessionTurn) -> str:
+    text = ": ".join(one_line(side, _LINE_CHARS // 2).rstrip(".") for side in (turn.prompt, turn.reply) if side)
+    return f"{turn.created_at:%Y-%m-%d}: {one_line(text, _LINE_CHARS)} (#{turn.number})"
 
 
 def _open(technologies: Sequence[str], parts: Sequence[_Part]) -> list[str]:

@@ -10,28 +10,37 @@ from structlog.typing import FilteringBoundLogger
 from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
+from cmserver.access.projects import require_project
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict
 from cmserver.base.sql import Conn
 from cmserver.graph.overviews import repository
 from cmserver.graph.overviews.compose import OverviewSource, compose_overview
 from cmserver.graph.overviews.model import Overview
+from cmserver.graph.overviews.writer import MadeOverview, OverviewWriter, list_texts
 from cmserver.observations import repository as observations
+from cmserver.sessions.turns import repository as turns
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 NOTHING_YET = "Nothing is remembered of this project yet."
-_TECHNOLOGIES, _FILES, _INSTRUCTIONS, _SUMMARIES, _OPEN_ENDS = 8, 200, 6, 5, 8
+_TECHNOLOGIES, _FILES, _INSTRUCTIONS, _OPEN_ENDS = 8, 200, 6, 8
 _DUE_AT_ONCE = 20
 
 
-async def make_overview(conn: Conn, principal: Principal, project: Project) -> Overview:
-    """Make the page of the project anew; Conflict when nothing is remembered of it."""
-    overview = await _make(conn, principal.team_id, project)
-    if overview is None:
-        raise Conflict(NOTHING_YET)
-    await audit.record(conn, principal, "overview.made", "project", project.id, project_id=project.id, numbers=overview.numbers)
-    return overview
+async def make_overview(db: Db, writer: OverviewWriter, principal: Principal, name: str) -> Overview:
+    """Make the page of the project with that id or name anew; Conflict when nothing is remembered of it."""
+
+    async def make(conn: Conn) -> MadeOverview:
+        project = await require_project(conn, principal, name)
+        made = await _make(conn, principal.team_id, project, texts=writer.max_texts)
+        if made is None:
+            raise Conflict(NOTHING_YET)
+        numbers = made.overview.numbers
+        await audit.record(conn, principal, "overview.made", "project", project.id, project_id=project.id, numbers=numbers)
+        return made
+
+    return await writer.word(principal.team_id, await db.in_tenant(principal.team_id, make))
 
 
 async def read_overview(conn: Conn, principal: Principal, project_id: UUID) -> Overview | None:
@@ -44,53 +53,76 @@ async def read_overview(conn: Conn, principal: Principal, project_id: UUID) -> O
     return overview
 
 
-async def make_due_overviews(db: Db) -> bool:
+async def find_overview(conn: Conn, principal: Principal, overview_id: UUID) -> Overview | None:
+    """The page with that id; None also when the key may not see its project."""
+    overview = await repository.by_id(conn, principal.team_id, overview_id)
+    return overview if overview is not None and principal.sees(overview.project_id) else None
+
+
+async def change_overview(conn: Conn, principal: Principal, overview: Overview, body: str) -> Overview:
+    """Give the page another text, which stands until it is made anew."""
+    changed = await repository.change(conn, principal.team_id, overview.id, body)
+    await audit.record(conn, principal, "overview.changed", "project", overview.project_id, project_id=overview.project_id)
+    return changed
+
+
+async def delete_overview(conn: Conn, principal: Principal, overview: Overview) -> None:
+    """Delete the page; one is made again after the next session summary."""
+    await repository.drop(conn, principal.team_id, overview.project_id)
+    await audit.record(conn, principal, "overview.deleted", "project", overview.project_id, project_id=overview.project_id)
+
+
+async def make_due_overviews(db: Db, writer: OverviewWriter) -> bool:
     """Make the pages that are missing, and those of projects with ten new summaries; whether there are more."""
     due = await db.in_system(lambda conn: repository.due(conn, _DUE_AT_ONCE))
     for overview in due:
         try:
-            await db.in_tenant(
+            made = await db.in_tenant(
                 overview.team_id,
-                lambda conn, overview=overview: _make_of(conn, overview.team_id, overview.project_id),
+                lambda conn, overview=overview: _make_of(conn, overview.team_id, overview.project_id, texts=writer.max_texts),
             )
+            if made is not None:
+                await writer.word(overview.team_id, made)
         except Exception as error:  # of one project: the others get theirs
             log.exception("overview.failed", project=str(overview.project_id), exc_info=error)
     return len(due) == _DUE_AT_ONCE
 
 
-async def _make_of(conn: Conn, team_id: UUID, project_id: UUID) -> None:
+async def _make_of(conn: Conn, team_id: UUID, project_id: UUID, *, texts: int) -> MadeOverview | None:
     project = await access.project(conn, team_id, project_id)
-    if project is not None:
-        await _make(conn, team_id, project)
+    return None if project is None else await _make(conn, team_id, project, texts=texts)
 
 
-async def _make(conn: Conn, team_id: UUID, project: Project) -> Overview | None:
-    """Make and store the page; None, and none is kept, when nothing is remembered."""
+async def _make(conn: Conn, team_id: UUID, project: Project, *, texts: int) -> MadeOverview | None:
+    """Make and store the page by rules, of so many summaries or turns; None, and none is kept, when nothing is remembered."""
     counts = await observations.counts(conn, team_id, project.id)
-    if not counts.observations + counts.summaries:
+    latest = [] if counts.summaries else await turns.newest(conn, team_id, project_id=project.id, limit=texts)
+    if not counts.observations + counts.summaries + len(latest):
         await repository.drop(conn, team_id, project.id)
         return None
-    summaries = await observations.newest(conn, team_id, project_id=project.id, kind="summary", limit=_SUMMARIES)
+    summaries = await observations.newest(conn, team_id, project_id=project.id, kind="summary", limit=texts)
     open_ends = await observations.open_ends(conn, team_id, project.id, _OPEN_ENDS)
-    composed = compose_overview(
-        OverviewSource(
-            name=project.name,
-            counts=counts,
-            technologies=await repository.technologies(conn, team_id, project.id, _TECHNOLOGIES),
-            files=await repository.files(conn, team_id, project.id, _FILES),
-            instructions=await repository.instructions(conn, team_id, project.id, _INSTRUCTIONS),
-            # A page would keep what expires longer than it may be shown.
-            summaries=[row for row in summaries if row.expires_at is None],
-            open_ends=[row for row in open_ends if row.expires_at is None],
-        )
+    source = OverviewSource(
+        name=project.name,
+        counts=counts,
+        technologies=await repository.technologies(conn, team_id, project.id, _TECHNOLOGIES),
+        files=await repository.files(conn, team_id, project.id, _FILES),
+        instructions=await repository.instructions(conn, team_id, project.id, _INSTRUCTIONS),
+        # A page would keep what expires longer than it may be shown.
+        summaries=[row for row in summaries if row.expires_at is None],
+        turns=latest,
+        open_ends=[row for row in open_ends if row.expires_at is None],
     )
-    return await repository.keep(
+    composed = compose_overview(source)
+    overview = await repository.keep(
         conn,
         team_id,
         project.id,
         body=composed.body,
         opening=composed.opening,
-        numbers=composed.numbers,
+        # A model may be shown more than the page by rules cites: the page forgets what any of it forgets.
+        numbers=sorted({*composed.numbers, *(row.number for row in (*source.summaries, *latest))}),
         made_by="rules",
         summary_count=counts.summaries,
     )
+    return MadeOverview(overview=overview, project=project.name, texts=list_texts(source))

@@ -17,9 +17,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     opening: list[str]
     """The lines with which the index of a session begins, at most OPENING_LINES."""
     numbers: list[int]
-    """The observations that it cites."""
+    """The observations and turns that it cites."""
     made_by: str
-    """`rules`, or the model that wrote it."""
+    """`rules`, the model that wrote it, or `people`."""
     summary_count: int
     """How many session summaries there were."""
     new_summaries: int

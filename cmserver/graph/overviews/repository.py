@@ -13,8 +13,6 @@ from cmserver.observations.model import LIVE, MIN_INSTRUCTION_IMPORTANCE
 
 OWNS = {"project_overviews"}
 
-NEW_SUMMARIES = 10
-"""After so many session summaries a page is made anew."""
 _COLUMNS: LiteralString = "id, project_id, body, opening, numbers, made_by, summary_count, new_summaries, made_at"
 
 COUNT_SUMMARIES = Query(
@@ -28,6 +26,7 @@ COUNT_SUMMARIES = Query(
     ON CONFLICT (project_id) DO UPDATE SET new_summaries = v.new_summaries + excluded.new_summaries
     """,
 )
+# After ten session summaries a page is made anew; the index says it.
 DUE = Query(
     DueOverview,
     """
@@ -38,6 +37,24 @@ DUE = Query(
 OF_PROJECT = Query(
     Overview,
     f"SELECT {_COLUMNS} FROM project_overviews WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND body IS NOT NULL",
+)
+BY_ID = Query(
+    Overview, f"SELECT {_COLUMNS} FROM project_overviews WHERE id = %(id)s AND team_id = %(team_id)s AND body IS NOT NULL"
+)
+CHANGE = Query(
+    Overview,
+    f"""
+    UPDATE project_overviews SET body = %(body)s, made_by = 'people', made_at = now() WHERE id = %(id)s AND team_id = %(team_id)s
+    RETURNING {_COLUMNS}
+    """,
+)
+# One that was made anew or emptied meanwhile stays as it is: what the words were made of may be gone.
+WORD = Query(
+    int,
+    """
+    UPDATE project_overviews SET body = %(body)s, made_by = %(made_by)s
+     WHERE id = %(id)s AND team_id = %(team_id)s AND made_at = %(made_at)s AND body IS NOT NULL
+    """,
 )
 KEEP = Query(
     Overview,
@@ -66,6 +83,7 @@ INSTRUCTIONS = Query(
     SELECT number, coalesce(title, left(content, 200)) AS title FROM observations
      WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND type = 'decision' AND importance > %(importance)s AND {LIVE}
        AND expires_at IS NULL
+       AND created_at > '-infinity' -- all are: the index by type says it, see migration 0008
      ORDER BY created_at DESC, id DESC LIMIT %(limit)s
     """,
 )
@@ -101,6 +119,20 @@ async def due(conn: Conn, limit: int) -> list[DueOverview]:
 async def of_project(conn: Conn, team_id: UUID, project_id: UUID) -> Overview | None:
     """The page about the project, if one is made."""
     return await OF_PROJECT.first(conn, team_id=team_id, project_id=project_id)
+
+
+async def by_id(conn: Conn, team_id: UUID, overview_id: UUID) -> Overview | None:
+    return await BY_ID.first(conn, id=overview_id, team_id=team_id)
+
+
+async def change(conn: Conn, team_id: UUID, overview_id: UUID, body: str) -> Overview:
+    """Give the page another text."""
+    return await CHANGE.one(conn, id=overview_id, team_id=team_id, body=body)
+
+
+async def word(conn: Conn, team_id: UUID, overview: Overview, body: str, made_by: str) -> bool:
+    """Give the page these words; False when it is not any more what they were made for."""
+    return await WORD.run(conn, id=overview.id, team_id=team_id, made_at=overview.made_at, body=body, made_by=made_by) > 0
 
 
 async def keep(

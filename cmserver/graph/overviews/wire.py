@@ -13,7 +13,8 @@ from cmserver.graph.overviews.model import Overview
 class OverviewOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """`body` is Markdown. `opening` are the lines with which a session's index begins; `numbers` the observations it cites.
 
-    `madeBy` is `rules`. `newSummaries` is how many session summaries came since; after ten the page is made anew.
+    `madeBy` is `rules`, the model that worded it, or `people`. `newSummaries` is how many session summaries came since; after ten
+    the page is made anew.
     """
 
     id: UUID

@@ -19,9 +19,12 @@ from cmserver.base.text import Key
 from cmserver.compat.api.contextify.frame import admit, contextify
 from cmserver.memories.wire import StewardEventsQuery, StewardPageQuery, StewardPoliciesQuery
 from cmserver.providers import registry
-from cmserver.steward import operate, policies, repository
-from cmserver.steward.model import MAX_QUEUED, MAX_QUEUED_OF_PROJECT, Mode
+from cmserver.steward import operate, repository
+from cmserver.steward.model import MAX_QUEUED, MAX_QUEUED_OF_PROJECT, Mode, RunFailure
 from cmserver.steward.operate import StewardStatus
+from cmserver.steward.policies import repository as policies
+from cmserver.steward.policies import thresholds
+from cmserver.steward.runs import repository as runs
 
 _TICK_NANOSECONDS = 60_000_000_000
 
@@ -142,13 +145,6 @@ class ContextifyStewardPoliciesOut(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
 
 
-class ContextifyFailureOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Why runs failed, and how often."""
-
-    reason: str
-    count: int
-
-
 class ContextifyStewardMetricsOut(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last 24 hours, but for the first."""
 
@@ -156,7 +152,7 @@ class ContextifyStewardMetricsOut(msgspec.Struct, frozen=True, kw_only=True):
     success_rate: float
     average_tokens_per_run: float
     p95_latency_ms: float
-    top_failure_reasons: list[ContextifyFailureOut]
+    top_failure_reasons: list[RunFailure]
 
 
 class ContextifyModeIn(msgspec.Struct, kw_only=True):
@@ -219,7 +215,7 @@ async def get_runs(request: Request) -> Response:
     principal = (await admit(request)).principal
     page = query(request, StewardPageQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        runs = await repository.runs(conn, principal.team_id, project_id=principal.project_id, limit=page.limit, offset=page.offset)
+        rows = await runs.newest(conn, principal.team_id, project_id=principal.project_id, limit=page.limit, offset=page.offset)
     out = [
         reshape(
             run,
@@ -228,7 +224,7 @@ async def get_runs(request: Request) -> Response:
             created_at=run.created_at.isoformat(),
             completed_at=run.completed_at and run.completed_at.isoformat(),
         )
-        for run in runs
+        for run in rows
     ]
     return answer(ContextifyStewardRunsOut(runs=out, limit=page.limit, offset=page.offset))
 
@@ -243,7 +239,7 @@ async def get_job_events(request: Request) -> Response:
     async with db(request).tenant(principal.team_id) as conn:
         job = await repository.job(conn, principal.team_id, job_id)
         is_visible = job is not None and principal.sees(job.project_id)
-        found = await repository.events(conn, principal.team_id, job_id, limit=page.limit, offset=page.offset) if is_visible else []
+        found = await runs.events(conn, principal.team_id, job_id, limit=page.limit, offset=page.offset) if is_visible else []
     events = [reshape(event, ContextifyStewardEventOut, created_at=event.created_at.isoformat()) for event in found]
     return answer(ContextifyStewardEventsOut(events=events, limit=page.limit, offset=page.offset))
 
@@ -252,15 +248,15 @@ async def get_metrics(request: Request) -> Response:
     """Figures of the steward."""
     principal = (await admit(request)).principal
     async with db(request).tenant(principal.team_id) as conn:
-        figures = await repository.figures(conn, principal.team_id, principal.project_id)
-        failures = await repository.failures(conn, principal.team_id, principal.project_id)
+        figures = await runs.figures(conn, principal.team_id, principal.project_id)
+        failures = await runs.failures(conn, principal.team_id, principal.project_id)
     return answer(
         ContextifyStewardMetricsOut(
             runs_last_hour=figures.runs_last_hour,
             success_rate=figures.succeeded / figures.runs if figures.runs else 0.0,
             average_tokens_per_run=figures.average_tokens,
             p95_latency_ms=float(figures.p95_latency_ms or 0),
-            top_failure_reasons=[reshape(row, ContextifyFailureOut) for row in failures],
+            top_failure_reasons=failures,
         )
     )
 
@@ -270,9 +266,7 @@ async def get_policies(request: Request) -> Response:
     principal = (await admit(request)).principal
     page = query(request, StewardPoliciesQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        changes = await operate.list_policy_changes(
-            conn, principal, policy_key=page.policy_key, limit=page.limit, offset=page.offset
-        )
+        changes = await policies.history(conn, principal.team_id, policy_key=page.policy_key, limit=page.limit, offset=page.offset)
     items = [reshape(change, ContextifyPolicyChangeOut, created_at=change.created_at.isoformat()) for change in changes]
     return answer(ContextifyStewardPoliciesOut(items=items, limit=page.limit, offset=page.offset))
 
@@ -300,7 +294,7 @@ async def post_rollback(request: Request) -> Response:
     principal = await caller(request, Principal)
     operate.require_team_key(principal)
     key = (await read(request, ContextifyRollbackIn)).policy_key
-    change = await db(request).in_tenant(principal.team_id, lambda conn: policies.roll_back(conn, principal, key))
+    change = await db(request).in_tenant(principal.team_id, lambda conn: thresholds.roll_back(conn, principal, key))
     return answer(reshape(change, ContextifyPolicyChangeOut, created_at=change.created_at.isoformat()))
 
 
@@ -314,8 +308,7 @@ async def post_retry(request: Request) -> Response:
 async def post_cancel(request: Request) -> Response:
     """End a queued job; a running one stops and writes nothing."""
     principal = await caller(request, Principal)
-    job_id = named_id(request.path_params["jobId"])
-    job = await db(request).in_tenant(principal.team_id, lambda conn: operate.cancel_job(conn, principal, job_id))
+    job = await operate.cancel_job(db(request), principal, named_id(request.path_params["jobId"]))
     return answer(ContextifyJobStatusOut(status=job.status, id=job.id))
 
 

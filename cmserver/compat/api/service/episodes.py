@@ -26,10 +26,12 @@ from cmserver.compat.api.service.frame import (
     Words,
     admit,
     episode_out,
-    find_project_id,
+    find_scope,
     path_id,
     require_session,
 )
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.generation.turn_names import request_turn_names
 from cmserver.observations import repository as observations
 from cmserver.recall.search.model import Filters, Ranking, SearchRequest
 from cmserver.recall.search.search import find_page
@@ -71,8 +73,8 @@ async def get_episodes(request: Request) -> Response:
     principal = await admit(request)
     params = query(request, EpisodesQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        project_id = await find_project_id(conn, principal, params.project_id)
-        return answer(await _page(conn, principal, params, params.session_id, project_id))
+        project_id, session_id = await find_scope(conn, principal, params.project_id, params.session_id)
+        return answer(await _page(conn, principal, params, session_id, project_id))
 
 
 async def get_session_episodes(request: Request) -> Response:
@@ -88,18 +90,18 @@ async def _page(
     conn: Conn, principal: Principal, params: ServicePageQuery, session_id: UUID | None, project_id: UUID | None
 ) -> list[EpisodeOut]:
     rows = await repository.newest(
-        conn, principal.team_id, project_id=project_id, session_id=session_id, limit=params.limit + params.offset
+        conn, principal.team_id, project_id=project_id, session_id=session_id, limit=params.limit, offset=params.offset
     )
-    shown = rows[params.offset :]
-    await audit_prompt_read(conn, principal, project_id, len(shown))
-    return [*map(episode_out, shown)]
+    await audit_prompt_read(conn, principal, project_id, len(rows))
+    return [*map(episode_out, rows)]
 
 
 async def post_episode(request: Request) -> Response:
     """Keep an episode."""
     principal = await admit(request)
     new, size_bytes = await read_sized(request, EpisodeIn)
-    max_chars = dependency(request, Settings).field_max_chars
+    settings = dependency(request, Settings)
+    max_chars = settings.field_max_chars
     sides = {"userMessage": new.user_message, "aiResponse": new.ai_response}
     cleaned = cast("dict[str, str]", (await clean_aside(sides, field_max_chars=max_chars, size_bytes=size_bytes, at="$")).value)
 
@@ -110,7 +112,7 @@ async def post_episode(request: Request) -> Response:
         turn_id = new_id()
         await audit.record(conn, principal, "turn.created", "turn", turn_id, project_id=session.project_id)
         await sessions.seen(conn, principal.team_id, session.id)
-        (number,) = await observations.take_numbers(conn, principal.team_id, 1)
+        (number,) = await observations.take_numbers(conn, principal.team_id, 1, for_turns=True)
         turn = NewTurn(
             id=turn_id,
             number=number,
@@ -124,9 +126,13 @@ async def post_episode(request: Request) -> Response:
         await repository.insert(conn, principal.team_id, turn)
         await announce.wake_stream(conn)
         (stored,) = await repository.by_ids(conn, principal.team_id, [turn_id])
+        if settings.entities != "off":
+            await request_turn_names(conn, principal, stored, max_attempts=settings.job_max_attempts)
         return stored
 
-    return answer(episode_out(await db(request).in_tenant(principal.team_id, write)), 201)
+    stored = await db(request).in_tenant(principal.team_id, write)
+    dependency(request, JobNotifier).notify_due()
+    return answer(episode_out(stored), 201)
 
 
 async def get_search(request: Request) -> Response:
@@ -134,11 +140,11 @@ async def get_search(request: Request) -> Response:
     principal = await admit(request)
     params = query(request, EpisodeSearchQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        project_id = await find_project_id(conn, principal, params.project_id)
+        project_id, session_id = await find_scope(conn, principal, params.project_id, params.session_id)
         search = SearchRequest(
             query=params.q,
             project_ids=[project_id] if project_id else None,
-            filters=Filters(kinds=["turn"], session_id=params.session_id),
+            filters=Filters(kinds=["turn"], session_id=session_id),
             limit=params.limit,
         )
         page = await find_page(conn, principal, search, dependency(request, Ranking))
@@ -150,22 +156,16 @@ async def get_search(request: Request) -> Response:
 async def get_episode(request: Request) -> Response:
     """One episode."""
     principal = await admit(request)
-    name = str(request.path_params["id"])
-    number = parse_turn_number(name)
-    episode = named_id(name) if number is None else number
     async with db(request).tenant(principal.team_id) as conn:
-        return answer(episode_out(await read_turn(conn, principal, episode)))
+        return answer(episode_out(await read_turn(conn, principal, _path_name(request))))
 
 
 async def delete_episode(request: Request) -> Response:
     """Delete an episode; one that came by a hook stays, because its events do."""
     principal = await admit(request)
-    name = str(request.path_params["id"])
-    number = parse_turn_number(name)
-    episode = named_id(name) if number is None else number
 
     async def delete(conn: Conn) -> DeletionOut:
-        turn = await read_turn(conn, principal, episode)
+        turn = await read_turn(conn, principal, _path_name(request))
         if turn.event_id is not None:
             raise Invalid("This turn came by an agent's hook. Delete its session instead.")
         await repository.delete(conn, principal.team_id, turn.id)
@@ -174,6 +174,13 @@ async def delete_episode(request: Request) -> Response:
         return DeletionOut(id=turn.id)
 
     return answer(await db(request).in_tenant(principal.team_id, delete))
+
+
+def _path_name(request: Request) -> int | UUID | None:
+    """The number or the id in the path; None where it is neither."""
+    name = str(request.path_params["id"])
+    number = parse_turn_number(name)
+    return named_id(name) if number is None else number
 
 
 routes = [

@@ -12,11 +12,12 @@ from starlette.requests import Request
 
 from cmserver.access import projects
 from cmserver.access.model import Principal, Project
-from cmserver.base.errors import NotFound
+from cmserver.base.errors import Issue, NotFound
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.base.text import Text
 from cmserver.compat.api.guest import admit_caller
+from cmserver.graph.overviews.model import Overview
 from cmserver.observations.model import Observation
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import Session
@@ -72,12 +73,12 @@ class DeletionOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceSummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A summary of a session, or of a project."""
+    """A summary of a session, or of a project: `sessionId` is null then. The overview of a project has no number."""
 
     id: UUID
-    number: int
+    number: int | None
     session_id: UUID | None
-    project_id: UUID
+    project_id: UUID | None
     content: str
     created_at: str
     updated_at: str
@@ -96,16 +97,29 @@ def path_id(request: Request, no_such: str) -> UUID:
     return found
 
 
-async def reserved_project(conn: Conn, principal: Principal) -> Project:
-    """The project of sessions without one; a key that is bound to a project has that one."""
-    if principal.project_id is not None:
-        return await projects.require_project(conn, principal, str(principal.project_id))
-    return (await projects.make_project(conn, principal, PLATFORM, name="Sessions without a project"))[0]
+async def find_project(conn: Conn, principal: Principal, name: str | None) -> Project:
+    """The project of that id or name; for None the key's own, or the reserved one. NotFound when the key may not see it."""
+    if name is None and principal.project_id is None:
+        return (await projects.make_project(conn, principal, PLATFORM, name="Sessions without a project"))[0]
+    project = await projects.find(conn, principal, name or str(principal.project_id))
+    if project is None:
+        raise NotFound(projects.NO_SUCH, [Issue("$.projectId", projects.NO_SUCH)])
+    return project
 
 
-async def find_project_id(conn: Conn, principal: Principal, name: str | None) -> UUID | None:
-    """The id of the project of that name or id, or of the key's own; None for all. NotFound when the key may not see it."""
-    return principal.project_id if name is None else (await projects.require_project(conn, principal, name)).id
+async def find_reserved_id(conn: Conn, principal: Principal) -> UUID | None:
+    """The id of the reserved project, which is shown as no project; None while there is none."""
+    project = await projects.find(conn, principal, PLATFORM)
+    return project.id if project else None
+
+
+async def find_scope(
+    conn: Conn, principal: Principal, project: str | None, session_id: UUID | None
+) -> tuple[UUID | None, UUID | None]:
+    """The ids of the project and the session that a list is of; None for all. Those of a session are those of its project."""
+    project_id = principal.project_id if project is None else (await find_project(conn, principal, project)).id
+    session = await sessions.by_id(conn, principal.team_id, session_id) if session_id and project_id is None else None
+    return session.project_id if session else project_id, session_id
 
 
 async def require_session(conn: Conn, principal: Principal, session_id: UUID) -> Session:
@@ -123,7 +137,7 @@ def session_out(session: Session, reserved_id: UUID | None) -> ServiceSessionOut
         name=session.title,
         project_id=None if session.project_id == reserved_id else session.project_id,
         metadata=session.metadata,
-        created_at=iso(session.created_at),
+        created_at=iso(session.started_at),
         updated_at=iso(session.updated_at),
     )
 
@@ -139,15 +153,28 @@ def episode_out(turn: SessionTurn) -> EpisodeOut:
     )
 
 
-def summary_out(summary: Observation) -> ServiceSummaryOut:
+def summary_out(summary: Observation, reserved_id: UUID | None) -> ServiceSummaryOut:
     return ServiceSummaryOut(
         id=summary.id,
         number=summary.number,
         session_id=summary.server_session_id,
-        project_id=summary.project_id,
+        project_id=None if summary.project_id == reserved_id else summary.project_id,
         content=summary.content,
         created_at=iso(summary.created_at),
         updated_at=iso(summary.updated_at),
+    )
+
+
+def overview_out(overview: Overview) -> ServiceSummaryOut:
+    made_at = iso(overview.made_at)
+    return ServiceSummaryOut(
+        id=overview.id,
+        number=None,
+        session_id=None,
+        project_id=overview.project_id,
+        content=overview.body,
+        created_at=made_at,
+        updated_at=made_at,
     )
 
 

@@ -10,17 +10,19 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import change_project, projects, repository
+from cmserver.access import announce, change_project, projects, repository
 from cmserver.access.change_project import ProjectChange
 from cmserver.access.clean import clean_name
 from cmserver.access.model import Project
 from cmserver.base.errors import Conflict
 from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, db, query, read
+from cmserver.base.http.wire import answer, db, dependency, query, read
+from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
-from cmserver.compat.api.service.frame import DeletionOut, ServicePageQuery, admit, iso
+from cmserver.compat.api.service.frame import DeletionOut, ServicePageQuery, admit, find_reserved_id, iso
 from cmserver.ops.erasure.erase import delete_project
 
+_TAKEN = "A project with this name exists already."
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
@@ -49,7 +51,7 @@ class ServiceProjectOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 async def get_projects(request: Request) -> Response:
-    """A page of projects, newest first."""
+    """A page of projects, newest first, without the reserved one."""
     principal = await admit(request)
     params = query(request, ServicePageQuery)
     async with db(request).tenant(principal.team_id) as conn:
@@ -58,11 +60,13 @@ async def get_projects(request: Request) -> Response:
             principal.team_id,
             only=principal.project_id,
             archived=False,
+            without=await find_reserved_id(conn, principal),
             before=None,
             before_id=None,
-            limit=params.limit + params.offset,
+            limit=params.limit,
+            offset=params.offset,
         )
-    return answer([*map(_project_out, rows[params.offset :])])
+    return answer([*map(_project_out, rows)])
 
 
 async def post_project(request: Request) -> Response:
@@ -74,7 +78,7 @@ async def post_project(request: Request) -> Response:
     async def make(conn: Conn) -> Project:
         project, is_new = await projects.make_project(conn, principal, name, name=name)
         if not is_new:
-            raise Conflict("A project with this name exists already.")
+            raise Conflict(_TAKEN)
         if new.isolated:
             project = await change_project.change(conn, principal, str(project.id), ProjectChange(isolated=True))
         return project
@@ -91,20 +95,33 @@ async def get_project(request: Request) -> Response:
 
 
 async def patch_project(request: Request) -> Response:
-    """Rename a project."""
+    """Rename a project, or isolate it; 409 when another one has the name. To open an isolated one needs the scope admin."""
     principal = await admit(request)
-    name = str(request.path_params["id"])
+    reference = str(request.path_params["id"])
     body = await read(request, ServiceProjectChangeIn)
-    change = ProjectChange(name=UNSET if body.name is UNSET else clean_name(body.name, at="$.name"), isolated=body.isolated)
-    project = await db(request).in_tenant(principal.team_id, lambda conn: change_project.change(conn, principal, name, change))
-    return answer(_project_out(project))
+    name = UNSET if body.name is UNSET else clean_name(body.name, at="$.name")
+    if body.isolated is False:
+        principal.require("admin")
+
+    async def apply(conn: Conn) -> Project:
+        if name is not UNSET:
+            await repository.lock_names(conn, principal.team_id)
+            project = await projects.require_project(conn, principal, reference)
+            if (await projects.find(conn, principal, name) or project).id != project.id:
+                raise Conflict(_TAKEN)
+        return await change_project.change(conn, principal, reference, ProjectChange(name=name, isolated=body.isolated))
+
+    return answer(_project_out(await db(request).in_tenant(principal.team_id, apply)))
 
 
 async def delete_service_project(request: Request) -> Response:
     """Delete a project with its sessions and all that is remembered of it."""
     principal = await admit(request)
     name = str(request.path_params["id"])
-    deleted, _ = await db(request).in_tenant(principal.team_id, lambda conn: delete_project(conn, principal, name))
+    deleted, _ = await db(request).in_tenant(
+        principal.team_id, lambda conn: delete_project(conn, principal, name), has_time_limit=False
+    )
+    announce.drop_cached_here(dependency(request, NotificationListener), principal.team_id)
     return answer(DeletionOut(id=deleted))
 
 
@@ -132,5 +149,5 @@ routes = [
         body=ServiceProjectChangeIn,
         answers={200: ServiceProjectOut},
     ),
-    Operation("DELETE", "/projects/{id}", delete_service_project, scope="observations:write", answers={200: DeletionOut}),
+    Operation("DELETE", "/projects/{id}", delete_service_project, scope="admin", answers={200: DeletionOut}),
 ]

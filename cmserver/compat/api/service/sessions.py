@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, cast
 from uuid import UUID
 
@@ -11,9 +10,10 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import audit, projects
+from cmserver.access import audit
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
-from cmserver.base.errors import Conflict, Invalid, NotFound
+from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import answer, db, dependency, query, read, read_sized
 from cmserver.base.settings import Settings
@@ -21,19 +21,23 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.compat.api.service.frame import (
     PLATFORM,
+    DeletionOut,
     ServicePageQuery,
     ServiceSessionOut,
     admit,
-    find_project_id,
-    reserved_project,
+    find_project,
+    find_reserved_id,
+    find_scope,
     session_out,
 )
+from cmserver.ops.erasure.session import delete_session
+from cmserver.ops.joining.move_session import move_session
 from cmserver.redaction.clean import clean_aside
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.sessions import repository
 from cmserver.sessions.model import MAX_TITLE_CHARS, NewSession, Session
 from cmserver.sessions.read import NO_SUCH
-from cmserver.sessions.write import find_or_make, rename_session
+from cmserver.sessions.write import clean_title, find_or_make, rename_session
 
 _TAKEN = "A session with this externalId exists already."
 Title = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE_CHARS)]
@@ -55,10 +59,10 @@ class ServiceSessionIn(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class ServiceSessionChangeIn(msgspec.Struct, rename="camel", kw_only=True):
-    """What is not sent stays. `name: null` removes the name."""
+    """What is not sent stays. `null` removes the name, or takes the session out of its project."""
 
     name: Title | UnsetType | None = UNSET
-    project_id: UUID | UnsetType | None = UNSET
+    project_id: Key | UnsetType | None = UNSET
 
 
 async def get_sessions(request: Request) -> Response:
@@ -66,50 +70,50 @@ async def get_sessions(request: Request) -> Response:
     principal = await admit(request)
     params = query(request, ServiceSessionsQuery)
     async with db(request).tenant(principal.team_id) as conn:
+        project_id, _ = await find_scope(conn, principal, params.project_id, None)
         rows = await repository.newest(
             conn,
             principal.team_id,
-            project_id=await find_project_id(conn, principal, params.project_id),
+            project_id=project_id,
             active=None,
             platform_source=None,
             before=None,
             before_id=None,
-            limit=params.limit + params.offset,
+            limit=params.limit,
+            offset=params.offset,
         )
-        reserved_id = await _reserved_id(conn, principal)
-    return answer([session_out(session, reserved_id) for session in rows[params.offset :]])
+        reserved_id = await find_reserved_id(conn, principal)
+    return answer([session_out(session, reserved_id) for session in rows])
 
 
 async def post_session(request: Request) -> Response:
     """Make a session; 409 when its externalId is taken."""
     principal = await admit(request)
     new, size_bytes = await read_sized(request, ServiceSessionIn)
+    title = None if new.name is None else clean_title(new.name, at="$.name")
     max_chars = dependency(request, Settings).field_max_chars
     metadata = await clean_aside(new.metadata or {}, field_max_chars=max_chars, size_bytes=size_bytes, at="$.metadata")
     external_id = dependency(request, Identifiers).clean(new.external_id)
 
     async def make(conn: Conn) -> ServiceSessionOut:
+        await access.lock_names(conn, principal.team_id)  # no two requests take one externalId in two projects
         if await repository.by_agents_id(conn, principal.team_id, external_id, project_id=None):
             raise Conflict(_TAKEN)
-        project = (
-            await reserved_project(conn, principal)
-            if new.project_id is None
-            else await projects.require_project(conn, principal, new.project_id)
-        )
+        project = await find_project(conn, principal, new.project_id)
         wanted = NewSession(
             external_session_id=external_id,
             content_session_id=external_id,
             platform_source=PLATFORM,
+            actor_id=principal.actor_id,
             metadata=cast("dict[str, object]", metadata.value),
-            started_at=datetime.now(UTC),
         )
         session, is_new = await find_or_make(conn, principal.team_id, project.id, wanted, key_id=project.key_id)
         if not is_new:
             raise Conflict(_TAKEN)
         await audit.record(conn, principal, "session.started", "session", session.id, project_id=project.id)
-        if new.name is not None:
-            session = await rename_session(conn, principal, str(session.id), new.name)
-        return session_out(session, await _reserved_id(conn, principal))
+        if title is not None:
+            session = await rename_session(conn, principal, str(session.id), title)
+        return session_out(session, await find_reserved_id(conn, principal))
 
     return answer(await db(request).in_tenant(principal.team_id, make), 201)
 
@@ -119,25 +123,40 @@ async def get_session_by_external_id(request: Request) -> Response:
     principal = await admit(request)
     async with db(request).tenant(principal.team_id) as conn:
         session = await _find_by_external_id(conn, request, principal)
-        return answer(session_out(session, await _reserved_id(conn, principal)))
+        return answer(session_out(session, await find_reserved_id(conn, principal)))
 
 
 async def patch_session(request: Request) -> Response:
-    """Name a session."""
+    """Name a session, or move it with all that was drawn from it to another project, which also needs observations:write."""
     principal = await admit(request)
     change = await read(request, ServiceSessionChangeIn)
+    title = change.name if change.name is UNSET or change.name is None else clean_title(change.name, at="$.name")
+
+    async def find_move(conn: Conn) -> tuple[Session, UUID | None]:
+        session = await _find_by_external_id(conn, request, principal)
+        if change.project_id is UNSET:
+            return session, None
+        target_id = (await find_project(conn, principal, change.project_id)).id
+        return session, None if target_id == session.project_id else target_id
 
     async def apply(conn: Conn) -> ServiceSessionOut:
-        session = await _find_by_external_id(conn, request, principal)
-        reserved_id = await _reserved_id(conn, principal)
-        current = None if session.project_id == reserved_id else session.project_id
-        if change.project_id is not UNSET and change.project_id != current:
-            raise Invalid.at("$.projectId", "A session stays in its project.")
-        if change.name is not UNSET:
-            session = await rename_session(conn, principal, str(session.id), change.name)
-        return session_out(session, reserved_id)
+        renamed = session if title is UNSET else await rename_session(conn, principal, str(session.id), title)
+        return session_out(renamed, await find_reserved_id(conn, principal))
 
+    session, target_id = await db(request).in_tenant(principal.team_id, find_move)
+    if target_id is not None:
+        principal.require("observations:write")
+        session = await move_session(db(request), principal, str(session.id), str(target_id))
     return answer(await db(request).in_tenant(principal.team_id, apply))
+
+
+async def delete_service_session(request: Request) -> Response:
+    """Delete a session with its episodes, its summaries and all else that was drawn from it."""
+    principal = await admit(request)
+    async with db(request).tenant(principal.team_id) as conn:
+        session = await _find_by_external_id(conn, request, principal)
+    session_id, _ = await delete_session(db(request), principal, str(session.id), dry_run=False)
+    return answer(DeletionOut(id=session_id))
 
 
 async def _find_by_external_id(conn: Conn, request: Request, principal: Principal) -> Session:
@@ -146,12 +165,6 @@ async def _find_by_external_id(conn: Conn, request: Request, principal: Principa
     if session is None:
         raise NotFound(NO_SUCH)
     return session
-
-
-async def _reserved_id(conn: Conn, principal: Principal) -> UUID | None:
-    """The id of the project of sessions without one; None while there is none."""
-    project = await projects.find(conn, principal, PLATFORM)
-    return project.id if project else None
 
 
 routes = [
@@ -166,17 +179,24 @@ routes = [
     Operation("POST", "/sessions", post_session, scope="sessions:write", body=ServiceSessionIn, answers={201: ServiceSessionOut}),
     Operation(
         "GET",
-        "/sessions/by-external/{externalId}",
+        "/sessions/by-external/{externalId:path}",
         get_session_by_external_id,
         scope="observations:read",
         answers={200: ServiceSessionOut},
     ),
     Operation(
         "PATCH",
-        "/sessions/by-external/{externalId}",
+        "/sessions/by-external/{externalId:path}",
         patch_session,
         scope="sessions:write",
         body=ServiceSessionChangeIn,
         answers={200: ServiceSessionOut},
+    ),
+    Operation(
+        "DELETE",
+        "/sessions/by-external/{externalId:path}",
+        delete_service_session,
+        scope="observations:write",
+        answers={200: DeletionOut},
     ),
 ]

@@ -152,7 +152,7 @@ async def projects_in(conn: Conn, principal: Principal, where: RowScope) -> dict
     if where.project_id:
         return await access.names_of(conn, principal.team_id, [where.project_id])
     rows = await access.projects(
-        conn, principal.team_id, only=None, archived=False, before=None, before_id=None, limit=MAX_PROJECTS
+        conn, principal.team_id, only=None, archived=False, isolated=False, before=None, before_id=None, limit=MAX_PROJECTS
     )
     return {row.id: row.canonical_id for row in rows}
 

@@ -180,6 +180,7 @@ async def record_prompt(
         external_session_id=speaker.session,
         content_session_id=speaker.session,
         platform_source=speaker.platform,
+        actor_id=principal.actor_id,
         metadata=cast("dict[str, object]", clean_metadata.value),
         from_hooks=not moves,
     )

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, Unavailable
@@ -254,10 +255,11 @@ async def get_prompts(request: Request) -> Response:
     rows: list[PromptRow] = []
     if where is not None:
         async with db(request).tenant(principal.team_id) as conn:
+            isolated = set[UUID]() if where.project_id else await access.isolated(conn, principal.team_id)
             page = await turns.listed(
                 conn,
                 principal.team_id,
-                list(await projects_in(conn, principal, where)),
+                [project_id for project_id in await projects_in(conn, principal, where) if project_id not in isolated],
                 platform=requested_platform(request, params.platform_source, params.platform),
                 limit=params.max_items + 1,
                 offset=params.offset,

@@ -1,0 +1,146 @@
+"""What turns that clients of the memory-service write are about: found by a job, by rules, and by a model where there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import msgspec
+
+from cmserver.base.db import Db
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.graph.model import EntityName
+from cmserver.graph.read_turn import read_answer
+from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.providers.prompts.render import render
+from tests.conftest import Cast, Person
+from tests.generation.tools import Hand, Outbox, Scripted
+from tests.table import try_rows
+
+Json = dict[str, Any]
+ANSWER = 'Sure:\n{"entities": [{"name": "Ana", "type": "person", "notes": "draws maps"}, {"name": "dog", "type": "animal"}]}'
+
+
+@try_rows(
+    ("answer", "names"),
+    [
+        (ANSWER, [EntityName("person", "Ana", "draws maps")]),
+        ('{"entities": [{"name": "Oslo", "type": "Place", "notes": null}]}', [EntityName("place", "Oslo")]),
+        ('{"entities": [{"name": "hello", "type": "person"}, {"type": "person"}, 7, null]}', []),
+        (
+            '{"entities": [{"name": "key AKIAIOSFODNN7EXAMPLE", "type": "concept"}]}',
+            [EntityName("concept", "key [redacted:aws_access_key]")],
+        ),
+        ('{"entities": "Ana"}', []),
+        ('{"entities": [', []),
+        ("[]", []),
+        ("", []),
+    ],
+)
+def test_an_answer_is_read_out_of_prose(answer: str, names: list[EntityName]):
+    assert read_answer(answer) == names
+
+
+async def say(client: httpx.AsyncClient, person: Person, user: str, assistant: str) -> Json:
+    """Write an episode of a session without a project."""
+    session = await client.post("/sessions", json={"externalId": "chat"}, headers=person.headers)
+    found = await client.get("/sessions/by-external/chat", headers=person.headers)
+    assert session.status_code in {201, 409}, session.text
+    body = {"sessionId": found.json()["id"], "userMessage": user, "aiResponse": assistant}
+    episode = await client.post("/episodes", json=body, headers=person.headers)
+    assert episode.status_code == 201, episode.text
+    return episode.json()
+
+
+async def hand_of(db: Db, notifier: JobNotifier, person: Person, provider: Scripted, *, by_model: bool) -> Hand:
+    hand = await Outbox(db, notifier, person.principal, person.project).hand(provider)
+    if by_model:
+        runner: Any = hand.runner
+        runner._settings = msgspec.structs.replace(runner._settings, entities="model")
+    return hand
+
+
+async def entities_of(client: httpx.AsyncClient, person: Person) -> dict[tuple[str, str], Json]:
+    rows = (await client.get("/v1/entities", headers=person.headers)).json()["entities"]
+    return {(row["type"], row["name"]): row for row in rows}
+
+
+async def test_rules_find_what_a_turn_names_without_a_call(client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast):
+    provider = Scripted()
+    episode = await say(client, cast.alice, "Does PostgreSQL need `retry_queue`?", "No, see src/queue.py")
+
+    await (await hand_of(db, notifier, cast.alice, provider, by_model=False)).work()
+    found = await entities_of(client, cast.alice)
+    entity = found["technology", "PostgreSQL"]
+    mentions = (await client.get(f"/v1/entities/{entity['id']}/mentions", headers=cast.alice.headers)).json()["mentions"]
+    (job,) = (await client.get("/v1/jobs", headers=cast.alice.headers)).json()["jobs"]
+
+    assert found.keys() == {("technology", "PostgreSQL"), ("symbol", "retry_queue"), ("file", "src/queue.py")}
+    assert provider.prompts == []
+    assert (job["sourceType"], job["status"]) == ("turn", "completed")
+    assert [(row["kind"], row["number"]) for row in mentions] == [("turn", episode["number"])]
+    neighbours = (await client.get(f"/v1/entities/{entity['id']}", headers=cast.alice.headers)).json()["neighbours"]
+    assert {row["name"] for row in neighbours} == {"retry_queue", "src/queue.py"}
+
+
+async def test_a_model_is_shown_what_is_known_and_keeps_notes(client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast):
+    known = {"name": "Ana", "type": "person", "notes": "has a cat"}
+    assert (await client.post("/entities", json=known, headers=cast.alice.headers)).status_code == 201
+    answers = [ANSWER, '{"entities": [{"name": "ANA", "type": "person", "notes": ""}]}']
+    provider = Scripted(lambda _prompt: Completion(text=answers.pop(0), model="script-1"))
+    hand = await hand_of(db, notifier, cast.alice, provider, by_model=True)
+
+    for user in ("Who draws maps?", "And <private>hunter2</private>?"):
+        await say(client, cast.alice, user, "Ana does.")
+        await hand.work()
+
+    ana = (await entities_of(client, cast.alice))["person", "Ana"]
+    assert (ana["notes"], ana["mentionCount"], ana["foundBy"]) == ("draws maps", 2, "people")
+    first, second = provider.prompts
+    assert (first.kind, first.answer_tokens, first.temperature) == ("entities", 200, 0.1)
+    assert first.keep == ["Ana (person)"]
+    assert "Who draws maps?" in render(first, "json").user
+    assert "hunter2" not in str(second.stored)
+
+
+async def test_a_call_that_fails_is_tried_again_and_a_deleted_turn_is_not_asked_about(
+    client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast
+):
+    def refuse(_prompt: Prompt) -> Completion:
+        raise ProviderError(FailureKind.REFUSED, "No.")
+
+    provider = Scripted(refuse)
+    hand = await hand_of(db, notifier, cast.alice, provider, by_model=True)
+    gone = await say(client, cast.alice, "Ana", "Oslo")
+    await client.delete(f"/episodes/{gone['id']}", headers=cast.alice.headers)
+    await hand.work()
+    asked_about_deleted = len(provider.prompts)
+    await say(client, cast.alice, "Ana", "Oslo")
+    await hand.work()
+
+    jobs = (await client.get("/v1/jobs?status=failed", headers=cast.alice.headers)).json()["jobs"]
+    assert asked_about_deleted == 0
+    assert {job["sourceType"] for job in jobs} == {"turn"}
+    assert len(jobs) == 2
+
+
+async def test_what_a_turn_names_goes_with_it_and_with_its_session(
+    client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast
+):
+    hand = await hand_of(db, notifier, cast.alice, Scripted(), by_model=False)
+    episode = await say(client, cast.alice, "Is `first_name` used?", "Yes")
+    await say(client, cast.alice, "Is `second_name` used?", "Yes")
+    await hand.work()
+
+    moved = await client.patch(
+        "/sessions/by-external/chat", json={"projectId": str(cast.alice.project.id)}, headers=cast.alice.headers
+    )
+    assert moved.status_code == 200, moved.text
+    after_move = {name: row["projectId"] for (_, name), row in (await entities_of(client, cast.alice)).items()}
+    await client.delete(f"/episodes/{episode['id']}", headers=cast.alice.headers)
+    after_turn = {name for _, name in await entities_of(client, cast.alice)}
+    await client.delete("/sessions/by-external/chat", headers=cast.alice.headers)
+
+    assert after_move == dict.fromkeys(("first_name", "second_name"), str(cast.alice.project.id))
+    assert after_turn == {"second_name"}
+    assert await entities_of(client, cast.alice) == {}
