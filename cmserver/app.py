@@ -28,10 +28,11 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.graph.api import routes as graph_routes
 from cmserver.graph.overviews.api import routes as overview_routes
+from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.hooks.api import routes as hook_routes
 from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ingest.intake import EventIntake
-from cmserver.ingest.policy import gather_seconds
+from cmserver.ingest.policy import gather_seconds, gathers_turns
 from cmserver.ingest.record import EventRecorder
 from cmserver.mcp.allowed_hosts import AllowedHosts
 from cmserver.mcp.api import routes as mcp_routes
@@ -129,6 +130,7 @@ def create_app(
         secret=secret,
         debounce_seconds=settings.generation_debounce_seconds,
         gather_seconds=gather_seconds(settings),
+        gathers_turns=gathers_turns(settings),
         field_max_chars=settings.field_max_chars,
         max_attempts=settings.job_max_attempts,
     )
@@ -156,6 +158,7 @@ def create_app(
         Searcher(db, projects, embedder, ranking),
         Memories(db, projects, embedder, ranking, merge_writer, field_max_chars=settings.field_max_chars),
         merge_writer,
+        OverviewWriter(db, settings),
         Timelines(db, projects, embedder, ranking),
         ContextBudget(
             tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries

@@ -29,9 +29,10 @@ from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, OutboxManager, WorkerLimits, check_contract
 from cmserver.generation.run_batch import BatchRunner
 from cmserver.graph.overviews.make import make_due_overviews
+from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import jobs as ingest_jobs
-from cmserver.ingest.policy import gather_seconds
+from cmserver.ingest.policy import gathers_turns
 from cmserver.observations.accesses import jobs as access_jobs
 from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, keep_indexed
 from cmserver.ops.backup import jobs as backup_jobs
@@ -79,8 +80,8 @@ async def run_worker(
     runner = BatchRunner(db, providers, notifier, settings)
     limits = WorkerLimits(
         slots=settings.generation_concurrency,
-        max_events=_MAX_TURN_EVENTS if gather_seconds(settings) else settings.batch_max_events,
-        max_chars=_MAX_TURN_CHARS if gather_seconds(settings) else settings.batch_max_chars,
+        max_events=_MAX_TURN_EVENTS if gathers_turns(settings) else settings.batch_max_events,
+        max_chars=_MAX_TURN_CHARS if gathers_turns(settings) else settings.batch_max_chars,
         lease_seconds=settings.lease_seconds,
     )
 
@@ -114,7 +115,7 @@ async def run_worker(
         group.create_task(_reap(settings, db, notifier, stop))
         group.create_task(_embed(settings, db, notifications, stop))
         if settings.entities != "off":
-            group.create_task(_read_entities(db, notifications, stop))
+            group.create_task(_read_entities(settings, db, notifications, stop))
     log.info("worker.stopped", label=name)
 
 
@@ -213,14 +214,14 @@ async def _embed(settings: Settings, db: Db, notifications: NotificationListener
             unsubscribe()
 
 
-async def _read_entities(db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
+async def _read_entities(settings: Settings, db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
     """Read new observations for what they name, soon after the end of a batch or a manual observation, and make overviews."""
-    wakeup = asyncio.Event()
+    writer, wakeup = OverviewWriter(db, settings), asyncio.Event()
     unsubscribes = [notifications.subscribe(channel, lambda _payload: wakeup.set()) for channel in (DONE, announce.NEWS)]
 
     async def read() -> bool:
         is_full = await read_new_observations(db)
-        is_full = await make_due_overviews(db) or is_full
+        is_full = await make_due_overviews(db, writer) or is_full
         if not is_full:
             await wait_any(stop, timeout_seconds=_GATHER_SECONDS)  # what comes meanwhile is read at once
         return is_full

@@ -207,6 +207,11 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 FOUND_ELSEWHERE: LiteralString = "project_id NOT IN (SELECT id FROM projects WHERE isolated)"
 """Of a row that a list of the whole team may show."""
 
+IN_REACH: LiteralString = f"((%(project_id)s::uuid IS NULL AND {FOUND_ELSEWHERE}) OR project_id = %(project_id)s::uuid)"
+"""Of a row that a list of the project shows, or without one a list of the team."""
+IN_REACH_O: LiteralString = IN_REACH.replace("project_id NOT", "o.project_id NOT").replace("OR project_id", "OR o.project_id")
+"""The same where the table is called `o`."""
+
 
 class TakenName(msgspec.Struct, frozen=True, kw_only=True):
     """A canonical id or alias of a project."""

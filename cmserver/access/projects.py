@@ -25,7 +25,9 @@ from cmserver.redaction.redact import redact
 _CACHE_SECONDS = 30.0
 _MAX_CHARS = 4096  # before secrets and credentials are removed
 _HASH_CHARS = 16
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_ROUNDS = 5
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+"""One letter is a drive."""
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*):?(.*)", re.DOTALL)
 _HOST = re.compile(r"[\w.-]+")
 _MAX_SUGGESTED = 3
@@ -33,7 +35,8 @@ _MIN_LIKENESS = 0.6
 _MAX_COMPARED = 200
 """Projects, the newest ones, whose names are compared with one that was not found."""
 _MAX_COMPARED_CHARS = 60
-_WORKTREE = re.compile(r"/\.claude/worktrees/[^/]+/?$")
+_WORKTREES = re.compile(r"(?:/+\.claude/worktrees/+[^/]++)++/*$")
+_SLASHES = re.compile(r"/{2,}")
 _CASELESS_HOSTS = ("github.com/", "gitlab.com/", "bitbucket.org/", "dev.azure.com/")
 """Hosts that ignore the case of paths."""
 _SECOND_HOSTS = {
@@ -94,7 +97,11 @@ def _canonicalize(text: str) -> str:
     text = text.strip()
     if len(text) > _MAX_CHARS:
         raise Invalid(_NO_NAME)
-    canonical = redact(_name_once(_strip_url(text)))[0].strip()
+    for _ in range(_ROUNDS):  # until it is its own: names that are stored are read anew
+        address, text = text, _name_once(_strip_url(text)).strip()
+        if text == address:
+            break
+    canonical = redact(text)[0].strip()
     if is_path(canonical) and len(canonical) > KEY_MOST:
         canonical = f"{canonical[: KEY_MOST - _HASH_CHARS - 1]}-{hashlib.sha256(canonical.encode()).hexdigest()[:_HASH_CHARS]}"
     if not 0 < len(canonical) <= KEY_MOST:
@@ -131,10 +138,10 @@ def _strip_url(text: str) -> str:
             return _parse_url(_strip_query(text) if scheme[0].lower() in _WEB_SCHEMES else text)
     if (windows := _WINDOWS_PATH.match(text)) is not None:
         drive = f"{windows[1].upper()}:" if windows[1] else "//"
-        text = drive + text[windows.end() :].replace("\\", "/")
+        text = drive + _SLASHES.sub("/", text[windows.end() :].replace("\\", "/"))
     elif not text.startswith("/"):
         return _parse_address(text) or text
-    text = _WORKTREE.sub("", text).rstrip("/") or "/"
+    text = _WORKTREES.sub("", text).rstrip("/") or "/"
     return f"{text}/" if text.endswith(":") else text
 
 
@@ -292,7 +299,14 @@ async def _not_found(conn: Conn, principal: Principal, reference: str) -> Projec
     if named_id(reference) is not None or not principal.may("observations:read"):
         return ProjectNotFound(NO_SUCH)
     projects = await repository.projects(
-        conn, principal.team_id, only=principal.project_id, archived=False, before=None, before_id=None, limit=_MAX_COMPARED
+        conn,
+        principal.team_id,
+        only=principal.project_id,
+        archived=False,
+        isolated=False,
+        before=None,
+        before_id=None,
+        limit=_MAX_COMPARED,
     )
     # Compared without hosts and folders, which most projects of a team share.
     canonical_ids: dict[str, list[str]] = {}

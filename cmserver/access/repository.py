@@ -168,8 +168,10 @@ PROJECTS = Query(
       FROM projects p JOIN teams t ON t.id = p.team_id CROSS JOIN LATERAL (SELECT p.id) f
      WHERE p.team_id = %(team_id)s AND (%(only)s::uuid IS NULL OR p.id = %(only)s)
        AND %(archived)s = (p.archived_at IS NOT NULL)
+       AND (%(isolated)s::boolean OR NOT p.isolated OR %(only)s::uuid IS NOT NULL)
+       AND p.id IS DISTINCT FROM %(without)s::uuid
        AND (%(before)s::timestamptz IS NULL OR (p.created_at, p.id) < (%(before)s, %(before_id)s::uuid))
-     ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s
+     ORDER BY p.created_at DESC, p.id DESC LIMIT %(limit)s OFFSET %(offset)s
     """,
     prepare=False,
 )
@@ -206,7 +208,7 @@ NAMES_BEGUN = Query(
     str,
     """
     SELECT canonical_id FROM projects
-     WHERE team_id = %(team_id)s AND archived_at IS NULL AND (%(only)s::uuid IS NULL OR id = %(only)s)
+     WHERE team_id = %(team_id)s AND archived_at IS NULL AND ((%(only)s::uuid IS NULL AND NOT isolated) OR id = %(only)s::uuid)
        AND (starts_with(lower(canonical_id), lower(%(begun)s::text)) OR starts_with(lower(name), lower(%(begun)s::text)))
      ORDER BY canonical_id LIMIT %(limit)s
     """,
@@ -409,12 +411,26 @@ async def projects(
     *,
     only: UUID | None,
     archived: bool,
+    isolated: bool = True,
+    without: UUID | None = None,
     before: datetime | None,
     before_id: UUID | None,
     limit: int,
+    offset: int = 0,
 ) -> list[Project]:
-    """Newest first: only archived ones, or none of them."""
-    return await PROJECTS.all(conn, team_id=team_id, only=only, archived=archived, before=before, before_id=before_id, limit=limit)
+    """Newest first: only archived ones, or none of them. Isolated ones as well, or only if it is the one with `only`."""
+    return await PROJECTS.all(
+        conn,
+        team_id=team_id,
+        only=only,
+        archived=archived,
+        isolated=isolated,
+        without=without,
+        before=before,
+        before_id=before_id,
+        limit=limit,
+        offset=offset,
+    )
 
 
 async def lock_names(conn: Conn, team_id: UUID) -> None:

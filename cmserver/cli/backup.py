@@ -18,9 +18,10 @@ from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
-from cmserver.cli.output import as_called, render_table
+from cmserver.cli.output import as_called, render_json, render_table
+from cmserver.cli.restore import restore_progress
 from cmserver.embedded.files import list_clusters
-from cmserver.ops.backup.archive import BackupError, Manifest
+from cmserver.ops.backup.archive import BackupError, Manifest, open_backup
 from cmserver.ops.backup.back_up import back_up
 from cmserver.ops.backup.catalog import (
     SUFFIX,
@@ -112,9 +113,12 @@ def drill(settings: Settings, name: str | None, *, as_json: bool) -> None:
     file = _newest(folder) if name is None else find_backup(folder, name)
     click.echo(f"Restoring {file} into a scratch database ...", err=True)
     make_backup_folder(folder)
-    report = run_drill(file, settings.data_dir, folder)
+    with open_backup(file) as reader:
+        manifest = reader.manifest
+    with restore_progress(manifest) as show:
+        report = run_drill(file, settings.data_dir, folder, show)
     if as_json:
-        click.echo(msgspec.json.encode(report))
+        click.echo(render_json(msgspec.json.encode(report)))
     else:
         click.echo(_drill_sentence(report))
     if not report.passed:
@@ -166,7 +170,7 @@ def list_command(settings: Settings, *, as_json: bool = False) -> None:
             }
             for backup in stored
         ]
-        click.echo(msgspec.json.encode({"folder": str(folder), "backups": rows, "lastDrill": report}))
+        click.echo(render_json(msgspec.json.encode({"folder": str(folder), "backups": rows, "lastDrill": report})))
         return
     table = [
         (

@@ -16,6 +16,7 @@ from cmserver.base.configuration import BadSetting, LoadedSettings, ShownSetting
 from cmserver.base.contextify import translate_contextify
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.settings import PREFIX, Settings
+from cmserver.cli.output import render_json
 
 
 def _load(_context: click.Context, _parameter: click.Parameter, config_file: Path | None) -> LoadedSettings:
@@ -58,7 +59,7 @@ def config(context: click.Context, config_file: Path | None, *, as_json: bool) -
     shown = configuration.effective(loaded)
     if as_json:
         settings = {s.name: {"value": s.value, "source": s.source, "masked": s.masked} for s in shown}
-        click.echo(json.dumps(settings, indent=2))
+        click.echo(render_json(json.dumps(settings).encode()))
     else:
         for setting in shown:
             click.echo(_line(setting))
@@ -77,12 +78,7 @@ def import_config(program: str, file: Path) -> None:  # noqa: ARG001 - the only 
     text = file.read_text(encoding="utf-8", errors="replace")
     values = _read_yaml(text) if file.suffix in {".yaml", ".yml"} else _read_env_file(text)
     imported = translate_contextify(values)
-    try:
-        configuration.load(
-            {"HOME": str(Path.home()), **{f"{PREFIX}{name.upper()}": value for name, value in imported.values.items()}}
-        )
-    except BadSetting as error:
-        raise click.ClickException(str(error)) from error
+    configuration.load({"HOME": str(Path.home()), **{f"{PREFIX}{name.upper()}": value for name, value in imported.values.items()}})
     for name, value in imported.values.items():
         click.echo(f"{name} = {value if _NUMBER.fullmatch(value) else _toml(value)}")
     if imported.unused:
@@ -103,7 +99,7 @@ def _read_yaml(text: str) -> dict[str, str]:
     try:
         content: object = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise click.ClickException(f"The file is no YAML: {sanitize_line(str(error))}") from error
+        raise BadSetting(f"The file is no YAML: {sanitize_line(str(error))}") from error
     sections = msgspec.convert(content, dict[str, object]) if isinstance(content, dict) else {}
     return {
         f"{section}.{key}": str(value)

@@ -10,7 +10,7 @@ import click
 
 from cmserver.base.errors import Forbidden
 from cmserver.cli.api_client import ApiClient, api_command, limit_option, present
-from cmserver.cli.observations import explain_scope, headline_of_answer, path_of
+from cmserver.cli.observations import expires_after_option, explain_scope, headline_of_answer, lifetime_seconds, path_of
 from cmserver.cli.output import Cell, format_time, render_table
 from cmserver.observations.model import ObservationState, ObservationType
 from cmserver.observations.plain import one_line
@@ -72,6 +72,7 @@ async def close(client: ApiClient, observation_id: tuple[str, ...], *, dropped: 
 @click.option("--fact", "facts", multiple=True, help="A fact; given once or more, they replace all facts.")
 @click.option("--type", "type_", type=click.Choice(get_args(ObservationType)), help="What it is.")
 @click.option("--importance", type=click.FloatRange(0, 1), help="0 to 1; from 0.8 on it never expires.")
+@expires_after_option
 @api_command
 async def edit(
     client: ApiClient,
@@ -81,17 +82,26 @@ async def edit(
     facts: tuple[str, ...],
     type_: ObservationType | None,
     importance: float | None,
+    expires_after: int | None,
 ) -> None:
     """Correct an observation. `cmserver history NUMBER` shows what it was before, `cmserver undo NUMBER` takes it back.
 
     The key needs the scope observations:write.
     """
     narrative = sys.stdin.read().strip() if text == "-" else text
-    change = present({"type": type_, "narrative": narrative, "facts": list(facts) or None, "importance": importance})
+    change = present(
+        {
+            "type": type_,
+            "narrative": narrative,
+            "facts": list(facts) or None,
+            "importance": importance,
+            "ttlSeconds": lifetime_seconds(expires_after),
+        }
+    )
     if title is not None:
         change["title"] = title or None
     if not change:
-        raise click.UsageError("Nothing to change: give --title, --text, --fact, --type or --importance.")
+        raise click.UsageError("Nothing to change: give --title, --text, --fact, --type, --importance or --expires-after.")
     await _correct(client, [observation_id], change)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from cmserver.base.db import DatabaseUrls
 from cmserver.base.settings import Settings
-from cmserver.embedded.files import DataDirInUse
+from cmserver.embedded.files import Binaries, DataDirInUse
 from cmserver.embedded.postgres import EmbeddedPostgres
 
 
@@ -24,13 +24,13 @@ def own_database(settings: Settings) -> DatabaseUrls | None:
 
 
 @contextmanager
-def database_urls(settings: Settings) -> Generator[DatabaseUrls, None, None]:
-    """The URLs of the database, usable inside the context."""
+def database_urls(settings: Settings, binaries: Binaries | None = None) -> Generator[DatabaseUrls, None, None]:
+    """The URLs of the database, usable inside the context. `binaries` run the embedded one, else the newest that are there."""
     urls = own_database(settings)
     if urls is not None:
         yield urls
         return
-    embedded = EmbeddedPostgres(settings.data_dir)
+    embedded = EmbeddedPostgres(settings.data_dir, binaries)
     try:
         embedded.start()
     except DataDirInUse:

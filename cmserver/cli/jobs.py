@@ -51,9 +51,9 @@ def _queue_lines(info: InfoOut) -> str:
     oldest = None if queue.oldest_waiting_seconds is None else f"waiting for {queue.oldest_waiting_seconds:.0f} s"
     return render_fields(
         ("workers", info.workers),
-        ("waiting", queue.waiting),
+        ("waiting", queue.waiting + queue.delayed),
+        ("of these until a time, or a turn's end", queue.delayed),
         ("active", queue.active),
-        ("delayed", queue.delayed),
         ("held", queue.held),
         ("completed", queue.completed),
         ("failed", queue.failed),

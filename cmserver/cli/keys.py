@@ -132,6 +132,13 @@ async def show(client: ApiClient, key_id: str) -> None:
 
 
 @keys.command()
+@api_command
+async def current(client: ApiClient) -> None:
+    """Show the key that commands use here, without its text: whose it is, what it may, and when it expires."""
+    client.show(await client.get("/v1/keys/current"), OneKeyOut, lambda result: _lines(result.key))
+
+
+@keys.command()
 @click.argument("key_id")
 @click.option("--overlap-seconds", type=click.IntRange(0, 2_592_000), help="How long the old key still works. [default: a day]")
 @_quiet

@@ -23,6 +23,7 @@ from cmserver.cli.exit_codes import ExitCode, exit_code
 from cmserver.cli.history import history, merge, readers, review, undo
 from cmserver.cli.jobs import jobs
 from cmserver.cli.keys import keys
+from cmserver.cli.licenses import licenses
 from cmserver.cli.mcp import mcp
 from cmserver.cli.observations import expire, forget, promote, remember, show
 from cmserver.cli.output import as_called, program_name
@@ -41,6 +42,7 @@ from cmserver.cli.sizes import sizes
 from cmserver.cli.steward import steward
 from cmserver.cli.teams import teams
 from cmserver.cli.transfer import export, import_group
+from cmserver.cli.upgrade import upgrade
 from cmserver.cli.usage import usage
 from cmserver.cli.users import users
 from cmserver.cli.verify import verify
@@ -63,12 +65,14 @@ for command in (
     backup,
     backups,
     restore,
+    upgrade,
     export,
     import_group,
     verify,
     psql,
     retention,
     doctor,
+    licenses,
 ):
     cli.add_command(command)
 for command in (connect_group, disconnect_group, connections, mcp):  # the agents on this machine

@@ -27,7 +27,7 @@ from cmserver.cli.output import Cell, as_called, format_time, render_fields
 from cmserver.client.server_api import ApiAnswer
 from cmserver.consolidation.model import list_others
 from cmserver.consolidation.wire import StoredObservationOut
-from cmserver.observations.model import ObservationType, compose
+from cmserver.observations.model import INSTRUCTION_IMPORTANCE, ObservationType, compose
 from cmserver.observations.plain import SUMMARY_LABELS, one_line
 from cmserver.observations.wire import (
     BatchReadOut,
@@ -46,6 +46,15 @@ _HOW_TO_WRITE = (
     f"`cmserver keys create --scope {_WRITING_SCOPE}` makes a key with it; "
     "`cmserver connect AGENT --allow-writing` gives one to an agent."
 )
+
+expires_after_option = click.option(
+    "--expires-after", metavar="DAYS", type=click.IntRange(1, 36_500), help="Show it for so many days only."
+)
+
+
+def lifetime_seconds(days: int | None) -> int | None:
+    return None if days is None else days * 86_400
+
 
 _numbers = click.argument("observation_id", metavar="NUMBER...", nargs=-1, required=True)
 
@@ -118,6 +127,8 @@ def _render(observation: ObservationOut, project: str) -> str:
         ("time", format_time(observation.created_at_epoch)),
         ("expires", format_time(observation.expires_at_epoch)),
         ("origin", observation.origin),
+        ("by", observation.actor_id),
+        ("turn", f"#{observation.turn_number}" if observation.turn_number is not None else None),
         ("sources", _sources(observation.sources or [])),
         ("concepts", ", ".join(observation.concepts)),
         ("modified", ", ".join(observation.files_modified)),
@@ -194,21 +205,43 @@ async def _find_project_name(client: ApiClient, project_id: UUID) -> str:
     show_default=True,
     help="What becomes of a text that says what is there already: keep it, suggest to merge it, or merge it.",
 )
+@click.option(
+    "--importance", type=click.FloatRange(0, 1), help="0 to 1; from 0.8 on it is not let expire. [default: 0.5, of a decision 0.9]"
+)
+@expires_after_option
 @api_command
 async def remember(
-    client: ApiClient, text: str, title: str | None, type_: ObservationType, project: str | None, on_duplicate: OnDuplicate
+    client: ApiClient,
+    text: str,
+    title: str | None,
+    type_: ObservationType,
+    project: str | None,
+    on_duplicate: OnDuplicate,
+    importance: float | None,
+    expires_after: int | None,
 ) -> None:
     """Write an observation by hand and print its number. TEXT is what is to be remembered; - reads it from standard input.
 
-    Nothing is generated from it. What is there already is not stored again. A project that does not exist is made. The key needs
-    the scope observations:write.
+    Nothing is generated from it. What is there already is not stored again. A project that does not exist is made. A decision
+    stands with what users laid down, unless its importance says otherwise, or it expires. The key needs the scope
+    observations:write.
     """
     narrative = (sys.stdin.read() if text == "-" else text).strip()
     if not narrative:
         raise click.UsageError("Nothing to remember: the text is empty.")
+    if type_ == "decision" and importance is None and expires_after is None:
+        importance = INSTRUCTION_IMPORTANCE
 
     async def write(project: str | None) -> ApiAnswer:
-        body = {"projectId": project, "type": type_, "title": title, "narrative": narrative, "onDuplicate": on_duplicate}
+        body = {
+            "projectId": project,
+            "type": type_,
+            "title": title,
+            "narrative": narrative,
+            "onDuplicate": on_duplicate,
+            "importance": importance,
+            "ttlSeconds": lifetime_seconds(expires_after),
+        }
         return await client.post("/v1/observations", present(body))
 
     async def write_or_make(project: str | None) -> ApiAnswer:

@@ -7,7 +7,8 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from cmserver.cli.config import settings_option
 from cmserver.cli.database import own_database
 from cmserver.cli.exit_codes import ExitCode, ResourceInUse
 from cmserver.cli.output import as_called, render_table
+from cmserver.cli.progress import Progress
 from cmserver.cli.verify import echo_sums
 from cmserver.embedded.files import RESTORING, list_clusters, lock_data_dir, make_data_dir, remove_unfinished, replaced_name
 from cmserver.embedded.postgres import EmbeddedPostgres
@@ -67,10 +69,20 @@ def restore(file: Path, settings: Settings, journal: Path | None, *, replace: bo
         if own is not None:
             restored = _restore_database(settings, own.session, reader, erasures, keep_keys=keep_keys)
         else:
-            restored = _restore_data_dir(settings.data_dir, reader, erasures, keep_keys=keep_keys, replace=replace)
+            restored = restore_data_dir(settings.data_dir, reader, erasures, keep_keys=keep_keys, replace=replace)
     _echo_report(reader.manifest, restored)
     if not echo_sums(restored.teams):
         sys.exit(ExitCode.FAILURE)
+
+
+@contextmanager
+def restore_progress(manifest: Manifest) -> Generator[Callable[[int], None]]:
+    """Shows how many of the backup's rows are loaded."""
+    progress = Progress("Restoring", sum(manifest.counts.values()), "rows")
+    try:
+        yield progress.show
+    finally:
+        progress.end()
 
 
 def _find_journal(manifest: Manifest, file: Path, settings: Settings, journal: Path | None) -> KnownErasures:
@@ -80,8 +92,8 @@ def _find_journal(manifest: Manifest, file: Path, settings: Settings, journal: P
     return find_erasures(manifest, [*candidates, *([Path(manifest.journal)] if manifest.journal else [])])
 
 
-def _restore_data_dir(
-    data_dir: Path, reader: BackupReader, erasures: KnownErasures, *, keep_keys: bool, replace: bool
+def restore_data_dir(
+    data_dir: Path, reader: BackupReader, erasures: KnownErasures | None, *, keep_keys: bool, replace: bool
 ) -> RestoreReport:
     """Fill a cluster beside its final place, and rename it when it is complete."""
     lock = lock_data_dir(data_dir)
@@ -100,7 +112,8 @@ def _restore_data_dir(
             embedded.start()
             # The tenant role is created by its owner, who may then assume it.
             embedded.create_roles(role for role in reader.manifest.roles if role != TENANT_ROLE)
-            restored = asyncio.run(fill(reader, embedded.url, embedded.data_dir, erasures, keep_keys=keep_keys))
+            with restore_progress(reader.manifest) as show:
+                restored = asyncio.run(fill(reader, embedded.url, embedded.data_dir, erasures, keep_keys=keep_keys, progress=show))
             embedded.reset_settings()
             embedded.stop()
             aside = [_move_aside(cluster) for cluster in clusters]
@@ -153,7 +166,8 @@ async def _fill_database(
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as conn:
         if await is_served(conn):
             raise ResourceInUse("A cmserver is connected to this database. Stop it first.")
-    return await fill(reader, url, folder, erasures, keep_keys=keep_keys)
+    with restore_progress(reader.manifest) as show:
+        return await fill(reader, url, folder, erasures, keep_keys=keep_keys, progress=show)
 
 
 def _restore_credentials(data_dir: Path, stored: bytes) -> None:

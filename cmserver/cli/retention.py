@@ -11,7 +11,7 @@ from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
-from cmserver.cli.output import render_table
+from cmserver.cli.output import render_json, render_table
 from cmserver.retention.model import DESCRIPTIONS, RetentionReport
 from cmserver.retention.sweep import count_due, sweep
 
@@ -28,7 +28,7 @@ def retention(settings: Settings, *, dry_run: bool, as_json: bool) -> None:
     with database_urls(settings) as urls:
         report = asyncio.run(_run(urls, settings, dry_run=dry_run))
     if as_json:
-        click.echo(msgspec.json.encode(report).decode())
+        click.echo(render_json(msgspec.json.encode(report)))
         return
     click.echo(
         render_table(

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from cmserver.cli.api_client import ApiClient, api_command, present
 from cmserver.cli.output import Cell, format_time, render_table
-from cmserver.recall.search.model import SearchedKind
+from cmserver.recall.search.model import HitOrder, SearchedKind
 from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut
 
 
@@ -26,6 +26,10 @@ from cmserver.recall.search.wire import HitOut, PromptHitOut, SearchIndexOut
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only observations of this type; may be repeated.")
 @click.option("--file", "file_prefix", metavar="PATH", help="Only observations that name a file whose path begins with this.")
 @click.option("--entity", metavar="NAME", help="Only observations that mention this file, symbol, technology, person or other.")
+@click.option("--min-importance", type=click.FloatRange(0, 1), help="Only observations of at least this importance.")
+@click.option(
+    "--sort", type=click.Choice(get_args(HitOrder)), default="relevance", show_default=True, help="The best or the newest first."
+)
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="The maximum number of hits.")
 @click.option("--explain", is_flag=True, help="Show the parts of each score.")
 @api_command
@@ -37,6 +41,8 @@ async def search(
     types: tuple[str, ...],
     file_prefix: str | None,
     entity: str | None,
+    min_importance: float | None,
+    sort: HitOrder,
     limit: int,
     *,
     explain: bool,
@@ -52,15 +58,18 @@ async def search(
         "types": list(types) or None,
         "filePrefix": file_prefix,
         "entity": entity,
+        "minImportance": min_importance,
+        "sort": sort,
         "limit": limit,
         "format": "index",
         "explain": explain,
     }
-    client.show(await client.post("/v1/search", present(body)), SearchIndexOut, _table)
+    client.show(await client.post("/v1/search", present(body)), SearchIndexOut, lambda page: _table(page, sort))
 
 
-def _table(page: SearchIndexOut) -> str:
-    hits = sorted([*page.observations, *page.prompts], key=lambda hit: -hit.score)
+def _table(page: SearchIndexOut, sort: HitOrder) -> str:
+    hits = [*page.observations, *page.prompts]
+    hits.sort(key=lambda hit: hit.created_at_epoch if sort == "recent" else hit.score, reverse=True)
     has_parts = any(hit.parts is not UNSET for hit in hits)
     lines = render_table(
         ("number", "score", "at", "type", "title", *(["by"] if has_parts else [])),

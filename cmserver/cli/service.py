@@ -30,7 +30,7 @@ from cmserver.client.client_folder import clients_folder
 from cmserver.client.connections import render_unsent_calls
 from cmserver.embedded.files import make_data_dir
 from cmserver.observations.embedding.wire import EmbeddingsOut
-from cmserver.ops.wire import ProviderOut, QueueOut
+from cmserver.ops.wire import ProviderOut, QueueOut, StewardOut
 
 READY_SECONDS = 60.0
 STOPPED_SECONDS = 15.0
@@ -73,6 +73,7 @@ class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     provider: ProviderOut | None = None
     queue: QueueOut | None = None
     embeddings: EmbeddingsOut | None = None
+    steward: StewardOut | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -367,11 +368,15 @@ def _render(found: Status) -> list[str]:
         lines += _provider_lines(info.provider)
     if info.embeddings:
         lines += _embedding_lines(info.embeddings)
+    if info.steward and info.steward.mode != "off":
+        lines.append(_steward_line(info.steward))
     return lines + [_budget_line(budget) for budget in found.exhausted]
 
 
 def _queue_lines(queue: QueueOut) -> list[str]:
-    counts = f"{queue.waiting} waiting, {queue.active} active, {queue.delayed} delayed, {queue.held} held, {queue.failed} failed"
+    later = f" ({queue.delayed} until their time, or the end of their turn)" if queue.delayed else ""
+    waiting = queue.waiting + queue.delayed
+    counts = f"{waiting} waiting{later}, {queue.active} active, {queue.held} held, {queue.failed} failed"
     oldest = "" if queue.oldest_waiting_seconds is None else f"; the oldest waits for {_duration(queue.oldest_waiting_seconds)}"
     lines = [f"queue     {counts}{oldest}"]
     if queue.recovered:
@@ -379,6 +384,11 @@ def _queue_lines(queue: QueueOut) -> list[str]:
     if queue.warning:
         lines.append(f"          {queue.warning}")
     return lines
+
+
+def _steward_line(steward: StewardOut) -> str:
+    mode = f"{steward.mode.replace('_', ' ')}{', paused' if steward.paused else ''}"
+    return f"steward   {mode}: {steward.queued} queued, {steward.running} running, {steward.dead_letter} given up in 24 hours"
 
 
 def _provider_lines(provider: ProviderOut) -> list[str]:

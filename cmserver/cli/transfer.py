@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,15 +21,18 @@ from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.ids import parse_id
+from cmserver.base.lookalikes import sanitize_line
 from cmserver.base.migrate import MigrationError, newest
 from cmserver.base.settings import Settings
 from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.operator import ACTOR, OTHER_SCHEMA
-from cmserver.cli.output import render_table
+from cmserver.cli.output import render_json, render_table
 from cmserver.cli.progress import Progress
 from cmserver.ops import repository as ops
+from cmserver.ops.transfer.claude_code import ClaudeCodeSource
 from cmserver.ops.transfer.claude_mem import ClaudeMemSource
+from cmserver.ops.transfer.contextify import ContextifySource
 from cmserver.ops.transfer.export import export_team
 from cmserver.ops.transfer.jsonl import JsonlSource
 from cmserver.ops.transfer.model import ImportReport
@@ -108,12 +112,36 @@ def import_claude_mem(settings: Settings, file: Path | None, team: str | None, *
     _import(settings, source, team, dry_run=dry_run, as_json=as_json)
 
 
+@import_group.command("contextify")
+@click.argument("url")
+@_import_options
+def import_contextify(settings: Settings, url: str, team: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Take over the memories of Contextify, and how they relate, with their times and access counts.
+
+    URL is the address of its PostgreSQL, which is only read: postgresql://USER@HOST/contextify. Its password may stand in
+    ~/.pgpass or in PGPASSWORD, where the list of processes does not show it.
+    """
+    _import(settings, ContextifySource(url), team, dry_run=dry_run, as_json=as_json)
+
+
+@import_group.command("claude-code")
+@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@_import_options
+def import_claude_code(settings: Settings, folder: Path | None, team: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Take over what Claude Code keeps: the notes of its auto-memory, and what its transcripts say of each turn.
+
+    FOLDER is its own folder, which is only read. [default: CLAUDE_CONFIG_DIR, or ~/.claude]
+    """
+    source = ClaudeCodeSource(folder or Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"))
+    _import(settings, source, team, dry_run=dry_run, as_json=as_json)
+
+
 def _import(settings: Settings, source: Source, team: str | None, *, dry_run: bool, as_json: bool) -> None:
     progress = Progress("Importing", source.count(), "lines")
     with database_urls(settings) as urls:
         report = asyncio.run(_run(urls, settings, source, team, progress, dry_run=dry_run))
     progress.end()
-    click.echo(msgspec.json.encode(report) if as_json else _render(report, dry_run=dry_run))
+    click.echo(render_json(msgspec.json.encode(report)) if as_json else _render(report, dry_run=dry_run))
 
 
 async def _run(
@@ -165,7 +193,7 @@ def _render(report: ImportReport, *, dry_run: bool) -> str:
         lines.append(f"{report.renumbered} observations have new numbers: others of the team have theirs.")
     if report.examples:
         lines.append(f"Refused, the first {len(report.examples)}:")
-        lines += [f"  {refusal.record}, {refusal.place}: {refusal.reason}" for refusal in report.examples]
+        lines += [sanitize_line(f"  {refusal.record}, {refusal.place}: {refusal.reason}") for refusal in report.examples]
     total = sum(report.taken.values())
     lines.append(f"{total} lines {'would be ' if dry_run else ''}taken in {report.seconds:g} s.")
     return "\n".join(lines)

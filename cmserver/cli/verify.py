@@ -15,11 +15,11 @@ from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.output import render_table
 from cmserver.ops import repository
-from cmserver.ops.repository import Conservation, ObservationSums
+from cmserver.ops.repository import Conservation, EntitySums, NumberSums
 from cmserver.retention import repository as retention
 from cmserver.retention.model import TakenRows
 
-_OBSERVATION_COLUMNS = ("numbered", "shown", "merged", "expired", "deleted")
+_NUMBER_COLUMNS = ("numbered", "turns", "shown", "merged", "expired", "deleted")
 _COLUMNS = ("events", "jobs", "queued", "processing", "observed", "skipped", "failed", "cancelled")
 
 
@@ -27,14 +27,16 @@ _COLUMNS = ("events", "jobs", "queued", "processing", "observed", "skipped", "fa
 @settings_option
 def verify(settings: Settings) -> None:
     """Check that nothing was lost: every event that needs observations has exactly one job, in one state; and what became of
-    every observation: shown, merged, expired or deleted.
+    every number: it is that of a turn, or of an observation that is shown, merged or expired; or it is deleted. Entities count
+    what mentions them.
 
     Exits 1 when the sums do not hold, or when the database shows no team.
     """
     with database_urls(settings) as urls:
-        teams, observations, taken = asyncio.run(_sums(urls))
+        teams, numbers, entities, taken = asyncio.run(_sums(urls))
     holds = echo_sums(teams)
-    holds = _echo_observations(observations) and holds
+    holds = _echo_numbers(numbers) and holds
+    holds = _echo_entities(entities) and holds
     if taken:
         click.echo("\nRetention took these rows, which is no loss:")
         click.echo(render_table(("team", "kind", "rows"), [(row.team, row.kind, row.row_count) for row in taken], empty=""))
@@ -65,22 +67,44 @@ def echo_sums(teams: Sequence[Conservation]) -> bool:
     return True
 
 
-def _echo_observations(teams: Sequence[ObservationSums]) -> bool:
-    """Print what became of every team's observations; True when every merge is on record."""
-    rows = [(team.team, *(str(getattr(team, name)) for name in _OBSERVATION_COLUMNS)) for team in teams]
-    click.echo("\nObservations: numbered = shown + merged + expired + deleted.")
-    click.echo(render_table(("team", *_OBSERVATION_COLUMNS), rows, empty=""))
+def _echo_numbers(teams: Sequence[NumberSums]) -> bool:
+    """Print what became of every team's numbers; True when each means one thing, and every merge is on record."""
+    rows = [(team.team, *(str(getattr(team, name)) for name in _NUMBER_COLUMNS)) for team in teams]
+    click.echo("\nObservations and turns: numbered = turns + shown + merged + expired + deleted.")
+    click.echo(render_table(("team", *_NUMBER_COLUMNS), rows, empty=""))
     wrong = [team for team in teams if not team.holds]
     for team in wrong:
         click.echo(
-            f"Team {team.team}: {team.merged_without_record} observations are merged into others that do not say so."
-            if team.merged_without_record
-            else f"Team {team.team}: there are more observations than numbers were given out.",
+            f"Team {team.team}: {team.merged_without_record} observations are merged into others that do not say so; "
+            f"{team.numbered_twice} numbers are those of an observation and a turn; "
+            f"{max(0, -team.deleted)} observations or turns are more than numbers were given out.",
             err=True,
         )
     return not wrong
 
 
-async def _sums(urls: DatabaseUrls) -> tuple[list[Conservation], list[ObservationSums], list[TakenRows]]:
+def _echo_entities(teams: Sequence[EntitySums]) -> bool:
+    """Print the entities of every team that has some; True when each counts what mentions it."""
+    if not teams:
+        return True
+    rows = [(team.team, str(team.entities), str(team.aliases), str(team.mentions)) for team in teams]
+    click.echo("\nEntities, and what mentions them:")
+    click.echo(render_table(("team", "entities", "other names", "mentions"), rows, empty=""))
+    wrong = [team for team in teams if not team.holds]
+    for team in wrong:
+        click.echo(
+            f"Team {team.team}: {team.miscounted} entities count another number of mentions than they have; {team.astray} mentions "
+            "count for another entity than the one that their name stands for.",
+            err=True,
+        )
+    return not wrong
+
+
+async def _sums(urls: DatabaseUrls) -> tuple[list[Conservation], list[NumberSums], list[EntitySums], list[TakenRows]]:
     async with Db(urls, size=1) as db, db.system() as conn:
-        return await repository.conservation(conn), await repository.observation_sums(conn), await retention.counts(conn)
+        return (
+            await repository.conservation(conn),
+            await repository.number_sums(conn),
+            await repository.entity_sums(conn),
+            await retention.counts(conn),
+        )

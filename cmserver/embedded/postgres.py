@@ -37,6 +37,7 @@ from cmserver.embedded.files import (
     Binaries,
     LockFile,
     SetupError,
+    binaries_of,
     copy_binaries,
     find_binaries,
     list_clusters,
@@ -315,10 +316,12 @@ class EmbeddedPostgres:
 
     def _make_cluster(self) -> None:
         if clusters := list_clusters(self.data_dir):
+            major = int(clusters[0].name.removeprefix("pg"))
+            what_to_do = "Install that version again" if binaries_of(major) is None else "Run `cmserver upgrade`"
             raise SetupError(
-                f"The data folder {self.data_dir} holds a database of PostgreSQL {clusters[0].name[2:]}, but the programs in "
-                f"{self.binaries.bin} are of version {self.binaries.major}. Install that version again, or set "
-                "CMSERVER_DATA_DIR to another folder."
+                f"The data folder {self.data_dir} holds a database of PostgreSQL {major}, but the programs in "
+                f"{self.binaries.bin} are of version {self.binaries.major}. {what_to_do}, or set CMSERVER_DATA_DIR to another "
+                "folder."
             )
         # Renamed when complete, so that a partial one is never used; under a new name each time, because the initdb of a killed
         # start may still write to its folder.

@@ -100,11 +100,21 @@ def dump(
     return length, digest.hexdigest()
 
 
-def load(script_tools: Tools, tools: Tools, file: Path, url: str, *, prologue: bytes = b"", with_vectors: bool = True) -> None:
+def load(
+    script_tools: Tools,
+    tools: Tools,
+    file: Path,
+    url: str,
+    *,
+    prologue: bytes = b"",
+    with_vectors: bool = True,
+    progress: Callable[[int], object] = lambda _rows: None,
+) -> None:
     """Load a dump into an empty database, in one transaction of psql. The user of the URL will own its tables.
 
     `script_tools` read the dump, and `tools` talk to the server, which may be older. Without vectors, their columns become real[]
-    and their tables stay empty, as in a database that never had pgvector. Any error of psql undoes everything.
+    and their tables stay empty, as in a database that never had pgvector. Any error of psql undoes everything. `progress` is told
+    about how many rows are loaded.
     """
     listed = subprocess.run([script_tools.bin / "pg_restore", "--list", file], capture_output=True, text=True, check=False)  # noqa: S603
     if listed.returncode != 0:
@@ -119,7 +129,8 @@ def load(script_tools: Tools, tools: Tools, file: Path, url: str, *, prologue: b
             try:
                 loading.stdin.write(b"BEGIN;\n" + prologue)
                 _feed([*script, "--section=pre-data"], loading.stdin, lines=None, with_vectors=with_vectors)
-                _feed([*script, "--section=data", "--section=post-data"], loading.stdin, lines=_HEADER_LINES, with_vectors=True)
+                data = [*script, "--section=data", "--section=post-data"]
+                _feed(data, loading.stdin, lines=_HEADER_LINES, with_vectors=True, progress=progress)
                 loading.stdin.write(b"COMMIT;\n")
                 loading.stdin.close()
             except BrokenPipeError:
@@ -135,7 +146,14 @@ def _is_loaded(entry: str, with_vectors: bool) -> bool:
     return not _NOT_RESTORED.match(entry) and (with_vectors or not _VECTOR_ENTRY.match(entry))
 
 
-def _feed(script: list[str | Path], into: IO[bytes], *, lines: int | None, with_vectors: bool) -> None:
+def _feed(
+    script: list[str | Path],
+    into: IO[bytes],
+    *,
+    lines: int | None,
+    with_vectors: bool,
+    progress: Callable[[int], object] = lambda _rows: None,
+) -> None:
     """Write what pg_restore says to psql; its first `lines` (None: all) as every server understands them."""
     with tempfile.TemporaryFile() as output:
         with _started(script, None, stderr=output) as reading:
@@ -144,7 +162,11 @@ def _feed(script: list[str | Path], into: IO[bytes], *, lines: int | None, with_
                 for line in itertools.islice(reading.stdout, lines):
                     if not _UNKNOWN_TO_OLDER.match(line):
                         into.write(line if with_vectors else _VECTOR_COLUMN.sub(rb"\1 real[]", line))
-                shutil.copyfileobj(reading.stdout, into, _BLOCK_BYTES)
+                rows = 0
+                while block := reading.stdout.read(_BLOCK_BYTES):
+                    into.write(block)
+                    rows += block.count(b"\n")  # a row is a line, whatever is in it
+                    progress(rows)
             finally:
                 reading.stdout.close()
         _check("pg_restore", reading, output)

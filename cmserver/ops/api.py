@@ -43,10 +43,12 @@ from cmserver.ops.wire import (
     ProvidersOut,
     QueueOut,
     ResumedProviderOut,
+    StewardOut,
     pause_out,
 )
 from cmserver.providers.registry import chain_models
 from cmserver.sessions import repository as sessions
+from cmserver.steward import repository as steward
 
 
 class HealthOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -121,6 +123,8 @@ async def get_info(request: Request) -> Response:
             kinds = await queue.kind_counts(conn, principal.team_id, principal.project_id)
             active_sessions = await sessions.open_count(conn, principal.team_id, principal.project_id)
             embeddings = await read_status(conn, principal.team_id, principal.project_id, settings)
+            team = await steward.mode(conn, principal.team_id)
+            health = await steward.queue_health(conn, principal.team_id, principal.project_id)
         info = msgspec.structs.replace(
             info,
             queue=reshape(counts, QueueOut, warning=monitor.warning(counts, None if principal.project_id else principal.team_id)),
@@ -128,6 +132,7 @@ async def get_info(request: Request) -> Response:
             memory_bytes=resident_bytes(),
             queue_lanes=_lanes_out(counts, kinds),
             embeddings=embeddings,
+            steward=reshape(health, StewardOut, mode=team.mode, paused=team.is_paused),
         )
     return answer(info)
 

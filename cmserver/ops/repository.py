@@ -34,21 +34,43 @@ class Conservation(msgspec.Struct, frozen=True, kw_only=True):
         return self.events == self.jobs == ends and not self.events_without_job and not self.jobs_without_event
 
 
-class ObservationSums(msgspec.Struct, frozen=True, kw_only=True):
-    """One team's observations: each number that was given out is shown, merged into another, expired, or deleted."""
+class NumberSums(msgspec.Struct, frozen=True, kw_only=True):
+    """One team's numbers: each that was given out is that of a turn, or of an observation that is shown, merged into another, or
+    expired; or what had it is deleted.
+    """
 
     team: str
     numbered: int
+    turns: int
     shown: int
     merged: int
     expired: int
     deleted: int
     merged_without_record: int
     """Merged ones of which no version of the other says so: they could not be brought back."""
+    numbered_twice: int
+    """Numbers that an observation and a turn have."""
 
     @property
     def holds(self) -> bool:
-        return self.deleted >= 0 and not self.merged_without_record
+        return self.deleted >= 0 and not (self.merged_without_record or self.numbered_twice)
+
+
+class EntitySums(msgspec.Struct, frozen=True, kw_only=True):
+    """One team's entities: each counts the observations and turns that mention it by any of its names."""
+
+    team: str
+    entities: int
+    aliases: int
+    mentions: int
+    miscounted: int
+    """Entities whose count is another one."""
+    astray: int
+    """Mentions that count for another entity than the one that their name stands for."""
+
+    @property
+    def holds(self) -> bool:
+        return not (self.miscounted or self.astray)
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +135,8 @@ CONSERVATION = Query(
     """,
 )
 
-OBSERVATION_SUMS = Query(
-    ObservationSums,
+NUMBER_SUMS = Query(
+    NumberSums,
     """
     WITH stored AS (
         SELECT o.team_id, count(*) AS total,
@@ -126,12 +148,40 @@ OBSERVATION_SUMS = Query(
                     WHERE v.observation_id = o.superseded_by AND v.team_id = o.team_id AND v.undone_at IS NULL
                       AND v.source_ids @> ARRAY[o.id])) AS merged_without_record
           FROM observations o GROUP BY o.team_id
+    ), kept_turns AS (
+        SELECT t.team_id, count(*) AS total,
+               count(*) FILTER (WHERE EXISTS (SELECT FROM observations o
+                                               WHERE o.team_id = t.team_id AND o.number = t.number)) AS twice
+          FROM turns t GROUP BY t.team_id
     )
-    SELECT t.name AS team, coalesce(c.last_number, 0) AS numbered, coalesce(s.shown, 0) AS shown, coalesce(s.merged, 0) AS merged,
-           coalesce(s.expired, 0) AS expired, coalesce(c.last_number, 0) - coalesce(s.total, 0) AS deleted,
-           coalesce(s.merged_without_record, 0) AS merged_without_record
-      FROM teams t LEFT JOIN stored s ON s.team_id = t.id LEFT JOIN observation_counters c ON c.team_id = t.id
+    SELECT t.name AS team, coalesce(c.last_number, 0) AS numbered, coalesce(w.total, 0) AS turns, coalesce(s.shown, 0) AS shown,
+           coalesce(s.merged, 0) AS merged, coalesce(s.expired, 0) AS expired,
+           coalesce(c.last_number, 0) - coalesce(s.total, 0) - coalesce(w.total, 0) + coalesce(w.twice, 0) AS deleted,
+           coalesce(s.merged_without_record, 0) AS merged_without_record, coalesce(w.twice, 0) AS numbered_twice
+      FROM teams t
+      LEFT JOIN stored s ON s.team_id = t.id
+      LEFT JOIN kept_turns w ON w.team_id = t.id
+      LEFT JOIN observation_counters c ON c.team_id = t.id
      ORDER BY t.name, t.id
+    """,
+)
+
+ENTITY_SUMS = Query(
+    EntitySums,
+    """
+    WITH counted AS (
+        SELECT m.entity_id, count(DISTINCT m.place_id) AS places, count(*) AS mentions,
+               count(*) FILTER (WHERE m.entity_id <> coalesce(n.merged_into, n.id)) AS astray
+          FROM entity_mentions m JOIN entities n ON n.id = m.named_id GROUP BY m.entity_id
+    ), kept AS (
+        SELECT e.team_id, count(*) FILTER (WHERE e.merged_into IS NULL) AS entities,
+               count(*) FILTER (WHERE e.merged_into IS NOT NULL) AS aliases, coalesce(sum(c.mentions), 0)::bigint AS mentions,
+               count(*) FILTER (WHERE e.mention_count <> coalesce(c.places, 0)) AS miscounted,
+               coalesce(sum(c.astray), 0)::bigint AS astray
+          FROM entities e LEFT JOIN counted c ON c.entity_id = e.id GROUP BY e.team_id
+    )
+    SELECT t.name AS team, k.entities, k.aliases, k.mentions, k.miscounted, k.astray
+      FROM kept k JOIN teams t ON t.id = k.team_id ORDER BY t.name, t.id
     """,
 )
 
@@ -179,9 +229,14 @@ async def conservation(conn: Conn) -> list[Conservation]:
     return await CONSERVATION.all(conn)
 
 
-async def observation_sums(conn: Conn) -> list[ObservationSums]:
+async def entity_sums(conn: Conn) -> list[EntitySums]:
+    """The sums of every team that has entities."""
+    return await ENTITY_SUMS.all(conn)
+
+
+async def number_sums(conn: Conn) -> list[NumberSums]:
     """For every team."""
-    return await OBSERVATION_SUMS.all(conn)
+    return await NUMBER_SUMS.all(conn)
 
 
 async def schema(conn: Conn) -> Schema:

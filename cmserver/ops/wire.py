@@ -14,6 +14,7 @@ from cmserver.base.structs import reshape
 from cmserver.calls.model import Pause
 from cmserver.observations.embedding.wire import EmbeddingsOut
 from cmserver.providers.failures import FAILURE_HELP
+from cmserver.steward.model import Mode
 
 
 class PauseOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -113,6 +114,16 @@ class OwnTeamOut(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+class StewardOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """What the steward may do, and its jobs; `deadLetter` counts those that were given up in 24 hours."""
+
+    mode: Mode
+    paused: bool
+    queued: int
+    running: int
+    dead_letter: int
+
+
 class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The server; `team` and `provider` only with a key, `queue` and the fields after it only with the scope jobs:read.
 
@@ -134,6 +145,7 @@ class InfoOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     active_sessions: int | UnsetType = UNSET
     memory_bytes: int | UnsetType = UNSET
     embeddings: EmbeddingsOut | UnsetType = UNSET
+    steward: StewardOut | UnsetType = UNSET
 
 
 class KnownProviderOut(msgspec.Struct, frozen=True, kw_only=True):

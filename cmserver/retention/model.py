@@ -34,7 +34,16 @@ DESCRIPTIONS: dict[Kind, str] = {
     "audit_log": "rows of the audit log",
 }
 
-KEPT_ACTIONS = ("memory.purged", "project.deleted", "team.deleted", "observation.deleted", "observations.purged")
+KEPT_ACTIONS = (
+    "memory.purged",
+    "project.deleted",
+    "team.deleted",
+    "session.deleted",
+    "observation.deleted",
+    "turn.deleted",
+    "entity.deleted",
+    "observations.purged",
+)
 """Rows of the audit log that prove what was erased. They stay for good."""
 
 

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.consolidation.model import NewSuggestion
+from cmserver.consolidation.repository import suggest
 from cmserver.graph.read_observations import read_new_observations
 from tests.conftest import Cast, Person, bound_to
 from tests.make import Make
@@ -34,9 +36,14 @@ class Doors:
 async def secret(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make) -> Person:
     """Whoever works in the isolated project. It has shared a wombat with the team before; the team's project shares a quokka."""
     person = await bound_to(db, cast.alice, "github.com/acme/secret")
-    await make.observation(project=person.project, title="The wombat is in `wombat_queue`", scope="team")
-    await make.observation(project=person.project, title="A wombat of its own", files_modified=["src/wombat.py"])
+    first = await make.observation(project=person.project, title="The wombat is in `wombat_queue`", scope="team")
+    second = await make.observation(project=person.project, title="A wombat of its own", files_modified=["src/wombat.py"])
     await make.observation(project=cast.alice.project, title="The quokka is shared", scope="team", files_modified=["src/quokka.py"])
+    async with db.tenant(person.team_id) as conn:
+        pair = NewSuggestion(left_id=first.id, right_id=second.id, similarity=0.9, measured_by="words", reason="same")
+        await suggest(conn, person.team_id, person.project.id, [pair])
+    said = {"hook_event_name": "UserPromptSubmit", "session_id": "w", "prompt": "The wombat is in the cellar, is it?"}
+    await client.post("/v1/hooks/claude-code", json=said, headers={**person.headers})
     await read_new_observations(db)
     answer = await Doors(client, cast.alice)("PATCH", f"/v1/projects/{person.project.id}", {"isolated": True})
     assert answer.json()["project"]["isolated"] is True, answer.text
@@ -64,6 +71,11 @@ async def test_nothing_of_it_is_found_from_elsewhere(client: httpx.AsyncClient, 
             "memories/search": await doors("POST", "/api/v1/memories/search", {"query": "wombat"}),
             "compat search": await doors("GET", "/api/search", query="wombat"),
             "compat list": await doors("GET", "/api/observations", limit=50),
+            "compat prompts": await doors("GET", "/api/prompts", limit=50),
+            "turns": await doors("GET", "/v1/turns"),
+            "suggestions": await doors("GET", "/v1/suggestions"),
+            "Contextify's suggestions": await doors("GET", "/api/v1/consolidation/suggestions"),
+            "Contextify's duplicates": await doors("GET", "/api/v1/memories/duplicates"),
         }
         for hook in (start, prompt):
             headers = {**doors.person.headers, "X-Cmserver-Project": other}

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cmserver.access.projects import canonical_id, display_name
+from cmserver.base.errors import Invalid
 from tests.table import try_rows
 
 URLS = {
@@ -92,12 +98,17 @@ PATHS = {
     "/": "/",
     "file:///srv/git/orders": "/srv/git/orders",
 }
+DOUBLED = {
+    "C:\\\\Users\\\\me\\\\repo": "C:/Users/me/repo",
+    "/home/me/a/.claude/worktrees/x/.claude/worktrees/y": "/home/me/a",
+    "/home/me/a/.claude/worktrees/x//": "/home/me/a",
+}
 NAMES = {
     "orders": "orders",
     "my orders": "my orders",
     "@acme/widgets": "@acme/widgets",
 }
-CASES = {**URLS, **OTHER_CASE, **SECOND_ADDRESSES, **HASHES, **WINDOWS, **PATHS, **NAMES}
+CASES = {**URLS, **OTHER_CASE, **SECOND_ADDRESSES, **HASHES, **WINDOWS, **PATHS, **DOUBLED, **NAMES}
 
 
 @try_rows(("sent", "canonical"), CASES.items())
@@ -108,6 +119,19 @@ def test_one_project_has_one_id(sent: str, canonical: str):
 @try_rows("sent", CASES)
 def test_an_id_is_its_own(sent: str):
     assert canonical_id(canonical_id(sent)) == canonical_id(sent)
+
+
+PARTS = [
+    *("/", "//", "\\", "\\\\", "C:", "c:", ".claude/worktrees/x", "/.claude/worktrees/", "acme", "@", ":", "github.com", ".git"),
+    *("WWW.github.com", "ssh://", "https://", "file://", "?", "#", "22", ".", "_git", "dev.azure.com", "..", "-", "~"),
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=8))
+def test_any_id_is_its_own(parts: list[str]):
+    with suppress(Invalid):
+        canonical = canonical_id("".join(parts))
+        assert canonical_id(canonical) == canonical
 
 
 @try_rows(

@@ -27,6 +27,7 @@ CONFIG = ".config"
 MCP = {
     "cursor": (".cursor/mcp.json", "mcpServers"),
     "windsurf": (".codeium/windsurf/mcp_config.json", "mcpServers"),
+    "antigravity": (".gemini/config/mcp_config.json", "mcpServers"),
     "claude-desktop": (f"{CONFIG}/Claude/claude_desktop_config.json", "mcpServers"),
     "vscode": (f"{CONFIG}/Code/User/mcp.json", "servers"),
     "opencode": (f"{CONFIG}/opencode/opencode.json", "mcp"),
@@ -34,6 +35,7 @@ MCP = {
 MORE = {
     "cursor": [".cursor/hooks.json"],
     "windsurf": [".codeium/windsurf/memories/global_rules.md"],
+    "antigravity": [".gemini/GEMINI.md"],
     "claude-desktop": [],
     "vscode": [".copilot/instructions/cmserver.instructions.md"],
     "opencode": [f"{CONFIG}/opencode/plugins/cmserver.js"],
@@ -67,7 +69,7 @@ def with_others(home: Path, agent: str) -> dict[Path, str]:
     texts = {mcp_file(home, agent): f'{{\n   "theme":"dark",\n   "{MCP[agent][1]}": {{"other": {{"command":"x"}} }}\n}}'}
     if agent == "cursor":
         texts[home / MORE[agent][0]] = '{"version": 1, "hooks": {"stop": [ {"command": "say done"} ]}}\n'
-    if agent == "windsurf":
+    if agent in {"windsurf", "antigravity"}:
         texts[home / MORE[agent][0]] = "Always answer in French."
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cmserver.access.wire import NewKeyOut
+from cmserver.access.wire import NewKeyOut, OneKeyOut
 from cmserver.base import credentials
 from cmserver.base.credentials import Credentials
 from cmserver.base.db import Db
@@ -53,6 +53,16 @@ async def test_a_key_is_made_as_it_was_asked_for(cms: Cms, cast: Cast):
     assert key.expires_at_epoch is not None
     assert key.expires_at_epoch - key.created_at_epoch == 30 * 86_400_000
     assert "github.com/acme/orders" in (await cms("keys", "list", key=cast.alice.key)).out
+
+
+async def test_the_key_in_use_is_shown_whatever_it_may(cms: Cms, cast: Cast, db: Db):
+    principal, weak = await mint(db, cast.alice.team_id, "weak", scopes=["memories:read"])
+
+    shown = await cms("keys", "current", "--json", key=weak)
+
+    key = shown.read(OneKeyOut).key
+    assert (key.id, key.scopes) == (principal.key_id, ["memories:read"])
+    assert weak.rpartition("_")[2] not in shown.out
 
 
 async def test_a_key_cannot_make_one_that_may_more(cms: Cms, cast: Cast, db: Db):

@@ -16,6 +16,7 @@ from cmserver.observations.wire import OneObservationOut
 from tests.cli.conftest import Cms, Said
 from tests.conftest import Cast, bound_to, mint
 from tests.make import Make
+from tests.rows import rows
 
 ORDERS = "github.com/acme/orders"
 
@@ -113,14 +114,23 @@ async def test_what_another_project_shares_is_shown_to_a_key_of_one_project(
     assert fields(said)["project"] == f"{cast.alice.project.id} (shared with the team)"
 
 
-async def test_what_is_remembered_is_an_observation_by_hand(cms: Cms, cast: Cast):
+async def test_what_is_remembered_is_an_observation_by_hand_and_a_decision_stands_with_what_users_laid_down(
+    cms: Cms, client: httpx.AsyncClient, cast: Cast
+):
     said = await cms(
         "remember", "Because of the lock.", "--title", "No Fridays", "--type", "decision", "--project", ORDERS, key=cast.alice.key
     )
     stored = (await cms("show", "1", "--json", key=cast.alice.key)).read(OneObservationOut).observation
 
+    await cms("remember", "It is slow.", "--type", "decision", "--importance", "0.4", "--project", ORDERS, key=cast.alice.key)
+    shown = await client.get("/v1/context", params={"project": ORDERS}, headers=cast.alice.headers)
+    index = shown.json()["context"]
+
     assert said.out == "#1 No Fridays\n"
     assert (stored.kind, stored.type, stored.narrative) == ("manual", "decision", "Because of the lock.")
+
+    laid_down = index.partition("Laid down by users")[2].partition("\n\n")[0]
+    assert ("No Fridays" in laid_down, "It is slow" in laid_down, "It is slow" in index) == (True, False, True)
 
 
 async def test_a_text_is_read_from_standard_input(cms: Cms, cast: Cast):
@@ -157,7 +167,7 @@ async def test_remembering_in_a_project_that_does_not_exist_makes_it(
     assert tmp_path.name in here.err
 
 
-async def test_what_is_listed_can_be_edited_closed_and_undone(cms: Cms, cast: Cast, make: Make, pool: Observation):
+async def test_what_is_listed_can_be_edited_closed_and_undone(cms: Cms, cast: Cast, make: Make, db: Db, pool: Observation):
     await make.observation(project=cast.alice.project, title="Still to do: the index")
     key = cast.alice.key
     await cms("close", "2", "--open", key=key)
@@ -179,6 +189,11 @@ async def test_what_is_listed_can_be_edited_closed_and_undone(cms: Cms, cast: Ca
     assert "Still to do" not in left.out
     assert "Still to do" in again.out
     assert fields(await cms("show", "1", key=key))["state"].startswith("dropped")
+    audited = await rows(
+        db, "SELECT action, actor_id AS actor, resource_id FROM audit_log WHERE action LIKE 'observation.%%' ORDER BY id"
+    )
+    assert [row["action"] for row in audited] == [*["observation.corrected"] * 4, "observation.undone"]
+    assert {row["actor"] for row in audited} == {cast.alice.principal.actor_id}
 
 
 async def test_without_the_scope_it_is_said_how_to_get_a_key_that_has_it(cms: Cms, cast: Cast, db: Db, pool: Observation):

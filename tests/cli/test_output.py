@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Generator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -113,3 +115,10 @@ def test_json_controls_no_terminal_and_says_the_same():
     assert all(char.isprintable() or char in "\n\u200d" for char in shown)
     assert "é 报 👩\u200d💻" in shown
     assert msgspec.json.decode(shown) == text
+
+
+def test_what_commands_print_as_json_is_escaped_for_a_terminal():
+    folder = Path(output.__file__).parent
+    printed = re.compile(r"click\.echo\(\s*(?:msgspec\.json\.encode|json\.dumps)\(")
+
+    assert [file.name for file in folder.glob("*.py") if printed.search(file.read_text())] == []

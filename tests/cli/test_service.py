@@ -197,7 +197,10 @@ def test_status_asks_with_the_key_of_this_machine_and_shows_a_paused_provider(tm
     assert "version   9.9" in shown.output
     assert "PostgreSQL 18.4, embedded, without vectors" in shown.output
     assert "workers   0: events are stored and wait until one runs" in shown.output
-    assert "1 waiting, 2 active, 3 delayed, 4 held, 6 failed; the oldest waits for 1 h 2 min" in shown.output
+    assert (
+        "4 waiting (3 until their time, or the end of their turn), 2 active, 4 held, 6 failed; the oldest waits for 1 h 2 min"
+        in shown.output
+    )
     assert "8 came back from workers that were lost" in shown.output
     assert "The oldest waits for too long." in shown.output
     assert "anthropic is paused until" in shown.output
@@ -284,12 +287,14 @@ def test_status_says_how_embedding_goes(
         "postgres": {"version": "18.4", "embedded": True, "vectors": True},
         "workers": 1,
         "embeddings": {**nothing, **embeddings},
+        "steward": {"mode": "dry_run", "paused": True, "queued": 3, "running": 0, "deadLetter": 1},
     }
     answering(monkeypatch, {"/readyz": httpx.Response(200), "/v1/info": httpx.Response(200, json=info)})
 
     shown = cmserver(tmp_path, "status").output.splitlines()
 
     assert [line for line in shown if line in lines] == lines
+    assert "steward   dry run, paused: 3 queued, 0 running, 1 given up in 24 hours" in shown
 
 
 @pytest.mark.parametrize("answer", [httpx.Response(403), httpx.Response(200, text="<html>")], ids=["forbidden", "no JSON"])

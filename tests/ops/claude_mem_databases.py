@@ -62,6 +62,21 @@ CREATE TABLE directives (
     status TEXT NOT NULL DEFAULT 'active', source TEXT NOT NULL DEFAULT 'manual', created_at TEXT NOT NULL,
     created_at_epoch INTEGER NOT NULL, updated_at_epoch INTEGER NOT NULL);
 """
+SERVER = """
+CREATE TABLE projects (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, slug TEXT UNIQUE, root_path TEXT UNIQUE, metadata TEXT NOT NULL DEFAULT '{}',
+    created_at_epoch INTEGER NOT NULL, updated_at_epoch INTEGER NOT NULL);
+CREATE TABLE server_sessions (
+    id TEXT PRIMARY KEY, project_id TEXT NOT NULL, content_session_id TEXT, memory_session_id TEXT,
+    platform_source TEXT NOT NULL DEFAULT 'claude', title TEXT, status TEXT NOT NULL DEFAULT 'active',
+    metadata TEXT NOT NULL DEFAULT '{}', started_at_epoch INTEGER NOT NULL, completed_at_epoch INTEGER,
+    updated_at_epoch INTEGER NOT NULL);
+CREATE TABLE memory_items (
+    id TEXT PRIMARY KEY, project_id TEXT NOT NULL, server_session_id TEXT, legacy_observation_id INTEGER, kind TEXT NOT NULL,
+    type TEXT NOT NULL, title TEXT, subtitle TEXT, text TEXT, narrative TEXT, facts TEXT NOT NULL DEFAULT '[]',
+    concepts TEXT NOT NULL DEFAULT '[]', files_read TEXT NOT NULL DEFAULT '[]', files_modified TEXT NOT NULL DEFAULT '[]',
+    metadata TEXT NOT NULL DEFAULT '{}', created_at_epoch INTEGER NOT NULL, updated_at_epoch INTEGER NOT NULL);
+"""
 AT_MS = 1_735_689_600_000
 """2025-01-01T00:00:00Z."""
 _AT = {"created_at": "2025-01-01T00:00:00.000Z", "created_at_epoch": AT_MS}
@@ -133,6 +148,28 @@ def make_v13(file: Path, *, observations: int = 3, secret: str = "") -> Path:
             "memory_session_id": "mem-13", "project": "shop", "request": "Retries", "learned": "They need a pause.", **_AT
         })  # fmt: skip
         _insert(database, "directives", {"content": "Never push on Fridays.", **_AT, "updated_at_epoch": AT_MS})
+        database.commit()
+    return file
+
+
+def add_server(file: Path) -> Path:
+    """What claude-mem's own server has beside them: an item of its own, one of an observation, a summary and a prompt."""
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript(SERVER)
+        at = {"created_at_epoch": AT_MS, "updated_at_epoch": AT_MS}
+        _insert(database, "projects", {"id": "p", "name": "shop", **at})
+        session = {
+            "id": "s",
+            "project_id": "p",
+            "content_session_id": "agent-s",
+            "started_at_epoch": AT_MS,
+            "updated_at_epoch": AT_MS,
+        }
+        _insert(database, "server_sessions", {**session, "title": "Items"})
+        for number, kind in enumerate(["manual", "observation", "summary", "prompt"]):
+            item = {"id": f"m{number}", "project_id": "p", "server_session_id": "s", "kind": kind, "type": "discovery"}
+            legacy = 1 if kind == "observation" else None
+            _insert(database, "memory_items", {**item, "legacy_observation_id": legacy, "text": f"An item, {kind}.", **at})
         database.commit()
     return file
 

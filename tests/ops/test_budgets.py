@@ -12,6 +12,7 @@ from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 from tests.rows import rows
 from tests.table import try_rows
+from tests.timeouts import until
 
 Json = dict[str, Any]
 
@@ -182,6 +183,10 @@ async def test_a_budget_of_a_project_that_goes_at_the_same_time_neither_waits_fo
             "INSERT INTO generation_lanes (lane, team_id, project_id, held_for) VALUES (%s, %s, %s, 'budget')",
             (project, cast.alice.team_id, project),
         )
+
+    async def waiting() -> bool:
+        return len(await rows(db, "SELECT DISTINCT pid FROM pg_locks WHERE NOT granted")) == 2
+
     async with db.system() as conn:
         await conn.execute("SELECT FROM generation_lanes WHERE lane = %s FOR UPDATE", (project,))
         await conn.execute("SELECT FROM projects WHERE id = %s FOR UPDATE", (project,))
@@ -191,7 +196,7 @@ async def test_a_budget_of_a_project_that_goes_at_the_same_time_neither_waits_fo
         making = asyncio.create_task(
             client.put("/v1/budgets", json={"period": "month", "projectId": project, "maxTokens": 20}, headers=cast.alice.headers)
         )
-        await asyncio.sleep(0.3)
+        await until("both to wait", waiting)
         await conn.execute("DELETE FROM generation_lanes WHERE lane = %s", (project,))
         await conn.execute("DELETE FROM budgets WHERE project_id = %s", (project,))
         await conn.execute("DELETE FROM projects WHERE id = %s", (project,))

@@ -67,6 +67,9 @@ class Fault(NamedTuple):
 _TEAM = "(SELECT id FROM teams WHERE name = 'blue')"
 _MODEL = "INSERT INTO embedding_models (id, provider, model, state) OVERRIDING SYSTEM VALUE VALUES (77, 'other', 'model-x', '{}')"
 _LOST = "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour'"
+_STEWARD_JOB = f"""
+    INSERT INTO steward_jobs (id, team_id, job_type, trigger_reason) VALUES (gen_random_uuid(), {_TEAM}, 'recheck', 'a test')
+"""
 FAULTS = {
     "an older schema": Fault(("DELETE FROM schema_migrations WHERE number > 20",), {"schema.older"}),
     "a newer schema": Fault(
@@ -116,6 +119,20 @@ FAULTS = {
             """,
         ),
         {"key.expired"},
+    ),
+    "jobs of the steward that wait, and that were given up": Fault(
+        (
+            f"INSERT INTO steward_modes (team_id, mode, executors, changed_by) VALUES ({_TEAM}, 'write', '{{recheck}}', 'alice')",
+            _STEWARD_JOB,
+            _STEWARD_JOB,
+            "UPDATE steward_jobs SET run_after = now() - interval '11 minutes'",
+            """
+            UPDATE steward_jobs SET status = 'running', claim = 1, lease_expires_at = now()
+             WHERE id = (SELECT id FROM steward_jobs LIMIT 1)
+            """,
+            "UPDATE steward_jobs SET status = 'dead_letter' WHERE status = 'running'",
+        ),
+        {"steward.failed", "steward.stuck"},
     ),
     "another embedder in use": Fault(
         (_MODEL.format("current"),),
@@ -183,7 +200,7 @@ async def test_texts_that_cannot_be_embedded_are_found(healthy: Outbox, db: Db, 
         _MODEL.format("building"),
         "INSERT INTO observation_embeddings (observation_id, model_id, team_id, project_id, attempts, last_error) "
         f"VALUES ('{observation.id}', 77, '{cast.alice.team_id}', '{cast.alice.project.id}', 3, 'too long')"
-        " ON CONFLICT (observation_id, model_id) DO UPDATE SET last_error = 'too long'",
+        " ON CONFLICT (observation_id, model_id) WHERE observation_id IS NOT NULL DO UPDATE SET last_error = 'too long'",
     )
 
     assert codes(await check_database(db, structs.replace(settings, embedder="none"))) == {"embeddings.failing"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -17,12 +18,14 @@ from cmserver.access.keys.model import KeyRequest
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.ids import new_id
+from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.events import repository as events
 from cmserver.events.model import StoredEvent
 from cmserver.generation import reindex
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph.overviews.make import make_due_overviews
+from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.observations.model import ManualObservation
 from cmserver.observations.write import write
@@ -112,7 +115,7 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
     recall = {"query": f"the {WORD}", "project_id": project}
     assert (await client.post("/api/v1/memories/recall", json=recall, headers=person.headers)).status_code == 200
     await read_new_observations(db)
-    await make_due_overviews(db)
+    await make_due_overviews(db, OverviewWriter(db, Settings(data_dir=Path())))
     entity = {"projectId": project, "type": "concept", "name": f"{WORD} fairness", "notes": f"of {WORD}s"}
     assert (await client.post("/v1/entities", json=entity, headers=person.headers)).status_code == 201
 

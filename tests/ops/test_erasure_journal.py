@@ -21,6 +21,7 @@ from cmserver.ops.backup.journal import begin_journal
 from cmserver.ops.backup.replay import find_erasures
 from cmserver.ops.backup.restore import RestoreReport, check_restore_ended, restore
 from tests.conftest import Cast, Person, Server
+from tests.make import Make
 
 PLANTED = "xylophone-of-the-erased"
 
@@ -76,18 +77,43 @@ async def test_what_was_forgotten_after_the_backup_is_nowhere_in_the_restored_da
 ):
     forgotten = await remember(client, cast.alice, PLANTED)
     kept = await remember(client, cast.alice, "what is kept")
+    entity = {"projectId": str(cast.alice.project.id), "type": "concept", "name": "A thing", "notes": PLANTED}
+    told = (await client.post("/v1/entities", json=entity, headers=cast.alice.headers)).json()["entity"]["id"]
     file = tmp_path / "one.backup"
     await back_up(database, settings, file)
     assert PLANTED in dump_of(database)
 
-    assert (await client.delete(f"/v1/observations/{forgotten}", headers=cast.alice.headers)).is_success
+    for path in (f"/v1/observations/{forgotten}", f"/v1/entities/{told}"):
+        assert (await client.delete(path, headers=cast.alice.headers)).is_success
     report = await bring_back(file, empty_database, tmp_path, journal)
 
-    assert report.erased == 1
+    assert report.erased == 2
     assert report.revoked_keys == 0
     assert PLANTED not in dump_of(empty_database)
     assert value(empty_database, "SELECT count(*) FROM observations WHERE id = %s", UUID(kept)) == 1
     assert PLANTED not in journal.file.read_text()
+
+
+async def test_a_deleted_turn_does_not_come_back(
+    client: httpx.AsyncClient,
+    cast: Cast,
+    make: Make,
+    settings: Settings,
+    database: str,
+    empty_database: str,
+    tmp_path: Path,
+    journal: ErasureJournal,
+):
+    gone, kept = [await make.turn(project=cast.alice.project, reply=text) for text in (PLANTED, "what is kept")]
+    file = tmp_path / "one.backup"
+    await back_up(database, settings, file)
+
+    assert (await client.delete(f"/episodes/{gone.id}", headers=cast.alice.headers)).is_success
+    report = await bring_back(file, empty_database, tmp_path, journal)
+
+    assert report.erased == 1
+    assert PLANTED not in dump_of(empty_database)
+    assert value(empty_database, "SELECT array_agg(id) FROM turns") == [kept.id]
 
 
 async def test_what_was_merged_into_a_forgotten_observation_does_not_come_back_alone(

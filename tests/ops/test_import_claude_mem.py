@@ -15,7 +15,7 @@ from cmserver.ops.transfer.claude_mem import ClaudeMemSource
 from cmserver.ops.transfer.model import ImportReport
 from cmserver.ops.transfer.pipeline import Importer
 from tests.conftest import Cast
-from tests.ops.claude_mem_databases import AT_MS, make_v3, make_v4, make_v13
+from tests.ops.claude_mem_databases import AT_MS, add_server, make_v3, make_v4, make_v13
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 
@@ -83,7 +83,19 @@ async def test_everything_of_version_13_is_found_shown_and_counted(
     assert "Worker 2 retries" in index.text
     assert "Never push on Fridays." in index.text
     async with db.system() as conn:
-        assert all(team.holds for team in [*await ops.conservation(conn), *await ops.observation_sums(conn)])
+        assert all(team.holds for team in [*await ops.conservation(conn), *await ops.number_sums(conn)])
+
+
+async def test_items_of_its_own_server_come_in_once(client: httpx.AsyncClient, cast: Cast, db: Db, tmp_path: Path):
+    report = await take(db, cast, add_server(make_v13(tmp_path / "server.db")))
+
+    assert (report.taken["session"], report.taken["observation"]) == (2, 7)
+    items = [row for row in await listed(client, cast) if str(row["content"]).startswith("An item")]
+    assert {row["observationKind"]: row["content"] for row in items} == {
+        "manual": "An item, manual.",
+        "summary": "An item, summary.",
+    }
+    assert len({row["serverSessionId"] for row in items}) == 1
 
 
 async def test_the_second_run_takes_only_what_is_new(cast: Cast, db: Db, tmp_path: Path):

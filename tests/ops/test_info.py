@@ -285,6 +285,7 @@ async def test_open_sessions_and_memory_are_told_to_a_key_that_may_see_jobs(clie
 
     assert (blue["activeSessions"], red["activeSessions"]) == (2, 0)
     assert blue["memoryBytes"] > 1_000_000
+    assert blue["steward"] == {"mode": "off", "paused": False, "queued": 0, "running": 0, "deadLetter": 0}
     assert not {"activeSessions", "memoryBytes", "queue"} & nobody.keys()
 
 

@@ -124,11 +124,21 @@ async def test_the_queue_and_the_database_are_read_when_somebody_looks(client: h
         cast.alice.project.id,
     )
 
+    await outbox.rows(
+        "INSERT INTO steward_jobs (id, team_id, job_type, trigger_reason) VALUES (gen_random_uuid(), %s, 'recheck', 'a test')",
+        cast.alice.team_id,
+    )
+    await outbox.rows(
+        "INSERT INTO retention_counts (team_id, kind, row_count) VALUES (%s, 'expired_observations', 7)", cast.alice.team_id
+    )
+
     samples = await scrape(client)
 
     team = (await outbox.rows("SELECT name FROM teams WHERE id = %s", cast.alice.team_id))[0]["name"]
     assert samples[f"cmserver_jobs state=queued team={team}"] == 3
     assert samples["cmserver_lanes state=due"] == 1
+    assert samples[f"cmserver_steward_jobs state=queued team={team}"] == 1
+    assert samples[f"cmserver_retention_rows_total kind=expired_observations team={team}"] == 7
     assert samples["cmserver_oldest_due_seconds"] >= 60
     assert samples["cmserver_workers"] == 0
     assert 3500 < samples["cmserver_provider_pause_seconds provider=gemini reason=quota"] <= 3600
@@ -148,8 +158,8 @@ def test_every_metric_of_the_database_moves_with_its_number():
 
     values = [sample.value for family in families for sample in family.samples]
 
-    assert {3, 4, 5, 6.5, 7, 8, 9, 10, 11, 1, 13, 14, 1.5, 0.5, 16, 17, 18, 19, 20, 21, 22} <= set(values)
-    assert len(values) == 23
+    assert {3, 4, 5, 6.5, 7, 8, 9, 10, 11, 1, 13, 14, 1.5, 0.5, 16, 17, 18, 19, 20, 21, 22, 23, 24} <= set(values)
+    assert len(values) == 25
 
 
 @pytest.mark.parametrize(
@@ -190,7 +200,14 @@ def test_alerts_and_board_use_only_metrics_that_exist():
 
     assert used <= known
     assert len(used) >= 15
-    assert known - used <= {"cmserver_info", "cmserver_notifications_received_total", "cmserver_database_connections"}
+    assert known - used <= {
+        "cmserver_info",
+        "cmserver_notifications_received_total",
+        "cmserver_database_connections",
+        "cmserver_merged_observations_total",
+        "cmserver_retention_rows_total",
+        "cmserver_steward_runs_total",
+    }
 
 
 def test_the_actions_of_alerts_are_commands_that_there_are():

@@ -43,6 +43,8 @@ async def ids(client: httpx.AsyncClient, cast: Cast, db: Db, notifier: JobNotifi
         for event in SENT:
             sent = {**event, **session} | ({"sourceEventId": f"{name}-1"} if "sourceEventId" in event else {})
             await send(client, cast.alice.headers, HOME, **sent)
+        last = {"last_assistant_message": f"Mended {name}"}
+        await send(client, cast.alice.headers, HOME, eventType="assistant_message", payload=last, **session)
         assert await (await hand(db, notifier, cast.alice, Scripted(with_the_word))).work() > 0
         await act(client, cast, "GET", f"/v1/context?session={found[name]}")
         number = await write(client, cast, HOME, f"By hand in {name}", sessionId=found[name])
@@ -152,8 +154,9 @@ async def test_a_deleted_session_is_counted_first_and_leaves_nothing_behind(
 
     assert (counted["deleted"], deleted["deleted"]) == (False, True)
     assert counted["counts"] == deleted["counts"]
-    assert {kind: deleted["counts"][kind] for kind in ("turns", "events")} == {"turns": 1, "events": 3}
+    assert {kind: deleted["counts"][kind] for kind in ("turns", "events")} == {"turns": 1, "events": 4}
     assert all(deleted["counts"][kind] > 0 for kind in ("observations", "jobs", "runs", "receipts"))
+    assert deleted["counts"]["vectors"] == deleted["counts"]["observations"] + deleted["counts"]["turns"]
     assert held
     assert rows_about(database, ids["s"]) == {}
     assert rows_about(database, ids["stays"]) == beside

@@ -22,7 +22,7 @@ from cmserver.base.http.operation import Operation
 from cmserver.base.http.wire import Handler
 from cmserver.base.text import Key, Text
 from cmserver.ops.openapi.document import ID_PATHS, ID_POINTERS, build_document, encode_document
-from cmserver.ops.openapi.page import render_page
+from cmserver.ops.openapi.page import SERVER, render_page
 from cmserver.ops.openapi.schemas import PREFIX
 from tests.conftest import Cast
 from tests.table import try_rows
@@ -274,6 +274,15 @@ async def test_the_page_may_load_nothing_but_its_own_style(client: AsyncClient, 
     assert f"'sha256-{digest}'" in policy
     for forbidden in ("<script", "<img", "<link", " style=", " src=", " onclick"):
         assert forbidden not in response.text
+
+
+async def test_the_examples_name_the_address_that_was_asked(client: AsyncClient, cast: Cast):
+    here = (await client.get("http://localhost:4711/docs")).text
+    strange = (await client.get("/docs", headers={"Host": "a'b$(c)"})).text
+
+    assert "http://localhost:4711/v1/search" in here
+    assert SERVER not in here
+    assert "b$(c)" not in strange
 
 
 class Page(HTMLParser):

@@ -16,8 +16,6 @@ from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from tests.conftest import Cast, Server
 
-ENOUGH_SECONDS = 15
-
 
 @asynccontextmanager
 async def asking(settings: Settings, db: Db, *channels: str) -> AsyncGenerator[tuple[httpx.AsyncClient, NotificationListener]]:

@@ -317,7 +317,15 @@ async def test_what_another_process_has_told_him_already_is_not_told_again():
         after = Position(audit=act, jobs=job, part=part)
         text = f"{act}.{job}.{part} ".encode()
         reader.put(
-            StreamEvent(team_id=reader.team_id, project_id=None, name="job.updated", after=after, is_step=is_step, text=text)
+            StreamEvent(
+                team_id=reader.team_id,
+                project_id=None,
+                is_isolated=False,
+                name="job.updated",
+                after=after,
+                is_step=is_step,
+                text=text,
+            )
         )
 
     assert b"".join(await reader.take(0)) == b"12.22.2 12.23.2 13.23.0 "

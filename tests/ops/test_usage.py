@@ -50,7 +50,7 @@ async def test_the_month_is_told_with_money_and_what_could_not_be_priced(client:
         cost_usd="0.5",
     )
     await make.run(project=cast.alice.project, status="failed", cost_usd="0.000067")
-    await make.run(project=cast.alice.project, model="qwen3:8b", input_tokens=300)
+    await make.run(project=cast.alice.project, kind="guard", model="qwen3:8b", input_tokens=290, output_tokens=10)
 
     answer = (await client.get("/v1/usage", headers=cast.alice.headers)).json()
 
@@ -58,10 +58,11 @@ async def test_the_month_is_told_with_money_and_what_could_not_be_priced(client:
     assert (requests, events) == (0, 0)
     assert answer["usage"] == {
         "providerCalls": 3,
-        "inputTokens": 1_300,
-        "outputTokens": 100,
+        "inputTokens": 1_290,
+        "outputTokens": 110,
         "cacheReadTokens": 10,
         "cacheWriteTokens": 1,
+        "stewardTokens": 300,
         "costUsd": "0.500067",
         "failedCalls": 1,
         "unpricedCalls": 1,

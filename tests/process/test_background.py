@@ -77,7 +77,7 @@ def test_a_server_in_the_background_is_started_once_seen_restarted_and_stopped(c
     output = json.loads(cmserver("status", "--json"))
     assert f"ready at {first.url}" in shown
     assert f"process   {first.pid} in the background" in shown
-    assert "queue     0 waiting, 0 active, 0 delayed, 0 held, 0 failed" in shown
+    assert "queue     0 waiting, 0 active, 0 held, 0 failed" in shown
     assert "provider  offline" in shown
     assert (output["ready"], output["pid"], output["info"]["queue"]["failed"]) == (True, first.pid, 0)
 

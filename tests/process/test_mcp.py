@@ -71,6 +71,7 @@ async def opened(stack: AsyncExitStack, port: int, door: Mcp) -> Connection:
     return connection
 
 
+@pytest.mark.speed
 async def test_asked_to_stop_it_answers_what_was_asked_and_goes_with_a_hundred_sessions_connected(run: Run, database: str):
     # Without a worker: those who wait for the observations of their events wait until the server stops.
     program = run("api", "--role", "api", settings={"CMSERVER_DATABASE_URL": database})

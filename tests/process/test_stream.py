@@ -49,6 +49,7 @@ def stuck_reader(program: Program, key: str) -> Generator[socket.socket]:
         yield opened
 
 
+@pytest.mark.speed
 async def test_five_hundred_readers_hear_within_a_second_and_a_stuck_one_is_dropped(run: Run):
     allow_connections(READERS)
     settings = {"CMSERVER_STALLED_CLIENT_SECONDS": "2", "CMSERVER_STREAMS_PER_KEY": str(PER_KEY), "CMSERVER_PROVIDER": "offline"}

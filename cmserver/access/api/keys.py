@@ -153,6 +153,16 @@ async def get_key(request: Request) -> Response:
     return answer(OneKeyOut(key=reshape(key, KeyOut)))
 
 
+async def get_current_key(request: Request) -> Response:
+    """The key that the request is made with. NotFound for a person at the pages, and for a trusted program without a key."""
+    principal = await caller(request, Principal)
+    if principal.key_id is None:
+        raise NotFound("This request was made without a key.")
+    async with db(request).tenant(principal.team_id) as conn:
+        key = await manage.require_key(conn, principal, principal.key_id)
+    return answer(OneKeyOut(key=reshape(key, KeyOut)))
+
+
 async def post_rotate(request: Request) -> Response:
     """Replace a key by a new one that may do the same; both work for a while.
 
@@ -207,6 +217,7 @@ def new_key_out(request: Request, new_key: NewKey) -> NewKeyOut:
 routes = [
     Operation("GET", "/v1/keys", get_keys, scope="keys:write", query=KeysQuery, answers={200: KeysOut}),
     Operation("POST", "/v1/keys", post_key, scope="keys:write", body=KeyIn, answers={201: NewKeyOut}),
+    Operation("GET", "/v1/keys/current", get_current_key, scope="", answers={200: OneKeyOut}),
     Operation("GET", "/v1/keys/{id}", get_key, scope="keys:write", answers={200: OneKeyOut}),
     Operation("POST", "/v1/keys/{id}/rotate", post_rotate, scope="", body=RotateIn, answers={201: NewKeyOut}),
     Operation("DELETE", "/v1/keys/{id}", delete_key, scope="", query=RevokeQuery, answers={200: RevokedKeyOut}),

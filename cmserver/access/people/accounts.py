@@ -45,9 +45,6 @@ class Accounts:
         """Run a verb of this room in a transaction of the owner."""
         return await self._db.in_system(act)
 
-    async def hash_password(self, password: str) -> str:
-        return await self._passwords.hash(password)
-
     # ---- signing in; each returns the token of a new session
 
     async def sign_in(self, name: str, password: str, client: Client) -> str:
@@ -64,6 +61,11 @@ class Accounts:
     async def sign_in_with_key(self, principal: Principal, client: Client) -> str:
         """By a key that was authenticated."""
         return await self.start_session(client, api_key_id=principal.key_id, team_id=principal.team_id)
+
+    async def sign_in_by_proxy(self, name: str, client: Client) -> str | None:
+        """By the name that a trusted proxy gives; None when no account has it."""
+        user = await self.run(lambda conn: repository.user_named(conn, name))
+        return None if user is None else await self.start_session(client, user_id=user.id)
 
     async def start_session(
         self, client: Client, *, user_id: UUID | None = None, api_key_id: UUID | None = None, team_id: UUID | None = None
@@ -183,15 +185,6 @@ class Accounts:
 
         return await self.run(find)
 
-    async def find_person(self, name: str) -> tuple[User, list[TeamMembership]] | None:
-        """The account with that name and its teams; None when there is none."""
-
-        async def find(conn: Conn) -> tuple[User, list[TeamMembership]] | None:
-            user = await repository.user_named(conn, name)
-            return None if user is None else (user, await repository.teams_of(conn, user.id))
-
-        return await self.run(find)
-
     async def admit(self, signed_in: Login, scope: str) -> Principal:
         """Count the request and check the scope ("" requires none).
 
@@ -204,10 +197,6 @@ class Accounts:
         if scope:
             await self._meter.denials.require(principal, scope)
         return principal
-
-    async def is_signed_in(self, session_id: UUID) -> bool:
-        """Whether the session has not ended."""
-        return await self.run(lambda conn: repository.is_session(conn, session_id))
 
     def person_principal(self, user: User, team: TeamMembership) -> Principal:
         """The person in one of their teams."""

@@ -65,10 +65,6 @@ SET_OPERATOR = Query(
     User, f"UPDATE users u SET is_operator = %(is_operator)s, updated_at = now() WHERE u.id = %(id)s RETURNING {_USER}"
 )
 
-OTHER_OPERATORS = Query(bool, "SELECT EXISTS (SELECT FROM users WHERE is_operator AND id <> %(id)s)")
-
-DELETE_USER = Query(int, "DELETE FROM users WHERE id = %(id)s")
-
 SET_RESET = Query(
     int,
     """
@@ -186,14 +182,6 @@ SESSION = Query(
     """,
 )
 
-SESSION_BY_ID = Query(
-    bool,
-    """
-    SELECT EXISTS (SELECT FROM web_sessions
-                    WHERE id = %(id)s AND last_seen_at > now() - make_interval(days => %(idle_days)s))
-    """,
-)
-
 TOUCH_SESSION = Query(
     int, "UPDATE web_sessions SET last_seen_at = now() WHERE id = %(id)s AND last_seen_at < now() - interval '1 minute'"
 )
@@ -259,15 +247,6 @@ async def set_password(conn: Conn, user_id: UUID, password_hash: str) -> None:
 
 async def set_operator(conn: Conn, user_id: UUID, *, is_operator: bool) -> User:
     return await SET_OPERATOR.one(conn, id=user_id, is_operator=is_operator)
-
-
-async def other_operators(conn: Conn, user_id: UUID) -> bool:
-    """Whether there is an operator besides that one."""
-    return await OTHER_OPERATORS.one(conn, id=user_id)
-
-
-async def delete_user(conn: Conn, user_id: UUID) -> None:
-    await DELETE_USER.run(conn, id=user_id)
 
 
 async def set_reset(conn: Conn, user_id: UUID, reset_hash: str) -> None:
@@ -391,11 +370,6 @@ async def insert_session(
 async def session(conn: Conn, token_hash: str) -> WebSession | None:
     """The session, if it has not ended."""
     return await SESSION.first(conn, token_hash=token_hash, idle_days=IDLE_DAYS)
-
-
-async def is_session(conn: Conn, session_id: UUID) -> bool:
-    """Whether the session has not ended."""
-    return await SESSION_BY_ID.one(conn, id=session_id, idle_days=IDLE_DAYS)
 
 
 async def touch_session(conn: Conn, session_id: UUID) -> None:

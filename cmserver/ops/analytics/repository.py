@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import LiteralString
 from uuid import UUID
 
+from cmserver.access.model import IN_REACH_O
 from cmserver.base.sql import Conn, Query
 from cmserver.ops.analytics.model import ProjectUsage, ShownDay, ShownGroup, ShownObservation, ShownTotals, StoredDay
 
@@ -13,12 +14,13 @@ OWNS: set[str] = set()
 _SINCE: LiteralString = (
     "(date_trunc('day', now() AT TIME ZONE 'UTC') - make_interval(days => %(days)s::int - 1)) AT TIME ZONE 'UTC'"
 )
+_P_IN_REACH: LiteralString = "((%(project_id)s::uuid IS NULL AND NOT p.isolated) OR p.id = %(project_id)s::uuid)"
 # By project, because the index of receipts begins with it.
 _RECEIPTS: LiteralString = f"""
       FROM projects p
       JOIN context_injections c ON c.project_id = p.id AND c.team_id = p.team_id
        AND c.created_at > '-infinity' AND c.created_at >= {_SINCE}
-     WHERE p.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
+     WHERE p.team_id = %(team_id)s AND {_P_IN_REACH}
 """
 _LINES: LiteralString = "coalesce(sum(cardinality(c.numbers) + cardinality(c.summary_numbers)), 0)::bigint"
 
@@ -28,7 +30,7 @@ STORED_DAYS = Query(
     SELECT (o.created_at AT TIME ZONE 'UTC')::date AS day, count(*) AS stored
       FROM observations o
      WHERE o.team_id = %(team_id)s AND o.created_at >= {_SINCE}
-       AND (%(project_id)s::uuid IS NULL OR o.project_id = %(project_id)s::uuid)
+       AND {IN_REACH_O}
      GROUP BY 1 ORDER BY 1
     """,
     prepare=False,
@@ -77,7 +79,7 @@ PROJECTS = Query(
                   coalesce(sum(c.tokens), 0)::bigint AS tokens
              FROM context_injections c
             WHERE c.project_id = p.id AND c.team_id = p.team_id AND c.created_at > '-infinity' AND c.created_at >= {_SINCE}) r
-     WHERE p.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid) AND s.stored + r.lines > 0
+     WHERE p.team_id = %(team_id)s AND {_P_IN_REACH} AND s.stored + r.lines > 0
      ORDER BY s.stored + r.lines DESC, p.canonical_id LIMIT %(limit)s
     """,
     prepare=False,

@@ -7,11 +7,10 @@ import re
 import secrets
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-
-import structlog
 
 from cmserver.base.errors import CmserverError
 from cmserver.base.tenant_role import TENANT_ROLE
@@ -24,10 +23,10 @@ from cmserver.ops.backup.restore import check_roles, restore
 
 _SCRATCH = "drill-"
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
-
-def run_drill(file: Path, data_dir: Path, backup_folder: Path) -> DrillReport:
+def run_drill(
+    file: Path, data_dir: Path, backup_folder: Path, progress: Callable[[int], object] = lambda _rows: None
+) -> DrillReport:
     """Restore the backup into a PostgreSQL of its own in the data folder, which is removed afterwards. From the main thread.
 
     A backup that cannot be restored is a report that has not passed; the report is kept in the folder of backups.
@@ -44,7 +43,7 @@ def run_drill(file: Path, data_dir: Path, backup_folder: Path) -> DrillReport:
         try:
             embedded.start()
             embedded.create_roles(role for role in manifest.roles if role != TENANT_ROLE)
-            restored = asyncio.run(restore(backup, embedded.url, embedded.data_dir))
+            restored = asyncio.run(restore(backup, embedded.url, embedded.data_dir, progress=progress))
             rows = sum(restored.counts.values())
             if lost := [team.team for team in restored.teams if not team.holds]:
                 problem = f"The sums of these teams do not hold: {', '.join(lost)}."

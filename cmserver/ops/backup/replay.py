@@ -14,12 +14,14 @@ from cmserver.access.keys import repository as keys
 from cmserver.base.erasure_journal import Erasure, read_journal
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
+from cmserver.graph import repository as graph
 from cmserver.observations import repository as observations
 from cmserver.ops.backup import repository
 from cmserver.ops.backup.archive import Manifest
 from cmserver.ops.erasure.erase import erase_memory
 from cmserver.ops.erasure.repository import erase_session
 from cmserver.sessions import repository as sessions
+from cmserver.sessions.turns import repository as turns
 
 
 class KnownErasures(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +76,11 @@ async def _repeat(conn: Conn, erasure: Erasure) -> bool:
     """Repeat one; whether there was something to erase."""
     team_id = erasure.team_id
     match erasure.action:
-        case "observation.deleted":
-            return await observations.delete(conn, team_id, UUID(erasure.resource_id))
+        case "observation.deleted" | "turn.deleted":
+            owner = observations if erasure.action == "observation.deleted" else turns
+            return await owner.delete(conn, team_id, UUID(erasure.resource_id))
+        case "entity.deleted":
+            was_there = await graph.delete(conn, team_id, UUID(erasure.resource_id))
         case "session.deleted":
             was_there = await _erase_session(conn, team_id, UUID(erasure.resource_id))
         case "memory.purged":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -41,12 +41,19 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def restore(
-    backup: BackupReader, url: str, folder: Path, erasures: KnownErasures | None = None, *, keep_keys: bool = False
+    backup: BackupReader,
+    url: str,
+    folder: Path,
+    erasures: KnownErasures | None = None,
+    *,
+    keep_keys: bool = False,
+    progress: Callable[[int], object] = lambda _rows: None,
 ) -> RestoreReport:
     """Restore the backup into the empty database at `url`; `folder` holds the dump meanwhile. A failure leaves the database empty.
 
     The erasures are repeated; where they are not complete, all keys are revoked unless `keep_keys`. Without `erasures`, as for a
-    drill, nothing is erased. A database that this backup was loaded into by a restore that was killed is accepted.
+    drill, nothing is erased. A database that this backup was loaded into by a restore that was killed is accepted. `progress` is
+    told about how many rows are loaded.
     """
     manifest = backup.manifest
     check_version(manifest)
@@ -55,7 +62,7 @@ async def restore(
             await _check_target(conn, manifest)
             with_vectors = not manifest.vectors or await repository.has_vectors(conn)
             if not await _is_loaded(conn, manifest):
-                await _load_dump(conn, backup, url, folder, with_vectors=with_vectors)
+                await _load_dump(conn, backup, url, folder, with_vectors=with_vectors, progress=progress)
             try:
                 counts = await _check_contents(conn, manifest, with_vectors=with_vectors)
                 report = await _finish(conn, url, manifest, counts, erasures, keep_keys=keep_keys)
@@ -113,7 +120,15 @@ async def _is_loaded(conn: AsyncConnection[TupleRow], manifest: Manifest) -> boo
     return await repository.unfinished(conn) == manifest.dump_sha256
 
 
-async def _load_dump(conn: AsyncConnection[TupleRow], backup: BackupReader, url: str, folder: Path, *, with_vectors: bool) -> None:
+async def _load_dump(
+    conn: AsyncConnection[TupleRow],
+    backup: BackupReader,
+    url: str,
+    folder: Path,
+    *,
+    with_vectors: bool,
+    progress: Callable[[int], object],
+) -> None:
     """Copy the dump out of the backup and load it into the database."""
     manifest = backup.manifest
     tools = find_tools(conn.info.server_version // 10_000, encrypted=conn.pgconn.ssl_in_use)
@@ -125,7 +140,9 @@ async def _load_dump(conn: AsyncConnection[TupleRow], backup: BackupReader, url:
     )
     try:
         await asyncio.to_thread(backup.copy_dump, dump)
-        await asyncio.to_thread(load, script_tools, tools, dump, url, prologue=prologue.encode(), with_vectors=with_vectors)
+        await asyncio.to_thread(
+            load, script_tools, tools, dump, url, prologue=prologue.encode(), with_vectors=with_vectors, progress=progress
+        )
     except OSError as error:
         raise BackupError(f"{dump} cannot be written: {error.strerror or error}.") from error
     finally:

@@ -20,6 +20,7 @@ from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import EmbeddingModel
 from cmserver.observations.embedding.model_choice import is_same
 from cmserver.ops.doctor import repository
+from cmserver.ops.doctor.backups import check_backups
 from cmserver.ops.doctor.model import DatabaseFacts, DeadRows, DoctorFinding, KeyEnd, OpenTransaction, SpentBudget, find
 from cmserver.providers.embedding import registry as embedders
 
@@ -59,6 +60,7 @@ async def check_database(db: Db, settings: Settings, urls: DatabaseUrls | None =
         for pause in pauses
     ]
     findings += [*_check_budgets(budgets), *_check_keys(keys)]
+    findings += await asyncio.to_thread(lambda: [*check_backups(settings, facts.first_start)])
     return findings
 
 
@@ -144,6 +146,10 @@ def _check_queue(facts: DatabaseFacts, settings: Settings) -> Iterator[DoctorFin
         yield find("queue.behind", f"The oldest waiting job has been due for {facts.oldest_waiting_seconds:.0f} s.")
     if facts.failed_jobs:
         yield find("jobs.failed", f"{_count(facts.failed_jobs, 'job')} failed for good in the last seven days.")
+    if facts.dead_steward_jobs:
+        yield find("steward.failed", f"{_count(facts.dead_steward_jobs, 'job')} of the steward given up in 24 hours.")
+    if facts.stuck_steward_jobs:
+        yield find("steward.stuck", f"{_count(facts.stuck_steward_jobs, 'job')} of the steward due for more than ten minutes.")
     if facts.failing_embeddings:
         yield find("embeddings.failing", f"{_count(facts.failing_embeddings, 'text')} could not be embedded.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -118,6 +119,20 @@ CHECKS = [
     Check("jobs.failed", "warning", "database", "Jobs have failed for good in the last seven days.", "cmserver jobs retry --all"),
     Check("provider.paused", "warning", "database", "A provider is paused.", "cmserver providers resume NAME"),
     Check("budget.exhausted", "warning", "database", "A budget is spent: generation waits.", "cmserver budgets set --usd AMOUNT"),
+    Check(
+        "steward.failed",
+        "warning",
+        "database",
+        "The steward gave jobs up in the last 24 hours.",
+        "cmserver steward jobs --status dead_letter",
+    ),
+    Check(
+        "steward.stuck",
+        "warning",
+        "database",
+        "A job of the steward has been due for more than ten minutes, and no worker takes it.",
+        "cmserver restart",
+    ),
     Check("embeddings.failing", "warning", "database", "Texts could not be embedded.", "cmserver embeddings retry"),
     Check(
         "embedder.stale", "warning", "database", "The embedder in the settings is not the one in use.", "cmserver embeddings status"
@@ -131,6 +146,11 @@ CHECKS = [
     ),
     Check("key.expiring", "warning", "database", "A key expires within a week.", "cmserver keys rotate ID"),
     Check("key.expired", "warning", "database", "A key that was used in the last week has expired.", "cmserver keys create"),
+    Check("backup.old", "warning", "database", "The newest backup is too old, or there is none.", "cmserver backup"),
+    Check("backup.damaged", "error", "database", "A backup cannot be read.", "cmserver backups verify"),
+    Check("backup.failed", "error", "database", "The last drill failed: that backup cannot be restored.", "cmserver backup"),
+    Check("backup.unverified", "warning", "database", "No backup was tried for 30 days.", "cmserver backup drill"),
+    Check("backup.room", "error", "database", "The next backup does not fit on the disk of backups.", "df -h FOLDER"),
     Check("provider.key", "error", "server", "A provider in the settings cannot be used.", "cmserver doctor provider"),
     Check("embedder.settings", "error", "server", "The embedder in the settings cannot be used.", "cmserver doctor embedder"),
     Check("settings.unknown", "warning", "server", "A variable or a line of the config file is no setting.", "cmserver config"),
@@ -195,6 +215,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What one look at the database tells."""
 
     schema_number: int
+    first_start: datetime
     epoch: float
     database: str
     collation_changed: bool
@@ -209,4 +230,6 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     failed_jobs: int
     oldest_waiting_seconds: float | None
     failing_embeddings: int
+    dead_steward_jobs: int
+    stuck_steward_jobs: int
     unprotected_tables: list[str]

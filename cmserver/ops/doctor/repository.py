@@ -16,6 +16,7 @@ FACTS = Query(
     DatabaseFacts,
     """
     SELECT (SELECT coalesce(max(number), 0) FROM schema_migrations) AS schema_number,
+           (SELECT min(applied_at) FROM schema_migrations) AS first_start,
            extract(epoch FROM clock_timestamp())::float8 AS epoch,
            d.datname::text AS database,
            coalesce(d.datcollversion <> pg_database_collation_actual_version(d.oid), false) AS collation_changed,
@@ -39,6 +40,15 @@ FACTS = Query(
            (SELECT count(*) FROM (
                 SELECT FROM observation_embeddings e JOIN embedding_models m ON m.id = e.model_id AND m.state <> 'retired'
                  WHERE (e.embedding IS NULL OR e.is_outdated) AND e.last_error IS NOT NULL LIMIT 1000) e) AS failing_embeddings,
+           (SELECT count(*) FROM (
+                SELECT FROM steward_jobs WHERE status = 'dead_letter' AND ended_at > now() - interval '24 hours' LIMIT 1000) j)
+               AS dead_steward_jobs,
+           (SELECT count(*) FROM (
+                SELECT FROM steward_jobs j JOIN steward_modes m ON m.team_id = j.team_id AND m.project_id IS NULL
+                 WHERE m.mode <> 'off' AND NOT m.is_paused
+                   AND ((j.status = 'queued' AND j.run_after < now() - interval '10 minutes')
+                        OR (j.status = 'running' AND j.lease_expires_at < now() - interval '10 minutes')) LIMIT 1000) j)
+               AS stuck_steward_jobs,
            ARRAY(SELECT c.relname::text FROM pg_class c
                    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'team_id' AND NOT a.attisdropped
                   WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'

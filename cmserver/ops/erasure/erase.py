@@ -94,6 +94,7 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
 
     Referring rows first; otherwise the database would set each reference to null row by row.
     """
+    await steward.erase(conn, team_id, project_id)
     counts = ErasureCounts(
         entities=await graph.erase(conn, team_id, project_id),
         receipts=await receipts.erase(conn, team_id, project_id),
@@ -107,7 +108,6 @@ async def erase_memory(conn: Conn, team_id: UUID, project_id: UUID | None) -> Er
     await overviews.erase(conn, team_id, project_id)
     await generation.erase_lanes(conn, team_id, project_id)
     await memories.erase(conn, team_id, project_id)
-    await steward.erase(conn, team_id, project_id)
     return counts
 
 

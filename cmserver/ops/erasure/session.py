@@ -9,11 +9,12 @@ import msgspec
 from cmserver.access import announce, audit
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
-from cmserver.base.errors import Conflict, NotFound
+from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
 from cmserver.generation import repository as generation
 from cmserver.ops.erasure import repository
 from cmserver.ops.erasure.repository import SessionRows
+from cmserver.ops.joining.refuse import refuse_merged
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import NO_SUCH, find_session
 
@@ -32,9 +33,7 @@ async def delete_session(db: Db, principal: Principal, name: str, *, dry_run: bo
             raise NotFound(NO_SUCH)
         await generation.lock_lane(conn, principal.team_id, session.id)
         rows = await repository.erase_session(conn, principal.team_id, session.id)
-        if rows.merged:
-            numbers = ", ".join(map(str, rows.merged[:20]))
-            raise Conflict(f"Observations of this session were merged with others. Undo that first: {numbers}.")
+        refuse_merged(rows.merged, "Observations of this session were merged with others")
         counts = {kind: count for kind, count in msgspec.structs.asdict(rows).items() if kind != "merged"}
         await audit.record(conn, principal, "session.deleted", "session", session.id, project_id=session.project_id, counts=counts)
         await announce.wake_stream(conn)

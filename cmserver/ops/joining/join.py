@@ -5,46 +5,52 @@ from __future__ import annotations
 import math
 from uuid import UUID
 
+import structlog
 from psycopg import errors
+from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import announce, audit
 from cmserver.access import repository as access
 from cmserver.access.change_project import give_former_name_back
 from cmserver.access.model import Principal, Project
-from cmserver.access.projects import find, require_project
+from cmserver.access.projects import require_project
 from cmserver.base.db import Db
-from cmserver.base.errors import Conflict, Forbidden, Invalid, Issue
+from cmserver.base.errors import Conflict, Invalid
 from cmserver.base.sql import Conn
 from cmserver.generation import repository as generation
 from cmserver.observations.history import repository as history
 from cmserver.ops.joining import repository
+from cmserver.ops.joining.refuse import WORKED_ON, find_target, refuse_merged, require_team_key
 from cmserver.sessions import repository as sessions
 
-_NO_KEY_OF_A_PROJECT = "This key is bound to a project. Use a key of the whole team to join projects."
-_WORKED_ON = "Observations are being made of its events at this moment. Try again in a minute."
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+_ACT = "join projects"
 
 
 async def join_projects(db: Db, principal: Principal, name: str, into: str) -> Project:
     """Join the project to another one, which is returned: it has all rows from now on, and is meant by the names of both.
 
-    Conflict when one of them is joined or archived, or a worker is busy with the project's jobs.
+    Conflict when one of them is joined or archived, when only one of them is isolated, or a worker is busy with the project's jobs.
     """
-    _require_team_key(principal)
+    require_team_key(principal, _ACT)
 
     async def act(conn: Conn) -> Project:
         await access.lock_names(conn, principal.team_id)
         project = await require_project(conn, principal, name)
-        target = await find(conn, principal, into)
-        if target is None:
-            message = "Project not found."
-            raise Invalid(message, [Issue("$.into", message)])
+        target = await find_target(conn, principal, into)
         if target.id == project.id:
-            message = "A project cannot be joined to itself."
-            raise Invalid(message, [Issue("$.into", message)])
+            raise Invalid.at("$.into", "A project cannot be joined to itself.")
         if project.archived_at is not None:
             raise Conflict("The project is archived or joined already. Restore or separate it first.")
         if await repository.has_joined(conn, principal.team_id, project.id):
             raise Conflict("Another project is joined to it. Separate that one first, or join the other way round.")
+        if project.isolated != target.isolated and not await repository.is_untouched(conn, principal.team_id, project.id):
+            isolated, other = (project, target) if project.isolated else (target, project)
+            raise Conflict(
+                f"{isolated.canonical_id} is isolated and {other.canonical_id} is not, so a join would show or hide what one of "
+                f"them has. Isolate both, or end the isolation of {isolated.canonical_id} first."
+            )
         await _lock_all(conn, principal.team_id, project.id, target.id)
         await repository.join(conn, principal.team_id, project.id, target.id)
         await audit.record(
@@ -69,7 +75,7 @@ async def separate_projects(db: Db, principal: Principal, name: str) -> Project:
     One that has got its name by itself is called by its folder again; what came under that name stays with it. Conflict when it is
     neither, or when observations of both were merged since.
     """
-    _require_team_key(principal)
+    require_team_key(principal, _ACT)
 
     async def act(conn: Conn) -> Project:
         await access.lock_names(conn, principal.team_id)
@@ -92,9 +98,7 @@ async def separate_projects(db: Db, principal: Principal, name: str) -> Project:
             merged = await repository.separate(conn, principal.team_id, project.id)
         except errors.ForeignKeyViolation as error:
             raise Conflict("Something that belongs to both was made since the two were joined.") from error
-        if merged:
-            numbers = ", ".join(map(str, merged[:20]))
-            raise Conflict(f"Observations of both projects were merged since. Undo that first: {numbers}.")
+        refuse_merged(merged, "Observations of both projects were merged since")
         await audit.record(
             conn,
             principal,
@@ -112,8 +116,8 @@ async def separate_projects(db: Db, principal: Principal, name: str) -> Project:
 
 async def move_strays(db: Db) -> int:
     """Move what was written into joined projects while they were joined; returns how many projects had something."""
-    found = await db.in_system(repository.strays)
-    for project in found:
+    moved = 0
+    for project in await db.in_system(repository.strays):
 
         async def act(
             conn: Conn, team_id: UUID = project.team_id, id_: UUID = project.id, target: UUID = project.target_id
@@ -122,13 +126,14 @@ async def move_strays(db: Db) -> int:
             await _lock_all(conn, team_id, id_, target)
             await repository.join(conn, team_id, id_, target)
 
-        await db.in_system(act, answer_seconds=math.inf)
-    return len(found)
-
-
-def _require_team_key(principal: Principal) -> None:
-    if principal.project_id is not None:
-        raise Forbidden(_NO_KEY_OF_A_PROJECT)
+        try:
+            await db.in_system(act, answer_seconds=math.inf)
+            moved += 1
+        except Conflict:  # busy: the next run tries again
+            continue
+        except Exception as error:  # of one project: the others are moved
+            log.exception("projects.normalise_failed", team=str(project.team_id), exc_info=error)
+    return moved
 
 
 async def _lock_all(conn: Conn, team_id: UUID, project_id: UUID, other_id: UUID) -> None:
@@ -138,5 +143,5 @@ async def _lock_all(conn: Conn, team_id: UUID, project_id: UUID, other_id: UUID)
     await sessions.lock_all(conn, team_id, project_id)
     await generation.lock_all(conn, team_id, project_id)
     if await repository.is_worked_on(conn, team_id, project_id):
-        raise Conflict(_WORKED_ON)
+        raise Conflict(WORKED_ON)
     await access.lock_projects_to_delete(conn, team_id, project_id)

@@ -7,13 +7,13 @@ from psycopg import errors
 from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal
-from cmserver.access.projects import find
 from cmserver.base.db import Db
-from cmserver.base.errors import Conflict, Forbidden, Invalid, Issue, NotFound
+from cmserver.base.errors import Conflict, NotFound
 from cmserver.base.sql import Conn
 from cmserver.generation import repository as generation
 from cmserver.observations.history import repository as history
 from cmserver.ops.joining import repository
+from cmserver.ops.joining.refuse import WORKED_ON, find_target, refuse_merged, require_team_key
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import Session
 from cmserver.sessions.read import NO_SUCH, find_session
@@ -22,33 +22,34 @@ from cmserver.sessions.read import NO_SUCH, find_session
 async def move_session(db: Db, principal: Principal, name: str, into: str) -> Session:
     """Move the session, named by its id or its agent's, and return it. What is sent again under the old project is still known.
 
-    Conflict when a worker is busy with it, or when observations of it were merged with those of other sessions.
+    Conflict when a worker is busy with it, when it would leave an isolated project for another one, or when observations of it were
+    merged with those of other sessions.
     """
-    if principal.project_id is not None:
-        raise Forbidden("This key is bound to a project. Use a key of the whole team to move sessions.")
+    require_team_key(principal, "move sessions")
 
     async def act(conn: Conn) -> Session:
         await access.lock_names(conn, principal.team_id)
         session = await find_session(conn, principal, name)
-        target = await find(conn, principal, into)
-        if target is None:
-            message = "Project not found."
-            raise Invalid(message, [Issue("$.into", message)])
+        target = await find_target(conn, principal, into)
         if session.project_id == target.id:
             return session
+        held = await access.project(conn, principal.team_id, session.project_id)
+        if held is not None and held.isolated and not target.isolated:
+            raise Conflict(
+                f"{held.canonical_id} is isolated and {target.canonical_id} is not, so the session would be found from everywhere. "
+                f"Isolate {target.canonical_id}, or end the isolation of {held.canonical_id} first."
+            )
         for project_id in sorted((session.project_id, target.id)):
             await history.lock_project(conn, project_id)
         if await sessions.lock(conn, principal.team_id, session.id) is None:
             raise NotFound(NO_SUCH)
         if await generation.lock_lane(conn, principal.team_id, session.id):
-            raise Conflict("Observations are being made of its events at this moment. Try again in a minute.")
+            raise Conflict(WORKED_ON)
         try:
             merged = await repository.move_session(conn, principal.team_id, session.id, target.id)
         except errors.ForeignKeyViolation as error:
             raise Conflict("Something was drawn from this session and from another one.") from error
-        if merged:
-            numbers = ", ".join(map(str, merged[:20]))
-            raise Conflict(f"Observations of this session were merged with others. Undo that first: {numbers}.")
+        refuse_merged(merged, "Observations of this session were merged with others")
         await audit.record(
             conn,
             principal,

@@ -12,9 +12,10 @@ from cmserver.access.change_project import ProjectChange, change
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import canonical_id
 from cmserver.base.db import Db
-from cmserver.base.errors import Conflict, Forbidden, Invalid
+from cmserver.base.errors import Conflict, Invalid
 from cmserver.base.sql import Conn
 from cmserver.ops.joining.join import join_projects, move_strays
+from cmserver.ops.joining.refuse import require_team_key
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -33,7 +34,12 @@ async def normalise_all(db: Db) -> None:
         principal = Principal(
             kind="operator", team_id=team.id, project_id=None, key_id=None, actor_id=SYSTEM, scopes=frozenset({"admin"})
         )
-        if changed := await normalise_projects(db, principal):
+        try:
+            changed = await normalise_projects(db, principal)
+        except Exception as error:  # of one team: the others are normalised
+            log.exception("projects.normalise_failed", team=str(team.id), exc_info=error)
+            continue
+        if changed:
             log.info("projects.normalised", team=str(team.id), projects=changed)
 
 
@@ -42,8 +48,7 @@ async def normalise_projects(db: Db, principal: Principal) -> int:
 
     One that people have separated is joined to nothing.
     """
-    if principal.project_id is not None:
-        raise Forbidden("This key is bound to a project. Use a key of the whole team to rename projects.")
+    require_team_key(principal, "rename projects")
     async with db.tenant(principal.team_id) as conn:
         projects = await access.projects(
             conn, principal.team_id, only=None, archived=False, before=None, before_id=None, limit=_MOST

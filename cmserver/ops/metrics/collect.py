@@ -18,8 +18,10 @@ from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import QueueLength
 from cmserver.ops import repository as ops
 from cmserver.ops.metrics import repository
-from cmserver.ops.metrics.repository import BudgetShare, LaneNumbers, ProviderTotals
+from cmserver.ops.metrics.repository import BudgetShare, LaneNumbers, ProviderTotals, StewardJobCount
 from cmserver.ops.repository import Schema, Sizes, TableSize
+from cmserver.retention import repository as retention
+from cmserver.retention.model import TakenRows
 
 
 class DatabaseNumbers(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,8 @@ class DatabaseNumbers(msgspec.Struct, frozen=True, kw_only=True):
     pauses: Sequence[Pause]
     spending: Sequence[ProviderTotals]
     budgets: Sequence[BudgetShare]
+    steward_jobs: Sequence[StewardJobCount]
+    taken: Sequence[TakenRows]
     tables: Sequence[TableSize]
     pools: Mapping[str, Mapping[str, int]]
 
@@ -46,6 +50,7 @@ class DatabaseMetrics(Collector):
         """Yield each metric with all its labels."""
         yield from self._queue()
         yield from self._providers()
+        yield from self._upkeep()
         yield from self._database()
 
     def _queue(self) -> Iterator[Metric]:
@@ -96,6 +101,20 @@ class DatabaseMetrics(Collector):
             budgets.add_metric([budget.team, budget.project or "", budget.period], budget.spent)
         yield budgets
 
+    def _upkeep(self) -> Iterator[Metric]:
+        jobs = GaugeMetricFamily(
+            "cmserver_steward_jobs", "Jobs of the steward: open ones, and dead letters of 24 hours.", labels=["team", "state"]
+        )
+        for count in self._numbers.steward_jobs:
+            jobs.add_metric([count.team, count.state], count.jobs)
+        yield jobs
+        taken = CounterMetricFamily(
+            "cmserver_retention_rows", "Rows that retention took: what has expired, was merged, or is old.", labels=["team", "kind"]
+        )
+        for rows in self._numbers.taken:
+            taken.add_metric([rows.team, rows.kind], rows.row_count)
+        yield taken
+
     def _database(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("cmserver_database_bytes", "Size of the database.", value=self._numbers.sizes.database_bytes)
         sizes = GaugeMetricFamily("cmserver_table_bytes", "Size of a table with its indexes.", labels=["table"])
@@ -133,6 +152,8 @@ async def read_database_numbers(db: Db) -> DatabaseNumbers:
             pauses=await calls.pauses(conn),
             spending=await repository.provider_spending(conn),
             budgets=await repository.budget_shares(conn),
+            steward_jobs=await repository.steward_jobs(conn),
+            taken=await retention.counts(conn),
             tables=await ops.table_sizes(conn),
             pools=db.pool_stats(),
         )

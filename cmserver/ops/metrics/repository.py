@@ -39,6 +39,14 @@ class LaneNumbers(msgspec.Struct, frozen=True, kw_only=True):
     oldest_due_seconds: float
 
 
+class StewardJobCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of a team's steward that are in a state."""
+
+    team: str
+    state: str
+    jobs: int
+
+
 PROVIDER_SPENDING = Query(
     ProviderTotals,
     """
@@ -80,12 +88,27 @@ LANE_NUMBERS = Query(
 )
 
 
+STEWARD_JOBS = Query(
+    StewardJobCount,
+    """
+    SELECT t.name AS team, j.status AS state, count(*) AS jobs
+      FROM steward_jobs j JOIN teams t ON t.id = j.team_id
+     WHERE j.status IN ('queued', 'running') OR (j.status = 'dead_letter' AND j.ended_at > now() - interval '24 hours')
+     GROUP BY t.name, j.status ORDER BY t.name, j.status
+    """,
+)
+
+
 async def provider_spending(conn: Conn) -> list[ProviderTotals]:
     return await PROVIDER_SPENDING.all(conn)
 
 
 async def budget_shares(conn: Conn) -> list[BudgetShare]:
     return await BUDGET_SHARES.all(conn)
+
+
+async def steward_jobs(conn: Conn) -> list[StewardJobCount]:
+    return await STEWARD_JOBS.all(conn)
 
 
 async def lane_numbers(conn: Conn) -> LaneNumbers:

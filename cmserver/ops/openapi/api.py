@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -11,7 +12,9 @@ from starlette.responses import Response
 from cmserver.base.http.operation import Operation, TextAnswer
 from cmserver.base.http.wire import dependency
 from cmserver.ops.openapi.document import Document, build_document, encode_document
-from cmserver.ops.openapi.page import build_content_security_policy, render_page
+from cmserver.ops.openapi.page import SERVER, build_content_security_policy, render_page
+
+_PLAIN_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+")
 
 
 class Reference:
@@ -41,7 +44,11 @@ async def get_openapi(request: Request) -> Response:
 async def get_docs(request: Request) -> Response:
     """The reference of the HTTP API as one HTML page."""
     headers = {"Content-Security-Policy": build_content_security_policy()}
-    return Response(dependency(request, Reference).html, media_type="text/html", headers=headers)
+    address = str(request.base_url).rstrip("/")
+    html = dependency(request, Reference).html
+    if _PLAIN_ADDRESS.fullmatch(address):
+        html = html.replace(SERVER, address)
+    return Response(html, media_type="text/html", headers=headers)
 
 
 routes = [

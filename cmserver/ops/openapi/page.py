@@ -36,6 +36,7 @@ EXAMPLES: dict[str, object] = {
 """Example values by the name of a field or parameter; others are derived from their schema."""
 
 SERVER = "http://127.0.0.1:37877"
+"""In the examples; the address that the page was asked for at replaces it."""
 _LIMIT_TEXTS = {
     "minLength": "at least {} characters",
     "maxLength": "at most {} characters",

@@ -50,6 +50,7 @@ async def read_usage(
         events=used.events,
         provider_calls=spent.calls,
         cost_usd=usd(spent.cost_usd),
+        steward_tokens=await calls.steward_tokens(conn, principal.team_id, principal.project_id, "month"),
     )
     return UsageOut(
         since=since,

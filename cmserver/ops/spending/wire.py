@@ -81,11 +81,12 @@ class CallsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class AmountsOut(CallsOut, rename="camel", frozen=True, kw_only=True):
-    """Accepted requests, stored events, and the tokens that the providers reported."""
+    """Accepted requests, stored events, and the tokens that the providers reported, of which the steward's are `stewardTokens`."""
 
     requests: int
     events: int
     provider_calls: int
+    steward_tokens: int
 
 
 class UsageRowOut(CallsOut, rename="camel", frozen=True, kw_only=True):

@@ -51,6 +51,7 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     team_id: UUID
     project_id: UUID | None
+    is_isolated: bool
     action: str
     resource_id: str | None
     observations: list[object] | None
@@ -63,6 +64,7 @@ class JobStepRow(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     team_id: UUID
     project_id: UUID
+    is_isolated: bool
     generation_job_id: UUID
     event_type: str
     status_after: str
@@ -89,6 +91,8 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     team_id: UUID
     project_id: UUID | None
+    is_isolated: bool
+    """Its project is: only who listens to that hears of it."""
     name: Name
     after: Position
     """The position of a client that has received it."""

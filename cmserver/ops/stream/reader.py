@@ -47,7 +47,8 @@ class Reader:
         self._wakeup = asyncio.Event()
 
     def wants(self, event: StreamEvent) -> bool:
-        return event.name in self.names and self.project_id in {None, event.project_id}
+        is_in_reach = not event.is_isolated if self.project_id is None else self.project_id == event.project_id
+        return event.name in self.names and is_in_reach
 
     def put(self, event: StreamEvent) -> None:
         """Queue the event unless it is filtered out or the client has it, from a process that was ahead of this one."""

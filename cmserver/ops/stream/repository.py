@@ -16,11 +16,13 @@ from cmserver.ops.stream.model import STREAM_NAMES, AuditRow, JobStepRow, Looks,
 OWNS: set[str] = set()
 
 _SELECT_AUDIT_ROWS = """\
-SELECT id, team_id, project_id, action, resource_id, created_at,
+SELECT id, team_id, project_id, coalesce(project_id IN (SELECT id FROM projects WHERE isolated), false) AS is_isolated,
+           action, resource_id, created_at,
            CASE WHEN jsonb_typeof(details -> 'observations') = 'array' THEN details -> 'observations' END AS observations
       FROM audit_log"""
 _SELECT_JOB_STEPS = """\
-SELECT id, team_id, project_id, generation_job_id, event_type, status_after, attempt, created_at
+SELECT id, team_id, project_id, project_id IN (SELECT id FROM projects WHERE isolated) AS is_isolated,
+           generation_job_id, event_type, status_after, attempt, created_at
       FROM observation_generation_job_events"""
 _SELECT_PREVIEWS = """\
 SELECT id, team_id, project_id, number, server_session_id, kind, type, title, created_at

@@ -14,7 +14,7 @@ from cmserver.base.ids import parse_id
 from cmserver.base.structs import reshape
 from cmserver.base.token_cipher import TokenCipher
 from cmserver.observations.wire import kind_shown
-from cmserver.ops.stream.model import STREAM_NAMES, AuditRow, JobStepRow, ObservationPreview, Position, StreamEvent
+from cmserver.ops.stream.model import STREAM_NAMES, AuditRow, JobStepRow, Name, ObservationPreview, Position, StreamEvent
 
 _ENCODER = msgspec.json.Encoder()
 _RANDOM_BYTES = 9
@@ -114,7 +114,7 @@ def encode_events(
             at = Position(audit=at.audit, jobs=row.id, part=at.part)
             job = reshape(row, JobData, id=row.generation_job_id, status=row.status_after)
             text = encode_event("job.updated", cursors.write(at), job)
-            yield StreamEvent(team_id=row.team_id, project_id=row.project_id, name="job.updated", after=at, is_step=True, text=text)
+            yield _event(row, row.project_id, "job.updated", at, text)
             continue
         subject_ids = _list_subject_ids(row)
         sent_count = after.part if row.id == after.audit + 1 else 0
@@ -124,10 +124,20 @@ def encode_events(
             data = _build_event_data(row, subject_id, previews) if subject_id else None
             if data:
                 name = STREAM_NAMES[row.action]
-                text = encode_event(name, cursors.write(at), data)
-                project_id = data.project_id
-                yield StreamEvent(team_id=row.team_id, project_id=project_id, name=name, after=at, is_step=False, text=text)
+                yield _event(row, data.project_id, name, at, encode_event(name, cursors.write(at), data))
         at = Position(audit=row.id, jobs=at.jobs)
+
+
+def _event(row: AuditRow | JobStepRow, project_id: UUID | None, name: Name, after: Position, text: bytes) -> StreamEvent:
+    return StreamEvent(
+        team_id=row.team_id,
+        project_id=project_id,
+        is_isolated=row.is_isolated,
+        name=name,
+        after=after,
+        is_step=isinstance(row, JobStepRow),
+        text=text,
+    )
 
 
 def _list_subject_ids(row: AuditRow) -> list[UUID | None]:

@@ -1,6 +1,7 @@
 """Reads claude-mem's SQLite database: what version 3 has kept (memories, overviews), and 4 to 13 (observations, summaries).
 
-A database that was upgraded has both. Columns came and went with its versions, so each is read where it is there.
+A database that was upgraded has both, and one that its server has used also memory items. Columns came and went with its versions,
+so each is read where it is there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import msgspec
 from cmserver.answers.model import SUMMARY_FIELDS, summary_text
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_epoch_ms, from_iso
-from cmserver.observations.model import INSTRUCTION_IMPORTANCE, ITEM_MOST, ITEMS_MOST, TEXT_MOST, TITLE_MOST, compose
+from cmserver.observations.model import INSTRUCTION_IMPORTANCE, compose
+from cmserver.observations.tidy import tidy_line, tidy_list, tidy_text
 from cmserver.ops.transfer.ids import derive_id
 from cmserver.ops.transfer.model import DataLine, EventLine, ObservationLine, ProjectLine, RefusedLine, SessionLine, TurnLine
 from cmserver.providers.model import DraftSummary
@@ -26,8 +28,23 @@ from cmserver.providers.model import DraftSummary
 _NAME = "claude-mem"
 _NO_PROJECT = "claude-mem"
 """The project of what names none."""
-_SESSION_TABLES = ("sdk_sessions", "sessions")
-_OBSERVATION_TABLES = ("observations", "session_summaries", "memories", "overviews", "directives")
+_SESSION_TABLES = ("sdk_sessions", "sessions", "server_sessions")
+_OBSERVATION_TABLES = ("observations", "session_summaries", "memories", "overviews", "directives", "memory_items")
+_QUERIES = {
+    "server_sessions": """
+        SELECT s.*, s.title AS custom_title, p.name AS project FROM server_sessions s LEFT JOIN projects p ON p.id = s.project_id
+         ORDER BY s.rowid
+    """,
+    # Those of an observation, or of a prompt, have it from the other tables.
+    "memory_items": """
+        SELECT m.*, s.content_session_id AS memory_session_id, p.name AS project
+          FROM memory_items m LEFT JOIN projects p ON p.id = m.project_id
+          LEFT JOIN server_sessions s ON s.id = m.server_session_id
+         WHERE m.legacy_observation_id IS NULL AND m.kind <> 'prompt'
+         ORDER BY m.rowid
+    """,
+}
+"""By table, where its rows alone do not say enough."""
 _MAX_SECONDS = 100_000_000_000
 """Times below are in seconds, above in milliseconds."""
 _YEAR_1970 = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,7 +105,8 @@ class ClaudeMemSource:
     def _rows(self, database: sqlite3.Connection, table: str) -> Iterator[Row]:
         if table not in self._tables:
             return
-        for row in database.execute(f"SELECT * FROM {table} ORDER BY rowid"):  # noqa: S608 - one of our names
+        query = _QUERIES.get(table, f"SELECT * FROM {table} ORDER BY rowid")  # noqa: S608 - one of our names
+        for row in database.execute(query):
             yield dict(cast("Mapping[str, Any]", row))
 
     def _projects(self, database: sqlite3.Connection) -> Iterator[tuple[str, DataLine]]:
@@ -117,7 +135,7 @@ class ClaudeMemSource:
                     external_session_id=agents_id,
                     content_session_id=agents_id,
                     platform_source=_first(row, "platform_source") or "claude",
-                    title=_line(_first(row, "custom_title")),
+                    title=tidy_line(_first(row, "custom_title")),
                     started_at=at,
                     ended_at=_time(row, "completed_at") if row.get("completed_at") or row.get("completed_at_epoch") else None,
                 )
@@ -135,7 +153,7 @@ class ClaudeMemSource:
         prompts: list[tuple[str, TurnLine]] = []
         seen: set[tuple[UUID, int]] = set()
         for row in rows:
-            agents_id, text = _first(row, "content_session_id", "claude_session_id"), _text(_first(row, "prompt_text"))
+            agents_id, text = _first(row, "content_session_id", "claude_session_id"), tidy_text(_first(row, "prompt_text"))
             session_id = self._sessions.get(agents_id or "")
             number = row.get("prompt_number")
             if session_id is None or text is None or not isinstance(number, int) or number < 1 or (session_id, number) in seen:
@@ -175,20 +193,28 @@ class ClaudeMemSource:
 
 def _observation(row: Row, session_id: UUID | None) -> ObservationLine | None:
     """Of versions 4 to 13; those of 4 have only a text."""
-    narrative = _text(_first(row, "narrative")) or _text(_first(row, "text"))
+    narrative = tidy_text(_first(row, "narrative")) or tidy_text(_first(row, "text"))
     return _structured(row, session_id, "observation", narrative, files_read=_list(row.get("files_read")))
 
 
 def _memory(row: Row, session_id: UUID | None) -> ObservationLine | None:
     """Of version 3."""
     row = {"type": "discovery", **row}
-    return _structured(row, session_id, "memory", _text(_first(row, "text")), files_read=_list(row.get("files_touched")))
+    return _structured(row, session_id, "memory", tidy_text(_first(row, "text")), files_read=_list(row.get("files_touched")))
+
+
+def _item(row: Row, session_id: UUID | None) -> ObservationLine | None:
+    """Of claude-mem's own server."""
+    narrative = tidy_text(_first(row, "narrative")) or tidy_text(_first(row, "text"))
+    line = _structured(row, session_id, "memory_item", narrative, files_read=_list(row.get("files_read")))
+    kind = row.get("kind")
+    return line if line is None or kind not in {"summary", "manual"} else msgspec.structs.replace(line, kind=kind)
 
 
 def _structured(
     row: Row, session_id: UUID | None, table: str, narrative: str | None, *, files_read: list[str] | None
 ) -> ObservationLine | None:
-    title, subtitle, facts = _line(_first(row, "title")), _text(_first(row, "subtitle")), _list(row.get("facts"))
+    title, subtitle, facts = tidy_line(_first(row, "title")), tidy_text(_first(row, "subtitle")), _list(row.get("facts"))
     content = compose(title, subtitle, narrative, facts)
     if not content:
         return None
@@ -207,13 +233,13 @@ def _structured(
 
 
 def _summary(row: Row, session_id: UUID | None) -> ObservationLine | None:
-    fields = {name: _text(_first(row, name)) for name in SUMMARY_FIELDS}
+    fields = {name: tidy_text(_first(row, name)) for name in SUMMARY_FIELDS}
     return _summed_up(row, session_id, "summary", fields)
 
 
 def _overview(row: Row, session_id: UUID | None) -> ObservationLine | None:
     """Version 3's summary of a session, which is one text."""
-    return _summed_up(row, session_id, "overview", {"completed": _text(_first(row, "content"))})
+    return _summed_up(row, session_id, "overview", {"completed": tidy_text(_first(row, "content"))})
 
 
 def _summed_up(row: Row, session_id: UUID | None, table: str, fields: Mapping[str, str | None]) -> ObservationLine | None:
@@ -223,7 +249,7 @@ def _summed_up(row: Row, session_id: UUID | None, table: str, fields: Mapping[st
     return msgspec.structs.replace(
         _line_of(row, session_id, table, content),
         kind="summary",
-        title=_line(fields.get("request") or fields.get("completed")) or "Session summary",
+        title=tidy_line(fields.get("request") or fields.get("completed")) or "Session summary",
         summary=dict(fields),
         files_read=_list(row.get("files_read")),
         files_modified=_list(row.get("files_edited")),
@@ -232,13 +258,13 @@ def _summed_up(row: Row, session_id: UUID | None, table: str, fields: Mapping[st
 
 def _directive(row: Row, session_id: UUID | None) -> ObservationLine | None:
     """A rule that the user laid down for good."""
-    content = _text(_first(row, "content"))
+    content = tidy_text(_first(row, "content"))
     if content is None or row.get("status", "active") != "active":
         return None
     line = _line_of(row, session_id, "directive", content)
     scope = "team" if row.get("scope") == "global" else "project"
     return msgspec.structs.replace(
-        line, type="decision", title=_line(content), narrative=content, importance=INSTRUCTION_IMPORTANCE, scope=scope
+        line, type="decision", title=tidy_line(content), narrative=content, importance=INSTRUCTION_IMPORTANCE, scope=scope
     )
 
 
@@ -248,6 +274,7 @@ _MAKERS = {
     "observations": _observation,
     "session_summaries": _summary,
     "directives": _directive,
+    "memory_items": _item,
 }
 
 
@@ -291,15 +318,6 @@ def _first(row: Row, *names: str) -> str | None:
     return None
 
 
-def _text(value: str | None) -> str | None:
-    return (value or "").strip()[:TEXT_MOST].rstrip() or None
-
-
-def _line(value: str | None) -> str | None:
-    line = " ".join((value or "").split())
-    return line[: TITLE_MOST - 1] + "…" if len(line) > TITLE_MOST else line or None
-
-
 def _list(value: object) -> list[str] | None:
     """A list as claude-mem keeps it: JSON, or words between commas."""
     if not isinstance(value, str) or not value.strip():
@@ -308,9 +326,7 @@ def _list(value: object) -> list[str] | None:
         items: object = msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError):
         items = value.split(",")
-    texts = [str(item) for item in cast("Sequence[object]", items)] if isinstance(items, list) else [str(items)]
-    kept = (text.strip()[:ITEM_MOST].rstrip() for text in texts)
-    return list(dict.fromkeys(text for text in kept if text))[:ITEMS_MOST] or None
+    return tidy_list([str(item) for item in cast("Sequence[object]", items)] if isinstance(items, list) else [str(items)])
 
 
 def _time(row: Row, *names: str) -> datetime:

@@ -57,6 +57,7 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session"):
     content_session_id: str | None = None
     agent_id: str | None = None
     agent_type: str | None = None
+    actor_id: str | None = None
     platform_source: str | None = None
     title: str | None = None
     metadata: dict[str, object] = {}
@@ -145,6 +146,7 @@ class ObservationLine(Line, frozen=True, kw_only=True, tag="observation"):
     files_modified: list[str] | None = None
     summary: dict[str, str | None] | None = None
     prompt_number: int | None = None
+    actor_id: str | None = None
     importance: float = 0.5
     quote: str | None = None
     quote_event_id: UUID | None = None

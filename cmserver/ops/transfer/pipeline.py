@@ -149,14 +149,15 @@ class Importer:
         await self._db.in_system(lambda conn: self._take(conn, line_type, batch))
 
     def _read_erased(self) -> set[UUID]:
-        """Observations and sessions that were erased here: an import does not bring them back."""
+        """Observations, turns, entities and sessions that were erased here: an import does not bring them back."""
         journal = read_journal(self._journal)
         if journal is None:
             return set()
         return {
             UUID(erasure.resource_id)
             for erasure in journal[1]
-            if erasure.action in {"observation.deleted", "session.deleted"} and erasure.team_id == self._team_id
+            if erasure.action in {"observation.deleted", "turn.deleted", "entity.deleted", "session.deleted"}
+            and erasure.team_id == self._team_id
         }
 
     async def _take(self, conn: Conn, line_type: type[DataLine], batch: Sequence[tuple[str, DataLine]]) -> None:
@@ -172,7 +173,7 @@ class Importer:
         record = record_name(line_type)
         rows: list[tuple[str, DataLine]] = []
         for place, line in lines:
-            if line.id in there:
+            if line.id in there or self._is_recorded_here(line):
                 _count(self._report.known, record)
             elif self._is_erased(line):
                 _count(self._report.erased, record)
@@ -192,6 +193,11 @@ class Importer:
         self._sessions |= there
         _count(self._report.known, "session", len(there))
         return [(place, line) for place, line in lines if line.id not in there]
+
+    def _is_recorded_here(self, line: DataLine) -> bool:
+        """Whether it is of a session that agents report to this server, too, so that its prompts are here by other ids."""
+        is_foreign = not self._source.has_own_ids and isinstance(line, EventLine | TurnLine)
+        return is_foreign and getattr(line, "server_session_id", None) in self._sessions.values()
 
     def _has_project(self, place: str, line: DataLine) -> bool:
         """Whether its projects are here; refuses the line if not."""
@@ -225,7 +231,7 @@ class Importer:
         _count(self._report.taken, record_name(line_type), len(added))
         for place, line in rows:
             if line.id not in added:
-                self._refuse(RefusedLine(record=record_name(line_type), place=place, reason=_DOUBLE[line_type]))
+                self._refuse(RefusedLine(record=record_name(line_type), place=place, reason=_DOUBLE.get(line_type, _THERE)))
 
     # -- projects
 
@@ -282,11 +288,11 @@ class Importer:
         return msgspec.structs.replace(line, **values) if values else line
 
     def _is_erased(self, line: DataLine) -> bool:
-        if isinstance(line, SessionLine | ObservationLine) and line.id in self._erased:
+        if isinstance(line, SessionLine | ObservationLine | TurnLine | EntityLine) and line.id in self._erased:
             return True
         if getattr(line, "server_session_id", None) in self._erased:
             return True
-        if isinstance(line, RelationshipLine):
+        if isinstance(line, RelationshipLine | EntityRelationLine):
             return line.from_id in self._erased or line.to_id in self._erased
         return getattr(line, "observation_id", None) in self._erased
 
@@ -314,7 +320,8 @@ class Importer:
                 taken.add(number)
                 numbered.append((place, line))
         lines[:] = numbered
-        await repository.raise_numbers(conn, self._team_id, highest)
+        turns = sum(isinstance(line, TurnLine) for _, line in numbered)
+        await repository.raise_numbers(conn, self._team_id, highest, turns=turns)
 
     async def _finish(self, conn: Conn) -> None:
         """Link the observations, which may refer to later ones; wake the streams; leave a trace."""
@@ -325,6 +332,7 @@ class Importer:
                 row["closed_by"] = self._numbers.get(cast("int", closed_by), closed_by)
         for chunk in _chunks(self._links, BATCH_LINES):
             await repository.link(conn, self._team_id, chunk)
+        await repository.point_to_turns(conn, self._team_id)
         if self._report.taken:
             await audit.record(
                 conn, self._principal, "memory.imported", "team", self._team_id, source=self._source.name, counts=self._report.taken
@@ -399,18 +407,20 @@ class Importer:
 
 
 _TEXT_FIELDS: dict[type[DataLine], tuple[str, ...]] = {
-    SessionLine: ("external_session_id", "content_session_id", "agent_id", "agent_type", "platform_source", "title", "metadata"),
+    SessionLine: ("external_session_id", "content_session_id", "agent_id", "agent_type", "actor_id", "platform_source", "title",
+                  "metadata"),
     EventLine: ("source_event_id", "payload", "metadata"),
     TurnLine: ("text", "reply", "files", "checks", "commits", "actor_id"),
     ObservationLine: (
         "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "summary", "quote", "anchors",
-        "content", "metadata", "agent", "caller_type",
+        "content", "metadata", "agent", "caller_type", "actor_id",
     ),
     VersionLine: ("before", "performed_by"),
     RelationshipLine: ("context",),
     EntityLine: ("name", "notes"),
     EntityRelationLine: ("label",),
 }  # fmt: skip
+_THERE = "It is there already."
 _DOUBLE: dict[type[DataLine], str] = {
     SessionLine: "A session with its agent's id is there already, or another team has its id.",
     EventLine: "An event with its source's id is there already, or another team has its id.",

@@ -79,8 +79,8 @@ PROJECTS = Query(
 SESSIONS = Query(
     SessionLine,
     f"""
-    SELECT r.id, r.project_id, r.external_session_id, r.content_session_id, r.agent_id, r.agent_type, r.platform_source, r.title,
-           r.metadata, r.started_at, r.ended_at
+    SELECT r.id, r.project_id, r.external_session_id, r.content_session_id, r.agent_id, r.agent_type, r.actor_id, r.platform_source,
+           r.title, r.metadata, r.started_at, r.ended_at
       FROM server_sessions r {_OF_TEAM}
     """,
     prepare=False,
@@ -105,9 +105,9 @@ TURNS = Query(
 )
 _OBSERVATION_COLUMNS: LiteralString = (
     "id, number, project_id, server_session_id, scope, kind, type, title, subtitle, narrative, facts, concepts, files_read,"
-    " files_modified, summary, prompt_number, importance, quote, quote_event_id, anchors, state, closed_by, closed_at, content,"
-    " discovery_tokens, read_tokens, metadata, agent, caller_type, ttl_seconds, expires_at, version, superseded_by, superseded_at,"
-    " merged_from, access_count, last_accessed_at, created_at, updated_at"
+    " files_modified, summary, prompt_number, actor_id, importance, quote, quote_event_id, anchors, state, closed_by, closed_at,"
+    " content, discovery_tokens, read_tokens, metadata, agent, caller_type, ttl_seconds, expires_at, version, superseded_by,"
+    " superseded_at, merged_from, access_count, last_accessed_at, created_at, updated_at"
 )
 OBSERVATIONS = Query(ObservationLine, f"SELECT {_OBSERVATION_COLUMNS} FROM observations r {_OF_TEAM}", prepare=False)
 SOURCES = Query(
@@ -241,9 +241,9 @@ ADD_SESSIONS = Query(
     UUID,
     """
     INSERT INTO server_sessions (id, project_id, team_id, external_session_id, content_session_id, agent_id, agent_type,
-                                 platform_source, title, metadata, started_at, ended_at, generation_status, idle_from)
-    SELECT id, project_id, %(team_id)s, external_session_id, content_session_id, agent_id, agent_type, platform_source, title,
-           coalesce(metadata, '{}'), started_at, ended_at, 'completed', NULL
+                                 actor_id, platform_source, title, metadata, started_at, ended_at, generation_status, idle_from)
+    SELECT id, project_id, %(team_id)s, external_session_id, content_session_id, agent_id, agent_type, actor_id, platform_source,
+           title, coalesce(metadata, '{}'), started_at, ended_at, 'completed', NULL
       FROM jsonb_populate_recordset(NULL::server_sessions, %(rows)s)
     ON CONFLICT DO NOTHING
     RETURNING id
@@ -287,7 +287,7 @@ ADD_OBSERVATIONS = Query(
     """
     INSERT INTO observations (id, number, project_id, team_id, server_session_id, scope, kind, type, origin, title, subtitle,
                               narrative,
-                              facts, concepts, files_read, files_modified, summary, prompt_number, importance, quote,
+                              facts, concepts, files_read, files_modified, summary, prompt_number, actor_id, importance, quote,
                               quote_event_id,
                               anchors, state, closed_at, content, discovery_tokens, read_tokens, metadata, agent, caller_type,
                               ttl_seconds, expires_at, version, merged_from, access_count, last_accessed_at, created_at, updated_at,
@@ -295,7 +295,8 @@ ADD_OBSERVATIONS = Query(
     SELECT n.id, n.number, n.project_id, %(team_id)s, n.server_session_id, coalesce(n.scope, 'project'),
            coalesce(n.kind, 'observation'), coalesce(n.type, 'change'), 'import', n.title, n.subtitle, n.narrative, n.facts,
            n.concepts,
-           n.files_read, n.files_modified, n.summary, n.prompt_number, coalesce(n.importance, 0.5), n.quote, n.quote_event_id,
+           n.files_read, n.files_modified, n.summary, n.prompt_number, n.actor_id, coalesce(n.importance, 0.5), n.quote,
+           n.quote_event_id,
            n.anchors, n.state, n.closed_at, n.content, n.discovery_tokens, n.read_tokens, coalesce(n.metadata, '{}'), n.agent,
            n.caller_type, n.ttl_seconds, n.expires_at, coalesce(n.version, 1), coalesce(n.merged_from, '{}'),
            coalesce(n.access_count, 0), n.last_accessed_at, n.created_at, n.updated_at, p.search_language
@@ -399,8 +400,9 @@ _ADD: dict[type[DataLine], Query[UUID]] = {
 RAISE_NUMBERS = Query(
     int,
     """
-    INSERT INTO observation_counters AS c (team_id, last_number) VALUES (%(team_id)s, %(highest)s)
-    ON CONFLICT (team_id) DO UPDATE SET last_number = greatest(c.last_number, excluded.last_number)
+    INSERT INTO observation_counters AS c (team_id, last_number, turns) VALUES (%(team_id)s, %(highest)s, %(turns)s)
+    ON CONFLICT (team_id) DO UPDATE
+       SET last_number = greatest(c.last_number, excluded.last_number), turns = c.turns + excluded.turns
     RETURNING last_number
     """,
 )
@@ -424,6 +426,16 @@ LINK = Query(
        AND (n.superseded_by IS NULL
             OR EXISTS (SELECT FROM observations t
                         WHERE t.id = n.superseded_by AND t.team_id = o.team_id AND t.project_id = o.project_id))
+    """,
+)
+
+POINT_TO_TURNS = Query(
+    int,
+    """
+    UPDATE observations o SET turn_number = t.number
+      FROM turns t
+     WHERE o.team_id = %(team_id)s AND o.origin = 'import' AND o.turn_number IS NULL AND t.team_id = o.team_id
+       AND t.server_session_id = o.server_session_id AND t.prompt_number = o.prompt_number
     """,
 )
 
@@ -475,9 +487,9 @@ async def add(conn: Conn, team_id: UUID, line_type: type[DataLine], rows: Sequen
     return set(await _ADD[line_type].all(conn, team_id=team_id, rows=Jsonb(list(rows))))
 
 
-async def raise_numbers(conn: Conn, team_id: UUID, highest: int) -> int:
-    """Let the team's numbers go on after `highest`; returns the last number. Locks the counter."""
-    return await RAISE_NUMBERS.one(conn, team_id=team_id, highest=highest)
+async def raise_numbers(conn: Conn, team_id: UUID, highest: int, *, turns: int = 0) -> int:
+    """Let the team's numbers go on after `highest`, so many of which are `turns`'; returns the last number. Locks the counter."""
+    return await RAISE_NUMBERS.one(conn, team_id=team_id, highest=highest, turns=turns)
 
 
 async def taken_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> set[int]:
@@ -488,3 +500,8 @@ async def taken_numbers(conn: Conn, team_id: UUID, numbers: Collection[int]) -> 
 async def link(conn: Conn, team_id: UUID, rows: Sequence[object]) -> int:
     """Set what observations were merged into and closed by; returns how many were changed."""
     return await LINK.run(conn, team_id=team_id, rows=Jsonb(list(rows)))
+
+
+async def point_to_turns(conn: Conn, team_id: UUID) -> None:
+    """Let imported observations name the turns that they were made of, whose numbers come last."""
+    await POINT_TO_TURNS.run(conn, team_id=team_id)

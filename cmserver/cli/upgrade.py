@@ -1,0 +1,103 @@
+"""`cmserver upgrade`: brings the data to what this program has, its PostgreSQL and its schema, or says what that would be."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+
+import click
+
+from cmserver import __version__
+from cmserver.base.erasure_journal import make_backup_folder
+from cmserver.base.migrate import Migration, find_missing, migrate
+from cmserver.base.settings import Settings
+from cmserver.cli.config import settings_option
+from cmserver.cli.database import database_urls
+from cmserver.cli.exit_codes import ExitCode
+from cmserver.cli.output import as_called
+from cmserver.cli.restore import restore_data_dir
+from cmserver.embedded.files import Binaries, SetupError, binaries_of, find_binaries, list_clusters, other_major
+from cmserver.embedded.postgres import EmbeddedPostgres
+from cmserver.ops.backup.archive import open_backup
+from cmserver.ops.backup.back_up import back_up
+from cmserver.ops.backup.catalog import new_name, newest
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Change nothing: say what would be done. Exits 1 when there is something to do.")
+@settings_option
+def upgrade(settings: Settings, *, check: bool) -> None:
+    """Bring the data to what this program has: its major version of the embedded PostgreSQL, and its schema.
+
+    The schema is also brought up to date by each start of the server. A database of another PostgreSQL is backed up and restored
+    into the new one; the old one is moved aside, not deleted. Stop the server for that.
+    """
+    is_own = settings.database_url is not None
+    if not is_own and not list_clusters(settings.data_dir):
+        click.echo(f"The data folder {settings.data_dir} holds no database: the first start makes it.")
+        return
+    old = None if is_own else _find_old(settings)
+    if not check and old is not None:
+        _take_over(settings, old)
+        old = None
+    with database_urls(settings, old) as urls:
+        if not check:
+            for name in asyncio.run(migrate(urls.session)):
+                click.echo(f"Migrated: {name}")
+            click.echo(f"The data is as cmserver {__version__} has it.")
+            return
+        missing = asyncio.run(find_missing(urls.session))
+    lines = [*_describe(old, missing)]
+    if not lines:
+        click.echo(f"Nothing to do: the data is as cmserver {__version__} has it.")
+        return
+    click.echo("\n".join(lines))
+    backup = newest(settings.backup_folder)
+    made = f"The newest backup is {backup.file}." if backup is not None else "There is no backup."
+    click.echo(as_called(f"{made} Make one with `cmserver backup`, then run `cmserver upgrade`."))
+    sys.exit(ExitCode.FAILURE)
+
+
+def _find_old(settings: Settings) -> Binaries | None:
+    """The programs of the data folder's PostgreSQL, when new ones would run it. SetupError when they are not installed."""
+    major = other_major(settings.data_dir)
+    if major is None:
+        return None
+    binaries = binaries_of(major)
+    if binaries is None:
+        raise SetupError(
+            f"The data folder {settings.data_dir} holds a database of PostgreSQL {major}, which is not installed. Install it "
+            f"for the upgrade, on Debian: apt-get install postgresql-{major}."
+        )
+    return binaries
+
+
+def _describe(old: Binaries | None, missing: list[Migration]) -> Iterator[str]:
+    if old is not None:
+        yield f"PostgreSQL {old.major} becomes {find_binaries().major}: the database is backed up, and restored into the new one."
+    for migration in missing:
+        what, duration = _read_comment(migration.text)
+        yield f"Migration {migration.name}: {what}{f' {duration}' if duration else ''}"
+
+
+def _read_comment(text: str) -> tuple[str, str]:
+    """What a migration says of itself in its first line, and how long it takes."""
+    lines = [line.removeprefix("--").strip() for line in text.splitlines() if line.startswith("--")]
+    duration = next((line for line in lines if line.startswith("How long")), "")
+    return next(iter(lines), ""), duration
+
+
+def _take_over(settings: Settings, old: Binaries) -> None:
+    """Back up the database with its own programs, and restore it into a cluster of the new ones."""
+    make_backup_folder(settings.backup_folder)
+    file = new_name(settings.backup_folder)
+    embedded = EmbeddedPostgres(settings.data_dir, old)
+    embedded.start()
+    try:
+        asyncio.run(back_up(embedded.url, settings, file))
+    finally:
+        embedded.stop()
+    click.echo(f"Backed up: {file}")
+    with open_backup(file) as reader:
+        restore_data_dir(settings.data_dir, reader, None, keep_keys=True, replace=True)

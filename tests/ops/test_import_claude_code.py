@@ -1,0 +1,159 @@
+"""A folder of Claude Code, taken over: transcripts as sessions and turns, notes as observations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from cmserver.base.db import Db
+from cmserver.base.errors import Invalid
+from cmserver.ops import repository as ops
+from cmserver.ops.transfer.claude_code import ClaudeCodeSource
+from cmserver.ops.transfer.model import ImportReport
+from cmserver.ops.transfer.pipeline import Importer
+from tests.conftest import Cast
+
+SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
+SESSION = "fb927459-ad56-45c4-b02a-57879f789c4e"
+FORK = "fc000000-ad56-45c4-b02a-57879f789c4e"
+SUMMARY = (
+    "This session is being continued from a previous conversation that ran out of context. The conversation is summarized below:\n"
+    "Analysis:\nTwo requests.\n\nSummary:\n1. Primary Request and Intent:\n   Bound the cache of invoices.\n"
+)
+NOTE = """---
+name: commit-style
+description: How commits are worded here
+metadata:
+  type: feedback
+---
+Write commits in the imperative. **Why:** the changelog is made of them.
+"""
+
+
+def entry(kind: str, content: object, second: int, uuid: str, **fields: object) -> Mapping[str, object]:
+    common = {"sessionId": SESSION, "isSidechain": False, "cwd": "/gone/orders", "version": "2.1.330"}
+    message = {"role": kind, "content": content}
+    return {**common, "type": kind, "uuid": uuid, "timestamp": f"2026-01-01T00:00:{second:02}.000Z", "message": message, **fields}
+
+
+def text(words: str) -> dict[str, object]:
+    return {"type": "text", "text": words}
+
+
+def use(name: str, **fields: object) -> dict[str, object]:
+    return {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": fields}
+
+
+ENTRIES = [
+    {"type": "mode", "mode": "default", "sessionId": SESSION},
+    entry("user", "<local-command-caveat>Caveat</local-command-caveat>", 0, "u0", isMeta=True),
+    entry("user", "<command-name>/clear</command-name>", 1, "u1"),
+    entry("user", "<ide_opened_file>src/cache.py</ide_opened_file>\nBound the cache.", 2, "u2"),
+    entry("assistant", [{"type": "thinking", "thinking": "hm"}, text("I look first.")], 3, "a1"),
+    entry("assistant", [use("Edit", file_path="/gone/orders/src/cache.py", old_string="a", new_string="b")], 4, "a2"),
+    entry("user", [{"type": "tool_result", "tool_use_id": "toolu_Edit", "content": "ok"}], 5, "u3"),
+    entry("assistant", [text("A sub-agent's words.")], 6, "a3", isSidechain=True),
+    entry("assistant", [text("The cache holds 100 orders.")], 7, "a4"),
+    {"type": "ai-title", "aiTitle": "Bound the cache", "sessionId": SESSION},
+    entry("user", SUMMARY, 8, "u4", isCompactSummary=True),
+    entry("user", [text(f"The key is {SECRET}."), text("Use it.")], 9, "u5"),
+]
+
+
+def write(folder: Path, session: str, entries: list[Mapping[str, object]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(line) for line in entries]
+    (folder / f"{session}.jsonl").write_text("\n".join([*lines, '{"type":"user","mess']))
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> Path:
+    folder = tmp_path / "projects" / "-gone-orders"
+    write(folder, SESSION, ENTRIES)
+    write(folder, "agent-1234", [entry("user", "Look for caches.", 3, "s1")])
+    memory = folder / "memory"
+    memory.mkdir()
+    (memory / "commit_style.md").write_text(NOTE)
+    (memory / "MEMORY.md").write_text("# Memory\n\n- [Commit style](commit_style.md) - how commits are worded\n")
+    (memory / "debugging.md").write_text("# Debugging the worker\n\nIts log is in /var/log/worker.\n")
+    other = tmp_path / "projects" / "-nowhere-else" / "memory"
+    other.mkdir(parents=True)
+    (other / "lost.md").write_text("Whose is this?")
+    return tmp_path
+
+
+async def take(db: Db, cast: Cast, folder: Path) -> ImportReport:
+    return await Importer(db, cast.alice.principal, ClaudeCodeSource(folder), journal=folder / "none").run(lambda _done: None)
+
+
+async def test_turns_summaries_and_notes_are_found_shown_and_counted(
+    client: httpx.AsyncClient, cast: Cast, db: Db, claude: Path, database: str
+):
+    report = await take(db, cast, claude)
+
+    assert report.taken == {"project": 1, "session": 1, "prompt": 2, "observation": 3}
+    assert [refusal.record for refusal in report.examples] == ["observation"]
+    with psycopg.connect(database) as conn:
+        turns = conn.execute("SELECT prompt, reply, files, prompt_number FROM turns ORDER BY prompt_number").fetchall()
+        assert turns[0] == ("Bound the cache.", "The cache holds 100 orders.", ["src/cache.py"], 2)
+        assert (turns[1][1:], SECRET in turns[1][0]) == ((None, [], 3), False)
+        session = conn.execute("SELECT title, external_session_id, ended_at - started_at FROM server_sessions").fetchone()
+        assert session is not None
+        assert (session[0], session[1], session[2].total_seconds()) == ("Bound the cache", SESSION, 9)
+    headers = cast.alice.headers
+    listed = (await client.get("/v1/observations", params={"project": "/gone/orders"}, headers=headers)).json()["observations"]
+    rows = {row["title"]: row for row in listed}
+    assert rows.keys() == {"commit-style", "Debugging the worker", "Bound the cache"}
+    assert (rows["commit-style"]["type"], rows["commit-style"]["callerType"]) == ("decision", "feedback")
+    assert rows["Bound the cache"]["narrative"] is None
+    assert "Analysis" not in rows["Bound the cache"]["content"]
+    body = {"projectId": "/gone/orders", "query": "where is the log of the worker"}
+    found = (await client.post("/v1/search", json=body, headers=headers)).json()
+    assert found["observations"][0]["title"] == "Debugging the worker"
+    index = await client.get("/v1/context", params={"project": "/gone/orders", "format": "text"}, headers=headers)
+    assert "commit-style" in index.text
+    async with db.system() as conn:
+        assert all(team.holds for team in [*await ops.conservation(conn), *await ops.number_sums(conn)])
+
+
+async def test_a_later_run_takes_only_what_is_new(cast: Cast, db: Db, claude: Path, database: str):
+    await take(db, cast, claude)
+    again = await take(db, cast, claude)
+    folder = claude / "projects" / "-gone-orders"
+    later = [entry("assistant", [text("Done.")], 10, "a5"), entry("user", "And the invoices?", 11, "u6")]
+    write(folder, SESSION, [*ENTRIES, *later])
+    write(folder, FORK, [*ENTRIES, entry("user", "Try it otherwise.", 12, "u7")])
+    (folder / "memory" / "debugging.md").write_text("# Debugging the worker\n\nIts log is in /var/log/cms.\n")
+    grown = await take(db, cast, claude)
+
+    assert again.taken == {}
+    assert again.known == {"project": 1, "session": 1, "prompt": 2, "observation": 3}
+    assert grown.taken == {"session": 1, "prompt": 2, "observation": 1}
+    assert "prompt" not in grown.refused
+    with psycopg.connect(database) as conn:
+        assert conn.execute("SELECT count(*) FROM turns WHERE prompt LIKE 'Bound%'").fetchone() == (1,)
+
+
+async def test_a_session_that_hooks_reported_keeps_its_own_turns(
+    client: httpx.AsyncClient, cast: Cast, db: Db, claude: Path, database: str
+):
+    hook = {"session_id": SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "Bound the cache.", "cwd": "/gone/orders"}
+    headers = {**cast.alice.headers, "X-Cmserver-Project": "/gone/orders"}
+    (await client.post("/v1/hooks/claude-code", json=hook, headers=headers)).raise_for_status()
+
+    report = await take(db, cast, claude)
+
+    assert (report.known["session"], report.known["prompt"]) == (1, 2)
+    with psycopg.connect(database) as conn:
+        assert conn.execute("SELECT count(*) FROM server_sessions").fetchone() == (1,)
+        assert conn.execute("SELECT count(*) FROM turns WHERE prompt = 'Bound the cache.'").fetchone() == (1,)
+
+
+def test_a_folder_that_is_none_of_claude_code_is_refused(tmp_path: Path):
+    with pytest.raises(Invalid):
+        ClaudeCodeSource(tmp_path)
