@@ -32,7 +32,7 @@ CREATE FUNCTION public.count_entity_mentions(ids uuid[]) RETURNS void
     LANGUAGE sql
     AS $$
     WITH counted AS (
-        SELECT e.id, count(DISTINCT m.observation_id)::integer AS mentions, min(m.seen_at) AS first_at, max(m.seen_at) AS last_at
+        SELECT e.id, count(DISTINCT m.place_id)::integer AS mentions, min(m.seen_at) AS first_at, max(m.seen_at) AS last_at
           FROM entities e LEFT JOIN entity_mentions m ON m.entity_id = e.id
          WHERE e.id = ANY (ids) GROUP BY e.id
     )
@@ -52,10 +52,10 @@ CREATE FUNCTION public.entities_follow_project() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF NEW.joined_to IS NOT NULL THEN
-        PERFORM move_entities(NEW.id, NEW.joined_to, NEW.team_id, true);
+    IF NEW.joined_to IS NULL THEN
+        PERFORM give_entities_back(OLD.joined_to, NEW.id, NEW.team_id);
     ELSE
-        PERFORM move_entities(OLD.joined_to, NEW.id, NEW.team_id, false);
+        PERFORM move_entities(NEW.id, NEW.joined_to, NEW.team_id, OLD.joined_to IS NULL);
     END IF;
     RETURN NULL;
 END $$;
@@ -71,11 +71,11 @@ BEGIN
            first_seen_at = CASE WHEN e.mention_count = 0 THEN n.first_at ELSE least(e.first_seen_at, n.first_at) END,
            last_seen_at = CASE WHEN e.mention_count = 0 THEN n.last_at ELSE greatest(e.last_seen_at, n.last_at) END
       FROM (SELECT entity_id, min(seen_at) AS first_at, max(seen_at) AS last_at,
-                   -- One observation that has two names of an entity counts once.
-                   (count(DISTINCT observation_id) - count(DISTINCT observation_id) FILTER (
+                   -- What has two names of an entity counts once.
+                   (count(DISTINCT place_id) - count(DISTINCT place_id) FILTER (
                        WHERE EXISTS (SELECT FROM entity_mentions o
-                                      WHERE o.entity_id = r.entity_id AND o.seen_at = r.seen_at AND o.observation_id = r.observation_id
-                                        AND NOT EXISTS (SELECT FROM new_rows w WHERE w.observation_id = o.observation_id
+                                      WHERE o.entity_id = r.entity_id AND o.seen_at = r.seen_at AND o.place_id = r.place_id
+                                        AND NOT EXISTS (SELECT FROM new_rows w WHERE w.place_id = o.place_id
                                                            AND w.named_id = o.named_id))))::integer AS mentions
               FROM new_rows r GROUP BY entity_id) n
      WHERE e.id = n.entity_id;
@@ -93,10 +93,10 @@ BEGIN
            first_seen_at = coalesce((SELECT min(m.seen_at) FROM entity_mentions m WHERE m.entity_id = e.id), e.first_seen_at),
            last_seen_at = coalesce((SELECT max(m.seen_at) FROM entity_mentions m WHERE m.entity_id = e.id), e.last_seen_at)
       FROM (SELECT entity_id,
-                   count(DISTINCT observation_id) FILTER (
+                   count(DISTINCT place_id) FILTER (
                        WHERE NOT EXISTS (SELECT FROM entity_mentions m
                                           WHERE m.entity_id = r.entity_id AND m.seen_at = r.seen_at
-                                            AND m.observation_id = r.observation_id))::integer AS mentions
+                                            AND m.place_id = r.place_id))::integer AS mentions
               FROM old_rows r GROUP BY entity_id) o
      WHERE e.id = o.entity_id;
     DELETE FROM entities e
@@ -106,6 +106,27 @@ BEGIN
        AND NOT EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id);
     RETURN NULL;
 END $$;
+
+-- Name: erase_observation(uuid, uuid); Type: FUNCTION
+
+CREATE FUNCTION public.erase_observation(gone uuid, team uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM forget_sources(ARRAY(
+        WITH RECURSIVE merged AS (
+            SELECT gone AS id
+             UNION
+            SELECT o.id FROM observations o JOIN merged m ON o.superseded_by = m.id WHERE o.team_id = team
+        )
+        SELECT id FROM merged), team);
+    DELETE FROM observations WHERE id = gone AND team_id = team;
+    RETURN FOUND;
+END $$;
+
+-- Name: FUNCTION erase_observation(gone uuid, team uuid); Type: COMMENT
+
+COMMENT ON FUNCTION public.erase_observation(gone uuid, team uuid) IS 'Deletes an observation with what was merged into it and what the steward drew from those.';
 
 -- Name: erase_session(uuid, uuid, boolean, boolean); Type: FUNCTION
 
@@ -119,12 +140,14 @@ DECLARE
 BEGIN
     CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
     INSERT INTO moving VALUES (gone);
-    merged := gather_moving(held, team);
+    merged := gather_moving(held, team, true);
     counts := jsonb_build_object(
         'observations', (SELECT count(*) FROM observations
                           WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
         'vectors', (SELECT count(*) FROM observation_embeddings
-                     WHERE project_id = held AND team_id = team AND observation_id IN (SELECT id FROM moving)),
+                     WHERE project_id = held AND team_id = team
+                       AND (observation_id IN (SELECT id FROM moving)
+                            OR turn_id IN (SELECT id FROM turns WHERE server_session_id = gone AND team_id = team))),
         'turns', (SELECT count(*) FROM turns WHERE server_session_id = gone AND team_id = team),
         'events', (SELECT count(*) FROM agent_events WHERE project_id = held AND team_id = team AND id IN (SELECT id FROM moving)),
         'jobs', (SELECT count(*) FROM observation_generation_jobs
@@ -135,6 +158,12 @@ BEGIN
                       WHERE project_id = held AND team_id = team AND server_session_id = gone),
         'merged', coalesce(to_jsonb(merged), '[]'));
     IF NOT only_count AND (merged IS NULL OR with_merged) THEN
+        PERFORM forget_sources(ARRAY(SELECT id FROM moving), team);
+        UPDATE observations SET stale = NULL
+         WHERE project_id = held AND team_id = team AND stale IS NOT NULL
+           AND stale ->> 'eventId' IN (SELECT id::text FROM moving);
+        UPDATE observation_versions SET before = before - 'stale'
+         WHERE project_id = held AND team_id = team AND before -> 'stale' ->> 'eventId' IN (SELECT id::text FROM moving);
         DELETE FROM context_injections WHERE project_id = held AND team_id = team AND server_session_id = gone;
         DELETE FROM observations
          WHERE project_id = held AND team_id = team
@@ -166,9 +195,39 @@ BEGIN
      WHERE project_id = project AND team_id = team AND search_language <> language;
 END $$;
 
--- Name: gather_moving(uuid, uuid); Type: FUNCTION
+-- Name: forget_sources(uuid[], uuid); Type: FUNCTION
 
-CREATE FUNCTION public.gather_moving(held uuid, team uuid) RETURNS bigint[]
+CREATE FUNCTION public.forget_sources(gone uuid[], team uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    derived uuid[] := ARRAY(SELECT d.derived_observation_id FROM observation_derivations d
+                             WHERE d.team_id = team AND d.derived_observation_id IS NOT NULL
+                               AND EXISTS (SELECT FROM unnest(d.source_observation_ids) s WHERE s IN (SELECT unnest(gone))));
+BEGIN
+    IF gone = '{}' THEN
+        RETURN;
+    END IF;
+    -- What people have refused stays known; it has no words.
+    DELETE FROM observation_derivations d
+     WHERE d.team_id = team AND d.status NOT IN ('undone', 'skipped')
+       AND EXISTS (SELECT FROM unnest(d.source_observation_ids) s WHERE s IN (SELECT unnest(gone)));
+    UPDATE steward_runs r
+       SET output_snapshot = jsonb_set(r.output_snapshot, '{proposals}', coalesce(
+               (SELECT jsonb_agg(p) FROM jsonb_array_elements(r.output_snapshot -> 'proposals') p WHERE NOT is_proposal_of(p, gone)), '[]'))
+     WHERE r.team_id = team AND r.output_snapshot -> 'proposals' <> '[]' AND is_proposal_of(r.output_snapshot -> 'proposals', gone);
+    DELETE FROM observations
+     WHERE team_id = team
+       AND (id = ANY(derived) OR id IN (SELECT superseded_by FROM observations WHERE team_id = team AND id = ANY(derived)));
+END $$;
+
+-- Name: FUNCTION forget_sources(gone uuid[], team uuid); Type: COMMENT
+
+COMMENT ON FUNCTION public.forget_sources(gone uuid[], team uuid) IS 'Deletes what the steward drew from these observations and events: observations, candidates, proposals of runs.';
+
+-- Name: gather_moving(uuid, uuid, boolean); Type: FUNCTION
+
+CREATE FUNCTION public.gather_moving(held uuid, team uuid, is_erased boolean) RETURNS bigint[]
     LANGUAGE plpgsql
     AS $$
 BEGIN
@@ -189,6 +248,14 @@ BEGIN
             OR o.id IN (SELECT s.observation_id FROM observation_sources s
                          WHERE s.project_id = held AND s.team_id = team
                            AND (s.agent_event_id IN (SELECT id FROM moving) OR s.generation_job_id IN (SELECT id FROM moving))))
+    ON CONFLICT DO NOTHING;
+    INSERT INTO moving
+    SELECT row_id FROM observation_derivations d, unnest(ARRAY[d.id, d.derived_observation_id]) row_id
+     WHERE d.project_id = held AND d.team_id = team AND row_id IS NOT NULL
+       AND EXISTS (SELECT FROM unnest(d.source_observation_ids) s WHERE s IN (SELECT id FROM moving))
+       AND (is_erased OR NOT EXISTS (
+               SELECT FROM observations o
+                WHERE o.id = ANY(d.source_observation_ids) AND o.project_id = held AND o.id NOT IN (SELECT id FROM moving)))
     ON CONFLICT DO NOTHING;
     RETURN (SELECT array_agg(t.number ORDER BY t.number)
               FROM observations o JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
@@ -320,6 +387,51 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Name: give_entities_back(uuid, uuid, uuid); Type: FUNCTION
+
+CREATE FUNCTION public.give_entities_back(source uuid, target uuid, team uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    copies uuid[] := ARRAY(SELECT j.row_id FROM project_joined_rows j
+                            WHERE j.project_id = target AND j.team_id = team
+                              AND (EXISTS (SELECT FROM entities e WHERE e.id = j.row_id)
+                                   OR EXISTS (SELECT FROM entity_relations r WHERE r.id = j.row_id)));
+BEGIN
+    WITH changed AS (
+        UPDATE entities t SET notes = s.notes, found_by = CASE WHEN s.found_by = 'people' THEN s.found_by ELSE t.found_by END
+          FROM entities s
+         WHERE s.project_id = source AND s.team_id = team
+           AND t.project_id = target AND t.folded_name = s.folded_name AND t.type = s.type
+           AND CASE WHEN s.id = ANY(copies)
+                    THEN s.notes IS DISTINCT FROM t.notes OR (s.found_by = 'people' AND t.found_by <> 'people')
+                    ELSE t.notes IS NOT NULL AND s.notes IS DISTINCT FROM t.notes
+                         AND right(s.notes, length(t.notes) + 2) IS DISTINCT FROM E'\n\n' || t.notes END
+        RETURNING s.id
+    )
+    UPDATE entities s
+       SET notes = CASE WHEN s.id <> ALL(copies) THEN left(s.notes, -length(t.notes) - 2) END,
+           found_by = CASE WHEN s.id <> ALL(copies) THEN s.found_by ELSE 'rules' END
+      FROM entities t
+     WHERE s.project_id = source AND s.team_id = team AND t.project_id = target AND t.folded_name = s.folded_name AND t.type = s.type
+       AND s.id NOT IN (SELECT id FROM changed)
+       AND CASE WHEN s.id = ANY(copies)
+                THEN NOT EXISTS (SELECT FROM entity_relations r WHERE s.id IN (r.from_id, r.to_id) AND r.id <> ALL(copies))
+                     AND NOT EXISTS (SELECT FROM entities e JOIN projects p ON p.id = e.project_id AND p.joined_to = source
+                                      WHERE e.folded_name = s.folded_name AND e.type = s.type)
+                ELSE right(s.notes, length(t.notes) + 2) = E'\n\n' || t.notes END;
+    PERFORM move_entities(source, target, team, false);
+    DELETE FROM entity_relations r
+     WHERE r.project_id = source AND r.team_id = team AND r.id = ANY(copies)
+       AND NOT EXISTS (SELECT FROM entity_relation_evidence v WHERE v.relation_id = r.id);
+    DELETE FROM entities e
+     WHERE e.project_id = source AND e.team_id = team AND e.id = ANY(copies) AND e.merged_into IS NOT NULL
+       AND NOT EXISTS (SELECT FROM entity_mentions m WHERE m.named_id = e.id);
+    DELETE FROM entities e
+     WHERE e.project_id = source AND e.team_id = team AND e.id = ANY(copies) AND e.mention_count = 0 AND e.found_by <> 'people'
+       AND NOT EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id);
+END $$;
+
 -- Name: is_generation_policy(jsonb); Type: FUNCTION
 
 CREATE FUNCTION public.is_generation_policy(policy jsonb) RETURNS boolean
@@ -342,6 +454,14 @@ CREATE FUNCTION public.is_generation_policy(policy jsonb) RETURNS boolean
              ELSE false
          END AS "case";
 END;
+
+-- Name: is_proposal_of(jsonb, uuid[]); Type: FUNCTION
+
+CREATE FUNCTION public.is_proposal_of(proposal jsonb, ids uuid[]) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+    SELECT EXISTS (SELECT FROM jsonb_path_query(proposal, 'strict $.**') part WHERE part #>> '{}' IN (SELECT unnest(ids)::text));
+$_$;
 
 -- Name: is_retention_policy(jsonb); Type: FUNCTION
 
@@ -389,37 +509,71 @@ END $$;
 
 CREATE FUNCTION public.join_project(joining uuid, target uuid, team uuid) RETURNS void
     LANGUAGE plpgsql
-    AS $_$
-DECLARE
-    name text;
+    AS $$
 BEGIN
+    CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
+    INSERT INTO moving
+    SELECT id FROM server_sessions WHERE project_id = joining AND team_id = team
+     UNION
+    SELECT id FROM agent_events WHERE project_id = joining AND team_id = team
+     UNION
+    SELECT id FROM observation_generation_jobs WHERE project_id = joining AND team_id = team
+     UNION
+    SELECT lane FROM generation_lanes WHERE project_id = joining AND team_id = team
+     UNION
+    SELECT lane FROM generation_runs WHERE project_id = joining AND team_id = team
+     UNION
+    SELECT id FROM observations WHERE project_id = joining AND team_id = team
+     UNION
+    SELECT id FROM context_injections WHERE project_id = joining AND team_id = team
+     UNION
+    SELECT id FROM observation_derivations WHERE project_id = joining AND team_id = team
+     UNION
+    SELECT id FROM steward_jobs WHERE project_id = joining AND team_id = team;
+    INSERT INTO project_joined_rows (project_id, row_id, team_id) SELECT joining, id, team FROM moving ON CONFLICT DO NOTHING;
     SET CONSTRAINTS ALL DEFERRED;
-    INSERT INTO project_joined_rows (project_id, row_id, team_id)
-    SELECT joining, id, team FROM server_sessions WHERE project_id = joining AND team_id = team
-     UNION ALL
-    SELECT joining, id, team FROM agent_events WHERE project_id = joining AND team_id = team
-     UNION ALL
-    SELECT joining, id, team FROM observation_generation_jobs WHERE project_id = joining AND team_id = team
-     UNION ALL
-    SELECT joining, id, team FROM observations WHERE project_id = joining AND team_id = team
-     UNION ALL
-    SELECT joining, id, team FROM context_injections WHERE project_id = joining AND team_id = team
-    ON CONFLICT DO NOTHING;
     UPDATE server_sessions SET project_id = target, origin_project_id = nullif(coalesce(origin_project_id, joining), target)
      WHERE project_id = joining AND team_id = team;
-    FOREACH name IN ARRAY '{agent_events,turns,observation_generation_jobs,observation_generation_job_events,
-                            generation_lanes,generation_runs,observations,observation_versions,observation_embeddings,
-                            observation_sources,consolidation_suggestions,context_injections}'::text[]
-    LOOP
-        EXECUTE format('UPDATE %I SET project_id = $2 WHERE project_id = $1 AND team_id = $3', name) USING joining, target, team;
-    END LOOP;
-    UPDATE observation_relationships SET from_project_id = target WHERE from_project_id = joining AND team_id = team;
-    UPDATE observation_relationships SET to_project_id = target WHERE to_project_id = joining AND team_id = team;
+    PERFORM move_gathered(joining, target, team);
+    DROP TABLE moving;
     PERFORM follow_language(target, team);
     UPDATE projects SET joined_to = target, stays_apart = false, archived_at = coalesce(archived_at, now()), updated_at = now()
      WHERE id = joining AND team_id = team;
     SET CONSTRAINTS ALL IMMEDIATE;
-END $_$;
+END $$;
+
+-- Name: joined_entities_go_along(); Type: FUNCTION
+
+CREATE FUNCTION public.joined_entities_go_along() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM old_rows) THEN
+        RETURN NULL;
+    END IF;
+    DELETE FROM entities e USING old_rows o, projects p
+     WHERE p.joined_to = o.project_id AND p.team_id = o.team_id
+       AND e.project_id = p.id AND e.team_id = o.team_id AND e.folded_name = o.folded_name AND e.type = o.type;
+    RETURN NULL;
+END $$;
+
+-- Name: joined_relations_go_along(); Type: FUNCTION
+
+CREATE FUNCTION public.joined_relations_go_along() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM old_rows) THEN
+        RETURN NULL;
+    END IF;
+    DELETE FROM entity_relations r
+     USING old_rows o, projects p, entities f, entities t, entities old_f, entities old_t
+     WHERE p.joined_to = o.project_id AND p.team_id = o.team_id AND old_f.id = o.from_id AND old_t.id = o.to_id
+       AND f.project_id = p.id AND f.folded_name = old_f.folded_name AND f.type = old_f.type
+       AND t.project_id = p.id AND t.folded_name = old_t.folded_name AND t.type = old_t.type
+       AND r.from_id = f.id AND r.to_id = t.id AND r.label = o.label AND r.team_id = o.team_id;
+    RETURN NULL;
+END $$;
 
 -- Name: live_workers(); Type: FUNCTION
 
@@ -439,30 +593,61 @@ COMMENT ON FUNCTION public.live_workers() IS 'The workers on the outbox whose le
 CREATE FUNCTION public.move_entities(source uuid, target uuid, team uuid, is_whole boolean) RETURNS void
     LANGUAGE plpgsql
     AS $$
+DECLARE
+    made           uuid[];
+    made_relations uuid[];
 BEGIN
-    INSERT INTO entities (id, team_id, project_id, type, name, folded_name, notes, found_by)
-    SELECT gen_random_uuid(), team, target, e.type, e.name, e.folded_name, e.notes, e.found_by
-      FROM entities e
-     WHERE e.project_id = source AND e.team_id = team
-       AND (is_whole OR EXISTS (SELECT FROM entity_mentions m JOIN observations o ON o.id = m.observation_id
-                                 WHERE m.named_id = e.id AND o.project_id = target))
-    ON CONFLICT DO NOTHING;
-    UPDATE entities t SET merged_into = ti.id
+    IF is_whole THEN
+        INSERT INTO project_joined_rows (project_id, row_id, team_id)
+        SELECT source, t.id, team
+          FROM entities s JOIN entities t ON t.project_id = target AND t.folded_name = s.folded_name AND t.type = s.type
+         WHERE s.project_id = source AND s.team_id = team AND t.notes IS NULL AND t.found_by <> 'people'
+           AND (s.notes IS NOT NULL OR s.found_by = 'people');
+        UPDATE entities t
+           SET notes = CASE WHEN s.notes IS NULL OR s.notes = t.notes THEN t.notes ELSE concat_ws(E'\n\n', t.notes, s.notes) END,
+               found_by = CASE WHEN s.found_by = 'people' THEN s.found_by ELSE t.found_by END
+          FROM entities s
+         WHERE s.project_id = source AND s.team_id = team AND t.project_id = target AND t.folded_name = s.folded_name
+           AND t.type = s.type AND (s.notes IS NOT NULL OR s.found_by = 'people');
+    END IF;
+    WITH new AS (
+        INSERT INTO entities (id, team_id, project_id, type, name, folded_name, notes, found_by)
+        SELECT gen_random_uuid(), team, target, e.type, e.name, e.folded_name, e.notes, e.found_by
+          FROM entities e
+         WHERE e.project_id = source AND e.team_id = team
+           AND (is_whole
+                OR EXISTS (SELECT FROM entity_mentions m JOIN observations o ON o.id = m.observation_id
+                            WHERE m.named_id = e.id AND o.project_id = target)
+                OR EXISTS (SELECT FROM entity_mentions m JOIN turns t ON t.id = m.turn_id
+                            WHERE m.named_id = e.id AND t.project_id = target))
+        ON CONFLICT DO NOTHING
+        RETURNING id
+    )
+    SELECT array_agg(id) INTO made FROM new;
+    UPDATE entities t SET merged_into = coalesce(ti.merged_into, ti.id)
       FROM entities s
       JOIN entities si ON si.id = s.merged_into
       JOIN entities ti ON ti.project_id = target AND ti.folded_name = si.folded_name AND ti.type = si.type
      WHERE s.project_id = source AND t.project_id = target AND t.folded_name = s.folded_name AND t.type = s.type
-       AND t.merged_into IS NULL AND ti.merged_into IS NULL AND t.id <> ti.id AND t.mention_count = 0
-       AND NOT EXISTS (SELECT FROM entities a WHERE a.merged_into = t.id);
-    INSERT INTO entity_relations (id, team_id, project_id, from_id, to_id, label, created_at)
-    SELECT gen_random_uuid(), team, target, nf.id, nt.id, r.label, r.created_at
-      FROM entity_relations r
-      JOIN entities f ON f.id = r.from_id
-      JOIN entities nf ON nf.project_id = target AND nf.folded_name = f.folded_name AND nf.type = f.type
-      JOIN entities t ON t.id = r.to_id
-      JOIN entities nt ON nt.project_id = target AND nt.folded_name = t.folded_name AND nt.type = t.type
-     WHERE is_whole AND r.project_id = source AND r.team_id = team AND nf.id <> nt.id
-    ON CONFLICT DO NOTHING;
+       AND t.id = ANY(made) AND t.id <> coalesce(ti.merged_into, ti.id);
+    WITH new AS (
+        INSERT INTO entity_relations (id, team_id, project_id, from_id, to_id, label, created_at)
+        SELECT gen_random_uuid(), team, target, nf.id, nt.id, r.label, r.created_at
+          FROM entity_relations r
+          JOIN entities f ON f.id = r.from_id
+          JOIN entities nf ON nf.project_id = target AND nf.folded_name = f.folded_name AND nf.type = f.type
+          JOIN entities t ON t.id = r.to_id
+          JOIN entities nt ON nt.project_id = target AND nt.folded_name = t.folded_name AND nt.type = t.type
+         WHERE r.project_id = source AND r.team_id = team AND nf.id <> nt.id
+           AND (is_whole OR EXISTS (SELECT FROM entity_relation_evidence v JOIN observations o ON o.id = v.observation_id
+                                     WHERE v.relation_id = r.id AND o.project_id = target))
+        ON CONFLICT DO NOTHING
+        RETURNING id
+    )
+    SELECT array_agg(id) INTO made_relations FROM new;
+    IF is_whole THEN
+        INSERT INTO project_joined_rows (project_id, row_id, team_id) SELECT source, unnest(made || made_relations), team;
+    END IF;
     INSERT INTO entity_relation_evidence (relation_id, observation_id, project_id, team_id)
     SELECT n.id, v.observation_id, target, team
       FROM entity_relation_evidence v
@@ -481,12 +666,14 @@ BEGIN
       FROM observations o, entities e, entities n
      WHERE m.project_id = source AND m.team_id = team AND o.id = m.observation_id AND o.project_id = target
        AND e.id = m.named_id AND n.project_id = target AND n.folded_name = e.folded_name AND n.type = e.type;
-    IF is_whole THEN
-        DELETE FROM entities WHERE project_id = source AND team_id = team;
-    END IF;
+    UPDATE entity_mentions m SET project_id = target, named_id = n.id, entity_id = coalesce(n.merged_into, n.id)
+      FROM turns t, entities e, entities n
+     WHERE m.project_id = source AND m.team_id = team AND t.id = m.turn_id AND t.project_id = target
+       AND e.id = m.named_id AND n.project_id = target AND n.folded_name = e.folded_name AND n.type = e.type;
     PERFORM count_entity_mentions(ARRAY(SELECT id FROM entities WHERE project_id IN (source, target) AND team_id = team));
     DELETE FROM entities e
-     WHERE e.project_id IN (source, target) AND e.team_id = team AND e.mention_count = 0 AND e.found_by <> 'people'
+     WHERE e.project_id = ANY(CASE WHEN is_whole THEN ARRAY[target] ELSE ARRAY[source, target] END) AND e.team_id = team
+       AND e.mention_count = 0 AND e.found_by <> 'people'
        AND e.merged_into IS NULL AND NOT EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id);
 END $$;
 
@@ -496,6 +683,7 @@ CREATE FUNCTION public.move_gathered(held uuid, target uuid, team uuid) RETURNS 
     LANGUAGE plpgsql
     AS $$
 BEGIN
+    ANALYZE moving;
     DELETE FROM consolidation_suggestions
      WHERE project_id = held AND team_id = team
        AND (left_id IN (SELECT id FROM moving)) <> (right_id IN (SELECT id FROM moving));
@@ -513,7 +701,9 @@ BEGIN
     UPDATE observation_versions SET project_id = target
      WHERE observation_id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
     UPDATE observation_embeddings SET project_id = target
-     WHERE observation_id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
+     WHERE project_id = held AND team_id = team
+       AND (observation_id IN (SELECT id FROM moving)
+            OR turn_id IN (SELECT id FROM turns WHERE team_id = team AND server_session_id IN (SELECT id FROM moving)));
     UPDATE observation_sources SET project_id = target
      WHERE observation_id IN (SELECT id FROM moving) AND project_id = held AND team_id = team;
     UPDATE consolidation_suggestions SET project_id = target
@@ -525,6 +715,17 @@ BEGIN
     UPDATE context_injections SET project_id = target
      WHERE project_id = held AND team_id = team
        AND (server_session_id IN (SELECT id FROM moving) OR id IN (SELECT id FROM moving));
+    UPDATE observation_derivations SET project_id = target
+     WHERE project_id = held AND team_id = team
+       AND (id IN (SELECT id FROM moving) OR derived_observation_id IN (SELECT id FROM moving));
+    UPDATE steward_jobs SET project_id = target
+     WHERE project_id = held AND team_id = team
+       AND (id IN (SELECT id FROM moving)
+            OR (source_observation_ids <> '{}'
+                AND NOT EXISTS (SELECT FROM unnest(source_observation_ids) s WHERE s NOT IN (SELECT id FROM moving))));
+    UPDATE steward_runs r SET project_id = target
+      FROM steward_jobs j
+     WHERE j.id = r.job_id AND j.team_id = r.team_id AND j.project_id = target AND r.project_id = held AND r.team_id = team;
 END $$;
 
 -- Name: move_session(uuid, uuid, uuid); Type: FUNCTION
@@ -538,7 +739,7 @@ DECLARE
 BEGIN
     CREATE TEMPORARY TABLE moving (id uuid PRIMARY KEY) ON COMMIT DROP;
     INSERT INTO moving VALUES (moved);
-    merged := gather_moving(held, team);
+    merged := gather_moving(held, team, false);
     IF merged IS NOT NULL THEN
         DROP TABLE moving;
         RETURN merged;
@@ -947,7 +1148,7 @@ BEGIN
     INSERT INTO moving
     SELECT id FROM server_sessions WHERE origin_project_id = joined AND project_id = target AND team_id = team AND moved_at IS NULL
     ON CONFLICT DO NOTHING;
-    merged := gather_moving(target, team);
+    merged := gather_moving(target, team, false);
     IF merged IS NOT NULL THEN
         DROP TABLE moving;
         RETURN merged;
@@ -956,10 +1157,11 @@ BEGIN
     UPDATE server_sessions SET project_id = joined, origin_project_id = nullif(coalesce(origin_project_id, target), joined)
      WHERE id IN (SELECT id FROM moving) AND team_id = team;
     PERFORM move_gathered(target, joined, team);
-    DELETE FROM project_joined_rows WHERE project_id = joined AND team_id = team;
     DROP TABLE moving;
-    UPDATE projects SET joined_to = NULL, archived_at = NULL, stays_apart = true, updated_at = now()
+    UPDATE projects SET joined_to = NULL, archived_at = NULL, stays_apart = true, updated_at = now(),
+                        isolated = isolated OR (SELECT t.isolated FROM projects t WHERE t.id = target)
      WHERE id = joined AND team_id = team;
+    DELETE FROM project_joined_rows WHERE project_id = joined AND team_id = team;
     PERFORM follow_language(joined, team);
     SET CONSTRAINTS ALL IMMEDIATE;
     RETURN '{}';
@@ -1047,6 +1249,22 @@ CREATE FUNCTION public.tsvector_words(vector tsvector) RETURNS integer
  SELECT (COALESCE(sum(cardinality(u.positions)), (0)::bigint))::integer AS "coalesce"
     FROM unnest(tsvector_words.vector) u(lexeme, positions, weights);
 END;
+
+-- Name: turn_waits_for_embedding(); Type: FUNCTION
+
+CREATE FUNCTION public.turn_waits_for_embedding() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND OLD.ended_at IS NOT NULL AND (OLD.prompt, OLD.reply) IS NOT DISTINCT FROM (NEW.prompt, NEW.reply) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO observation_embeddings AS e (turn_id, model_id, team_id, project_id)
+    SELECT NEW.id, m.id, NEW.team_id, NEW.project_id FROM embedding_models m WHERE m.state <> 'retired'
+    ON CONFLICT (turn_id, model_id) WHERE turn_id IS NOT NULL DO UPDATE
+       SET is_outdated = e.embedding IS NOT NULL, attempts = 0, next_at = now(), last_error = NULL;
+    RETURN NULL;
+END $$;
 
 -- Name: turn_words(); Type: FUNCTION
 
@@ -1405,6 +1623,8 @@ CREATE TABLE public.observations (
     agent text,
     caller_type text,
     stale jsonb,
+    actor_id text,
+    turn_number bigint,
     CONSTRAINT closed_when_not_open CHECK (((closed_at IS NOT NULL) = COALESCE((state = ANY (ARRAY['done'::text, 'dropped'::text])), false))),
     CONSTRAINT expires_with_a_lifetime CHECK (((expires_at IS NULL) OR (ttl_seconds IS NOT NULL))),
     CONSTRAINT observations_importance_check CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
@@ -1454,6 +1674,14 @@ COMMENT ON COLUMN public.observations.caller_type IS 'The type that the caller g
 -- Name: COLUMN observations.stale; Type: COMMENT
 
 COMMENT ON COLUMN public.observations.stale IS 'Why what it says of a file does not hold any more: reason, path, event and time. NULL while nothing is known against it.';
+
+-- Name: COLUMN observations.actor_id; Type: COMMENT
+
+COMMENT ON COLUMN public.observations.actor_id IS 'Whose key it came by.';
+
+-- Name: COLUMN observations.turn_number; Type: COMMENT
+
+COMMENT ON COLUMN public.observations.turn_number IS 'The number of the turn that it was made of; that may be deleted.';
 
 -- Name: projects; Type: TABLE
 
@@ -1729,7 +1957,7 @@ COMMENT ON COLUMN public.embedding_models.dimensions IS 'How long they are; NULL
 
 -- Name: COLUMN embedding_models.backfilled_to; Type: COMMENT
 
-COMMENT ON COLUMN public.embedding_models.backfilled_to IS 'Down to which observation, by id, earlier ones have their rows in observation_embeddings; of a retired model: have none any more.';
+COMMENT ON COLUMN public.embedding_models.backfilled_to IS 'Down to which observation or turn, by id, earlier ones have their rows in observation_embeddings; of a retired model: have none any more.';
 
 -- Name: COLUMN embedding_models.pulled_percent; Type: COMMENT
 
@@ -1791,28 +2019,35 @@ COMMENT ON COLUMN public.entities.merged_into IS 'The entity that this name is a
 
 -- Name: COLUMN entities.mention_count; Type: COMMENT
 
-COMMENT ON COLUMN public.entities.mention_count IS 'The observations that mention it or one of its aliases; 0 for an alias. Triggers keep it and the times.';
+COMMENT ON COLUMN public.entities.mention_count IS 'The observations and turns that mention it or one of its aliases; 0 for an alias. Triggers keep it and the times.';
 
 -- Name: entity_mentions; Type: TABLE
 
 CREATE TABLE public.entity_mentions (
-    observation_id uuid NOT NULL,
+    observation_id uuid,
     named_id uuid NOT NULL,
     entity_id uuid NOT NULL,
     team_id uuid NOT NULL,
     project_id uuid NOT NULL,
     found_by text NOT NULL,
     seen_at timestamp with time zone NOT NULL,
-    CONSTRAINT entity_mentions_found_by_check CHECK ((found_by = ANY (ARRAY['rules'::text, 'model'::text, 'people'::text])))
+    turn_id uuid,
+    place_id uuid GENERATED ALWAYS AS (COALESCE(observation_id, turn_id)) STORED NOT NULL,
+    CONSTRAINT entity_mentions_found_by_check CHECK ((found_by = ANY (ARRAY['rules'::text, 'model'::text, 'people'::text]))),
+    CONSTRAINT entity_mentions_of_one CHECK ((num_nonnulls(observation_id, turn_id) = 1))
 );
 
 -- Name: TABLE entity_mentions; Type: COMMENT
 
-COMMENT ON TABLE public.entity_mentions IS 'Which observation mentions which entity, and by which of its names.';
+COMMENT ON TABLE public.entity_mentions IS 'Which observation or turn mentions which entity, and by which of its names.';
 
 -- Name: COLUMN entity_mentions.seen_at; Type: COMMENT
 
-COMMENT ON COLUMN public.entity_mentions.seen_at IS 'The time of the observation.';
+COMMENT ON COLUMN public.entity_mentions.seen_at IS 'The time of the observation or the turn.';
+
+-- Name: COLUMN entity_mentions.place_id; Type: COMMENT
+
+COMMENT ON COLUMN public.entity_mentions.place_id IS 'The observation or the turn.';
 
 -- Name: entity_progress; Type: TABLE
 
@@ -1915,12 +2150,12 @@ END) STORED NOT NULL,
     CONSTRAINT attempts_within_bounds CHECK (((attempts <= max_attempts) AND ((status <> 'queued'::text) OR (attempts < max_attempts)))),
     CONSTRAINT locked_while_processing CHECK (((status = 'processing'::text) = ((locked_at IS NOT NULL) AND (locked_by IS NOT NULL) AND (worker_id IS NOT NULL) AND (claim IS NOT NULL)))),
     CONSTRAINT observation_generation_jobs_attempts_check CHECK ((attempts >= 0)),
-    CONSTRAINT observation_generation_jobs_check CHECK ((((source_type = 'agent_event'::text) AND (agent_event_id IS NOT NULL) AND (source_id = agent_event_id)) OR ((source_type = 'session_summary'::text) AND (agent_event_id IS NULL) AND ((server_session_id IS NULL) OR (source_id = server_session_id))) OR ((source_type = 'observation_reindex'::text) AND (agent_event_id IS NULL)))),
+    CONSTRAINT observation_generation_jobs_check CHECK ((((source_type = 'agent_event'::text) AND (agent_event_id IS NOT NULL) AND (source_id = agent_event_id)) OR ((source_type = 'session_summary'::text) AND (agent_event_id IS NULL) AND ((server_session_id IS NULL) OR (source_id = server_session_id))) OR ((source_type = ANY (ARRAY['observation_reindex'::text, 'turn'::text])) AND (agent_event_id IS NULL)))),
     CONSTRAINT observation_generation_jobs_max_attempts_check CHECK ((max_attempts >= 1)),
     CONSTRAINT observation_generation_jobs_outcome_check CHECK ((outcome = ANY (ARRAY['observed'::text, 'skipped'::text]))),
     CONSTRAINT observation_generation_jobs_size_chars_check CHECK ((size_chars >= 0)),
     CONSTRAINT observation_generation_jobs_source_run_check CHECK ((source_run >= 1)),
-    CONSTRAINT observation_generation_jobs_source_type_check CHECK ((source_type = ANY (ARRAY['agent_event'::text, 'session_summary'::text, 'observation_reindex'::text]))),
+    CONSTRAINT observation_generation_jobs_source_type_check CHECK ((source_type = ANY (ARRAY['agent_event'::text, 'session_summary'::text, 'observation_reindex'::text, 'turn'::text]))),
     CONSTRAINT observation_generation_jobs_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))),
     CONSTRAINT one_terminal_timestamp CHECK ((((completed_at IS NOT NULL) = (status = 'completed'::text)) AND ((failed_at IS NOT NULL) = (status = 'failed'::text)) AND ((cancelled_at IS NOT NULL) = (status = 'cancelled'::text)))),
     CONSTRAINT outcome_when_completed CHECK (((outcome IS NOT NULL) = (status = 'completed'::text)))
@@ -2039,7 +2274,7 @@ CREATE TABLE public.generation_runs (
     latency_ms integer DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     applied_at timestamp with time zone,
-    CONSTRAINT generation_runs_kind_check CHECK ((kind = ANY (ARRAY['observations'::text, 'summary'::text, 'merge'::text, 'guard'::text, 'derive'::text]))),
+    CONSTRAINT generation_runs_kind_check CHECK ((kind = ANY (ARRAY['observations'::text, 'summary'::text, 'merge'::text, 'guard'::text, 'derive'::text, 'overview'::text, 'entities'::text]))),
     CONSTRAINT generation_runs_status_check CHECK ((status = ANY (ARRAY['asked'::text, 'answered'::text, 'applied'::text, 'unusable'::text, 'failed'::text, 'lost'::text])))
 );
 
@@ -2049,7 +2284,7 @@ COMMENT ON TABLE public.generation_runs IS 'Provider calls: what they served, wh
 
 -- Name: COLUMN generation_runs.lane; Type: COMMENT
 
-COMMENT ON COLUMN public.generation_runs.lane IS 'Of its jobs; a call of the kinds merge, guard and derive has none, and its own id here.';
+COMMENT ON COLUMN public.generation_runs.lane IS 'Of its jobs; a call that is made for none has none, and its own id here.';
 
 -- Name: COLUMN generation_runs.status; Type: COMMENT
 
@@ -2241,12 +2476,17 @@ ALTER TABLE public.memory_telemetry ALTER COLUMN id ADD GENERATED ALWAYS AS IDEN
 
 CREATE TABLE public.observation_counters (
     team_id uuid NOT NULL,
-    last_number bigint DEFAULT 0 NOT NULL
+    last_number bigint DEFAULT 0 NOT NULL,
+    turns bigint DEFAULT 0 NOT NULL
 );
 
 -- Name: TABLE observation_counters; Type: COMMENT
 
 COMMENT ON TABLE public.observation_counters IS 'The last number given out in a team. Its row is locked last in a transaction: a global sequence would show one team how busy another is.';
+
+-- Name: COLUMN observation_counters.turns; Type: COMMENT
+
+COMMENT ON COLUMN public.observation_counters.turns IS 'How many of the numbers were given to turns.';
 
 -- Name: observation_derivations; Type: TABLE
 
@@ -2278,7 +2518,7 @@ COMMENT ON TABLE public.observation_derivations IS 'What the steward drew from s
 -- Name: observation_embeddings; Type: TABLE
 
 CREATE TABLE public.observation_embeddings (
-    observation_id uuid NOT NULL,
+    observation_id uuid,
     model_id smallint NOT NULL,
     team_id uuid NOT NULL,
     project_id uuid NOT NULL,
@@ -2289,13 +2529,15 @@ CREATE TABLE public.observation_embeddings (
     embedded_at timestamp with time zone,
     embedding public.halfvec,
     expires_at timestamp with time zone,
-    is_outdated boolean DEFAULT false NOT NULL
+    is_outdated boolean DEFAULT false NOT NULL,
+    turn_id uuid,
+    CONSTRAINT observation_embeddings_of_one CHECK ((num_nonnulls(observation_id, turn_id) = 1))
 )
 WITH (toast_tuple_target='8160');
 
 -- Name: TABLE observation_embeddings; Type: COMMENT
 
-COMMENT ON TABLE public.observation_embeddings IS 'The place of each observation among meanings, by model. Without an embedding it waits for one.';
+COMMENT ON TABLE public.observation_embeddings IS 'The place of each observation and each turn among meanings, by model. Without an embedding it waits for one.';
 
 -- Name: COLUMN observation_embeddings.next_at; Type: COMMENT
 
@@ -2447,7 +2689,9 @@ CREATE VIEW public.observations_in_team AS
     merged_from,
     agent,
     caller_type,
-    stale
+    stale,
+    actor_id,
+    turn_number
    FROM public.observations
   WHERE ((team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid) AND (superseded_at IS NULL) AND ((expires_at IS NULL) OR (expires_at > now())));
 
@@ -2484,7 +2728,7 @@ CREATE TABLE public.project_joined_rows (
 
 -- Name: TABLE project_joined_rows; Type: COMMENT
 
-COMMENT ON TABLE public.project_joined_rows IS 'The events, jobs, observations and receipts that a joined project had; they may be gone.';
+COMMENT ON TABLE public.project_joined_rows IS 'The rows that a joined project had, or that were made of them in the other one; they may be gone.';
 
 -- Name: project_overviews; Type: TABLE
 
@@ -2512,11 +2756,11 @@ COMMENT ON COLUMN public.project_overviews.opening IS 'The lines with which the 
 
 -- Name: COLUMN project_overviews.numbers; Type: COMMENT
 
-COMMENT ON COLUMN public.project_overviews.numbers IS 'The observations that it cites.';
+COMMENT ON COLUMN public.project_overviews.numbers IS 'The observations and turns that it cites.';
 
 -- Name: COLUMN project_overviews.made_by; Type: COMMENT
 
-COMMENT ON COLUMN public.project_overviews.made_by IS '`rules`, or the model that wrote it.';
+COMMENT ON COLUMN public.project_overviews.made_by IS '`rules`, the model that wrote it, or `people`.';
 
 -- Name: COLUMN project_overviews.new_summaries; Type: COMMENT
 
@@ -2671,6 +2915,7 @@ CREATE TABLE public.server_sessions (
     origin_project_id uuid,
     from_hooks boolean DEFAULT false NOT NULL,
     moved_at timestamp with time zone,
+    actor_id text,
     CONSTRAINT server_sessions_generation_status_check CHECK ((generation_status = ANY (ARRAY['idle'::text, 'processing'::text, 'completed'::text, 'failed'::text]))),
     CONSTRAINT server_sessions_title_check CHECK (((length(title) >= 1) AND (length(title) <= 200)))
 );
@@ -2698,6 +2943,10 @@ COMMENT ON COLUMN public.server_sessions.from_hooks IS 'Whether hooks find it by
 -- Name: COLUMN server_sessions.moved_at; Type: COMMENT
 
 COMMENT ON COLUMN public.server_sessions.moved_at IS 'When people moved it here from another project. NULL for never.';
+
+-- Name: COLUMN server_sessions.actor_id; Type: COMMENT
+
+COMMENT ON COLUMN public.server_sessions.actor_id IS 'Whose key began it.';
 
 -- Name: spend_by_project; Type: VIEW
 
@@ -3140,11 +3389,6 @@ ALTER TABLE ONLY public.entities
 ALTER TABLE ONLY public.entities
     ADD CONSTRAINT entities_project_id_folded_name_type_key UNIQUE (project_id, folded_name, type);
 
--- Name: entity_mentions entity_mentions_pkey; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.entity_mentions
-    ADD CONSTRAINT entity_mentions_pkey PRIMARY KEY (observation_id, named_id);
-
 -- Name: entity_progress entity_progress_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.entity_progress
@@ -3229,16 +3473,6 @@ ALTER TABLE ONLY public.observation_counters
 
 ALTER TABLE ONLY public.observation_derivations
     ADD CONSTRAINT observation_derivations_pkey PRIMARY KEY (id);
-
--- Name: observation_derivations observation_derivations_project_id_fingerprint_key; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.observation_derivations
-    ADD CONSTRAINT observation_derivations_project_id_fingerprint_key UNIQUE (project_id, fingerprint);
-
--- Name: observation_embeddings observation_embeddings_pkey; Type: CONSTRAINT
-
-ALTER TABLE ONLY public.observation_embeddings
-    ADD CONSTRAINT observation_embeddings_pkey PRIMARY KEY (observation_id, model_id);
 
 -- Name: observation_generation_job_events observation_generation_job_events_pkey; Type: CONSTRAINT
 
@@ -3420,6 +3654,11 @@ ALTER TABLE ONLY public.team_members
 ALTER TABLE ONLY public.teams
     ADD CONSTRAINT teams_pkey PRIMARY KEY (id);
 
+-- Name: turns turns_of_project; Type: CONSTRAINT
+
+ALTER TABLE ONLY public.turns
+    ADD CONSTRAINT turns_of_project UNIQUE (id, project_id, team_id);
+
 -- Name: turns turns_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.turns
@@ -3534,13 +3773,25 @@ CREATE INDEX entities_by_mentions ON public.entities USING btree (project_id, me
 
 CREATE INDEX entities_team ON public.entities USING btree (team_id, mention_count DESC, id) WHERE (merged_into IS NULL);
 
--- Name: entity_mentions_entity; Type: INDEX
-
-CREATE INDEX entity_mentions_entity ON public.entity_mentions USING btree (entity_id, seen_at, observation_id);
-
 -- Name: entity_mentions_named; Type: INDEX
 
 CREATE INDEX entity_mentions_named ON public.entity_mentions USING btree (named_id);
+
+-- Name: entity_mentions_newest; Type: INDEX
+
+CREATE INDEX entity_mentions_newest ON public.entity_mentions USING btree (entity_id, seen_at, place_id) INCLUDE (team_id);
+
+-- Name: entity_mentions_of_observation; Type: INDEX
+
+CREATE UNIQUE INDEX entity_mentions_of_observation ON public.entity_mentions USING btree (observation_id, named_id) WHERE (observation_id IS NOT NULL);
+
+-- Name: entity_mentions_of_turn; Type: INDEX
+
+CREATE UNIQUE INDEX entity_mentions_of_turn ON public.entity_mentions USING btree (turn_id, named_id) WHERE (turn_id IS NOT NULL);
+
+-- Name: entity_mentions_place; Type: INDEX
+
+CREATE INDEX entity_mentions_place ON public.entity_mentions USING btree (place_id) INCLUDE (entity_id, team_id);
 
 -- Name: entity_relation_evidence_observation; Type: INDEX
 
@@ -3602,13 +3853,29 @@ CREATE INDEX memory_telemetry_team ON public.memory_telemetry USING btree (team_
 
 CREATE INDEX observation_derivations_derived ON public.observation_derivations USING btree (derived_observation_id) WHERE (derived_observation_id IS NOT NULL);
 
+-- Name: observation_derivations_fingerprint; Type: INDEX
+
+CREATE INDEX observation_derivations_fingerprint ON public.observation_derivations USING btree (project_id, fingerprint);
+
 -- Name: observation_derivations_run; Type: INDEX
 
 CREATE INDEX observation_derivations_run ON public.observation_derivations USING btree (run_id) WHERE (run_id IS NOT NULL);
 
+-- Name: observation_embeddings_of_observation; Type: INDEX
+
+CREATE UNIQUE INDEX observation_embeddings_of_observation ON public.observation_embeddings USING btree (observation_id, model_id) WHERE (observation_id IS NOT NULL);
+
+-- Name: observation_embeddings_of_turn; Type: INDEX
+
+CREATE UNIQUE INDEX observation_embeddings_of_turn ON public.observation_embeddings USING btree (turn_id, model_id) WHERE (turn_id IS NOT NULL);
+
 -- Name: observation_embeddings_scope; Type: INDEX
 
-CREATE INDEX observation_embeddings_scope ON public.observation_embeddings USING btree (team_id, model_id, project_id) WHERE (embedding IS NOT NULL);
+CREATE INDEX observation_embeddings_scope ON public.observation_embeddings USING btree (team_id, model_id, project_id) WHERE ((embedding IS NOT NULL) AND (observation_id IS NOT NULL));
+
+-- Name: observation_embeddings_turn_scope; Type: INDEX
+
+CREATE INDEX observation_embeddings_turn_scope ON public.observation_embeddings USING btree (team_id, model_id, project_id) WHERE ((embedding IS NOT NULL) AND (turn_id IS NOT NULL));
 
 -- Name: observation_embeddings_waiting; Type: INDEX
 
@@ -3834,6 +4101,10 @@ CREATE INDEX steward_runs_project ON public.steward_runs USING btree (project_id
 
 CREATE INDEX steward_runs_team ON public.steward_runs USING btree (team_id, created_at, id);
 
+-- Name: steward_runs_with_proposals; Type: INDEX
+
+CREATE INDEX steward_runs_with_proposals ON public.steward_runs USING btree (team_id) WHERE ((output_snapshot -> 'proposals'::text) <> '[]'::jsonb);
+
 -- Name: teams_name; Type: INDEX
 
 CREATE UNIQUE INDEX teams_name ON public.teams USING btree (name) WHERE (archived_at IS NULL);
@@ -3922,6 +4193,18 @@ COMMENT ON TRIGGER imported_observations_are_read ON public.observations IS 'The
 
 CREATE TRIGGER isolated_projects_share_nothing BEFORE INSERT OR UPDATE OF scope, project_id ON public.observations FOR EACH ROW WHEN ((new.scope = 'team'::text)) EXECUTE FUNCTION public.isolated_projects_share_nothing();
 
+-- Name: entities joined_entities_go_along; Type: TRIGGER
+
+CREATE TRIGGER joined_entities_go_along AFTER DELETE ON public.entities REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION public.joined_entities_go_along();
+
+-- Name: TRIGGER joined_entities_go_along ON entities; Type: COMMENT
+
+COMMENT ON TRIGGER joined_entities_go_along ON public.entities IS 'What is deleted after a join does not come back when it is separated.';
+
+-- Name: entity_relations joined_relations_go_along; Type: TRIGGER
+
+CREATE TRIGGER joined_relations_go_along AFTER DELETE ON public.entity_relations REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION public.joined_relations_go_along();
+
 -- Name: observations observations_are_read_again; Type: TRIGGER
 
 CREATE TRIGGER observations_are_read_again AFTER UPDATE OF title, subtitle, narrative, facts, files_read, files_modified, anchors, content, superseded_at ON public.observations FOR EACH ROW WHEN ((((((((((old.title IS DISTINCT FROM new.title) OR (old.subtitle IS DISTINCT FROM new.subtitle)) OR (old.narrative IS DISTINCT FROM new.narrative)) OR (old.facts IS DISTINCT FROM new.facts)) OR (old.files_read IS DISTINCT FROM new.files_read)) OR (old.files_modified IS DISTINCT FROM new.files_modified)) OR (old.anchors IS DISTINCT FROM new.anchors)) OR (old.content IS DISTINCT FROM new.content)) OR (old.superseded_at IS DISTINCT FROM new.superseded_at))) EXECUTE FUNCTION public.observation_is_read_again();
@@ -3950,9 +4233,17 @@ CREATE TRIGGER overviews_age AFTER UPDATE OF state ON public.observations FOR EA
 
 CREATE TRIGGER overviews_forget_changed AFTER UPDATE OF title, content, summary, superseded_at, project_id ON public.observations FOR EACH ROW WHEN ((((((old.title IS DISTINCT FROM new.title) OR (old.content IS DISTINCT FROM new.content)) OR (old.summary IS DISTINCT FROM new.summary)) OR (old.superseded_at IS DISTINCT FROM new.superseded_at)) OR (old.project_id IS DISTINCT FROM new.project_id))) EXECUTE FUNCTION public.overviews_forget_changed();
 
+-- Name: turns overviews_forget_changed; Type: TRIGGER
+
+CREATE TRIGGER overviews_forget_changed AFTER UPDATE OF project_id ON public.turns FOR EACH ROW WHEN ((old.project_id IS DISTINCT FROM new.project_id)) EXECUTE FUNCTION public.overviews_forget_changed();
+
 -- Name: observations overviews_forget_deleted; Type: TRIGGER
 
 CREATE TRIGGER overviews_forget_deleted AFTER DELETE ON public.observations REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION public.overviews_forget_deleted();
+
+-- Name: turns overviews_forget_deleted; Type: TRIGGER
+
+CREATE TRIGGER overviews_forget_deleted AFTER DELETE ON public.turns REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION public.overviews_forget_deleted();
 
 -- Name: entities overviews_forget_entities; Type: TRIGGER
 
@@ -3977,6 +4268,10 @@ CREATE TRIGGER steward_job_log_insert AFTER INSERT ON public.steward_jobs FOR EA
 -- Name: steward_jobs steward_job_log_update; Type: TRIGGER
 
 CREATE TRIGGER steward_job_log_update AFTER UPDATE OF status ON public.steward_jobs FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION public.steward_job_log();
+
+-- Name: turns turns_to_embed; Type: TRIGGER
+
+CREATE TRIGGER turns_to_embed AFTER INSERT OR UPDATE OF prompt, reply, ended_at ON public.turns FOR EACH ROW WHEN ((new.ended_at IS NOT NULL)) EXECUTE FUNCTION public.turn_waits_for_embedding();
 
 -- Name: turns turns_words; Type: TRIGGER
 
@@ -4082,6 +4377,11 @@ ALTER TABLE ONLY public.entity_mentions
 ALTER TABLE ONLY public.entity_mentions
     ADD CONSTRAINT entity_mentions_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
+-- Name: entity_mentions entity_mentions_turn_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.entity_mentions
+    ADD CONSTRAINT entity_mentions_turn_id_project_id_team_id_fkey FOREIGN KEY (turn_id, project_id, team_id) REFERENCES public.turns(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
 -- Name: entity_progress entity_progress_team_id_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.entity_progress
@@ -4157,10 +4457,10 @@ ALTER TABLE ONLY public.memory_telemetry
 ALTER TABLE ONLY public.observation_counters
     ADD CONSTRAINT observation_counters_team_id_fkey FOREIGN KEY (team_id) REFERENCES public.teams(id) ON DELETE CASCADE;
 
--- Name: observation_derivations observation_derivations_derived_observation_id_project_id__fkey; Type: FK CONSTRAINT
+-- Name: observation_derivations observation_derivations_derived_fkey; Type: FK CONSTRAINT
 
 ALTER TABLE ONLY public.observation_derivations
-    ADD CONSTRAINT observation_derivations_derived_observation_id_project_id__fkey FOREIGN KEY (derived_observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON UPDATE CASCADE ON DELETE SET NULL (derived_observation_id);
+    ADD CONSTRAINT observation_derivations_derived_fkey FOREIGN KEY (derived_observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE SET NULL (derived_observation_id) DEFERRABLE;
 
 -- Name: observation_derivations observation_derivations_project_id_team_id_fkey; Type: FK CONSTRAINT
 
@@ -4181,6 +4481,11 @@ ALTER TABLE ONLY public.observation_embeddings
 
 ALTER TABLE ONLY public.observation_embeddings
     ADD CONSTRAINT observation_embeddings_observation_id_project_id_team_id_fkey FOREIGN KEY (observation_id, project_id, team_id) REFERENCES public.observations(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
+
+-- Name: observation_embeddings observation_embeddings_turn_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_embeddings
+    ADD CONSTRAINT observation_embeddings_turn_id_project_id_team_id_fkey FOREIGN KEY (turn_id, project_id, team_id) REFERENCES public.turns(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: observation_generation_job_events observation_generation_job_ev_generation_job_id_project_id_fkey; Type: FK CONSTRAINT
 
@@ -4760,9 +5065,13 @@ REVOKE ALL ON FUNCTION public.erase_session(gone uuid, team uuid, only_count boo
 
 REVOKE ALL ON FUNCTION public.follow_language(project uuid, team uuid) FROM PUBLIC;
 
--- Name: FUNCTION gather_moving(held uuid, team uuid); Type: ACL
+-- Name: FUNCTION gather_moving(held uuid, team uuid, is_erased boolean); Type: ACL
 
-REVOKE ALL ON FUNCTION public.gather_moving(held uuid, team uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION public.gather_moving(held uuid, team uuid, is_erased boolean) FROM PUBLIC;
+
+-- Name: FUNCTION give_entities_back(source uuid, target uuid, team uuid); Type: ACL
+
+REVOKE ALL ON FUNCTION public.give_entities_back(source uuid, target uuid, team uuid) FROM PUBLIC;
 
 -- Name: FUNCTION join_project(joining uuid, target uuid, team uuid); Type: ACL
 

@@ -12,6 +12,10 @@ from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Kind, NewObservation, NewSource, Observation, Scope, estimate_tokens
+from cmserver.sessions.model import NewSession
+from cmserver.sessions.turns import repository as turns
+from cmserver.sessions.turns.model import NewTurn, SessionTurn
+from cmserver.sessions.write import find_or_make
 
 
 class Make:
@@ -39,6 +43,7 @@ class Make:
         from_event: UUID | None = None,
         created_at: datetime | None = None,
         scope: Scope = "project",
+        importance: float = 0.5,
     ) -> Observation:
         """Stored, with the next number of its team. `from_event` links it to the event it was drawn from."""
         texts = [title, subtitle, narrative, *(f"- {fact}" for fact in facts or ())]
@@ -68,6 +73,7 @@ class Make:
                 metadata=dict(metadata or {}),
                 created_by_job_id=None,
                 scope=scope,
+                importance=importance,
             )
             await observations.insert(conn, project.team_id, project.id, [new])
             if from_event:
@@ -85,6 +91,34 @@ class Make:
             made = await observations.by_id(conn, project.team_id, new.id)
         assert made is not None
         return made
+
+    async def turn(
+        self,
+        *,
+        project: Project,
+        prompt: str = "Why is it slow?",
+        reply: str | None = None,
+        session: str = "s1",
+        actor_id: str = "a",
+    ) -> SessionTurn:
+        """Stored in the session with that name, with the next number of its team. It has ended when there is a `reply`."""
+        turn_id = new_id()
+        async with self._db.tenant(project.team_id) as conn:
+            stored, _ = await find_or_make(conn, project.team_id, project.id, NewSession(external_session_id=session))
+            (number,) = await observations.take_numbers(conn, project.team_id, 1, for_turns=True)
+            new = NewTurn(
+                id=turn_id,
+                number=number,
+                project_id=project.id,
+                session_id=stored.id,
+                event_id=None,
+                prompt=prompt,
+                reply=reply,
+                actor_id=actor_id,
+            )
+            await turns.insert(conn, project.team_id, new)
+            (turn,) = await turns.by_ids(conn, project.team_id, [turn_id])
+        return turn
 
     async def suggestion(self, *, project: Project, left: UUID | str, right: UUID | str) -> UUID:
         """Stored and open: the two observations seem to say the same."""
@@ -104,6 +138,7 @@ class Make:
         self,
         *,
         project: Project,
+        kind: str = "observations",
         provider: str = "anthropic",
         model: str = "claude-haiku-5-5",
         status: str = "applied",
@@ -120,9 +155,9 @@ class Make:
             await conn.execute(
                 "INSERT INTO generation_runs (id, team_id, project_id, lane, claim, kind, provider, model, job_ids, status,"
                 " input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, created_at)"
-                " VALUES (%s, %s, %s, %s, 1, 'observations', %s, %s, '{}', %s, %s, %s, %s, %s, %s, now() - %s * interval '1 day')",
+                " VALUES (%s, %s, %s, %s, 1, %s, %s, %s, '{}', %s, %s, %s, %s, %s, %s, now() - %s * interval '1 day')",
                 [
-                    *(run_id, project.team_id, project.id, run_id, provider, model, status),
+                    *(run_id, project.team_id, project.id, run_id, kind, provider, model, status),
                     *(input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, days_ago),
                 ],
             )

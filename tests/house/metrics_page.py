@@ -14,8 +14,9 @@ from cmserver.base.metrics import metrics
 from cmserver.calls.model import Pause
 from cmserver.generation.operate.model import QueueLength
 from cmserver.ops.metrics.collect import DatabaseMetrics, DatabaseNumbers
-from cmserver.ops.metrics.repository import BudgetShare, LaneNumbers, ProviderTotals
+from cmserver.ops.metrics.repository import BudgetShare, LaneNumbers, ProviderTotals, StewardJobCount
 from cmserver.ops.repository import Schema, Sizes, TableSize
+from cmserver.retention.model import TakenRows
 
 TIME = from_epoch_ms(1_767_225_600_000)
 NUMBERS = DatabaseNumbers(
@@ -30,6 +31,8 @@ NUMBERS = DatabaseNumbers(
         )
     ],
     budgets=[BudgetShare(team="default", project="shop", period="day", spent=0.5)],
+    steward_jobs=[StewardJobCount(team="default", state="queued", jobs=23)],
+    taken=[TakenRows(team="default", kind="expired_observations", row_count=24, last_at=TIME)],
     tables=[TableSize(name="agent_events", bytes=16, rows=17, dead_rows=18)],
     pools={"tenant": {"pool_size": 19, "pool_available": 20, "requests_waiting": 21, "requests_wait_ms": 22_000}},
 )

@@ -141,7 +141,6 @@ OWNERS_DOOR = {
     "steward.plan.plan_team": "as retry_job",
     "steward.run_job.StewardRunner.run": "a worker claims jobs of every team",
     "steward.run_job.StewardRunner._fail": "as retry_job",
-    "steward.run_job.StewardRunner._hold_lease": "as retry_job",
     "steward.run_job.StewardRunner._hold_lease.extend": "extends the lease of a claim, whichever team it is of",
     "worker.run_worker": "lanes of every team that waited for a provider",
     "worker._reap.reap": "the reaper gives back what dead workers hold, of every team",

@@ -65,7 +65,8 @@ def healthcheck() -> list[str]:
 
 
 def test_the_last_stage_runs_as_a_user_with_a_fixed_number_who_owns_the_data():
-    last = instructions()[[word for word, _ in instructions()].index("FROM", 1) :]
+    everything = instructions()
+    last = everything[max(place for place, (word, _) in enumerate(everything) if word == "FROM") :]
     user = next(rest for word, rest in last if word == "USER")
     uid = user.partition(":")[0]
 

@@ -18,7 +18,8 @@ ALL_ROWS = {
     "cmserver.observations.repository.BY_NUMBER": "for find_observation, which says where a superseded row went",
     "cmserver.observations.repository.LOCK": "of a row that was found before",
     "cmserver.observations.repository.CORRECT": "of a row that is locked",
-    "cmserver.observations.repository.DELETE": "what is not shown is deleted, too",
+    "cmserver.observations.repository.HOLDERS_OF_DERIVED": "what was derived and then merged stands in what it was merged into",
+    "cmserver.steward.repository.FORGET": "what is erased is forgotten, whatever became of it",
     "cmserver.observations.repository.ERASE": "what is not shown is erased, too",
     "cmserver.observations.repository.REINDEX": "words of a row that an undo may show again",
     "cmserver.observations.repository.CLOSE": "updates what the same statement has found live",
@@ -33,7 +34,7 @@ ALL_ROWS = {
     "cmserver.ops.joining.repository.IS_UNTOUCHED": "a project has memory also while what was merged can be undone",
     "cmserver.observations.lifetime.repository.PROMOTE": "of a row that is locked, and one that has expired is wanted again",
     "cmserver.observations.accesses.repository.COUNT": "what was read is counted, whatever became of it",
-    "cmserver.steward.repository.DERIVATION_COUNTS": "counts what was derived, and whether people kept it",
+    "cmserver.steward.derivations.repository.COUNTS": "counts what was derived, and whether people kept it",
     "cmserver.retention.repository.AGE_OBSERVATIONS": "makes the state of what has none yet",
     "cmserver.retention.repository.COUNT_AGED": "as above",
     "cmserver.retention.repository.PURGE_EXPIRED": "takes what has not been shown for a week",
@@ -53,6 +54,7 @@ ALL_ROWS = {
     "cmserver.ops.transfer.repository.TAKEN_NUMBERS": "a number is never used again",
     "cmserver.ops.transfer.repository.ADD_ENTITY_RELATIONS": "evidence stays with what an undo may show again",
     "cmserver.ops.transfer.repository.LINK": "of rows that the import has just written",
+    "cmserver.ops.transfer.repository.POINT_TO_TURNS": "as the one above",
     "cmserver.observations.embedding.repository.TEXTS": "of rows of observation_embeddings; what is superseded has none",
 }
 

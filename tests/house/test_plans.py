@@ -18,6 +18,7 @@ from cmserver.base.sql import Query
 from cmserver.calls.repository import BUDGET_STATUSES
 from cmserver.generation.operate.model import PHASES
 from cmserver.generation.operate.repository import COUNT, NEWEST_RUN, PAGE, QUEUE_COUNTS
+from cmserver.graph import repository as graph
 from cmserver.observations.embedding import indexes
 from cmserver.observations.repository import BY_NUMBERS, LISTED, NEWEST
 from cmserver.recall import repository as index
@@ -155,6 +156,7 @@ def paging(cast: Cast, **filters: object) -> dict[str, object]:
         "before": None,
         "before_id": None,
         "limit": 50,
+        "offset": 0,
         **filters,
     }
 
@@ -389,6 +391,35 @@ async def test_what_an_index_may_show_is_read_from_an_index_in_its_order(db: Db,
 
     assert re.search(f"Index Scan Backward using {by}", told), told
     assert not WHOLE_SORT.search(told)
+
+
+async def test_of_an_entity_only_the_newest_mentions_are_read(db: Db, crowd: Cast):
+    team_id, project_id = crowd.alice.team_id, crowd.alice.project.id
+    entity_ids = [uuid4() for _ in range(20)]
+    async with db.system() as conn:
+        await conn.execute(
+            "INSERT INTO entities (id, team_id, project_id, type, name, folded_name, found_by)"
+            " SELECT id, %s, %s, 'symbol', 'name_' || n, 'name_' || n, 'rules'"
+            "   FROM unnest(%s::uuid[]) WITH ORDINALITY AS e (id, n)",
+            [team_id, project_id, entity_ids],
+        )
+        await conn.execute(
+            "INSERT INTO entity_mentions (observation_id, named_id, entity_id, team_id, project_id, found_by, seen_at)"
+            " SELECT o.id, e.id, e.id, o.team_id, o.project_id, 'rules', o.created_at"
+            "   FROM observations o, unnest(%s::uuid[]) WITH ORDINALITY AS e (id, n)"
+            "  WHERE o.project_id = %s AND (e.n = 1 OR o.number %% 20 = e.n)",
+            [entity_ids, project_id],
+        )
+        await conn.execute("ANALYZE entity_mentions")
+        await conn.execute("ANALYZE entities")
+    params: dict[str, object] = {"team_id": team_id, "id": entity_ids[0], "before": None, "before_id": None, "limit": 51}
+    near: dict[str, object] = {"team_id": team_id, "id": entity_ids[0], "mentions": 300, "limit": 20}
+
+    mentions = await plan(db, team_id, graph.MENTIONS.text, params)
+    neighbours = await plan(db, team_id, graph.NEIGHBOURS.text, near)
+
+    assert "Scan Backward using entity_mentions_newest" in mentions, mentions
+    assert "Scan Backward using entity_mentions_newest" in neighbours, neighbours
 
 
 async def test_what_an_index_looks_for_is_found_without_reading_the_project(db: Db, crowd: Cast):

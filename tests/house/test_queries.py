@@ -52,8 +52,17 @@ NEVER_NULL = {
     "cmserver.consolidation.repository.MERGES: strategy": "a version that is a merge has one",
     "cmserver.graph.overviews.repository.OF_PROJECT: body": "its WHERE leaves NULLs out",
     "cmserver.graph.overviews.repository.OF_PROJECT: made_at": "a page with a body was made (a CHECK)",
+    **{
+        f"cmserver.graph.overviews.repository.{name}": "as of OF_PROJECT"
+        for name in ("BY_ID: body", "BY_ID: made_at", "CHANGE: body", "CHANGE: made_at")
+    },
+    "cmserver.sessions.turns.repository.REPLY_BEFORE: reply": "its WHERE leaves NULLs out",
     "cmserver.graph.overviews.repository.KEEP: body": "the statement has just set it",
     "cmserver.graph.overviews.repository.KEEP: made_at": "the statement has just set it",
+    **{
+        f"cmserver.recall.search.repository.NEAREST{name}: id": "its WHERE or its join leaves NULLs out"
+        for name in ("_WANTED", "_WANTED_BY_INDEX", *(f"_TURNS{kind}" for kind in ("", "_WANTED", "_BY_INDEX", "_WANTED_BY_INDEX")))
+    },
     "cmserver.generation.leases.repository.CLAIMS_TO_ABORT: claim": "a job that is processing has one (locked_while_processing)",
 }
 """Columns that may be NULL, but never in this query."""
@@ -197,6 +206,7 @@ WITHOUT_TEAM = {
         "observations.embedding.repository.CLEAR",
         "observations.embedding.repository.FORGET",
         "observations.embedding.repository.TEXTS",
+        "observations.embedding.repository.TURN_TEXTS",
     ],
     "what the stream hands to each team its own": ["ops.stream.repository.PREVIEWS", "ops.stream.repository.VALID_KEYS"],
     "a project that the team was asked for before": [
@@ -205,6 +215,7 @@ WITHOUT_TEAM = {
         "recall.repository.WORD_MATCHES",
         "recall.search.repository.RANK",
         "recall.search.repository.RANK_WANTED",
+        "recall.search.repository.TURNS",
     ],
 }
 """By reason: queries that name rows of teams by their ids, and no team."""

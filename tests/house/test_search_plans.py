@@ -106,7 +106,7 @@ async def test_prompts_are_found_by_their_index(db: Db, cast: Cast):
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE turns")
     limits = {"sample": search.SAMPLE, "max_count": search.MAX_COUNTED, "max_turns": search.MAX_TURNS}
-    asked = searching(cast) | {"any": "'quokka'", "quoted": ["'quokka'"]} | limits
+    asked = searching(cast) | {"any": "'quokka'", "quoted": ["'quokka'"], "near": [cast.alice.team_id]} | limits
 
     told = await plan(db, cast.alice.team_id, search.TURNS.text, asked)
 
@@ -125,7 +125,7 @@ async def test_the_nearest_of_a_project_are_compared_without_reading_those_of_ot
 
     assert "observation_embeddings_scope" in nearest, nearest
     assert "Seq Scan on observation" not in nearest, nearest
-    assert "observation_embeddings_pkey" in ranked, ranked
+    assert "observation_embeddings_of_observation" in ranked, ranked
     assert "observation_embeddings_scope" in ranked, ranked
     assert "Seq Scan on observation" not in ranked, ranked
 

@@ -29,6 +29,17 @@ NO_TEAM = {
 }
 """The tables without a team_id, and why. The tables of procrastinate, which know ids only, come on top."""
 
+NO_TEAM_IN_KEY = {
+    "agent_events (idempotency_key)": "a hash that contains the project's id",
+    "api_keys (key_hash)": "looked up before the team is known",
+    "invitations (token_hash)": "looked up before the team is known",
+    "audit_log (id)": "a number of the database's",
+    "memory_telemetry (id)": "a number of the database's",
+    "observation_generation_job_events (id)": "a number of the database's",
+    "steward_events (id)": "a number of the database's",
+}
+"""The unique keys of teams' tables with neither a team nor a UUID in them, and why: they are compared in the whole database."""
+
 VIEWS = {
     "observations_in_team": "the tenant's: search can use no index under the policy, so the team is in its WHERE",
     "turns_in_team": "the tenant's, for the same reason",
@@ -150,6 +161,29 @@ def foreign_keys_past_the_policy(conn: psycopg.Connection) -> Iterator[str]:
             yield f"{table}: the reference {name} to {other} must carry team_id"
 
 
+def unique_keys_without_team(conn: psycopg.Connection) -> Iterator[str]:
+    """Teams must not get in each other's way; and a key with the team or a UUID could be kept by each of several databases."""
+    found = rows(
+        conn,
+        """
+        SELECT c.relname || ' (' || string_agg(a.attname, ', ' ORDER BY a.attnum) || ')'
+          FROM pg_index x
+          JOIN pg_class c ON c.oid = x.indrelid
+          JOIN pg_attribute a ON a.attrelid = x.indexrelid AND a.attnum <= x.indnkeyatts
+         WHERE x.indisunique AND c.relnamespace = 'public'::regnamespace
+           AND EXISTS (SELECT FROM pg_attribute t WHERE t.attrelid = c.oid AND t.attname = 'team_id' AND NOT t.attisdropped)
+         GROUP BY x.indexrelid, c.relname
+        HAVING NOT bool_or(a.attname = 'team_id' OR a.atttypid = 'uuid'::regtype)
+        """,
+    )
+    there = {key for (key,) in found}
+    yield from (
+        f"{key} is unique in the whole database and has no reason in NO_TEAM_IN_KEY"
+        for key in sorted(there - NO_TEAM_IN_KEY.keys())
+    )
+    yield from (f"{key} is no such key any more" for key in sorted(NO_TEAM_IN_KEY.keys() - there))
+
+
 def views_without_reason(conn: psycopg.Connection) -> Iterator[str]:
     found = rows(
         conn,
@@ -230,6 +264,7 @@ Rule = Callable[[psycopg.Connection], Iterator[str]]
 RULES: list[Rule] = [
     tables_without_policy,
     foreign_keys_past_the_policy,
+    unique_keys_without_team,
     views_without_reason,
     grants_that_differ,
     what_the_tenant_must_not_be,
@@ -268,6 +303,16 @@ def test_the_catalogue_keeps_teams_apart(server: Server, template: str, rule: Ru
             foreign_keys_past_the_policy,
             "ALTER TABLE audit_log ADD CONSTRAINT wrong FOREIGN KEY (team_id, project_id) REFERENCES projects (id, team_id)",
             ["audit_log: the reference wrong to projects must carry team_id"],
+        ),
+        (
+            unique_keys_without_team,
+            "CREATE UNIQUE INDEX wrong ON projects (canonical_id)",
+            ["projects (canonical_id) is unique in the whole database"],
+        ),
+        (
+            unique_keys_without_team,
+            "ALTER TABLE api_keys DROP CONSTRAINT api_keys_key_hash_key",
+            ["api_keys (key_hash) is no such key any more"],
         ),
         (views_without_reason, "CREATE VIEW all_teams AS SELECT * FROM teams", ["all_teams has no reason in VIEWS"]),
         (

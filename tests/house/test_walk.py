@@ -88,6 +88,30 @@ async def test_no_list_and_no_count_changes_with_what_alice_has(world: World, wh
             assert answered == world.before[who][name], f"{name} tells that Alice has something"
 
 
+SHOWS_ISOLATED = {
+    "GET /v1/projects": "whoever runs the team opens it again from here",
+    "GET /projects": "as above, for clients of the memory-service",
+    "GET /v1/keys": "its keys are named by their owners",
+    **dict.fromkeys(["GET /v1/jobs", "GET /v1/lanes"], "whoever runs the team sees what waits and fails, without a text"),
+    **dict.fromkeys(["GET /v1/usage", "GET /v1/budgets"], "whoever pays sees what for"),
+    "GET /v1/audit": "it tells who did what, without a text",
+    "GET /sessions/{sessionDbId}/status": "it names a session",
+}
+"""Lists of the team that name an isolated project, and why."""
+
+
+async def test_no_list_of_the_team_shows_what_is_isolated(client: httpx.AsyncClient, world: World, cast: Cast):
+    team = Walker(client, cast.alice.key, world.bound.own)
+    isolated = await client.patch(f"/v1/projects/{world.alices.project_id}", json={"isolated": True}, headers=cast.alice.headers)
+    assert isolated.status_code == 200, isolated.text
+
+    seen = await walk.seen_in_lists(team, walk.stops())
+    found = await client.get("/v1/observations", params={"project": world.alices.own["project"]}, headers=cast.alice.headers)
+
+    assert MARK in found.text, "who names it finds it"
+    assert {name for name, answered in seen.items() if MARK in answered.body} == SHOWS_ISOLATED.keys()
+
+
 async def test_alice_herself_finds_it_all_in_every_way(client: httpx.AsyncClient, world: World, cast: Cast):
     """Else the walk would show nothing: everything is missing for who asks in a wrong way."""
     alice = Walker(client, cast.alice.key, world.alices.own)

@@ -172,6 +172,7 @@ UNREAD: dict[str, str] = {
     "GET /api/stats": "it tells how long the server runs",
     "GET /v1/server": "it counts the whole server, for its operator, who has the scope * and no project",
     "GET /v1/analytics": "it counts what the caller was shown, by this walk too",
+    "GET /v1/keys/current": "it tells when the caller's key was last used",
     "GET /v1/usage": "it counts the caller's own requests, this one too",
     "GET /v1/audit": "it tells of the caller's own requests",
     "GET /v1/keys": "it tells when the caller's own key was last used",
