@@ -61,6 +61,7 @@ class OutboxManager(manager.JobManager):
         self._label = label
         self._limits = limits
         self._claims: dict[int, Claim] = {}
+        self._claiming = asyncio.Lock()
         self._ready: deque[jobs.Job] = deque()
         self._notification_count = 0
         self._worker_id: int | None = None
@@ -98,7 +99,7 @@ class OutboxManager(manager.JobManager):
         slots = self._limits.slots - len(self._claims)
         if slots <= 0:
             return
-        async with self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
+        async with self._claiming, self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
             claims = await repository.claim(
                 conn,
                 worker_id=worker_id,
@@ -166,15 +167,32 @@ class OutboxManager(manager.JobManager):
             return []
 
     async def update_heartbeat(self, worker_id: int) -> None:
-        """Renew the lease. If it has expired, stop this worker; its successor gets a new id."""
+        """Renew the lease, and requeue what is claimed without the worker's knowledge. If the lease has expired, stop this worker.
+
+        Its successor gets a new id.
+        """
         try:
             async with self._db.system_statement(answer_seconds=self._limits.lease_seconds) as conn:
                 alive = await leases.heartbeat(conn, worker_id, self._limits.lease_seconds)
+            if alive:
+                await self._requeue_lost_claims(worker_id)
         except Unavailable:
             return
         if not alive:
             log.warning("worker.lost", worker=worker_id)
             self.stop_worker()
+
+    async def _requeue_lost_claims(self, worker_id: int) -> None:
+        if self._claiming.locked():
+            # An answer is on its way; a heartbeat does not wait for it.
+            return
+        async with self._claiming:
+            lanes = await self._db.in_system(
+                lambda conn: leases.requeue_lost(conn, worker_id, list(self._claims)), answer_seconds=self._limits.lease_seconds
+            )
+        if lanes:
+            log.warning("claims.lost", worker=worker_id, lanes=lanes)
+            self._notifier.notify_due()
 
     async def unregister_worker(self, worker_id: int) -> None:
         """Requeue all that this worker still holds; heartbeats have ended by now."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.notifications import NotificationListener
+from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.generation import repository
 from cmserver.generation.job_notifier import JobNotifier, wait_for_jobs
@@ -128,6 +131,37 @@ async def test_a_release_that_fails_does_not_forget_the_batches_claimed_beside_i
     assert job is not None
     assert job.id is not None
     assert len(manager.find_claim(job.id).job_ids) == 1
+
+
+async def test_a_claim_whose_answer_was_lost_is_requeued_at_the_next_heartbeat(
+    outbox: Outbox, hub: NotificationListener, monkeypatch: pytest.MonkeyPatch
+):
+    hand = await outbox.hand(Scripted())
+    limits = WorkerLimits(slots=1, max_events=20, max_chars=60_000, lease_seconds=20)
+    manager = OutboxManager(None, outbox.db, hub, outbox.notifier, label="t", limits=limits)  # pyright: ignore[reportArgumentType]
+    await outbox.put(2, session="known")
+    known = await manager.fetch_job(None, hand.worker_id)
+    claim = repository.claim
+
+    async def lose_answer(conn: Conn, **arguments: Any) -> list[Claim]:
+        await claim(conn, **arguments)
+        raise Unavailable("The primary is gone.")
+
+    await outbox.put(3, session="lost")
+    monkeypatch.setattr(repository, "claim", lose_answer)
+    manager._limits = msgspec.structs.replace(limits, slots=2)
+    assert await manager.fetch_job(None, hand.worker_id) is None
+    assert await outbox.statuses() == {"processing": 5}
+
+    await manager.update_heartbeat(hand.worker_id)
+
+    assert await outbox.statuses() == {"processing": 2, "queued": 3}
+    assert known is not None
+    assert known.id is not None
+    await hand.runner.run(manager.find_claim(known.id))
+    monkeypatch.setattr(repository, "claim", claim)
+    assert await hand.work() == 1
+    assert await outbox.statuses() == {"completed": 5}
 
 
 async def test_jobs_in_lanes_that_sleep_or_are_missing_are_found(outbox: Outbox):

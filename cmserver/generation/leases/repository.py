@@ -45,11 +45,14 @@ REQUEUE_JOBS = Query(
     WITH held AS (
         SELECT j.id FROM generation_lanes l
           JOIN observation_generation_jobs j ON j.lane = l.lane AND j.phase = 'open' AND j.status = 'processing'
-         WHERE l.worker_id = %(worker_id)s AND j.worker_id = %(worker_id)s ORDER BY j.id FOR UPDATE OF j
+         WHERE l.worker_id = %(worker_id)s AND l.claim <> ALL(%(kept)s::bigint[]) AND j.worker_id = %(worker_id)s
+         ORDER BY j.id FOR UPDATE OF j
     )
     UPDATE observation_generation_jobs j
-       SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE 'queued' END,
-           attempts = j.attempts - 1, last_error = jsonb_build_object('reason', 'worker stopped')
+       SET status = CASE WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                         WHEN %(counted)s::boolean AND j.attempts >= j.max_attempts THEN 'failed' ELSE 'queued' END,
+           attempts = CASE WHEN %(counted)s::boolean THEN j.attempts ELSE j.attempts - 1 END,
+           last_error = jsonb_build_object('reason', %(reason)s::text)
       FROM held WHERE j.id = held.id
     """,
 )
@@ -57,7 +60,10 @@ REQUEUE_JOBS = Query(
 FREE_LANES = Query(
     int,
     """
-    WITH held AS (SELECT lane FROM generation_lanes WHERE worker_id = %(worker_id)s ORDER BY lane FOR UPDATE)
+    WITH held AS (
+        SELECT lane FROM generation_lanes
+         WHERE worker_id = %(worker_id)s AND claim <> ALL(%(kept)s::bigint[]) ORDER BY lane FOR UPDATE
+    )
     UPDATE generation_lanes l SET worker_id = NULL, claim = NULL, due_at = greatest(l.held_until, now())
       FROM held WHERE l.lane = held.lane
     """,
@@ -81,6 +87,8 @@ REAP = Query(UUID, "SELECT requeue_stale(%(hard_limit_seconds)s)")
 
 WAKE_SLEEPING_LANES = Query(int, "SELECT wake_sleeping_lanes()")
 
+_NONE: list[int] = []
+
 
 async def register(conn: Conn, worker_id: int, label: str, lease_seconds: float) -> None:
     """Store the worker's label (host and process) and the length of its lease."""
@@ -98,10 +106,19 @@ async def claims_to_abort(conn: Conn, worker_id: int) -> list[int]:
 
 async def requeue_all(conn: Conn, worker_id: int) -> int:
     """Requeue all jobs of a stopping worker, without counting the attempt; return their number."""
-    jobs = await REQUEUE_JOBS.run(conn, worker_id=worker_id)
-    await FREE_LANES.run(conn, worker_id=worker_id)
+    jobs = await REQUEUE_JOBS.run(conn, worker_id=worker_id, kept=_NONE, counted=False, reason="worker stopped")
+    await FREE_LANES.run(conn, worker_id=worker_id, kept=_NONE)
     await UNREGISTER.run(conn, worker_id=worker_id)
     return jobs
+
+
+async def requeue_lost(conn: Conn, worker_id: int, kept: list[int]) -> int:
+    """Requeue the jobs of claims that the worker does not know, and free their lanes; return the number of lanes.
+
+    The answer to such a claim was lost with its connection, or its batch ended without an end. The attempt counts.
+    """
+    await REQUEUE_JOBS.run(conn, worker_id=worker_id, kept=kept, counted=True, reason="claim lost")
+    return await FREE_LANES.run(conn, worker_id=worker_id, kept=kept)
 
 
 async def workers(conn: Conn) -> list[Worker]:
