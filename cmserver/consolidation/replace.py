@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -35,11 +36,23 @@ class EarlierWords(msgspec.Struct, frozen=True):
         return {MAY_REPLACE: self.perhaps} if self.perhaps else {}
 
 
-async def find_earlier_words(conn: Conn, team_id: UUID, project_id: UUID, words: str) -> EarlierWords:
-    """What users of the project laid down or decided about the same matter. Takes the project's lock."""
+async def find_earlier_words(conn: Conn, team_id: UUID, project_id: UUID, words: Sequence[str]) -> list[EarlierWords]:
+    """For each of the newer words, what users of the project laid down or decided about the same matter. Takes the project's lock.
+
+    An empty text is no words of a user: nothing stands for it.
+    """
+    if not any(words):
+        return [EarlierWords() for _ in words]
     await history.lock_project(conn, project_id)
     earlier = await observations.laid_down(conn, team_id, project_id, _COMPARED)
-    verdicts = [(row, judge_later(row.quote or row.title or row.content, words)) for row in earlier]
+    # 200 comparisons for each text: a batch of them would stop the event loop.
+    return await asyncio.to_thread(lambda: [_compare(earlier, newer) for newer in words])
+
+
+def _compare(earlier: Sequence[Observation], newer: str) -> EarlierWords:
+    if not newer:
+        return EarlierWords()
+    verdicts = [(row, judge_later(row.quote or row.title or row.content, newer)) for row in earlier]
     replaced = [row for row, verdict in verdicts if verdict == "replaces"]
     perhaps = next((row.number for row, verdict in verdicts if verdict is not None), None)
     return EarlierWords(replaced) if 0 < len(replaced) <= _MOST else EarlierWords(perhaps=perhaps)

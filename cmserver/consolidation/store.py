@@ -147,16 +147,17 @@ async def _write(conn: Conn, principal: Principal, plans: Sequence[_Plan], origi
     """Write what is new; what somebody writes down as decided takes the place of what users had said before."""
     if not plans:
         return []
-    earlier: list[EarlierWords] = []
-    for plan in plans:
-        words, team_id, project_id = _words_of(plan.new), principal.team_id, plan.new.project_id
-        earlier.append(await find_earlier_words(conn, team_id, project_id, words) if words else EarlierWords())
+    earlier: dict[int, EarlierWords] = {}
+    for project_id in sorted({plan.new.project_id for plan in plans}):
+        places = [place for place, plan in enumerate(plans) if plan.new.project_id == project_id]
+        words = [_words_of(plans[place].new) for place in places]
+        earlier.update(zip(places, await find_earlier_words(conn, principal.team_id, project_id, words), strict=True))
     new = [
-        msgspec.structs.replace(plan.new, metadata={**plan.new.metadata, **found.metadata})
-        for plan, found in zip(plans, earlier, strict=True)
+        msgspec.structs.replace(plan.new, metadata={**plan.new.metadata, **earlier[place].metadata})
+        for place, plan in enumerate(plans)
     ]
     rows = await write(conn, principal, new, origin=origin)
-    for place, found in enumerate(earlier):
+    for place, found in sorted(earlier.items()):
         if found.replaced:
             rows[place] = await replace_earlier_words(conn, principal.team_id, rows[place].id, found) or rows[place]
     return rows

@@ -12,7 +12,7 @@ from cmserver.answers.model import SUMMARY_FIELDS, BatchAnswer, fingerprint, sum
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
-from cmserver.consolidation.replace import EarlierWords, find_earlier_words, replace_earlier_words
+from cmserver.consolidation.replace import find_earlier_words, replace_earlier_words
 from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
@@ -239,13 +239,11 @@ async def _store(conn: Conn, claim: Claim, cited: Sequence[CitedObservation]) ->
         },
     )
     # The counter's row stays locked until the commit: everything else comes first.
-    earlier = {
-        observation.row.id: await find_earlier_words(conn, claim.team_id, claim.project_id, observation.words)
-        for observation in cited
-        if observation.words
-    }
+    words = [observation.words for observation in cited]
+    found = await find_earlier_words(conn, claim.team_id, claim.project_id, words)
+    earlier = {observation.row.id: standing for observation, standing in zip(cited, found, strict=True)}
     numbers = await observations.take_numbers(conn, claim.team_id, len(cited))
-    marks = [earlier.get(observation.row.id, EarlierWords()).metadata for observation in cited]
+    marks = [earlier[observation.row.id].metadata for observation in cited]
     rows = [
         msgspec.structs.replace(observation.row, number=number, metadata={**observation.row.metadata, **mark})
         for observation, number, mark in zip(cited, numbers, marks, strict=True)
