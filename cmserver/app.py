@@ -30,6 +30,7 @@ from cmserver.graph.api import routes as graph_routes
 from cmserver.graph.overviews.api import routes as overview_routes
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.hooks.api import routes as hook_routes
+from cmserver.hooks.take import HookTaker
 from cmserver.ingest.api import routes as ingest_routes
 from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.policy import gather_seconds, gathers_turns
@@ -134,6 +135,10 @@ def create_app(
         field_max_chars=settings.field_max_chars,
         max_attempts=settings.job_max_attempts,
     )
+    identifiers = Identifiers(secret)
+    budget = ContextBudget(
+        tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries
+    )
     dependencies = Dependencies(
         settings,
         InstallationSecret(secret),
@@ -149,7 +154,7 @@ def create_app(
         monitor or QueueMonitor(db, settings),
         Reference(ROUTES),
         AllowedHosts(settings),
-        Identifiers(secret),
+        identifiers,
         projects,
         recorder,
         EventIntake(db, notifications, projects, recorder, field_max_chars=settings.field_max_chars),
@@ -160,9 +165,8 @@ def create_app(
         merge_writer,
         OverviewWriter(db, settings),
         Timelines(db, projects, embedder, ranking),
-        ContextBudget(
-            tokens=settings.context_tokens, observations=settings.context_observations, summaries=settings.context_summaries
-        ),
+        budget,
+        HookTaker(db, settings, notifications, notifier, projects, recorder, embedder, identifiers, budget),
         Feed(
             db,
             notifications,

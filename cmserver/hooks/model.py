@@ -50,6 +50,26 @@ class HookCall(msgspec.Struct, frozen=True, kw_only=True):
     """At the start: what is kept with the session."""
 
 
+class HookHeaders(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hook client says beside the payload, in headers `X-Cmserver-...`. Empty texts where it says nothing."""
+
+    project: str = ""
+    """The project's name in `.cmserver.toml`."""
+    git_remote: str = ""
+    git_branch: str = ""
+    root: str = ""
+    """The root of the repository."""
+    name_before: str = ""
+    """What the folder was called when the client saw it last, if that was otherwise."""
+    changed_files: list[str] = []
+    """Files that the working tree has changed."""
+    hook: str = ""
+    """The path of the client: what the agent is told to read more with."""
+    sent_at: datetime | None = None
+    is_late: bool = False
+    """Whether it comes from the client's spool; nobody reads the answer."""
+
+
 class HookReply(msgspec.Struct, frozen=True, kw_only=True):
     """What a hook answers: context for the model, and a message that the user sees."""
 

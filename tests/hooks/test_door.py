@@ -181,7 +181,7 @@ async def test_what_is_stored_is_not_sent_again_because_nothing_could_be_told(
     async def failing(*_: object) -> None:
         raise psycopg.errors.ForeignKeyViolation
 
-    monkeypatch.setattr("cmserver.hooks.api.build_context", failing)
+    monkeypatch.setattr("cmserver.hooks.take.build_context", failing)
 
     response = await client.post(HOOK, json=payload("SessionStart", source="startup"), headers=cast.alice.headers)
 

@@ -1,0 +1,274 @@
+"""Takes one call of a hook: finds its project, starts its session, stores its events, and finds the context for the model.
+
+Each step opens its own transaction: what is stored stays stored when a later step fails.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import cast
+from uuid import UUID
+
+import msgspec
+import psycopg
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from cmserver.access import announce
+from cmserver.access.model import Principal, Project
+from cmserver.access.projects import Projects
+from cmserver.base.db import Db
+from cmserver.base.errors import Conflict, Invalid, NotFound
+from cmserver.base.notifications import NotificationListener
+from cmserver.base.settings import Settings
+from cmserver.generation.job_notifier import JobNotifier
+from cmserver.hooks.model import HookCall, HookHeaders, HookReply
+from cmserver.hooks.payload import TRANSCRIPT_END
+from cmserver.ingest import session as sessions
+from cmserver.ingest.record import EventRecorder, EventSubmission
+from cmserver.ingest.wire import EventIn
+from cmserver.ops.joining.follow import follow_name
+from cmserver.recall.context import build_context
+from cmserver.recall.file_context import build_file_context
+from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextRequest
+from cmserver.recall.prompt_context import build_prompt_context
+from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.redaction.clean import clean
+from cmserver.redaction.identifiers import Identifiers
+from cmserver.sessions import repository
+from cmserver.sessions.model import NewSession
+from cmserver.sessions.turns import repository as turns
+from cmserver.tooluse.typed_prompt import typed_text
+
+log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+_MAX_DELAY = timedelta(days=30)
+_MAX_AHEAD = timedelta(minutes=5)
+_MAX_PATH_CHARS = 1_000
+_MAX_PROMPT_CHARS = 20_000
+"""More of a prompt is not cleaned; search takes its beginning."""
+
+
+class HookDelivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as it came in: who sent it, from which agent, and what its hook client said beside it."""
+
+    principal: Principal
+    platform: str
+    takes_context: bool
+    """Whether the agent gives the answer of this hook to its model."""
+    call: HookCall
+    headers: HookHeaders
+    size_bytes: int
+
+    @property
+    def names(self) -> list[str]:
+        """What the folder may be called, the best name first."""
+        names = (self.headers.project, self.headers.git_remote, self.headers.root, self.call.cwd)
+        return [name for name in names if name]
+
+    @property
+    def folder(self) -> dict[str, object]:
+        """The root of the repository, else the agent's working folder, as it is kept with a session."""
+        root = self.headers.root
+        folder = {"root": root} if root else {"cwd": self.call.cwd} if self.call.cwd else {}
+        return cast("dict[str, object]", clean(folder, field_max_chars=_MAX_PATH_CHARS).value)
+
+    @property
+    def sent_at(self) -> datetime:
+        """When the hook client sent it, which may be long before it arrives; now for an implausible time."""
+        sent_at = self.headers.sent_at
+        return sent_at if sent_at and _is_plausible(sent_at) else datetime.now(UTC)
+
+
+class HookTaker:
+    """What taking a call needs, at hand for all calls of the process."""
+
+    def __init__(
+        self,
+        db: Db,
+        settings: Settings,
+        notifications: NotificationListener,
+        notifier: JobNotifier,
+        projects: Projects,
+        recorder: EventRecorder,
+        embedder: QueryEmbedder,
+        identifiers: Identifiers,
+        budget: ContextBudget,
+    ) -> None:
+        self._db = db
+        self._settings = settings
+        self._notifications = notifications
+        self._notifier = notifier
+        self._projects = projects
+        self._recorder = recorder
+        self._embedder = embedder
+        self._identifiers = identifiers
+        self._budget = budget
+
+    async def take(self, delivery: HookDelivery) -> HookReply:
+        """Store what the call brings, and return what its agent is told: the context for its model, if there is any."""
+        session_name = self._identifiers.clean(delivery.call.session_id)
+        delivery = msgspec.structs.replace(delivery, call=msgspec.structs.replace(delivery.call, session_id=session_name))
+        if delivery.call.name == TRANSCRIPT_END and not await self._is_missing_words(delivery):
+            return HookReply()
+        project = await self._find_project(delivery)
+        session_id = await self._start_session(delivery, project) if delivery.call.moment == "start" else None
+        session_id = await self._store_events(delivery, project) or session_id
+        if session_id is not None:
+            await self._end_turn_or_session(delivery, project, session_id)
+        if delivery.headers.is_late:
+            return HookReply()
+        try:
+            return HookReply(context=await self._find_context(delivery, project, session_id))
+        except psycopg.Error as error:  # its session may just have been erased; the event is stored, and must not be sent again
+            log.warning("hook.told_nothing", agent=delivery.platform, error=type(error).__name__)  # its text may quote values
+            return HookReply()
+
+    async def _is_missing_words(self, delivery: HookDelivery) -> bool:
+        """Whether the turn that the agent's words are of is known, and has none."""
+        call, principal = delivery.call, delivery.principal
+        if not call.events or call.said_at is None or not _is_plausible(call.said_at):
+            return False
+        session = await self._recorder.find_hook_session(principal, call.session_id, delivery.platform)
+        if session is None or not principal.sees(session.project_id):
+            return False
+        async with self._db.tenant(principal.team_id) as conn:
+            return await turns.is_unanswered(conn, principal.team_id, session.id, call.said_at)
+
+    async def _find_project(self, delivery: HookDelivery) -> Project:
+        """The project of the session, which its first call decided; at that call, the one that the key or the folder names."""
+        principal = delivery.principal
+        await self._follow_name(delivery)
+        for _ in range(2):
+            session = await self._recorder.find_hook_session(principal, delivery.call.session_id, delivery.platform)
+            if session is None:
+                return await self._name_project(delivery)
+            with suppress(NotFound):
+                return await self._projects.find(principal, str(session.project_id))
+            self._recorder.forget_sessions()  # it was remembered from before its project was deleted
+        raise Conflict("The project of this session is archived. Restore it with an admin key: PATCH /v1/projects/{id}.")
+
+    async def _follow_name(self, delivery: HookDelivery) -> None:
+        """Let the project follow its folder to a new name, whether a session begins or goes on."""
+        before, names, principal = delivery.headers.name_before, delivery.names, delivery.principal
+        folder = next(iter(delivery.folder.values()), None)
+        if before and names and isinstance(folder, str):
+            await follow_name(self._db, principal, before, names[0], folder)
+            announce.drop_cached_here(self._notifications, principal.team_id)
+
+    async def _name_project(self, delivery: HookDelivery) -> Project:
+        """The key's project; else the one that the hook client names; else the folder's git remote; else the folder.
+
+        Invalid names and unknown ids are skipped: the repository chose them, and its event must not be lost for that.
+        """
+        principal, names = delivery.principal, delivery.names
+        if principal.project_id is None:
+            for name in names[:-1]:
+                with suppress(Invalid, NotFound):
+                    return await self._projects.named_or_own(principal, name, at="$.cwd", make=True)
+        last = None if principal.project_id or not names else names[-1]
+        return await self._projects.named_or_own(principal, last, at="$.cwd", make=True)
+
+    async def _start_session(self, delivery: HookDelivery, project: Project) -> UUID:
+        call, principal = delivery.call, delivery.principal
+        metadata = cast("dict[str, object]", clean(call.metadata, field_max_chars=_MAX_PATH_CHARS).value)
+        new = NewSession(
+            external_session_id=call.session_id,
+            content_session_id=call.session_id,
+            platform_source=delivery.platform,
+            metadata={**metadata, **delivery.folder},
+            started_at=delivery.sent_at,
+            actor_id=principal.actor_id,
+            from_hooks=True,
+        )
+        session, _ = await self._db.in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
+        return session.id
+
+    async def _store_events(self, delivery: HookDelivery, project: Project) -> UUID | None:
+        """The session that the events are of; None when there is nothing to store."""
+        call, branch = delivery.call, delivery.headers.git_branch
+        if not call.events:
+            return None
+        submissions = [
+            EventSubmission(
+                event=EventIn(
+                    event_type=event.event_type,
+                    source_type="hook",
+                    payload=event.payload,
+                    source_event_id=event.source_event_id,
+                    content_session_id=call.session_id,
+                    platform_source=delivery.platform,
+                    metadata={**event.metadata, "git_branch": branch[:200]} if branch else event.metadata,
+                ),
+                project=project,
+                origin="hook",
+                generate=event.generate,
+                identity=event.identity,
+                turn_id=event.turn_id,
+                is_recovered=call.said_at is not None,
+                occurred_at=call.said_at or delivery.sent_at,
+                session_metadata=delivery.folder,
+                size_bytes=delivery.size_bytes,
+            )
+            for event in call.events
+        ]
+        recorded = await self._recorder.record(delivery.principal, submissions)
+        return recorded[0].event.server_session_id
+
+    async def _end_turn_or_session(self, delivery: HookDelivery, project: Project, session_id: UUID) -> None:
+        """Do what the end of a turn or of the session asks for; nothing at other moments."""
+        call, sent_at = delivery.call, delivery.sent_at
+        place = self._db, self._notifier, self._settings, delivery.principal
+        if call.moment == "turn_end":
+            await sessions.checkpoint_turn(*place, project, session_id, occurred_at=sent_at)
+        elif call.moment == "end":
+            await sessions.end_session(*place, session_id, occurred_at=sent_at)
+        elif call.moment == "prompt" or any(event.event_type == "turn_failed" for event in call.events):
+            await sessions.release_turn(*place, project, session_id)
+
+    async def _find_context(self, delivery: HookDelivery, project: Project, session_id: UUID | None) -> str | None:
+        """The context for the model at this moment, if there is any."""
+        call, principal, headers = delivery.call, delivery.principal, delivery.headers
+        typed = typed_text((call.prompt or "")[: 10 * _MAX_PROMPT_CHARS])
+        is_wanted = {
+            "start": True,
+            "prompt": self._settings.context_on_prompt == "on" and typed,
+            "file": self._settings.context_on_file == "on" and call.file,
+        }
+        if not delivery.takes_context:  # else the receipt would say that the model was shown it
+            return None
+        if not is_wanted.get(call.moment) or call.is_subagent or not principal.may("observations:read"):
+            return None
+        new_request = partial(ContextRequest, platform=delivery.platform, reader=headers.hook or None)
+        if call.moment == "prompt":
+            prompt = cast("str", clean(typed[:_MAX_PROMPT_CHARS], field_max_chars=_MAX_PROMPT_CHARS).value)
+            vector = await self._embedder.embed_unasked(prompt, principal.team_id)
+            async with self._db.tenant(principal.team_id) as conn:
+                request = new_request(reason="prompt", session_id=session_id)
+                found = await build_prompt_context(conn, principal, project, request, prompt, vector)
+                return found.text or None if found else None
+        async with self._db.tenant(principal.team_id) as conn:
+            if call.moment == "start":
+                folders = [*delivery.names[1:], headers.name_before]
+                request = new_request(
+                    reason=call.source,
+                    session_id=session_id,
+                    changed_files=headers.changed_files[:MAX_CHANGED_FILES],
+                    folders=[name for name in dict.fromkeys(folders) if name],
+                )
+                found = await build_context(conn, principal, project, request, self._budget)
+            else:
+                session = await repository.by_hook(
+                    conn, principal.team_id, call.session_id, delivery.platform, only=principal.project_id
+                )
+                request = new_request(reason="file", session_id=session.id if session else None)
+                found = await build_file_context(conn, principal, project, request, call.file or "")
+        return found.text or None if found else None
+
+
+def _is_plausible(at: datetime) -> bool:
+    """Whether a hook client may have sent something at that time."""
+    now = datetime.now(UTC)
+    return now - _MAX_DELAY <= at <= now + _MAX_AHEAD
