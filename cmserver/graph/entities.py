@@ -9,6 +9,7 @@ import msgspec
 
 from cmserver.access import audit
 from cmserver.access.model import Principal
+from cmserver.access.projects import NO_SUCH as NO_SUCH_PROJECT
 from cmserver.base import paging
 from cmserver.base.errors import Conflict, Invalid, Issue, NotFound
 from cmserver.base.ids import named_id, new_id
@@ -16,6 +17,7 @@ from cmserver.base.sql import Conn
 from cmserver.graph import repository
 from cmserver.graph.find_names import is_ignored
 from cmserver.graph.model import Entity, EntityMention, EntityName, EntityRelation, EntityType, Neighbour, NewEntity, fold_name
+from cmserver.observations import repository as observations
 from cmserver.observations.read import audit_read
 from cmserver.redaction.redact import redact
 
@@ -46,7 +48,7 @@ async def list_entities(
     limit: int,
 ) -> tuple[list[Entity], tuple[int, UUID] | None]:
     """A page of entities, most mentioned first, and the place of the next page. `search` is a part of a name or alias."""
-    rows = await repository.listed(
+    rows = await repository.list_entities(
         conn,
         principal.team_id,
         project_id=project_id,
@@ -72,7 +74,7 @@ async def find_entity(conn: Conn, principal: Principal, name: str) -> Entity:
 
 async def find_named(conn: Conn, principal: Principal, project_id: UUID, name: EntityName) -> Entity:
     """The entity of the project with that type and name or alias, or NotFound."""
-    found = await repository.named(conn, principal.team_id, project_id, fold_name(name.name), name.type)
+    found = await repository.find_named(conn, principal.team_id, project_id, fold_name(name.name), name.type)
     if not found:
         raise NotFound(NO_SUCH, [Issue("$.name", NO_SUCH)])
     return await find_entity(conn, principal, str(found[0]))
@@ -82,16 +84,16 @@ async def read_entity(conn: Conn, principal: Principal, name: str, *, depth: int
     """The entity and what is around it, over one step or two."""
     entity = await find_entity(conn, principal, name)
     team_id = principal.team_id
-    neighbours = await repository.neighbours(conn, team_id, entity.id, NEIGHBOURS_MOST)
+    neighbours = await repository.list_neighbours(conn, team_id, entity.id, NEIGHBOURS_MOST)
     if depth > 1:
         seen = {entity.id, *(neighbour.id for neighbour in neighbours)}
         for neighbour in neighbours[:]:
-            further = await repository.neighbours(conn, team_id, neighbour.id, NEIGHBOURS_MOST // 4)
+            further = await repository.list_neighbours(conn, team_id, neighbour.id, NEIGHBOURS_MOST // 4)
             neighbours += [row for row in further if row.id not in seen]
     return EntityDetails(
         entity=entity,
-        aliases=await repository.aliases(conn, team_id, entity.id),
-        relations=await repository.relations(conn, team_id, entity.id, RELATIONS_MOST),
+        aliases=await repository.list_aliases(conn, team_id, entity.id),
+        relations=await repository.list_relations(conn, team_id, entity.id, RELATIONS_MOST),
         neighbours=neighbours,
     )
 
@@ -102,7 +104,7 @@ async def read_mentions(
     """The entity, and a page of the observations that mention it, newest first."""
     entity = await find_entity(conn, principal, name)
     before, before_id = paging.place(cursor)
-    rows = await repository.mentions(conn, principal.team_id, entity.id, before=before, before_id=before_id, limit=limit + 1)
+    rows = await repository.list_mentions(conn, principal.team_id, entity.id, before=before, before_id=before_id, limit=limit + 1)
     page, next_cursor = paging.page(rows, limit, lambda row: (row.seen_at, row.id))
     await audit_read(conn, principal, entity.project_id, "entity", page)
     return entity, page, next_cursor
@@ -120,10 +122,13 @@ async def make_entity(conn: Conn, principal: Principal, project_id: UUID, new: E
     notes = redact(new.notes)[0].strip() if new.notes else None
     folded = fold_name(name)
     row = NewEntity(id=new_id(), type=new.type, name=name, folded_name=folded, notes=notes or None)
+    if not await observations.hold_projects(conn, principal.team_id, [project_id]):
+        raise NotFound(NO_SUCH_PROJECT)
     made = await repository.add_entities(conn, principal.team_id, project_id, [row], "people")
-    (entity_id,) = await repository.named(conn, principal.team_id, project_id, folded, new.type)
-    await repository.lock(conn, principal.team_id, [entity_id])
-    entity = await repository.make_lasting(conn, principal.team_id, entity_id)
+    found = await repository.find_named(conn, principal.team_id, project_id, folded, new.type)
+    entity = await repository.make_lasting(conn, principal.team_id, found[0]) if found else None
+    if entity is None:
+        raise Conflict("The entity or its project was changed meanwhile. Send the request again.")
     is_new = row.id in made
     if is_new:
         await audit.record(conn, principal, "entity.created", "entity", entity.id, project_id=project_id, type=entity.type)
@@ -143,6 +148,8 @@ async def change_entity(
     changed = await repository.make_lasting(
         conn, principal.team_id, entity.id, name=spelling, notes=kept_notes, sets_notes=sets_notes
     )
+    if changed is None:
+        raise NotFound(NO_SUCH)
     await audit.record(conn, principal, "entity.changed", "entity", entity.id, project_id=entity.project_id)
     return changed
 
@@ -150,7 +157,8 @@ async def change_entity(
 async def delete_entity(conn: Conn, principal: Principal, name: str) -> UUID:
     """Delete the entity with its aliases, mentions and relations. It comes back when a later observation names it."""
     entity = await find_entity(conn, principal, name)
-    await repository.delete(conn, principal.team_id, entity.id)
+    if not await repository.delete(conn, principal.team_id, entity.id):
+        raise NotFound(NO_SUCH)
     await audit.record(conn, principal, "entity.deleted", "entity", entity.id, project_id=entity.project_id, type=entity.type)
     return entity.id
 
@@ -206,7 +214,8 @@ async def relate_entities(
     if not words:
         raise Invalid.at("$.label", "The label has no words.")
     for entity_id in (from_entity.id, to_entity.id):
-        await repository.make_lasting(conn, principal.team_id, entity_id)
+        if await repository.make_lasting(conn, principal.team_id, entity_id) is None:
+            raise NotFound(NO_SUCH)
     project_id = from_entity.project_id
     relation_id = await repository.relate(conn, principal.team_id, project_id, from_entity.id, to_entity.id, words)
     numbers = sorted(set(evidence))
@@ -241,7 +250,7 @@ async def unrelate_entities(conn: Conn, principal: Principal, name: str) -> UUID
 
 
 async def _find_relation(conn: Conn, principal: Principal, relation_id: UUID) -> EntityRelation:
-    relation = await repository.relation(conn, principal.team_id, relation_id)
+    relation = await repository.find_relation(conn, principal.team_id, relation_id)
     if relation is None or not principal.sees(relation.project_id):
         raise NotFound(NO_SUCH_RELATION)
     return relation

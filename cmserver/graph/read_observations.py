@@ -28,7 +28,7 @@ _AT_ONCE = 200
 async def read_new_observations(db: Db) -> bool:
     """Read the next observations of each team; whether there are more."""
     has_more = False
-    for team_id in await db.in_system(repository.behind):
+    for team_id in await db.in_system(repository.list_unread_teams):
         try:
             has_more = await _read_team(db, team_id) or has_more
         except Exception as error:  # of one team: the others are read
@@ -40,12 +40,12 @@ async def _read_team(db: Db, team_id: UUID) -> bool:
     async with db.tenant(team_id) as conn:
         if not await repository.lock_team(conn, team_id):
             return False
-        read_to = await repository.progress(conn, team_id)
+        read_to = await repository.read_progress(conn, team_id)
         # Before the observations: all up to this number are there, or were deleted.
-        last = await repository.last_number(conn, team_id)
-        fresh = await repository.new(conn, team_id, after=read_to, limit=_AT_ONCE)
+        last = await repository.read_last_number(conn, team_id)
+        fresh = await repository.list_new_observations(conn, team_id, after=read_to, limit=_AT_ONCE)
         changed_ids = await repository.take_rereads(conn, team_id, _AT_ONCE)
-        changed = await repository.changed(conn, team_id, changed_ids) if changed_ids else []
+        changed = await repository.list_changed_observations(conn, team_id, changed_ids) if changed_ids else []
         names = await asyncio.to_thread(_find_all, [*fresh, *changed])
         summaries = Counter(row.project_id for row in fresh if row.kind == "summary" and row.is_live)
         if summaries:

@@ -27,7 +27,7 @@ _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 async def build_turn_prompt(conn: Conn, team_id: UUID, project: str, turn: SessionTurn) -> Prompt:
     """What a model is asked about the turn."""
-    known = await repository.latest(conn, team_id, turn.project_id, _KNOWN)
+    known = await repository.list_latest(conn, team_id, turn.project_id, _KNOWN)
     return Prompt(
         kind="entities",
         project=project,

@@ -35,7 +35,7 @@ NEIGHBOUR_MENTIONS = 300
 # -- reading observations for entities
 
 # The counter's row is locked until its numbers are committed: below the last number there are none to come.
-BEHIND = Query(
+LIST_UNREAD_TEAMS = Query(
     UUID,
     """
     SELECT c.team_id FROM observation_counters c LEFT JOIN entity_progress p ON p.team_id = c.team_id
@@ -48,7 +48,7 @@ BEHIND = Query(
 # Two processes never read the same team at once: each would wait for the other's entities.
 WAIT_FOR_TEAM = Query(str, "SELECT pg_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))::text")
 LOCK_TEAM = Query(bool, "SELECT pg_try_advisory_xact_lock(hashtextextended('entities:' || %(team_id)s::text, 0))")
-PROGRESS = Query(int, "SELECT read_to FROM entity_progress WHERE team_id = %(team_id)s")
+READ_PROGRESS = Query(int, "SELECT read_to FROM entity_progress WHERE team_id = %(team_id)s")
 KEEP_PROGRESS = Query(
     int,
     """
@@ -56,7 +56,7 @@ KEEP_PROGRESS = Query(
     ON CONFLICT (team_id) DO UPDATE SET read_to = greatest(p.read_to, excluded.read_to)
     """,
 )
-LAST_NUMBER = Query(int, "SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s")
+READ_LAST_NUMBER = Query(int, "SELECT last_number FROM observation_counters WHERE team_id = %(team_id)s")
 _READABLE: LiteralString = f"""
     SELECT o.id, o.number, o.project_id, {LIVE_O} AS is_live, o.kind, o.title,
            o.subtitle, left(o.narrative, 20000) AS narrative, o.facts,
@@ -66,7 +66,7 @@ _READABLE: LiteralString = f"""
                 ELSE '[]'::jsonb END AS entities
       FROM observations o
 """
-NEW = Query(
+LIST_NEW_OBSERVATIONS = Query(
     ReadableObservation,
     f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.number > %(after)s ORDER BY o.number LIMIT %(limit)s",
 )
@@ -78,7 +78,9 @@ TAKE_REREADS = Query(
     RETURNING observation_id
     """,
 )
-CHANGED = Query(ReadableObservation, f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s) ORDER BY o.number")
+LIST_CHANGED_OBSERVATIONS = Query(
+    ReadableObservation, f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s) ORDER BY o.number"
+)
 
 # In one order, so that two writers do not wait for each other.
 ADD_ENTITIES = Query(
@@ -149,7 +151,7 @@ LOCK = Query(
     Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s ORDER BY id FOR UPDATE"
 )
 # Most mentioned first; `after_count` and `after_id` are the place of the last one on the page before.
-LISTED = Query(
+LIST_ENTITIES = Query(
     Entity,
     f"""
     SELECT {ENTITY_COLUMNS}
@@ -166,7 +168,7 @@ LISTED = Query(
     """,
     prepare=False,
 )
-LATEST = Query(
+LIST_LATEST = Query(
     Entity,
     f"""
     SELECT {ENTITY_COLUMNS} FROM entities
@@ -174,7 +176,7 @@ LATEST = Query(
      ORDER BY last_seen_at DESC, id DESC LIMIT %(limit)s
     """,
 )
-OF_TYPE = Query(
+LIST_BY_TYPE = Query(
     Entity,
     f"""
     SELECT {ENTITY_COLUMNS} FROM entities
@@ -184,7 +186,7 @@ OF_TYPE = Query(
     """,
     prepare=False,
 )
-TYPE_COUNTS = Query(
+COUNT_TYPES = Query(
     TypeCount,
     f"""
     SELECT type, count(*) AS entities FROM entities
@@ -194,7 +196,7 @@ TYPE_COUNTS = Query(
     """,
     prepare=False,
 )
-NAMED = Query(
+FIND_NAMED = Query(
     UUID,
     f"""
     SELECT coalesce(merged_into, id) FROM entities
@@ -203,7 +205,7 @@ NAMED = Query(
     """,
     prepare=False,
 )
-ALIASES = Query(
+LIST_ALIASES = Query(
     Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE merged_into = %(id)s AND team_id = %(team_id)s ORDER BY name, id"
 )
 MAKE_LASTING = Query(
@@ -242,7 +244,7 @@ SEPARATE = Query(
 )
 COUNT_ANEW = Query(UUID, "SELECT id FROM unnest(%(ids)s::uuid[]) AS id, count_entity_mentions(%(ids)s)")
 
-MENTIONS = Query(
+LIST_MENTIONS = Query(
     EntityMention,
     f"""
     SELECT DISTINCT ON (m.seen_at, m.place_id)
@@ -259,7 +261,7 @@ MENTIONS = Query(
 )
 # Only the latest mentions are looked at: an entity that everything mentions must not cost a second. It is planned for the entity,
 # since one that is mentioned often is read from the end of its index, and any other as a whole.
-NEIGHBOURS = Query(
+LIST_NEIGHBOURS = Query(
     Neighbour,
     """
     SELECT %(id)s::uuid AS from_id, e.id, e.type, e.name, e.mention_count, near.together
@@ -302,7 +304,7 @@ _SHOW_RELATIONS: LiteralString = f"""
       JOIN entities f ON f.id = near.from_id AND f.team_id = %(team_id)s
       JOIN entities t ON t.id = near.to_id AND t.team_id = %(team_id)s
 """
-RELATIONS = Query(
+LIST_RELATIONS = Query(
     EntityRelation,
     f"""
     {_RELATIONS}
@@ -314,7 +316,7 @@ RELATIONS = Query(
      ORDER BY near.created_at, near.ids[1] LIMIT %(limit)s
     """,
 )
-RELATION = Query(
+FIND_RELATION = Query(
     EntityRelation,
     f"""
     {_RELATIONS}
@@ -328,7 +330,7 @@ RELATION = Query(
     {_SHOW_RELATIONS}
     """,
 )
-RELATION_BETWEEN = Query(
+FIND_RELATION_BETWEEN = Query(
     UUID,
     """
     SELECT r.id FROM entity_relations r
@@ -391,9 +393,9 @@ ERASE = Query(
 )
 
 
-async def behind(conn: Conn) -> list[UUID]:
+async def list_unread_teams(conn: Conn) -> list[UUID]:
     """The teams with observations that are not read yet."""
-    return await BEHIND.all(conn)
+    return await LIST_UNREAD_TEAMS.all(conn)
 
 
 async def lock_team(conn: Conn, team_id: UUID) -> bool:
@@ -401,9 +403,9 @@ async def lock_team(conn: Conn, team_id: UUID) -> bool:
     return await LOCK_TEAM.one(conn, team_id=team_id)
 
 
-async def progress(conn: Conn, team_id: UUID) -> int:
+async def read_progress(conn: Conn, team_id: UUID) -> int:
     """Up to which number the team is read."""
-    return await PROGRESS.first(conn, team_id=team_id) or 0
+    return await READ_PROGRESS.first(conn, team_id=team_id) or 0
 
 
 async def keep_progress(conn: Conn, team_id: UUID, read_to: int) -> None:
@@ -411,14 +413,14 @@ async def keep_progress(conn: Conn, team_id: UUID, read_to: int) -> None:
     await KEEP_PROGRESS.run(conn, team_id=team_id, read_to=read_to)
 
 
-async def last_number(conn: Conn, team_id: UUID) -> int:
+async def read_last_number(conn: Conn, team_id: UUID) -> int:
     """The last number that was given to an observation of the team."""
-    return await LAST_NUMBER.first(conn, team_id=team_id) or 0
+    return await READ_LAST_NUMBER.first(conn, team_id=team_id) or 0
 
 
-async def new(conn: Conn, team_id: UUID, *, after: int, limit: int) -> list[ReadableObservation]:
+async def list_new_observations(conn: Conn, team_id: UUID, *, after: int, limit: int) -> list[ReadableObservation]:
     """The next observations of the team by number, whether they are shown or not."""
-    return await NEW.all(conn, team_id=team_id, after=after, limit=limit)
+    return await LIST_NEW_OBSERVATIONS.all(conn, team_id=team_id, after=after, limit=limit)
 
 
 async def take_rereads(conn: Conn, team_id: UUID, limit: int) -> list[UUID]:
@@ -426,9 +428,9 @@ async def take_rereads(conn: Conn, team_id: UUID, limit: int) -> list[UUID]:
     return await TAKE_REREADS.all(conn, team_id=team_id, limit=limit)
 
 
-async def changed(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ReadableObservation]:
+async def list_changed_observations(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ReadableObservation]:
     """Those of these observations that are still there."""
-    return await CHANGED.all(conn, team_id=team_id, ids=list(ids))
+    return await LIST_CHANGED_OBSERVATIONS.all(conn, team_id=team_id, ids=list(ids))
 
 
 async def add_entities(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewEntity], found_by: FoundBy) -> list[UUID]:
@@ -446,9 +448,9 @@ async def wait_for_team(conn: Conn, team_id: UUID) -> None:
     await WAIT_FOR_TEAM.run(conn, team_id=team_id)
 
 
-async def latest(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Entity]:
+async def list_latest(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> list[Entity]:
     """The entities of the project that were mentioned last."""
-    return await LATEST.all(conn, team_id=team_id, project_id=project_id, limit=limit)
+    return await LIST_LATEST.all(conn, team_id=team_id, project_id=project_id, limit=limit)
 
 
 async def add_turn_mentions(
@@ -478,7 +480,7 @@ async def lock(conn: Conn, team_id: UUID, ids: Collection[UUID]) -> list[Entity]
     return await LOCK.all(conn, team_id=team_id, ids=list(ids))
 
 
-async def listed(
+async def list_entities(
     conn: Conn,
     team_id: UUID,
     *,
@@ -490,7 +492,7 @@ async def listed(
 ) -> list[Entity]:
     """Entities that are no aliases, most mentioned first. `search` is a part of a folded name."""
     after_count, after_id = after or (None, None)
-    return await LISTED.all(
+    return await LIST_ENTITIES.all(
         conn,
         team_id=team_id,
         project_id=project_id,
@@ -502,33 +504,33 @@ async def listed(
     )
 
 
-async def of_type(
+async def list_by_type(
     conn: Conn, team_id: UUID, project_id: UUID | None, type_: EntityType, *, limit: int, offset: int
 ) -> list[Entity]:
     """The entities of a type, the newest first."""
-    return await OF_TYPE.all(conn, team_id=team_id, project_id=project_id, type=type_, limit=limit, offset=offset)
+    return await LIST_BY_TYPE.all(conn, team_id=team_id, project_id=project_id, type=type_, limit=limit, offset=offset)
 
 
-async def type_counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[TypeCount]:
+async def count_types(conn: Conn, team_id: UUID, project_id: UUID | None) -> list[TypeCount]:
     """How many entities there are of each type."""
-    return await TYPE_COUNTS.all(conn, team_id=team_id, project_id=project_id)
+    return await COUNT_TYPES.all(conn, team_id=team_id, project_id=project_id)
 
 
-async def named(conn: Conn, team_id: UUID, project_id: UUID | None, folded_name: str, type_: str | None) -> list[UUID]:
+async def find_named(conn: Conn, team_id: UUID, project_id: UUID | None, folded_name: str, type_: str | None) -> list[UUID]:
     """The entities with that name or alias."""
-    return await NAMED.all(conn, team_id=team_id, project_id=project_id, folded_name=folded_name, type=type_)
+    return await FIND_NAMED.all(conn, team_id=team_id, project_id=project_id, folded_name=folded_name, type=type_)
 
 
-async def aliases(conn: Conn, team_id: UUID, entity_id: UUID) -> list[Entity]:
+async def list_aliases(conn: Conn, team_id: UUID, entity_id: UUID) -> list[Entity]:
     """The entities that were merged into it, by name."""
-    return await ALIASES.all(conn, team_id=team_id, id=entity_id)
+    return await LIST_ALIASES.all(conn, team_id=team_id, id=entity_id)
 
 
 async def make_lasting(
     conn: Conn, team_id: UUID, entity_id: UUID, *, name: str | None = None, notes: str | None = None, sets_notes: bool = False
-) -> Entity:
-    """Mark it as made by people, with another spelling of its name or other notes."""
-    return await MAKE_LASTING.one(conn, team_id=team_id, id=entity_id, name=name, notes=notes, sets_notes=sets_notes)
+) -> Entity | None:
+    """Mark it as made by people, with another spelling of its name or other notes; None when it is not there any more."""
+    return await MAKE_LASTING.first(conn, team_id=team_id, id=entity_id, name=name, notes=notes, sets_notes=sets_notes)
 
 
 async def delete(conn: Conn, team_id: UUID, entity_id: UUID) -> bool:
@@ -548,30 +550,30 @@ async def separate(conn: Conn, team_id: UUID, alias_id: UUID, former: UUID) -> N
     await COUNT_ANEW.all(conn, ids=[alias_id, former])
 
 
-async def mentions(
+async def list_mentions(
     conn: Conn, team_id: UUID, entity_id: UUID, *, before: object = None, before_id: UUID | None = None, limit: int
 ) -> list[EntityMention]:
     """The observations that mention it, newest first."""
-    return await MENTIONS.all(conn, team_id=team_id, id=entity_id, before=before, before_id=before_id, limit=limit)
+    return await LIST_MENTIONS.all(conn, team_id=team_id, id=entity_id, before=before, before_id=before_id, limit=limit)
 
 
-async def neighbours(conn: Conn, team_id: UUID, entity_id: UUID, limit: int) -> list[Neighbour]:
+async def list_neighbours(conn: Conn, team_id: UUID, entity_id: UUID, limit: int) -> list[Neighbour]:
     """What is mentioned together with the entity, at most `limit`, the most often first."""
-    return await NEIGHBOURS.all(conn, team_id=team_id, id=entity_id, mentions=NEIGHBOUR_MENTIONS, limit=limit)
+    return await LIST_NEIGHBOURS.all(conn, team_id=team_id, id=entity_id, mentions=NEIGHBOUR_MENTIONS, limit=limit)
 
 
-async def relations(conn: Conn, team_id: UUID, entity_id: UUID, limit: int, *, outbound: bool = False) -> list[EntityRelation]:
+async def list_relations(conn: Conn, team_id: UUID, entity_id: UUID, limit: int, *, outbound: bool = False) -> list[EntityRelation]:
     """The relations from or to the entity by any of its names, or from it only; oldest first."""
-    return await RELATIONS.all(conn, team_id=team_id, id=entity_id, outbound=outbound, limit=limit)
+    return await LIST_RELATIONS.all(conn, team_id=team_id, id=entity_id, outbound=outbound, limit=limit)
 
 
-async def relation(conn: Conn, team_id: UUID, relation_id: UUID) -> EntityRelation | None:
-    return await RELATION.first(conn, team_id=team_id, id=relation_id)
+async def find_relation(conn: Conn, team_id: UUID, relation_id: UUID) -> EntityRelation | None:
+    return await FIND_RELATION.first(conn, team_id=team_id, id=relation_id)
 
 
-async def relation_between(conn: Conn, team_id: UUID, from_id: UUID, to_id: UUID, label: str) -> UUID | None:
+async def find_relation_between(conn: Conn, team_id: UUID, from_id: UUID, to_id: UUID, label: str) -> UUID | None:
     """The relation of that label from one entity to the other, by any of their names."""
-    return await RELATION_BETWEEN.first(conn, team_id=team_id, from_id=from_id, to_id=to_id, label=label)
+    return await FIND_RELATION_BETWEEN.first(conn, team_id=team_id, from_id=from_id, to_id=to_id, label=label)
 
 
 async def relate(conn: Conn, team_id: UUID, project_id: UUID, from_id: UUID, to_id: UUID, label: str) -> UUID:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
+from cmserver.graph import repository
 from cmserver.graph.read_observations import read_new_observations
+from tests.access.tools import until_it_waits_for_a_lock
 from tests.conftest import Cast, Person, bound_to, mint
 from tests.make import Make
 
@@ -247,3 +251,32 @@ async def test_search_is_limited_to_what_mentions_an_entity_by_any_of_its_names(
     assert await found(entity="B_NAME") == [2, 3]
     assert await found(entity="src/queue.py") == [2, 3]
     assert await found(entity="nobody") == []
+
+
+async def test_one_that_is_deleted_at_the_same_moment_is_made_again_and_else_not_found(
+    api: Api, client: httpx.AsyncClient, db: Db, cast: Cast
+):
+    alice = cast.alice
+    other = await api.id_of("b_name")
+    redis = {"projectId": str(alice.project.id), "name": "Redis", "type": "technology"}
+    acts: list[tuple[int, str, str, Json]] = [
+        (201, "POST", "/entities", redis),
+        (404, "PATCH", "/entities/{id}", {"notes": "n"}),
+        (404, "POST", f"/entities/{other}/relations", {"toId": "{id}", "label": "uses"}),
+        (404, "DELETE", "/entities/{id}", {}),
+        (409, "POST", "/entities/{id}/merge", {"intoId": other}),
+    ]
+    wrong: list[str] = []
+    for status, method, path, body in acts:
+        await client.post("/v1/entities", json=redis, headers=alice.headers)
+        entity_id = await api.id_of("Redis")
+        body = {key: value.replace("{id}", entity_id) for key, value in body.items()}
+        async with db.tenant(alice.team_id) as conn:
+            await repository.delete(conn, alice.team_id, UUID(entity_id))
+            request = client.request(method, f"/v1{path.replace('{id}', entity_id)}", json=body or None, headers=alice.headers)
+            acting = asyncio.create_task(request)
+            await until_it_waits_for_a_lock(db, acting)
+        answer = await acting
+        if answer.status_code != status:
+            wrong.append(f"{method} {path}: {answer.status_code} {answer.text}")
+    assert wrong == []

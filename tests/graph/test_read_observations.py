@@ -21,7 +21,7 @@ from tests.make import Make
 async def names_of(db: Db, person: Person) -> dict[str, int]:
     """The person's entities as `type:name`, with how often they are mentioned."""
     async with db.tenant(person.team_id) as conn:
-        rows = await repository.listed(conn, person.team_id, project_id=None, type_=None, search=None, after=None, limit=200)
+        rows = await repository.list_entities(conn, person.team_id, project_id=None, type_=None, search=None, after=None, limit=200)
     return {f"{row.type}:{row.name}": row.mention_count for row in rows}
 
 
@@ -93,7 +93,7 @@ async def test_a_name_that_is_deleted_before_it_is_read_is_passed_over(db: Db, c
     await read_new_observations(db)
 
     async with db.system() as conn:
-        assert await repository.behind(conn) == []
+        assert await repository.list_unread_teams(conn) == []
 
 
 async def test_an_imported_observation_with_a_low_number_is_read(db: Db, cast: Cast, make: Make):
@@ -121,7 +121,7 @@ async def test_first_and_last_times_are_those_of_the_observations(db: Db, cast: 
 
     async def times() -> tuple[float, float]:
         async with db.tenant(cast.alice.team_id) as conn:
-            (row,) = await repository.listed(
+            (row,) = await repository.list_entities(
                 conn, cast.alice.team_id, project_id=None, type_=None, search=None, after=None, limit=9
             )
         return (row.last_seen_at - row.first_seen_at).total_seconds() // 3600, row.mention_count

@@ -415,8 +415,8 @@ async def test_of_an_entity_only_the_newest_mentions_are_read(db: Db, crowd: Cas
     params: dict[str, object] = {"team_id": team_id, "id": entity_ids[0], "before": None, "before_id": None, "limit": 51}
     near: dict[str, object] = {"team_id": team_id, "id": entity_ids[0], "mentions": 300, "limit": 20}
 
-    mentions = await plan(db, team_id, graph.MENTIONS.text, params)
-    neighbours = await plan(db, team_id, graph.NEIGHBOURS.text, near)
+    mentions = await plan(db, team_id, graph.LIST_MENTIONS.text, params)
+    neighbours = await plan(db, team_id, graph.LIST_NEIGHBOURS.text, near)
 
     assert "Scan Backward using entity_mentions_newest" in mentions, mentions
     assert "Scan Backward using entity_mentions_newest" in neighbours, neighbours

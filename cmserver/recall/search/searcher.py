@@ -113,7 +113,7 @@ async def _limit_to_entity(conn: Conn, principal: Principal, request: SearchRequ
     ids = [
         entity_id
         for project_id in request.project_ids or [principal.project_id]
-        for entity_id in await graph.named(conn, principal.team_id, project_id, fold_name(name), None)
+        for entity_id in await graph.find_named(conn, principal.team_id, project_id, fold_name(name), None)
     ]
     return msgspec.structs.replace(request, filters=msgspec.structs.replace(request.filters, entity_ids=ids))
 

@@ -86,7 +86,7 @@ async def get_graph(visit: Visit) -> Response:
         rows, place = await entities.list_entities(
             conn, principal, project_id=project_id, type_=filters.type, search=filters.search, after=after, limit=_PAGE
         )
-        counts = await repository.type_counts(conn, principal.team_id, project_id)
+        counts = await repository.count_types(conn, principal.team_id, project_id)
         projects = await list_projects(conn, principal)
         names = await names_of_projects(conn, principal, {row.project_id for row in rows})
     return visit.render(

@@ -83,7 +83,9 @@ async def get_by_type(request: Request) -> Response:
     if type_ is None:
         raise Invalid.at("$.type", f"Not a type of entities: {', '.join(ENTITY_TYPES)}.")
     async with db(request).tenant(principal.team_id) as conn:
-        rows = await repository.of_type(conn, principal.team_id, principal.project_id, type_, limit=page.limit, offset=page.offset)
+        rows = await repository.list_by_type(
+            conn, principal.team_id, principal.project_id, type_, limit=page.limit, offset=page.offset
+        )
         reserved_id = await find_reserved_id(conn, principal)
     return answer([_entity_out(row, reserved_id) for row in rows])
 
@@ -109,7 +111,7 @@ async def get_relationships(request: Request) -> Response:
     principal = await admit(request)
     async with db(request).tenant(principal.team_id) as conn:
         entity = await entities.find_entity(conn, principal, str(request.path_params["id"]))
-        rows = await repository.relations(conn, principal.team_id, entity.id, entities.RELATIONS_MOST, outbound=True)
+        rows = await repository.list_relations(conn, principal.team_id, entity.id, entities.RELATIONS_MOST, outbound=True)
     return answer([*map(_relationship_out, rows)])
 
 
@@ -134,7 +136,7 @@ async def delete_relationship(request: Request) -> Response:
         entity = await _require_entity(conn, principal, old.from_id, "$.fromId")
         other = await _require_entity(conn, principal, old.to_id, "$.toId")
         label = entities.clean_label(old.label)
-        found = await repository.relation_between(conn, principal.team_id, entity.id, other.id, label)
+        found = await repository.find_relation_between(conn, principal.team_id, entity.id, other.id, label)
         if found is None:
             raise NotFound(entities.NO_SUCH_RELATION)
         return await entities.unrelate_entities(conn, principal, str(found))
