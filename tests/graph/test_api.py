@@ -267,10 +267,10 @@ async def test_one_that_is_deleted_at_the_same_moment_is_made_again_and_else_not
         (409, "POST", "/entities/{id}/merge", {"intoId": other}),
     ]
     wrong: list[str] = []
-    for status, method, path, body in acts:
+    for status, method, path, sent in acts:
         await client.post("/v1/entities", json=redis, headers=alice.headers)
         entity_id = await api.id_of("Redis")
-        body = {key: value.replace("{id}", entity_id) for key, value in body.items()}
+        body = {key: value.replace("{id}", entity_id) for key, value in sent.items()}
         async with db.tenant(alice.team_id) as conn:
             await repository.delete(conn, alice.team_id, UUID(entity_id))
             request = client.request(method, f"/v1{path.replace('{id}', entity_id)}", json=body or None, headers=alice.headers)
