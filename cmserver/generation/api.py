@@ -189,7 +189,8 @@ async def get_lanes(request: Request) -> Response:
         labels: dict[UUID, SessionLabel] = {}
         if principal.may("observations:read"):
             projects = await access.names_of(conn, principal.team_id, {lane.project_id for lane in lanes})
-            labels = await sessions.labels(conn, principal.team_id, {lane.session_id for lane in lanes if lane.session_id})
+            session_ids = {lane.session_id for lane in lanes if lane.session_id}
+            labels = await sessions.labels(conn, principal.team_id, session_ids, unless_isolated=project_id is None)
     return answer(
         LanesOut(
             lanes=[
@@ -322,7 +323,7 @@ async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, 
         )
         page = await manage.list_jobs(conn, criteria, limit=params.limit, offset=params.offset, cursor=params.cursor)
         payloads = await _load_payloads(conn, principal, page.jobs, params.include)
-        projects, labels = await _load_names(conn, principal, page.jobs)
+        projects, labels = await _load_names(conn, principal, page.jobs, project_id)
     return answer(
         JobsOut(
             jobs=[
@@ -344,13 +345,18 @@ async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, 
     )
 
 
-async def _load_names(conn: Conn, principal: Principal, jobs: Sequence[Job]) -> tuple[dict[UUID, str], dict[UUID, SessionLabel]]:
-    """The jobs' projects and sessions by what a person knows them by; none for a key that may not read the memory."""
+async def _load_names(
+    conn: Conn, principal: Principal, jobs: Sequence[Job], project_id: UUID | None
+) -> tuple[dict[UUID, str], dict[UUID, SessionLabel]]:
+    """The jobs' projects and sessions by what a person knows them by; none for a key that may not read the memory.
+
+    A list of the team, without `project_id`, has no texts of isolated projects.
+    """
     if not principal.may("observations:read"):
         return {}, {}
     projects = await access.names_of(conn, principal.team_id, {job.project_id for job in jobs})
     session_ids = {job.server_session_id for job in jobs if job.server_session_id}
-    return projects, await sessions.labels(conn, principal.team_id, session_ids)
+    return projects, await sessions.labels(conn, principal.team_id, session_ids, unless_isolated=project_id is None)
 
 
 async def _resolve_target(request: Request, principal: Principal, body: ReindexIn) -> reindex.ReindexTarget:

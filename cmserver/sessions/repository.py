@@ -261,6 +261,7 @@ LABELS = Query(
       FROM server_sessions s
       LEFT JOIN turns p ON p.server_session_id = s.id AND p.team_id = s.team_id AND p.prompt_number = 1
      WHERE s.id = ANY(%(ids)s) AND s.team_id = %(team_id)s
+       AND NOT (%(unless_isolated)s AND s.project_id IN (SELECT id FROM projects WHERE isolated))
     """,
 )
 
@@ -437,9 +438,16 @@ async def briefs(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> li
     return await BRIEFS.all(conn, team_id=team_id, ids=list(session_ids))
 
 
-async def labels(conn: Conn, team_id: UUID, session_ids: Collection[UUID]) -> dict[UUID, SessionLabel]:
-    """Titles and first prompts of the existing ones of these sessions; a prompt is cut to MAX_LABEL_CHARS."""
-    rows = await LABELS.all(conn, team_id=team_id, ids=list(session_ids), max_chars=MAX_LABEL_CHARS)
+async def labels(
+    conn: Conn, team_id: UUID, session_ids: Collection[UUID], *, unless_isolated: bool = False
+) -> dict[UUID, SessionLabel]:
+    """Titles and first prompts of the existing ones of these sessions; a prompt is cut to MAX_LABEL_CHARS.
+
+    `unless_isolated` leaves out those of isolated projects: for lists of the team.
+    """
+    rows = await LABELS.all(
+        conn, team_id=team_id, ids=list(session_ids), max_chars=MAX_LABEL_CHARS, unless_isolated=unless_isolated
+    )
     return {row.id: row for row in rows}
 
 

@@ -73,6 +73,9 @@ async def test_nothing_of_it_is_found_from_elsewhere(client: httpx.AsyncClient, 
             "compat list": await doors("GET", "/api/observations", limit=50),
             "compat prompts": await doors("GET", "/api/prompts", limit=50),
             "turns": await doors("GET", "/v1/turns"),
+            "sessions": await doors("GET", "/v1/sessions"),
+            "jobs": await doors("GET", "/v1/jobs"),
+            "lanes": await doors("GET", "/v1/lanes"),
             "suggestions": await doors("GET", "/v1/suggestions"),
             "Contextify's suggestions": await doors("GET", "/api/v1/consolidation/suggestions"),
             "Contextify's duplicates": await doors("GET", "/api/v1/memories/duplicates"),
@@ -88,6 +91,8 @@ async def test_nothing_of_it_is_found_from_elsewhere(client: httpx.AsyncClient, 
     assert told == {}
     assert "wombat.py" not in found["team: entities"]
     assert "quokka" in found["team: list"]
+    own_jobs = await team("GET", "/v1/jobs", project=secret.project.canonical_id)
+    assert "wombat is in" in own_jobs.text
 
 
 async def test_it_sees_nothing_that_others_share_and_finds_its_own(client: httpx.AsyncClient, cast: Cast, secret: Person):

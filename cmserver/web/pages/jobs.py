@@ -109,7 +109,7 @@ async def get_jobs(visit: Visit) -> Response:
             for status in STATES
         ]
         projects = await list_projects(conn, visit)
-        rows = await name_jobs(conn, visit, page.jobs)
+        rows = await name_jobs(conn, visit, page.jobs, project_id)
     return visit.render(
         "jobs.html",
         title="Jobs",
@@ -171,7 +171,7 @@ async def get_job(visit: Visit) -> Response:
         events, _ = await manage.list_job_events(conn, principal, job_id, limit=_LOG_ROWS, cursor=None)
         runs = await manage.list_runs(conn, principal, job_id, with_answer=sees_texts)
         payloads = await repository.payloads(conn, principal.team_id, [job.id]) if sees_texts else {}
-        (row,) = await name_jobs(conn, visit, [job])
+        (row,) = await name_jobs(conn, visit, [job], job.project_id)
         titles = (
             await observations.by_numbers(conn, principal.team_id, status.numbers) if principal.may("observations:read") else []
         )
@@ -229,19 +229,23 @@ async def list_projects(conn: Conn, visit: Visit) -> list[Project]:
     )
 
 
-async def name_jobs(conn: Conn, visit: Visit, jobs: list[Job]) -> list[ShownJob]:
-    """The jobs with the names of their projects and sessions, as far as the visitor may read the memory."""
+async def name_jobs(conn: Conn, visit: Visit, jobs: list[Job], project_id: UUID | None) -> list[ShownJob]:
+    """The jobs with the names of their projects and sessions, as far as the visitor may read the memory.
+
+    A list of the team, without `project_id`, has no texts of isolated projects.
+    """
     projects: dict[UUID, str] = {}
     titles: dict[UUID, str] = {}
     if visit.may("observations:read"):
         projects = await access.names_of(conn, visit.team_id, {job.project_id for job in jobs})
-        labels = await sessions.labels(conn, visit.team_id, {job.server_session_id for job in jobs if job.server_session_id})
-        titles = {session_id: label.title or label.first_prompt or "" for session_id, label in labels.items()}
+        session_ids = {job.server_session_id for job in jobs if job.server_session_id}
+        labels = await sessions.labels(conn, visit.team_id, session_ids, unless_isolated=project_id is None)
+        titles = {session_id: label.title or label.first_prompt or "Session without a prompt" for session_id, label in labels.items()}
     return [
         ShownJob(
             job=job,
             project=projects.get(job.project_id, ""),
-            session=(titles.get(job.server_session_id) or "Session without a prompt") if job.server_session_id else "",
+            session=titles.get(job.server_session_id, "A session") if job.server_session_id else "",
             error=describe_error(job.last_error),
         )
         for job in jobs

@@ -42,7 +42,8 @@ async def get_lanes(visit: Visit) -> Response:
         labels: dict[UUID, SessionLabel] = {}
         if visit.may("observations:read"):
             names = await access.names_of(conn, visit.team_id, {lane.project_id for lane in lanes})
-            labels = await sessions.labels(conn, visit.team_id, {lane.session_id for lane in lanes if lane.session_id})
+            session_ids = {lane.session_id for lane in lanes if lane.session_id}
+            labels = await sessions.labels(conn, visit.team_id, session_ids, unless_isolated=project_id is None)
     return visit.render(
         "lanes.html",
         title="Lanes",
