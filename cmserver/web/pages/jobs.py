@@ -240,7 +240,9 @@ async def name_jobs(conn: Conn, visit: Visit, jobs: list[Job], project_id: UUID 
         projects = await access.names_of(conn, visit.team_id, {job.project_id for job in jobs})
         session_ids = {job.server_session_id for job in jobs if job.server_session_id}
         labels = await sessions.labels(conn, visit.team_id, session_ids, unless_isolated=project_id is None)
-        titles = {session_id: label.title or label.first_prompt or "Session without a prompt" for session_id, label in labels.items()}
+        titles = {
+            session_id: label.title or label.first_prompt or "Session without a prompt" for session_id, label in labels.items()
+        }
     return [
         ShownJob(
             job=job,
