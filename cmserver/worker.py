@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 from procrastinate import App, PsycopgConnector
@@ -20,7 +20,7 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Unavailable
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
-from cmserver.base.waiting import run_periodically, wait_any
+from cmserver.base.waiting import run_periodically, run_unless_stopped, wait_any
 from cmserver.calls import repository as calls
 from cmserver.consolidation import jobs as consolidation_jobs
 from cmserver.generation import jobs, repository
@@ -115,7 +115,8 @@ async def run_worker(
         group.create_task(_reap(settings, db, notifier, stop))
         group.create_task(_embed(settings, db, notifications, stop))
         if settings.entities != "off":
-            group.create_task(_read_entities(settings, db, notifications, stop))
+            group.create_task(_read_entities(db, notifications, stop))
+            group.create_task(_make_overviews(settings, db, notifications, stop))
     log.info("worker.stopped", label=name)
 
 
@@ -214,26 +215,42 @@ async def _embed(settings: Settings, db: Db, notifications: NotificationListener
             unsubscribe()
 
 
-async def _read_entities(settings: Settings, db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
-    """Read new observations for what they name, soon after the end of a batch or a manual observation, and make overviews."""
-    writer, wakeup = OverviewWriter(db, settings), asyncio.Event()
-    unsubscribes = [notifications.subscribe(channel, lambda _payload: wakeup.set()) for channel in (DONE, announce.NEWS)]
+async def _read_entities(db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
+    """Read new observations for what they name, soon after the end of a batch or a manual observation."""
 
     async def read() -> bool:
         is_full = await read_new_observations(db)
-        is_full = await make_due_overviews(db, writer) or is_full
         if not is_full:
             await wait_any(stop, timeout_seconds=_GATHER_SECONDS)  # what comes meanwhile is read at once
         return is_full
 
+    await _follow_news(read, notifications, stop, failure="entities.failed")
+
+
+async def _make_overviews(settings: Settings, db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
+    """Make overviews that are due. A model may take a minute for each: nothing else waits for it, and it is left when all stops."""
+    writer = OverviewWriter(db, settings)
+
+    async def make() -> bool:
+        return await run_unless_stopped(stop, make_due_overviews(db, writer)) is True
+
+    await _follow_news(make, notifications, stop, failure="overviews.failed")
+
+
+async def _follow_news(
+    act: Callable[[], Awaitable[bool]], notifications: NotificationListener, stop: asyncio.Event, *, failure: str
+) -> None:
+    """Run `act` now and then, and after the end of a batch or a manual observation; again at once while it returns True."""
+    wakeup = asyncio.Event()
+    unsubscribes = [notifications.subscribe(channel, lambda _payload: wakeup.set()) for channel in (DONE, announce.NEWS)]
     try:
         await run_periodically(
-            read,
+            act,
             stop,
             seconds=_READ_ANYWAY_SECONDS,
             wake=wakeup,
             busy_seconds=_BUSY_PAUSE_SECONDS,
-            log_failure=lambda error: log.error("entities.failed", exc_info=error),
+            log_failure=lambda error: log.error(failure, exc_info=error),
         )
     finally:
         for unsubscribe in unsubscribes:

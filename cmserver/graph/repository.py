@@ -82,7 +82,7 @@ LIST_CHANGED_OBSERVATIONS = Query(
     ReadableObservation, f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s) ORDER BY o.number"
 )
 
-# In one order, so that two writers do not wait for each other.
+# In one order, so that two writers do not wait for each other. Only people change what people noted.
 ADD_ENTITIES = Query(
     UUID,
     """
@@ -90,8 +90,9 @@ ADD_ENTITIES = Query(
     SELECT n.id, %(team_id)s, %(project_id)s, n.type, n.name, n.folded_name, n.notes, %(found_by)s
       FROM jsonb_to_recordset(%(rows)s) AS n (id uuid, type text, name text, folded_name text, notes text)
      ORDER BY n.folded_name, n.type
-    ON CONFLICT (project_id, folded_name, type) DO UPDATE SET notes = coalesce(excluded.notes, e.notes)
+    ON CONFLICT (project_id, folded_name, type) DO UPDATE SET notes = excluded.notes
      WHERE excluded.notes IS DISTINCT FROM e.notes AND excluded.notes IS NOT NULL
+       AND (excluded.found_by = 'people' OR e.found_by <> 'people' OR e.notes IS NULL)
     RETURNING id
     """,
 )

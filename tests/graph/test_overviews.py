@@ -11,9 +11,10 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
+from cmserver.graph.overviews import repository
 from cmserver.graph.overviews.compose import OPENING_CHARS, OPENING_LINES, OverviewSource, compose_overview
 from cmserver.graph.overviews.make import make_due_overviews
-from cmserver.graph.overviews.model import Instruction, NamedFile
+from cmserver.graph.overviews.model import DueOverview, Instruction, NamedFile
 from cmserver.graph.overviews.writer import OverviewWriter
 from cmserver.graph.read_observations import read_new_observations
 from cmserver.observations.model import ObservationCounts
@@ -122,6 +123,30 @@ async def test_a_page_is_made_by_itself_and_again_after_ten_summaries(client: ht
     assert (same["body"], same["newSummaries"]) == (first["body"], 9)
     assert "Fix the last" in second["body"]
     assert (second["summaryCount"], second["newSummaries"]) == (11, 0)
+
+
+async def test_of_two_workers_with_the_same_list_one_makes_the_page(
+    db: Db, cast: Cast, make: Make, monkeypatch: pytest.MonkeyPatch
+):
+    await summarise(make, cast.alice)
+    await read_new_observations(db)
+    writer = OverviewWriter(db, Settings(data_dir=Path()))
+    worded: list[object] = []
+
+    async def word(_team_id: object, made: object) -> None:
+        worded.append(made)
+
+    monkeypatch.setattr(writer, "word", word)
+    due = await db.in_system(lambda conn: repository.due(conn, 20))
+
+    async def list_due(*_: object) -> list[DueOverview]:
+        return due
+
+    monkeypatch.setattr(repository, "due", list_due)
+    for _ in range(2):
+        await make_due_overviews(db, writer)
+
+    assert (len(due), len(worded)) == (1, 1)
 
 
 async def test_on_demand_it_is_made_at_once(client: httpx.AsyncClient, db: Db, cast: Cast, make: Make):

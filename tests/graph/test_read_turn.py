@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
 from cmserver.base.db import Db
 from cmserver.generation.job_notifier import JobNotifier
@@ -83,8 +84,11 @@ async def test_rules_find_what_a_turn_names_without_a_call(client: httpx.AsyncCl
     assert {row["name"] for row in neighbours} == {"retry_queue", "src/queue.py"}
 
 
-async def test_a_model_is_shown_what_is_known_and_keeps_notes(client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast):
-    known = {"name": "Ana", "type": "person", "notes": "has a cat"}
+@pytest.mark.parametrize(("by_people", "kept"), [(None, "draws maps"), ("has a cat", "has a cat")])
+async def test_a_model_is_shown_what_is_known_and_notes_what_people_did_not(
+    client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast, by_people: str | None, kept: str
+):
+    known = {"name": "Ana", "type": "person", "notes": by_people}
     assert (await client.post("/entities", json=known, headers=cast.alice.headers)).status_code == 201
     answers = [ANSWER, '{"entities": [{"name": "ANA", "type": "person", "notes": ""}]}']
     provider = Scripted(lambda _prompt: Completion(text=answers.pop(0), model="script-1"))
@@ -95,7 +99,7 @@ async def test_a_model_is_shown_what_is_known_and_keeps_notes(client: httpx.Asyn
         await hand.work()
 
     ana = (await entities_of(client, cast.alice))["person", "Ana"]
-    assert (ana["notes"], ana["mentionCount"], ana["foundBy"]) == ("draws maps", 2, "people")
+    assert (ana["notes"], ana["mentionCount"], ana["foundBy"]) == (kept, 2, "people")
     first, second = provider.prompts
     assert (first.kind, first.answer_tokens, first.temperature) == ("entities", 200, 0.1)
     assert first.keep == ["Ana (person)"]

@@ -94,6 +94,7 @@ OWNERS_DOOR = {
     "generation.job_notifier.JobNotifier._notify": "a bare NOTIFY, which reads no table",
     "generation.jobs.keep_ready_list": "maintenance: idle and sleeping lanes of every team",
     "generation.manager.OutboxManager._claim": "a worker claims lanes of every team",
+    "generation.manager.OutboxManager._requeue_lost_claims": "a worker holds batches of several teams",
     "generation.manager.OutboxManager.list_jobs_to_abort_async": "a worker holds batches of several teams",
     "generation.manager.OutboxManager.register_worker": "procrastinate's tables are the owner's",
     "generation.manager.OutboxManager.unregister_worker": "a worker puts back batches of several teams",

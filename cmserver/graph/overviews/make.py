@@ -73,22 +73,26 @@ async def delete_overview(conn: Conn, principal: Principal, overview: Overview) 
 
 
 async def make_due_overviews(db: Db, writer: OverviewWriter) -> bool:
-    """Make the pages that are missing, and those of projects with ten new summaries; whether there are more."""
+    """Make the pages that are missing, and those of projects with ten new summaries; whether there are more that can be made."""
+    is_any_made = False
     due = await db.in_system(lambda conn: repository.due(conn, _DUE_AT_ONCE))
     for overview in due:
         try:
             made = await db.in_tenant(
                 overview.team_id,
-                lambda conn, overview=overview: _make_of(conn, overview.team_id, overview.project_id, texts=writer.max_texts),
+                lambda conn, overview=overview: _make_due(conn, overview.team_id, overview.project_id, texts=writer.max_texts),
             )
+            is_any_made = True
             if made is not None:
                 await writer.word(overview.team_id, made)
         except Exception as error:  # of one project: the others get theirs
             log.exception("overview.failed", project=str(overview.project_id), exc_info=error)
-    return len(due) == _DUE_AT_ONCE
+    return is_any_made and len(due) == _DUE_AT_ONCE
 
 
-async def _make_of(conn: Conn, team_id: UUID, project_id: UUID, *, texts: int) -> MadeOverview | None:
+async def _make_due(conn: Conn, team_id: UUID, project_id: UUID, *, texts: int) -> MadeOverview | None:
+    if not await repository.take_due(conn, team_id, project_id):
+        return None
     project = await access.project(conn, team_id, project_id)
     return None if project is None else await _make(conn, team_id, project, texts=texts)
 

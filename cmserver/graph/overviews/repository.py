@@ -26,12 +26,21 @@ COUNT_SUMMARIES = Query(
     ON CONFLICT (project_id) DO UPDATE SET new_summaries = v.new_summaries + excluded.new_summaries
     """,
 )
-# After ten session summaries a page is made anew; the index says it.
+# After ten session summaries a page is made anew; the index says it. In no order: pages that fail keep no others waiting.
 DUE = Query(
     DueOverview,
     """
     SELECT v.team_id, v.project_id FROM project_overviews v JOIN projects p ON p.id = v.project_id AND p.team_id = v.team_id
-     WHERE (v.body IS NULL OR v.new_summaries >= 10) AND p.archived_at IS NULL ORDER BY v.project_id LIMIT %(limit)s
+     WHERE (v.body IS NULL OR v.new_summaries >= 10) AND p.archived_at IS NULL ORDER BY random() LIMIT %(limit)s
+    """,
+)
+# Several workers read the same list: one of them makes the page.
+TAKE_DUE = Query(
+    UUID,
+    """
+    SELECT project_id FROM project_overviews
+     WHERE project_id = %(project_id)s AND team_id = %(team_id)s AND (body IS NULL OR new_summaries >= 10)
+       FOR UPDATE SKIP LOCKED
     """,
 )
 OF_PROJECT = Query(
@@ -114,6 +123,11 @@ async def count_summaries(conn: Conn, team_id: UUID, counts: Sequence[SummaryCou
 async def due(conn: Conn, limit: int) -> list[DueOverview]:
     """The projects of all teams whose page is to be made."""
     return await DUE.all(conn, limit=limit)
+
+
+async def take_due(conn: Conn, team_id: UUID, project_id: UUID) -> bool:
+    """Lock the page until the end of the transaction; False when it is not due any more, or another worker makes it."""
+    return await TAKE_DUE.first(conn, team_id=team_id, project_id=project_id) is not None
 
 
 async def of_project(conn: Conn, team_id: UUID, project_id: UUID) -> Overview | None:
