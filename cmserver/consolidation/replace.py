@@ -46,16 +46,22 @@ async def find_earlier_words(conn: Conn, team_id: UUID, project_id: UUID, words:
     await history.lock_project(conn, project_id)
     earlier = await observations.laid_down(conn, team_id, project_id, _COMPARED)
     # 200 comparisons for each text: a batch of them would stop the event loop.
-    return await asyncio.to_thread(lambda: [_compare(earlier, newer) for newer in words])
+    return await asyncio.to_thread(_compare, earlier, words)
 
 
-def _compare(earlier: Sequence[Observation], newer: str) -> EarlierWords:
-    if not newer:
-        return EarlierWords()
-    verdicts = [(row, judge_later(row.quote or row.title or row.content, newer)) for row in earlier]
-    replaced = [row for row, verdict in verdicts if verdict == "replaces"]
-    perhaps = next((row.number for row, verdict in verdicts if verdict is not None), None)
-    return EarlierWords(replaced) if 0 < len(replaced) <= _MOST else EarlierWords(perhaps=perhaps)
+def _compare(earlier: Sequence[Observation], words: Sequence[str]) -> list[EarlierWords]:
+    """For each of the words what stands for it. What the first of them replace, the others do not find any more."""
+    found: list[EarlierWords] = []
+    for newer in words:
+        verdicts = [(row, judge_later(row.quote or row.title or row.content, newer)) for row in earlier] if newer else []
+        replaced = [row for row, verdict in verdicts if verdict == "replaces"]
+        perhaps = next((row.number for row, verdict in verdicts if verdict is not None), None)
+        if 0 < len(replaced) <= _MOST:
+            found.append(EarlierWords(replaced))
+            earlier = [row for row in earlier if row not in replaced]
+        else:
+            found.append(EarlierWords(perhaps=perhaps))
+    return found
 
 
 async def replace_earlier_words(conn: Conn, team_id: UUID, newer_id: UUID, earlier: EarlierWords) -> Observation | None:

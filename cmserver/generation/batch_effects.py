@@ -22,6 +22,7 @@ from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import keep_turn_names
 from cmserver.observations import repository as observations
+from cmserver.observations.history import repository as history
 from cmserver.observations.model import (
     BY_USER,
     INSTRUCTION_IMPORTANCE,
@@ -74,18 +75,17 @@ async def write_batch_effects(
     `answered` are the calls whose answers are applied, `ends` the ends of the other jobs. A job that was cancelled meanwhile ends
     as cancelled, and observations that cite it are dropped.
     """
+    drawn = [observation for call in answered for observation in _cited_observations(call)]
+    if any(observation.words for observation in drawn):
+        # Moves and joins take the project's lock before the rows of sessions and jobs.
+        await history.lock_project(conn, claim.project_id)
     session_ids = sorted({job.server_session_id for job in jobs if job.server_session_id})
     failed = any(end.status == "failed" for end in ends)
     has_events = any(job.source_type == "agent_event" for job in jobs)
     for session_id in session_ids:
         await sessions.generated(conn, claim.team_id, session_id, "failed" if failed else "completed", news=has_events)
     held = await repository.still_held(conn, claim.claim, [job.id for job in jobs])
-    cited = [
-        observation
-        for call in answered
-        for observation in _cited_observations(call)
-        if all(job.id in held for job in observation.jobs)
-    ]
+    cited = [observation for observation in drawn if all(job.id in held for job in observation.jobs)]
     observed = {job.id for observation in cited for job in observation.jobs}
     all_ends = [*ends, *(_answered_end(job, call, observed) for call in answered for job in call.jobs)]
     await repository.end_jobs(conn, claim.claim, all_ends, hold_seconds=hold.seconds)

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from msgspec import UNSET
 
-from cmserver.access import announce, audit
 from cmserver.base.errors import Conflict, Forbidden, Gone, Invalid, NotFound
 from cmserver.base.sql import Conn
 from cmserver.memories.memories import Memories, MemoryCaller, memories_out
@@ -17,7 +16,7 @@ from cmserver.observations.history import repository as history
 from cmserver.observations.model import Correction, Observation
 from cmserver.observations.read import NO_SUCH, audit_read, find_any_observation, find_observation
 from cmserver.observations.tidy import tidy_correction
-from cmserver.observations.write import correct, delete, delete_row, promote
+from cmserver.observations.write import correct, delete, delete_found, promote
 
 _NOT_YOURS = "This memory is shared by another project. A key that is bound to a project may only read it."
 
@@ -96,17 +95,7 @@ async def delete_memory(memories: Memories, caller: MemoryCaller, memory_id: UUI
             return
         if not caller.principal.sees(observation.project_id):
             raise Forbidden(_NOT_YOURS)
-        await delete_row(conn, caller.team_id, observation.id)
-        await audit.record(
-            conn,
-            caller.principal,
-            "observation.deleted",
-            "observation",
-            observation.id,
-            project_id=observation.project_id,
-            number=observation.number,
-        )
-        await announce.wake_stream(conn)
+        await delete_found(conn, caller.principal, observation)
 
     await memories.db.in_tenant(caller.team_id, act)
 

@@ -161,6 +161,14 @@ MEMORY_CONDITIONS: LiteralString = """(%(labels)s::text[] IS NULL
 """Filters on what the writer of the observation `o` says of it."""
 
 
+class DerivedObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """An observation that the steward derived from others. It is erased with the first of them."""
+
+    id: UUID
+    number: int
+    project_id: UUID
+
+
 class GoneObservation(msgspec.Struct, frozen=True, kw_only=True):
     """An observation that is not shown any more: merged into the one numbered `superseded_by`, or expired."""
 

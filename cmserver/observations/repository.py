@@ -16,6 +16,7 @@ from cmserver.observations.model import (
     MIN_INSTRUCTION_IMPORTANCE,
     NEW_OBSERVATION_COLUMNS,
     OBSERVATION_COLUMNS,
+    DerivedObservation,
     EventLink,
     EventObservation,
     GoneObservation,
@@ -169,6 +170,17 @@ HOLDERS_OF_DERIVED = Query(
       JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
       JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
      WHERE d.team_id = %(team_id)s AND d.source_observation_ids && %(ids)s::uuid[] ORDER BY 1
+    """,
+)
+
+DERIVED_FROM = Query(
+    DerivedObservation,
+    """
+    SELECT DISTINCT o.id, o.number, o.project_id
+      FROM observation_derivations d
+      JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
+      JOIN observations s ON s.id = ANY(d.source_observation_ids) AND s.team_id = d.team_id
+     WHERE d.team_id = %(team_id)s AND (s.id = ANY(%(ids)s::uuid[]) OR s.server_session_id = %(session_id)s) ORDER BY o.number
     """,
 )
 
@@ -544,6 +556,13 @@ async def merged_into(conn: Conn, team_id: UUID, observation_id: UUID) -> list[U
 async def holders_of_derived(conn: Conn, team_id: UUID, observation_ids: Collection[UUID]) -> list[int]:
     """The numbers of observations into which something was merged that the steward derived from these."""
     return await HOLDERS_OF_DERIVED.all(conn, ids=list(observation_ids), team_id=team_id)
+
+
+async def derived_from(
+    conn: Conn, team_id: UUID, observation_ids: Collection[UUID] = (), *, session_id: UUID | None = None
+) -> list[DerivedObservation]:
+    """What the steward derived from these observations, and from those of the session."""
+    return await DERIVED_FROM.all(conn, team_id=team_id, ids=list(observation_ids), session_id=session_id)
 
 
 async def delete(conn: Conn, team_id: UUID, observation_id: UUID) -> bool:

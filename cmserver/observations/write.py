@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import NoReturn
@@ -30,6 +30,7 @@ from cmserver.observations.lifetime.extend import record_promotion
 from cmserver.observations.model import (
     PROMOTE_IMPORTANCE,
     Correction,
+    DerivedObservation,
     ManualObservation,
     NewObservation,
     Observation,
@@ -204,24 +205,34 @@ async def delete(conn: Conn, principal: Principal, name: str) -> UUID:
     Gone for one that was itself merged: its text is in the other, so that one is deleted, or the merge undone before.
     """
     old = await _lock_writable(conn, principal, name)
-    await delete_row(conn, principal.team_id, old.id)
-    await audit.record(conn, principal, "observation.deleted", "observation", old.id, project_id=old.project_id, number=old.number)
-    await announce.wake_stream(conn)
+    await delete_found(conn, principal, old)
     return old.id
 
 
-async def delete_row(conn: Conn, team_id: UUID, observation_id: UUID) -> None:
-    """Delete the observation and what was merged into it, which the journal of erasures names, too; and what was derived from them.
+async def delete_found(conn: Conn, principal: Principal, observation: Observation) -> None:
+    """Delete the observation and what was merged into it, and what was derived from them; audit log and journal name all of them.
 
     Conflict when something that was derived was merged into another one, which holds its texts.
     """
-    merged_ids = await repository.merged_into(conn, team_id, observation_id)
-    if holders := await repository.holders_of_derived(conn, team_id, [observation_id, *merged_ids]):
+    team_id = principal.team_id
+    merged_ids = await repository.merged_into(conn, team_id, observation.id)
+    if holders := await repository.holders_of_derived(conn, team_id, [observation.id, *merged_ids]):
         numbers = ", ".join(f"#{number}" for number in holders)
         raise Conflict(f"What was derived from it was merged into {numbers}. Undo that merge first.")
     for merged_id in merged_ids:
         erasure_journal.note(conn, "observation.deleted", team_id, str(merged_id))
-    await repository.delete(conn, team_id, observation_id)
+    derived = await repository.derived_from(conn, team_id, [observation.id, *merged_ids])
+    await repository.delete(conn, team_id, observation.id)
+    await record_deleted(conn, principal, [observation, *derived])
+
+
+async def record_deleted(conn: Conn, principal: Principal, deleted: Iterable[Observation | DerivedObservation]) -> None:
+    """Name the deleted observations in the audit log, and so to the live stream and in the journal of erasures."""
+    for row in deleted:
+        await audit.record(
+            conn, principal, "observation.deleted", "observation", row.id, project_id=row.project_id, number=row.number
+        )
+    await announce.wake_stream(conn)
 
 
 async def _lock_writable(conn: Conn, principal: Principal, name: str, *, also_expired: bool = False) -> Observation:

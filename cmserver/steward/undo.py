@@ -14,7 +14,7 @@ from cmserver.consolidation import combine
 from cmserver.observations import repository as observations
 from cmserver.observations.history import repository as history
 from cmserver.observations.model import Observation
-from cmserver.observations.write import delete_row
+from cmserver.observations.write import delete_found
 from cmserver.steward.derivations import repository as derivations
 from cmserver.steward.model import Effect, StewardRun, UndoneEffect
 from cmserver.steward.operate import find_job, find_run
@@ -63,16 +63,7 @@ async def _undo_effect(conn: Conn, principal: Principal, run: StewardRun, effect
     observation = await _find_untouched(conn, principal, effect)
     if effect.kind == "derived":
         await derivations.mark_undone(conn, principal.team_id, observation.id)
-        await delete_row(conn, principal.team_id, observation.id)
-        await audit.record(
-            conn,
-            principal,
-            "observation.deleted",
-            "observation",
-            observation.id,
-            project_id=observation.project_id,
-            number=observation.number,
-        )
+        await delete_found(conn, principal, observation)
         return UndoneEffect(kind=effect.kind, number=effect.number)
     undone = await combine.undo(conn, principal, str(observation.number))
     return UndoneEffect(kind=effect.kind, number=effect.number, restored=undone.restored)

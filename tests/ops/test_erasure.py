@@ -238,7 +238,10 @@ async def test_what_others_have_stays(client: AsyncClient, cast: Cast, db: Db, n
     await client.delete(f"/v1/projects/{cast.alice.project.id}/memory", headers=cast.alice.headers)
     await client.delete(f"/v1/projects/{cast.alice.project.id}", headers=cast.alice.headers)
 
-    assert [rows_of(database, *neighbour) for neighbour in neighbours] == before
+    # More may have come: what requests used is written down a moment later.
+    after = [rows_of(database, *neighbour) for neighbour in neighbours]
+    lost = [table for had, has in zip(before, after, strict=True) for table, rows in had.items() if has.get(table, 0) < rows]
+    assert lost == []
     assert await found(client, cast.alice, "billing") != []
     assert await found(client, cast.charlie, cast.charlie.project.canonical_id) != []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -84,6 +85,23 @@ async def test_notes_of_both_are_kept_and_each_gets_its_own_back(client: httpx.A
 
     assert during == "Bob pays for it.\n\nAlice runs it."
     assert [(await told(client, cast, project))["Redis"][0] for project in (OLD, NEW)] == ["Alice runs it.", "Bob pays for it."]
+
+
+async def test_of_several_joined_projects_each_gets_its_own_notes_back(client: httpx.AsyncClient, cast: Cast, old: str):
+    third = "github.com/acme/third"
+    joined_last = (await act(client, cast, "POST", "/v1/projects", {"canonicalId": third}, 201))["project"]["id"]
+    await tell(client, cast, NEW, "redis", "Bob pays for it.")
+    await tell(client, cast, third, "redis", "Alice runs it. Carol, too.")
+
+    await join(client, cast)
+    await act(client, cast, "POST", f"/v1/projects/{quote(third, safe='')}/join", {"into": NEW})
+    await separate(client, cast, old)
+    between = [(await told(client, cast, project))["Redis"][0] for project in (OLD, NEW)]
+    await separate(client, cast, joined_last)
+
+    assert between == ["Alice runs it.", "Bob pays for it.\n\nAlice runs it. Carol, too."]
+    assert (await told(client, cast, NEW))["Redis"][0] == "Bob pays for it."
+    assert (await told(client, cast, third))["redis"][0] == "Alice runs it. Carol, too."
 
 
 async def test_what_people_change_or_delete_after_a_join_stays_so(client: httpx.AsyncClient, cast: Cast, db: Db, old: str):
@@ -230,6 +248,16 @@ async def test_an_open_project_without_memory_is_joined_to_an_isolated_one(clien
     await isolate(client, cast, NEW)
 
     await join(client, cast)
+
+
+async def test_a_project_that_has_only_turns_or_entities_has_memory(client: httpx.AsyncClient, cast: Cast):
+    project = (await act(client, cast, "POST", "/v1/projects", {"canonicalId": OLD}, 201))["project"]
+    session = await act(client, cast, "POST", "/sessions", {"externalId": "s1", "projectId": project["id"]}, 201)
+    episode = {"sessionId": session["id"], "userMessage": "Who runs Redis?", "aiResponse": "Alice does."}
+    await act(client, cast, "POST", "/episodes", episode, 201)
+    await isolate(client, cast, NEW)
+
+    await join(client, cast, 409)
 
 
 async def test_what_was_isolated_while_it_was_joined_stays_so_when_it_is_separated(client: httpx.AsyncClient, cast: Cast, old: str):

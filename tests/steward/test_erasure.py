@@ -66,6 +66,7 @@ async def test_what_was_derived_goes_with_the_first_of_its_sources(
     before = await derived_rows(keeper.db)
     words_before = told_anywhere(database, WORD)
 
+    derived = await rows(keeper.db, "SELECT id FROM observations WHERE agent = 'steward'")
     left: list[list[int]] = []
     for note in planted.notes:
         path = f"/v1/sessions/{note.server_session_id}" if way == "session" else f"/v1/observations/{note.id}"
@@ -76,6 +77,8 @@ async def test_what_was_derived_goes_with_the_first_of_its_sources(
     assert before == made
     assert {"entities", "observations"} <= set(words_before)
     assert left == [[0, 0, 0]] * 3
+    deleted = await rows(keeper.db, "SELECT resource_id FROM audit_log WHERE action = 'observation.deleted'")
+    assert {str(row["id"]) for row in derived} <= {row["resource_id"] for row in deleted}
     assert told_anywhere(database, WORD) == []
 
 

@@ -6,12 +6,14 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.access import announce, audit
+from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
 from cmserver.generation import repository as generation
+from cmserver.observations import repository as observations
+from cmserver.observations.write import record_deleted
 from cmserver.ops.erasure import repository
 from cmserver.ops.erasure.repository import SessionRows
 from cmserver.ops.joining.refuse import refuse_merged
@@ -32,11 +34,12 @@ async def delete_session(db: Db, principal: Principal, name: str, *, dry_run: bo
         if await sessions.lock(conn, principal.team_id, session.id) is None:
             raise NotFound(NO_SUCH)
         await generation.lock_lane(conn, principal.team_id, session.id)
+        derived = await observations.derived_from(conn, principal.team_id, session_id=session.id)
         rows = await repository.erase_session(conn, principal.team_id, session.id)
         refuse_merged(rows.merged, "Observations of this session were merged with others")
         counts = {kind: count for kind, count in msgspec.structs.asdict(rows).items() if kind != "merged"}
         await audit.record(conn, principal, "session.deleted", "session", session.id, project_id=session.project_id, counts=counts)
-        await announce.wake_stream(conn)
+        await record_deleted(conn, principal, derived)
         return session.id, rows
 
     return await db.in_system(act)

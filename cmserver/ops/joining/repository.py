@@ -62,6 +62,8 @@ IS_UNTOUCHED = Query(
            AND NOT EXISTS (SELECT FROM projects j WHERE j.joined_to = p.id AND j.team_id = p.team_id)
            AND NOT EXISTS (SELECT FROM agent_events e WHERE e.project_id = p.id AND e.team_id = p.team_id)
            AND NOT EXISTS (SELECT FROM observations o WHERE o.project_id = p.id AND o.team_id = p.team_id)
+           AND NOT EXISTS (SELECT FROM turns u WHERE u.project_id = p.id AND u.team_id = p.team_id)
+           AND NOT EXISTS (SELECT FROM entities n WHERE n.project_id = p.id AND n.team_id = p.team_id AND n.found_by = 'people')
       FROM projects p WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s
     """,
 )
