@@ -406,11 +406,13 @@ BEGIN
            AND CASE WHEN s.id = ANY(copies)
                     THEN s.notes IS DISTINCT FROM t.notes OR (s.found_by = 'people' AND t.found_by <> 'people')
                     ELSE t.notes IS NOT NULL AND s.notes IS DISTINCT FROM t.notes
-                         AND right(s.notes, length(t.notes) + 2) IS DISTINCT FROM E'\n\n' || t.notes END
+                         AND position(E'\n\n' || t.notes || E'\n\n' IN coalesce(s.notes, '') || E'\n\n') = 0 END
         RETURNING s.id
     )
     UPDATE entities s
-       SET notes = CASE WHEN s.id <> ALL(copies) THEN left(s.notes, -length(t.notes) - 2) END,
+       SET notes = CASE WHEN s.id <> ALL(copies)
+                        THEN overlay(s.notes PLACING '' FROM position(E'\n\n' || t.notes || E'\n\n' IN s.notes || E'\n\n')
+                                     FOR length(t.notes) + 2) END,
            found_by = CASE WHEN s.id <> ALL(copies) THEN s.found_by ELSE 'rules' END
       FROM entities t
      WHERE s.project_id = source AND s.team_id = team AND t.project_id = target AND t.folded_name = s.folded_name AND t.type = s.type
@@ -419,7 +421,7 @@ BEGIN
                 THEN NOT EXISTS (SELECT FROM entity_relations r WHERE s.id IN (r.from_id, r.to_id) AND r.id <> ALL(copies))
                      AND NOT EXISTS (SELECT FROM entities e JOIN projects p ON p.id = e.project_id AND p.joined_to = source
                                       WHERE e.folded_name = s.folded_name AND e.type = s.type)
-                ELSE right(s.notes, length(t.notes) + 2) = E'\n\n' || t.notes END;
+                ELSE position(E'\n\n' || t.notes || E'\n\n' IN s.notes || E'\n\n') > 0 END;
     PERFORM move_entities(source, target, team, false);
     DELETE FROM entity_relations r
      WHERE r.project_id = source AND r.team_id = team AND r.id = ANY(copies)
