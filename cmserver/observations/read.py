@@ -174,6 +174,13 @@ async def read_summary(conn: Conn, principal: Principal, session: Session) -> Ob
     return summaries[0]
 
 
+async def list_summaries(conn: Conn, principal: Principal, sessions: Sequence[Session]) -> dict[UUID, Observation]:
+    """The newest summary of each of the sessions that has one, by the session."""
+    rows = await repository.summaries_of_sessions(conn, principal.team_id, {session.id: session.project_id for session in sessions})
+    await audit_read(conn, principal, principal.project_id, "list", rows)
+    return {row.server_session_id: row for row in rows if row.server_session_id}
+
+
 async def read_event_observations(
     conn: Conn, principal: Principal, project_id: UUID, event_id: UUID
 ) -> list[tuple[Observation, EventLink]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
@@ -362,6 +362,20 @@ LAST_SUMMARY = Query(
     """,
 )
 
+SUMMARIES_OF_SESSIONS = Query(
+    Observation,
+    f"""
+    SELECT summary.*
+      FROM unnest(%(session_ids)s::uuid[], %(project_ids)s::uuid[]) AS session(id, project_id)
+     CROSS JOIN LATERAL (
+           SELECT {OBSERVATION_COLUMNS} FROM observations
+            WHERE project_id = session.project_id AND server_session_id = session.id AND team_id = %(team_id)s AND kind = 'summary'
+              AND {LIVE}
+            ORDER BY created_at DESC, number DESC LIMIT 1) summary
+    """,
+    prepare=False,
+)
+
 PROJECT_SUMMARY = Query(
     Observation,
     f"""
@@ -652,6 +666,11 @@ async def laid_down(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -> 
 async def last_summary(conn: Conn, team_id: UUID, project_id: UUID, session_id: UUID) -> str | None:
     """The text of the session's newest summary."""
     return await LAST_SUMMARY.first(conn, team_id=team_id, project_id=project_id, session_id=session_id)
+
+
+async def summaries_of_sessions(conn: Conn, team_id: UUID, projects: Mapping[UUID, UUID]) -> list[Observation]:
+    """The newest summary of each of the sessions that has one. `projects` has the project of each session."""
+    return await SUMMARIES_OF_SESSIONS.all(conn, team_id=team_id, session_ids=list(projects), project_ids=list(projects.values()))
 
 
 async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) -> list[ObservationSource]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import cast
 from urllib.parse import quote, urlencode
+from uuid import UUID
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -132,14 +134,36 @@ def with_query(path: str, parameters: Mapping[str, object], **changes: object) -
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
-def project_option(project: Project) -> tuple[str, str]:
-    """A project as an option of a select."""
-    return str(project.id), project.name
+def project_names(projects: Iterable[Project]) -> dict[UUID, str]:
+    """What tells each of the projects from the others: its short name, or where several have that, its canonical id."""
+    projects = list(projects)
+    counts = Counter(project.name for project in projects)
+    return {project.id: project.name if counts[project.name] == 1 else project.canonical_id for project in projects}
+
+
+def project_options(projects: Iterable[Project]) -> list[tuple[str, str]]:
+    """The projects as options of a select."""
+    return [(str(project_id), name) for project_id, name in project_names(projects).items()]
 
 
 def named_option(word: str) -> tuple[str, str]:
     """A word of ours (`security_alert`) as an option of a select."""
     return word, word.replace("_", " ")
+
+
+def has_many_texts(headings: Sequence[str]) -> bool:
+    """Whether a table has more columns of texts than fit on a narrow screen. Headings of numbers begin with `#`."""
+    return sum(not heading.startswith("#") for heading in headings) > 2
+
+
+def label_cells(row: Markup, headings: Sequence[str]) -> Markup:
+    """The cells of a table's row with their headings as `data-label`, but for the first, which is what the row is about."""
+    start, *cells = row.split("<td")
+    labels = [
+        Markup(' data-label="{}"').format(heading.lstrip("#")) if place and heading else ""
+        for place, heading in enumerate(headings)
+    ]
+    return Markup("<td").join([start, *(text + cell for text, cell in zip(labels, cells, strict=True))])
 
 
 @cache
@@ -168,12 +192,13 @@ def _environment() -> Environment:
         relative=format_relative,
         exact=format_exact,
         iso=format_iso,
+        label_cells=label_cells,
         segment=path_segment,
-        project_option=project_option,
+        project_options=project_options,
         named_option=named_option,
     )
     names = cast("dict[str, object]", environment.globals)
-    names.update(static=static_path, plural=plural, with_query=with_query)
+    names.update(static=static_path, has_many_texts=has_many_texts, plural=plural, with_query=with_query)
     return environment
 
 

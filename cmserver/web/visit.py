@@ -6,7 +6,6 @@ import base64
 import math
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import TypeVar, cast, get_origin
 from urllib.parse import parse_qsl, urlencode
 from uuid import UUID, uuid4, uuid5
@@ -24,7 +23,7 @@ from cmserver.base.ids import parse_id
 from cmserver.base.sql import Conn
 from cmserver.base.text import storable
 from cmserver.web import security
-from cmserver.web.navigation import has_page, visible_items
+from cmserver.web.navigation import visible_items
 from cmserver.web.templates import render_template
 
 T = TypeVar("T")
@@ -147,12 +146,11 @@ class Visit:
             **values,
             "visit": self,
             "title": title,
-            "navigation": visible_items(self.request.app.routes, self._principal, is_operator=self.is_operator),
+            "navigation": visible_items(self._principal, is_operator=self.is_operator),
             "notice": _read_notice(notice) if notice else None,
             "error": self.error,
             "submitted": self.submitted,
             "form_nonce": uuid4(),
-            "has_page": partial(has_page, self.request.app.routes),
             "csrf_field": CSRF_FIELD,
             "csrf_token": self.signed_in.csrf_token if self.signed_in else "",
         }

@@ -20,7 +20,7 @@ from cmserver.generation.operate.model import PHASES
 from cmserver.generation.operate.repository import COUNT, NEWEST_RUN, PAGE, QUEUE_COUNTS
 from cmserver.graph import repository as graph
 from cmserver.observations.embedding import indexes
-from cmserver.observations.repository import BY_NUMBERS, LISTED, NEWEST
+from cmserver.observations.repository import BY_NUMBERS, LISTED, NEWEST, SUMMARIES_OF_SESSIONS
 from cmserver.recall import repository as index
 from cmserver.recall.receipts.repository import LAST_INDEX_AT, SHOWN_NUMBERS
 from cmserver.recall.search import repository as search
@@ -174,6 +174,14 @@ async def test_the_newest_summary_is_found_without_reading_the_project(db: Db, c
     told = await plan(db, crowd.alice.team_id, NEWEST.text, paging(crowd, kind="summary", limit=1))
 
     assert "observations_summaries" in told
+
+
+async def test_the_summaries_of_sessions_are_found_session_by_session(db: Db, crowd: Cast):
+    sessions = {"session_ids": [uuid4(), uuid4()], "project_ids": [crowd.alice.project.id] * 2}
+
+    told = await plan(db, crowd.alice.team_id, SUMMARIES_OF_SESSIONS.text, {"team_id": crowd.alice.team_id, **sessions})
+
+    assert "Index Scan Backward using observations_project_session" in told
 
 
 async def test_a_page_of_a_whole_team_is_read_from_the_index_in_its_order(db: Db, crowd: Cast):

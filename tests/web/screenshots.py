@@ -1,4 +1,4 @@
-"""Takes the screenshots of docs/howto/use-the-web-interface.md: `bin/screenshots [FOLDER]`.
+"""Takes the screenshots of docs/howto/use-the-web-interface.md: `bin/screenshots [FOLDER [PAGE ...]]`.
 
 It starts a server with made-up content, and opens each page wide and narrow, light and dark; the guide shows some of them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.async_api import async_playwright
@@ -19,12 +20,13 @@ SHOWN = ("today", "team")
 """The pages that the guide shows."""
 
 
-async def take(folder: Path | None) -> None:
-    """All pages into the folder; without one, those of the guide into docs/howto/web."""
+async def take(folder: Path | None, names: Sequence[str]) -> None:
+    """The pages of these names, or all, into the folder; without one, those of the guide into docs/howto/web."""
+    chosen = names if folder else SHOWN
     async with run_seeded_server(hostile=folder is not None) as (url, seed), async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         for case in PAGES:
-            if folder is None and case.name not in SHOWN:
+            if chosen and case.name not in chosen:
                 continue
             for theme in ("light", "dark") if folder else ("light",):
                 for width in (1280, 360) if folder else (1280,):
@@ -41,4 +43,4 @@ async def take(folder: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(take(Path(sys.argv[1]) if len(sys.argv) > 1 else None))
+    asyncio.run(take(Path(sys.argv[1]) if len(sys.argv) > 1 else None, sys.argv[2:]))

@@ -53,6 +53,8 @@ class Seed(msgspec.Struct, kw_only=True):
 
     full: str
     """The token of an owner, and operator of the server, of the team with everything."""
+    headers: dict[str, str]
+    """Of the team's agents, with their key."""
     empty: str
     """The token of an owner and operator of the team with nothing."""
     things: dict[str, str]
@@ -89,6 +91,7 @@ async def seed_server(app: AsgiFrame, db: Db, api: httpx.AsyncClient, *, hostile
     things |= await seed_work(db, app.dependencies.get(JobNotifier), full, texts)
     things |= await seed_steward(db, app.dependencies.get(Settings), full, texts)
     return Seed(
+        headers=full.headers,
         full=await _owner(app, db, full, LONG_NAME if hostile else "alice"),
         empty=await _owner(app, db, msgspec.structs.replace(full, principal=_in_team(full, empty_id)), "bob"),
         things=things,

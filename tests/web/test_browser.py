@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
@@ -23,13 +24,21 @@ GONE = ("not-found", "observation-merged", "observation-expired")
 """Pages that are answered with 404 or 410."""
 _WIDER = """() => {
     const limit = document.documentElement.clientWidth;
-    const inScroller = (element) => element.closest('.scroll, pre, [data-scrolls]') !== null;
+    const inScroller = (element) => element.closest('.scroll, pre, [data-scrolls], .account > summary') !== null;
     return [...document.querySelectorAll('body *')]
         .filter((element) => element.getClientRects().length && !inScroller(element)
                              && element.getBoundingClientRect().right > limit + 1
                              && getComputedStyle(element).position !== 'absolute')
         .slice(0, 5).map((element) => element.outerHTML.slice(0, 160));
 }"""
+
+
+_HEADER = """() => {
+    const box = document.querySelector('.areas [aria-current]').getBoundingClientRect();
+    const seen = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
+    return [document.querySelector('header').getBoundingClientRect().bottom, seen.innerText];
+}"""
+"""Where the header ends, and what is seen in the middle of the open area."""
 
 
 class Site:
@@ -166,19 +175,108 @@ async def test_the_keyboard_opens_the_help_and_goes_through_a_list(site: Site):
     await context.close()
 
 
-async def test_a_running_session_appears_by_itself(site: Site):
+async def test_the_areas_stand_in_one_line_and_the_open_one_is_seen(site: Site):
     context = await site.context(site.seed.full)
     page = await context.new_page()
+    for width in (1280, 800, 360):
+        await page.set_viewport_size({"width": width, "height": 800})
+        await page.goto("/ui/doctor")
+        tops = await page.eval_on_selector_all(".areas a", "all => [...new Set(all.map(a => a.getBoundingClientRect().top))]")
+        right = await page.eval_on_selector(".areas [aria-current]", "a => a.getBoundingClientRect().right")
+        assert len(tops) == 1, width
+        assert right <= width + 1
+        bottom, middle = await page.evaluate(_HEADER)
+        assert bottom < 100, f"the header takes {bottom} px at {width} px"
+        assert middle == "Doctor"
+    await context.close()
+
+
+async def test_a_running_session_appears_and_ends_by_itself(site: Site):
+    context = await site.context(site.seed.full)
+    page = await context.new_page()
+    complaints = watch(page)
     async with page.expect_response(lambda response: response.url.endswith("/ui/live")):
         await page.goto("/ui")
-    other = await context.new_page()
-    await other.goto("/ui")
-    before = await page.locator("tbody tr").count()
-    assert before > 0
 
-    async with page.expect_response(lambda response: response.url.endswith("/ui")):
-        await other.fill("#text", "A note that the other page hears of.")
-        await other.click("form[action='/ui/notes'] button")
+    async with httpx.AsyncClient(base_url=site.url, headers=site.seed.headers) as agent:
+        hook = {"session_id": "live", "cwd": "/home/dev/orders", "transcript_path": "/tmp/t"}
+        for fields in (
+            {"hook_event_name": "SessionStart", "source": "startup"},
+            {"hook_event_name": "UserPromptSubmit", "prompt": "Look"},
+        ):
+            (await agent.post("/v1/hooks/claude-code", json={**hook, **fields})).raise_for_status()
+        card = page.locator("li.card", has=page.get_by_role("link", name="Look", exact=True))
+        await card.get_by_text("running").wait_for()
+        end = {"hook_event_name": "SessionEnd", "reason": "exit"}
+        (await agent.post("/v1/hooks/claude-code", json={**hook, **end})).raise_for_status()
+        await card.get_by_text("ended after").wait_for()
 
-    assert await page.locator("#list").count() == 1
+    assert complaints == []
+    await context.close()
+
+
+async def decide(page: Page, key: str) -> list[str]:
+    """Press a key on the first pair, and return the numbers of the pairs that are left."""
+    async with page.expect_navigation():
+        await page.keyboard.press(key)
+    return await pairs_of(page)
+
+
+async def pairs_of(page: Page) -> list[str]:
+    return await page.eval_on_selector_all("article.pair", "all => all.map(pair => pair.getAttribute('aria-label'))")
+
+
+async def test_pairs_are_reviewed_and_undone_by_keys_alone(site: Site):
+    context = await site.context(site.seed.full)
+    page = await context.new_page()
+    complaints = watch(page)
+    await page.goto("/ui/review")
+    before = await pairs_of(page)
+    assert len(before) >= 2
+
+    for key, notice in (("m", "merged"), ("r", "merged"), ("b", "Kept"), ("d", "Dismissed")):
+        await page.keyboard.press("j")
+        await page.keyboard.press("j")
+        left = await decide(page, key)
+        assert left == [pair for pair in before if pair != before[1]], key
+        assert notice in await page.inner_text(".notice")
+        assert await decide(page, "u") == before, key
+
+    assert complaints == []
+    await context.close()
+
+
+async def test_a_person_signs_in_and_writes_by_keyboard_alone(site: Site):
+    context = await site.context(None)
+    page = await context.new_page()
+    await page.goto("/")
+
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    assert await page.evaluate("document.activeElement.id") == "main"
+    for text in (LONG_NAME, PASSWORD):
+        await page.keyboard.press("Tab")
+        while not await page.evaluate("document.activeElement.matches('input')"):
+            await page.keyboard.press("Tab")
+        await page.keyboard.type(text)
+    async with page.expect_navigation():
+        await page.keyboard.press("Enter")
+    assert await page.inner_text("h1") == "Today"
+    async with page.expect_navigation():
+        await page.keyboard.press("g")
+        await page.keyboard.press("4")
+    assert await page.inner_text("h1") == "Observations"
+    await page.keyboard.press("/")
+    await page.keyboard.type("payments")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/ui/observations?*q=payments*")
+    await page.locator("tbody tr").first.wait_for()
+    await page.evaluate("document.activeElement.blur()")
+    await page.keyboard.press("j")
+    while not await page.evaluate("document.activeElement.matches('td.title a')"):
+        await page.keyboard.press("Tab")
+    async with page.expect_navigation():
+        await page.keyboard.press("Enter")
+    assert (await page.inner_text("h1")) != ""
+    assert "/ui/observations/" in page.url
     await context.close()

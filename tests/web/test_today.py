@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+from uuid import UUID
+
 import httpx
 
+from cmserver.access import repository as access
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.calls import repository as calls
 from tests.conftest import Cast
+from tests.make import Make
 from tests.web.visitor import visit_as
 
 
@@ -25,6 +32,49 @@ async def test_a_running_session_shows_with_its_project(app: AsgiFrame, db: Db, 
     assert page.status_code == 200
     assert "Session without a prompt" in page.text
     assert cast.alice.project.name in page.text
+
+
+async def test_each_project_shows_its_sessions_with_their_newest_summary(
+    app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast, make: Make
+):
+    await start_session(client, cast)
+    body = {"projectId": "github.com/acme/shop", "externalSessionId": "s2", "platformSource": "codex"}
+    session = (await client.post("/v1/sessions/start", json=body, headers=cast.alice.headers)).json()["session"]
+    async with db.tenant(cast.alice.team_id) as conn:
+        shop = await access.project(conn, cast.alice.team_id, UUID(session["projectId"]))
+    assert shop is not None
+    made: Any = {"project": shop, "title": None, "kind": "summary", "server_session_id": UUID(session["id"])}
+    await make.observation(summary={"completed": "Began to look."}, content="a", **made)
+    await make.observation(summary={"request": "Fix it", "completed": "Fixed the double charge."}, content="b", **made)
+    alice = await visit_as(app, db, cast.alice.team_id, "viewer")
+
+    page = await alice.get("/ui")
+
+    shop_part, orders_part = re.findall(r"<section aria-labelledby=\"project-.*?</section>", page.text, re.DOTALL)
+    assert [re.findall(r"<h2[^>]*><a[^>]*>(.*?)</a>", part)[0] for part in (shop_part, orders_part)] == ["shop", "orders"]
+    assert "Fixed the double charge." in shop_part
+    assert "Began to look." not in page.text
+    assert "1 session, 1 running" in orders_part
+    assert "charge" not in orders_part
+
+
+async def test_projects_of_one_name_are_told_apart(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):
+    await client.post("/v1/projects", json={"canonicalId": "github.com/other/orders"}, headers=cast.alice.headers)
+    alice = await visit_as(app, db, cast.alice.team_id, "viewer")
+
+    page = await alice.get("/ui")
+
+    assert re.findall(r'<option value="[^"]+">(.*?)</option>', page.text) == ["github.com/other/orders", "github.com/acme/orders"]
+
+
+async def test_a_paused_provider_waits_for_somebody(app: AsgiFrame, db: Db, cast: Cast):
+    async with db.system() as conn:
+        await calls.pause_provider(conn, "anthropic", "quota_exhausted", "Used up.", 3600)
+    alice = await visit_as(app, db, cast.alice.team_id, "viewer")
+
+    page = await alice.get("/ui")
+
+    assert '<a href="/ui/jobs/providers">The provider anthropic is paused</a>' in page.text
 
 
 async def test_another_team_sees_nothing_of_it(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast):

@@ -9,12 +9,11 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from cmserver.access import repository as access
 from cmserver.ops.analytics.analyse import MAX_DAYS, USUAL_DAYS, analyse
 from cmserver.web.page import Page
+from cmserver.web.pages.memory import list_projects
 from cmserver.web.visit import Visit
 
-_MAX_PROJECTS = 200
 _PERIODS = (7, 30, 90)
 
 
@@ -31,9 +30,7 @@ async def get_analytics(visit: Visit) -> Response:
     principal = visit.principal
     async with visit.tenant() as conn:
         report = await analyse(conn, principal, project=query.project, days=query.days)
-        projects = await access.projects(
-            conn, principal.team_id, only=principal.project_id, archived=False, before=None, before_id=None, limit=_MAX_PROJECTS
-        )
+        projects = await list_projects(conn, principal)
     stored = {row.day: row.stored for row in report.by_day}
     lines = {row.day: row.lines for row in report.by_day}
     today = datetime.now(UTC).date()

@@ -10,21 +10,18 @@ import msgspec
 from msgspec import UNSET, Meta
 from starlette.responses import Response
 
-from cmserver.access import repository as access
 from cmserver.access.budgets.model import Period
-from cmserver.access.model import Project
 from cmserver.base.errors import Invalid
 from cmserver.base.money import Usd
-from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.ops.spending.budgets import remove_budget, set_budget
 from cmserver.ops.spending.report import read_usage, usage_csv
 from cmserver.ops.spending.wire import UsageOut, UsageRowOut
 from cmserver.web.page import Page
+from cmserver.web.pages.memory import list_projects
 from cmserver.web.visit import Visit
 
-_MAX_PROJECTS = 200
 _SHOWN_PROJECTS = 50
 _PERIODS = (7, 30, 90)
 Days = Annotated[int, Meta(ge=1, le=366)]
@@ -128,7 +125,7 @@ async def get_budgets(visit: Visit) -> Response:
     principal = visit.principal
     async with visit.tenant() as conn:
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=principal.project_id)
-        projects = await _list_projects(conn, visit)
+        projects = await list_projects(conn, principal)
     return visit.render("budgets.html", title="Budgets", budgets=budgets, projects=projects, sees_team=principal.project_id is None)
 
 
@@ -157,12 +154,6 @@ async def post_removal(visit: Visit) -> Response:
     form = await visit.form(BudgetName)
     await remove_budget(visit.db, visit.dependency(JobNotifier), visit.principal, form.project, form.period)
     return visit.redirect("/ui/costs/budgets", "The budget is removed; what waited for it goes on.")
-
-
-async def _list_projects(conn: Conn, visit: Visit) -> list[Project]:
-    return await access.projects(
-        conn, visit.team_id, only=visit.principal.project_id, archived=False, before=None, before_id=None, limit=_MAX_PROJECTS
-    )
 
 
 routes = [

@@ -11,7 +11,6 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from cmserver.access import repository as access
-from cmserver.access.model import Project
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_iso
@@ -26,10 +25,10 @@ from cmserver.observations.read import audit_read
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import find_session
 from cmserver.web.page import Page
+from cmserver.web.pages.memory import list_projects
 from cmserver.web.visit import Visit
 
 PAGE_ROWS = 50
-_MAX_PROJECTS = 200
 _LOG_ROWS = 200
 
 SOURCES: dict[str, str] = {
@@ -108,7 +107,7 @@ async def get_jobs(visit: Visit) -> Response:
             )
             for status in STATES
         ]
-        projects = await list_projects(conn, visit)
+        projects = await list_projects(conn, principal)
         rows = await name_jobs(conn, visit, page.jobs, project_id)
     return visit.render(
         "jobs.html",
@@ -218,14 +217,6 @@ async def post_cancel(visit: Visit) -> Response:
     return visit.redirect(
         f"/ui/jobs/{job.id}",
         "The job is being stopped; it writes nothing." if job.status == "processing" else "The job is cancelled.",
-    )
-
-
-async def list_projects(conn: Conn, visit: Visit) -> list[Project]:
-    """The projects that a filter offers."""
-    principal = visit.principal
-    return await access.projects(
-        conn, principal.team_id, only=principal.project_id, archived=False, before=None, before_id=None, limit=_MAX_PROJECTS
     )
 
 

@@ -23,10 +23,10 @@ from cmserver.base.settings import Settings
 from cmserver.base.text import Text
 from cmserver.redaction.redact import redact
 from cmserver.web.page import Page
+from cmserver.web.pages.memory import list_projects
 from cmserver.web.visit import Visit
 
 _PAGE = 50
-_MAX_PROJECTS = 200
 _USUAL_SCOPES = ["events:write", "sessions:write", "observations:read", "observations:write", "jobs:read"]
 """What a coding agent needs."""
 
@@ -68,9 +68,7 @@ async def get_keys(visit: Visit) -> Response:
         )
         keys, next_cursor = paging.page(rows, _PAGE, lambda key: (key.created_at, key.id))
         names = await access.names_of(conn, principal.team_id, {key.project_id for key in keys if key.project_id})
-        projects = await access.projects(
-            conn, principal.team_id, only=principal.project_id, archived=False, before=None, before_id=None, limit=_MAX_PROJECTS
-        )
+        projects = await list_projects(conn, principal)
     return visit.render(
         "keys.html",
         title="Keys",

@@ -11,6 +11,7 @@ import msgspec
 
 from cmserver.access import repository as access
 from cmserver.access.model import Principal, Project
+from cmserver.base import paging
 from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation, ObservationType
@@ -18,10 +19,12 @@ from cmserver.observations.plain import one_line
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
 from cmserver.sessions import repository as sessions
-from cmserver.sessions.model import SessionLabel
+from cmserver.sessions.model import Session, SessionLabel
+from cmserver.sessions.read import audit_prompt_read
 
 TITLE_CHARS = 160
 MAX_PROJECTS = 200
+PAGE_SESSIONS = 50
 NO_PROMPT = "Session without a prompt"
 
 TYPES: tuple[str, ...] = get_args(ObservationType)
@@ -48,6 +51,19 @@ class ObservationItem(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None = None
     is_shared: bool = False
     expires_at: datetime | None = None
+
+
+class SessionItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A session in a list."""
+
+    session: Session
+    label: str
+    project: str
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took; None while it runs."""
+        return (self.session.ended_at - self.session.started_at).total_seconds() if self.session.ended_at else None
 
 
 def title_of(observation: Observation) -> str:
@@ -80,6 +96,29 @@ async def names_of_projects(conn: Conn, principal: Principal, ids: Iterable[UUID
     """Canonical ids of those of the projects that the visitor may see."""
     seen = {project_id for project_id in ids if principal.sees(project_id)}
     return await access.names_of(conn, principal.team_id, seen) if seen else {}
+
+
+async def list_sessions(
+    conn: Conn, principal: Principal, *, project_id: UUID | None, running: bool, platform: str | None = None, cursor: str | None
+) -> tuple[list[SessionItem], str | None]:
+    """A page of sessions, newest first, and the cursor of the next one. Audits the prompts that stand for titles."""
+    before, before_id = paging.place(cursor)
+    rows = await sessions.newest(
+        conn,
+        principal.team_id,
+        project_id=project_id,
+        active=True if running else None,
+        platform_source=platform,
+        before=before,
+        before_id=before_id,
+        limit=PAGE_SESSIONS + 1,
+    )
+    page, next_cursor = paging.page(rows, PAGE_SESSIONS, lambda session: (session.started_at, session.id))
+    labels = await session_labels(conn, principal.team_id, [session.id for session in page])
+    await audit_prompt_read(conn, principal, project_id, sum(label != NO_PROMPT for label in labels.values()))
+    names = await names_of_projects(conn, principal, {session.project_id for session in page})
+    items = [SessionItem(session=row, label=labels[row.id], project=names.get(row.project_id, "")) for row in page]
+    return items, next_cursor
 
 
 async def session_labels(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> dict[UUID, str]:

@@ -18,7 +18,7 @@ from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import SessionLabel
 from cmserver.web.page import Page
-from cmserver.web.pages.jobs import list_projects
+from cmserver.web.pages.memory import list_projects
 from cmserver.web.visit import Visit
 
 _MAX_LANES = 100
@@ -37,7 +37,7 @@ async def get_lanes(visit: Visit) -> Response:
     project_id = await visit.dependency(Projects).within(visit.principal, filters.project)
     async with visit.tenant() as conn:
         lanes = await repository.lanes(conn, visit.team_id, project_id=project_id, state=filters.state, limit=_MAX_LANES)
-        projects = await list_projects(conn, visit)
+        projects = await list_projects(conn, visit.principal)
         names: dict[UUID, str] = {}
         labels: dict[UUID, SessionLabel] = {}
         if visit.may("observations:read"):

@@ -30,7 +30,6 @@ from cmserver.observations.plain import SUMMARY_LABELS, one_line
 from cmserver.observations.read import list_observations, read_event_observations, read_summary
 from cmserver.recall.model import Receipt
 from cmserver.recall.receipts import repository as receipts
-from cmserver.sessions import repository
 from cmserver.sessions.model import MAX_TITLE_CHARS, Session
 from cmserver.sessions.read import audit_prompt_read, find_session
 from cmserver.sessions.write import rename_session
@@ -38,11 +37,12 @@ from cmserver.tooluse.read import read_tool_use
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import (
     BADGES,
-    NO_PROMPT,
     TITLE_CHARS,
     ObservationItem,
+    SessionItem,
     lines_of_numbers,
     list_projects,
+    list_sessions,
     names_of_projects,
     observation_line,
     session_labels,
@@ -50,7 +50,6 @@ from cmserver.web.pages.memory import (
 )
 from cmserver.web.visit import Visit
 
-_PAGE = 50
 _EVENTS = 40
 _RECEIPTS = 20
 _OBSERVATIONS = 50
@@ -80,19 +79,6 @@ class SessionsPageQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
-class SessionItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in the list."""
-
-    session: Session
-    label: str
-    project: str
-
-    @property
-    def seconds(self) -> float | None:
-        """How long it took; None while it runs."""
-        return (self.session.ended_at - self.session.started_at).total_seconds() if self.session.ended_at else None
-
-
 class SessionDay(msgspec.Struct, frozen=True, kw_only=True):
     """The sessions that began on a day (UTC)."""
 
@@ -104,24 +90,16 @@ async def get_sessions(visit: Visit) -> Response:
     """Sessions of coding agents, newest first, by day."""
     filters = visit.query(SessionsPageQuery)
     project_id = await visit.dependency(Projects).within(visit.principal, filters.project)
-    before, before_id = paging.place(filters.cursor)
     async with visit.tenant() as conn:
-        rows = await repository.newest(
+        lines, next_cursor = await list_sessions(
             conn,
-            visit.team_id,
+            visit.principal,
             project_id=project_id,
-            active=True if filters.running else None,
-            platform_source=filters.platform,
-            before=before,
-            before_id=before_id,
-            limit=_PAGE + 1,
+            running=filters.running,
+            platform=filters.platform,
+            cursor=filters.cursor,
         )
-        page, next_cursor = paging.page(rows, _PAGE, lambda session: (session.started_at, session.id))
-        labels = await session_labels(conn, visit.team_id, [session.id for session in page])
-        await audit_prompt_read(conn, visit.principal, project_id, sum(label != NO_PROMPT for label in labels.values()))
-        names = await names_of_projects(conn, visit.principal, {session.project_id for session in page})
         projects = await list_projects(conn, visit.principal)
-    lines = [SessionItem(session=session, label=labels[session.id], project=names.get(session.project_id, "")) for session in page]
     return visit.render(
         "sessions.html",
         title="Sessions",

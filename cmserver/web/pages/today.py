@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 from uuid import UUID
@@ -10,29 +11,28 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from cmserver.access import repository as access
 from cmserver.access.projects import Projects
-from cmserver.base import paging
 from cmserver.base.settings import Settings
-from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.store import store_observations
 from cmserver.generation.operate import repository as jobs
-from cmserver.observations.model import ObservationType
+from cmserver.observations.model import Observation, ObservationType
+from cmserver.observations.plain import one_line
+from cmserver.observations.read import list_summaries
 from cmserver.observations.wire import ObservationIn
+from cmserver.ops.provider_pauses import list_providers
 from cmserver.recall.search.query_embedder import QueryEmbedder
-from cmserver.sessions import repository as sessions
-from cmserver.sessions.model import Session, SessionLabel
-from cmserver.sessions.read import audit_prompt_read
 from cmserver.web.page import Page
-from cmserver.web.templates import plural
+from cmserver.web.pages.memory import SessionItem, list_projects, list_sessions
+from cmserver.web.templates import plural, project_names
 from cmserver.web.visit import Visit
 
 _HOURS = 24
-_PAGE = 50
-_MAX_PROJECTS = 200
 _MAX_SUGGESTIONS = 100
+_SUMMARY_CHARS = 280
+_PARTS = ("completed", "learned", "investigated", "request")
+"""Of a summary, the one that says most first."""
 
 
 class TodayFilters(msgspec.Struct, frozen=True):
@@ -51,12 +51,24 @@ class NoteForm(msgspec.Struct, frozen=True):
     type: ObservationType = "discovery"
 
 
-class ShownSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as the page shows it."""
+class TodayItem(SessionItem, frozen=True, kw_only=True):
+    """A session, and the newest summary of what was done in it."""
 
-    session: Session
-    label: str
-    project: str
+    summary: str | None
+    summary_number: int | None
+
+
+class ProjectDay(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions of a project, newest first."""
+
+    id: UUID
+    name: str
+    sessions: list[TodayItem]
+
+    @property
+    def running(self) -> int:
+        """How many of them have not ended."""
+        return sum(item.session.ended_at is None for item in self.sessions)
 
 
 class WaitingWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,35 +83,21 @@ async def get_today(visit: Visit) -> Response:
     filters = visit.query(TodayFilters)
     principal = visit.principal
     project_id = await visit.dependency(Projects).within(principal, filters.project)
-    before, before_id = paging.place(filters.cursor)
     since = datetime.now(UTC) - timedelta(hours=_HOURS)
     async with visit.tenant() as conn:
-        projects = await access.projects(
-            conn, principal.team_id, only=principal.project_id, archived=False, before=None, before_id=None, limit=_MAX_PROJECTS
+        projects = await list_projects(conn, principal)
+        page, next_cursor = await list_sessions(
+            conn, principal, project_id=project_id, running=filters.running, cursor=filters.cursor
         )
-        rows = await sessions.newest(
-            conn,
-            principal.team_id,
-            project_id=project_id,
-            active=True if filters.running else None,
-            platform_source=None,
-            before=before,
-            before_id=before_id,
-            limit=_PAGE + 1,
-        )
-        page, next_cursor = paging.page(rows, _PAGE, lambda session: (session.started_at, session.id))
-        if page and page[-1].started_at < since:
+        if page and page[-1].session.started_at < since:
             next_cursor = None
-        page = [session for session in page if session.started_at >= since or session.ended_at is None]
-        labels = await sessions.labels(conn, principal.team_id, [session.id for session in page])
-        await audit_prompt_read(conn, principal, project_id, sum(1 for label in labels.values() if label.first_prompt))
-        waiting = await _find_waiting(visit, conn, project_id)
-    names = {project.id: project.name for project in projects}
-    shown = [_shown(session, labels.get(session.id), names) for session in page]
+        page = [item for item in page if item.session.started_at >= since or item.session.ended_at is None]
+        summaries = await list_summaries(conn, principal, [item.session for item in page])
+    waiting = await _find_waiting(visit, project_id)
     return visit.render(
         "today.html",
         title="Today",
-        sessions=shown,
+        days=_by_project([_today_item(item, summaries.get(item.session.id)) for item in page], project_names(projects)),
         waiting=waiting,
         projects=projects,
         filters=filters,
@@ -108,37 +106,58 @@ async def get_today(visit: Visit) -> Response:
     )
 
 
-async def _find_waiting(visit: Visit, conn: Conn, project_id: UUID | None) -> list[WaitingWork]:
-    """What somebody should look at, in the project or the whole team."""
-    principal = visit.principal
-    found: list[WaitingWork] = []
-    suggestions = await consolidation.suggestions(
-        conn, principal.team_id, project_id=project_id, status="open", limit=_MAX_SUGGESTIONS + 1
+def _today_item(item: SessionItem, summary: Observation | None) -> TodayItem:
+    """The session with the part of its summary that says most."""
+    parts = (summary.summary or {}) if summary else {}
+    text = next((text for name in _PARTS if (text := parts.get(name))), summary.content if summary else None)
+    return TodayItem(
+        session=item.session,
+        label=item.label,
+        project=item.project,
+        summary=one_line(text, _SUMMARY_CHARS) if text else None,
+        summary_number=summary.number if summary else None,
     )
+
+
+def _by_project(items: Sequence[TodayItem], names: dict[UUID, str]) -> list[ProjectDay]:
+    """The project with the newest session first."""
+    days: dict[UUID, list[TodayItem]] = {}
+    for item in items:
+        days.setdefault(item.session.project_id, []).append(item)
+    return [
+        ProjectDay(id=project_id, name=names.get(project_id, of_project[0].project), sessions=of_project)
+        for project_id, of_project in days.items()
+    ]
+
+
+async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWork]:
+    """What somebody should look at, in the project or the whole team."""
+    principal, found = visit.principal, list[WaitingWork]()
+    sees_jobs = principal.may("jobs:read")
+    async with visit.tenant() as conn:
+        suggestions = await consolidation.suggestions(
+            conn, principal.team_id, project_id=project_id, status="open", limit=_MAX_SUGGESTIONS + 1
+        )
+        counts = await jobs.queue_counts(conn, principal.team_id, project_id) if sees_jobs else None
+        budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
     if suggestions:
         more = "more than " if len(suggestions) > _MAX_SUGGESTIONS else ""
         count = min(len(suggestions), _MAX_SUGGESTIONS)
         found.append(WaitingWork(text=f"{more}{plural(count, 'suggestion')} to merge", path="/ui/review"))
-    if principal.may("jobs:read"):
-        counts = await jobs.queue_counts(conn, principal.team_id, project_id)
-        if counts.failed:
-            found.append(WaitingWork(text=f"{plural(counts.failed, 'job')} failed", path="/ui/jobs?status=failed"))
-        if counts.held:
-            found.append(
-                WaitingWork(text=f"{plural(counts.held, 'job')} held by a back-off or a pause of the provider", path="/ui/jobs")
-            )
-    budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
+    if counts and counts.failed:
+        found.append(WaitingWork(text=f"{plural(counts.failed, 'job')} failed", path="/ui/jobs?status=failed"))
+    if counts and counts.held:
+        found.append(WaitingWork(text=f"{plural(counts.held, 'job')} held", path="/ui/jobs/lanes?state=held"))
+    if sees_jobs:
+        providers = await list_providers(visit.db, principal, visit.dependency(Settings))
+        paused = [provider.name for provider in providers if provider.pause]
+        found += [WaitingWork(text=f"The provider {name} is paused", path="/ui/jobs/providers") for name in paused]
     found += [
-        WaitingWork(text=f"The budget of the {budget.period} is {budget.state}", path="/ui/costs")
+        WaitingWork(text=f"The budget of the {budget.period} is {budget.state}", path="/ui/costs/budgets")
         for budget in budgets
         if budget.state != "open"
     ]
     return found
-
-
-def _shown(session: Session, label: SessionLabel | None, names: dict[UUID, str]) -> ShownSession:
-    text = (label.title or label.first_prompt) if label else None
-    return ShownSession(session=session, label=text or "Session without a prompt", project=names.get(session.project_id, ""))
 
 
 async def post_note(visit: Visit) -> Response:

@@ -37,6 +37,11 @@
     awaitsArea = event.key === "g";
   });
 
+  // The areas are a strip that scrolls where there is no room: show the one that is open.
+  const area = document.querySelector(".areas [aria-current]");
+  const strip = area?.closest("ul");
+  if (strip) strip.scrollLeft = area.offsetLeft - (strip.clientWidth - area.offsetWidth) / 2;
+
   // <div id="list" data-live="/ui/live">: the part is loaded anew when something happened, while the page can be seen.
   let source = null;
   let timer = 0;
