@@ -224,7 +224,7 @@ async def _read_entities(db: Db, notifications: NotificationListener, stop: asyn
             await wait_any(stop, timeout_seconds=_GATHER_SECONDS)  # what comes meanwhile is read at once
         return is_full
 
-    await _follow_news(read, notifications, stop, failure="entities.failed")
+    await _follow_news(read, notifications, stop, lambda error: log.error("entities.failed", exc_info=error))
 
 
 async def _make_overviews(settings: Settings, db: Db, notifications: NotificationListener, stop: asyncio.Event) -> None:
@@ -234,11 +234,14 @@ async def _make_overviews(settings: Settings, db: Db, notifications: Notificatio
     async def make() -> bool:
         return await run_unless_stopped(stop, make_due_overviews(db, writer)) is True
 
-    await _follow_news(make, notifications, stop, failure="overviews.failed")
+    await _follow_news(make, notifications, stop, lambda error: log.error("overview.failed", exc_info=error))
 
 
 async def _follow_news(
-    act: Callable[[], Awaitable[bool]], notifications: NotificationListener, stop: asyncio.Event, *, failure: str
+    act: Callable[[], Awaitable[bool]],
+    notifications: NotificationListener,
+    stop: asyncio.Event,
+    log_failure: Callable[[Exception], None],
 ) -> None:
     """Run `act` now and then, and after the end of a batch or a manual observation; again at once while it returns True."""
     wakeup = asyncio.Event()
@@ -250,7 +253,7 @@ async def _follow_news(
             seconds=_READ_ANYWAY_SECONDS,
             wake=wakeup,
             busy_seconds=_BUSY_PAUSE_SECONDS,
-            log_failure=lambda error: log.error(failure, exc_info=error),
+            log_failure=log_failure,
         )
     finally:
         for unsubscribe in unsubscribes:

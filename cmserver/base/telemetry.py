@@ -16,6 +16,7 @@ EVENTS: dict[str, str] = {
     "budget.exhausted": "A budget is spent; where it applies, generation waits. Logged once a period and after a new cap.",
     "budget.warned": "80 % of a budget are spent. Logged once a period and after a new cap.",
     "calls.lost": "Provider calls of dead workers have no known result. Their estimated cost is counted.",
+    "claims.lost": "A worker held lanes of which it did not know: the answer to its claim was lost. Their jobs are requeued.",
     "connections.limited": "The limit of open files allows fewer connections than CMSERVER_MAX_CONNECTIONS.",
     "connections.refused": "Connections were refused or closed early: too large, slow or many, or not HTTP. Logged once a minute.",
     "consolidation.failed": "The new observations of a team could not be compared, which is a bug. It is repeated in the next run.",

@@ -100,13 +100,13 @@ def restore_data_dir(
     try:
         stored = reader.credentials()
         present = data_dir / credentials.FILE_NAME
+        remove_unfinished(data_dir)
         clusters = list_clusters(data_dir)
         if not replace and (clusters or (present.exists() and present.read_bytes() != stored)):
             raise BackupError(
                 f"The data folder {data_dir} is not empty. Set CMSERVER_DATA_DIR to an empty one, or pass --replace to move its "
                 "database aside."
             )
-        remove_unfinished(data_dir)
         embedded = EmbeddedPostgres(data_dir / f"{RESTORING}{secrets.token_hex(4)}")
         try:
             embedded.start()

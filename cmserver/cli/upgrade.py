@@ -17,7 +17,17 @@ from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.output import as_called
 from cmserver.cli.restore import restore_data_dir
-from cmserver.embedded.files import Binaries, SetupError, binaries_of, find_binaries, list_clusters, other_major
+from cmserver.embedded.files import (
+    Binaries,
+    SetupError,
+    binaries_of,
+    find_binaries,
+    find_set_aside,
+    list_clusters,
+    lock_data_dir,
+    other_major,
+    remove_unfinished,
+)
 from cmserver.embedded.postgres import EmbeddedPostgres
 from cmserver.ops.backup.archive import open_backup
 from cmserver.ops.backup.back_up import back_up
@@ -34,6 +44,15 @@ def upgrade(settings: Settings, *, check: bool) -> None:
     into the new one; the old one is moved aside, not deleted. Stop the server for that.
     """
     is_own = settings.database_url is not None
+    if not is_own and not check and find_set_aside(settings.data_dir):
+        lock = lock_data_dir(settings.data_dir)
+        try:
+            remove_unfinished(settings.data_dir)
+        finally:
+            lock.release()
+    if not is_own and find_set_aside(settings.data_dir):
+        click.echo(as_called("A restore was interrupted: `cmserver upgrade` and the next start bring the database of before back."))
+        sys.exit(ExitCode.FAILURE)
     if not is_own and not list_clusters(settings.data_dir):
         click.echo(f"The data folder {settings.data_dir} holds no database: the first start makes it.")
         return

@@ -184,6 +184,13 @@ def replaced_name(cluster: str, at: datetime) -> str:
     return f"{cluster}.replaced-{at:%Y%m%dT%H%M%S%fZ}"
 
 
+def find_set_aside(data_dir: Path) -> Path | None:
+    """The cluster that a killed restore has moved aside, where no other is in its place."""
+    if not data_dir.is_dir() or list_clusters(data_dir):
+        return None
+    return max((path for path in data_dir.iterdir() if re.fullmatch(r"pg\d+\.replaced-\d{8}T\d{12}Z", path.name)), default=None)
+
+
 def remove_unfinished(data_dir: Path) -> None:
     """Remove the incomplete clusters of killed starts and restores. The caller has locked the folder.
 
@@ -191,9 +198,8 @@ def remove_unfinished(data_dir: Path) -> None:
 
     Files that a dying process still writes are left, and removed next time.
     """
-    aside = sorted(path for path in data_dir.iterdir() if re.fullmatch(r"pg\d+\.replaced-\d{8}T\d{12}Z", path.name))
-    if aside and not list_clusters(data_dir):
-        aside[-1].rename(data_dir / aside[-1].name.partition(".")[0])
+    if aside := find_set_aside(data_dir):
+        aside.rename(data_dir / aside.name.partition(".")[0])
     for pattern in (r"pg\d+\.new(-[0-9a-f]+)?", rf"{RESTORING}[0-9a-f]+"):
         for path in data_dir.iterdir():
             if re.fullmatch(pattern, path.name):

@@ -73,8 +73,7 @@ def test_a_backup_in_the_place_of_the_database_which_is_kept_until_it_is_deleted
 def test_the_database_comes_back_when_a_restore_is_killed_before_the_other_is_in_its_place(filled: Program, folder: Path):
     before = remembered(filled)
     assert filled.stop() == 0
-    (cluster,) = filled.data_dir.glob("pg[0-9][0-9]")
-    cluster.rename(cluster.with_name(f"{cluster.name}.replaced-20261124T000000000000Z"))
+    move_aside(filled.data_dir)
 
     program = run_in(folder, "second", {"CMSERVER_DATA_DIR": str(filled.data_dir)})
     program.data_dir = filled.data_dir
@@ -83,6 +82,27 @@ def test_the_database_comes_back_when_a_restore_is_killed_before_the_other_is_in
         assert remembered(program) == before
     finally:
         program.end()
+
+
+def move_aside(data_dir: Path) -> None:
+    """Leave the data folder as a restore does that is killed before the other database is in its place."""
+    (cluster,) = data_dir.glob("pg[0-9][0-9]")
+    cluster.rename(cluster.with_name(f"{cluster.name}.replaced-20261124T000000000000Z"))
+
+
+def test_upgrade_and_the_next_restore_find_the_database_that_a_killed_restore_moved_aside(filled: Program, folder: Path):
+    before, key = remembered(filled), filled.key
+    cmserver(folder, "backup")
+    assert filled.stop() == 0
+    (backup,) = backups(folder)
+
+    move_aside(filled.data_dir)
+    assert "interrupted" in cmserver(folder, "upgrade", "--check", code=1)
+    assert "holds no database" not in cmserver(folder, "upgrade")
+    move_aside(filled.data_dir)
+    assert "database of before" in cmserver(folder, "restore", "--replace", backup.name)
+
+    same_server(folder, "second", {"CMSERVER_DATA_DIR": str(filled.data_dir)}, before, key)
 
 
 def test_a_backup_that_is_killed_leaves_no_file_and_the_next_one_works(filled: Program, folder: Path):
