@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import pytest
@@ -437,3 +437,31 @@ async def test_who_changes_an_observation_keeps_others_off_it_until_it_is_change
 
     assert locked is not None
     assert (meanwhile, len(await rows(db, free, observation.id))) == ([], 1)
+
+
+async def test_an_edit_in_psql_says_when_and_other_changes_of_a_row_do_not(client: AsyncClient, cast: Cast, db: Db):
+    await written(client, cast.alice, title="Retry three times", narrative="The upstream recovers.")
+
+    async def dates_change(assignment: LiteralString) -> bool:
+        await rows(db, "UPDATE observations SET updated_at = '2026-01-01Z'")
+        await rows(db, f"UPDATE observations SET {assignment}")
+        (row,) = await rows(db, "SELECT updated_at > '2026-01-02Z' AS is_changed FROM observations")
+        return row["is_changed"] is True
+
+    edits: list[LiteralString] = [
+        "title = 'Retry twice'",
+        "facts = '{one}'",
+        "importance = 0.9",
+        "state = 'open'",
+        "type = 'decision'",
+    ]
+    others: list[LiteralString] = [
+        "access_count = access_count + 1, last_accessed_at = now()",
+        "ttl_seconds = 60, expires_at = now() + interval '1 hour'",
+        "title = title",
+        "version = version + 1",
+        "narrative = 'Other.', updated_at = '2025-01-01Z'",
+    ]
+
+    assert [edit for edit in edits if not await dates_change(edit)] == []
+    assert [other for other in others if await dates_change(other)] == []
