@@ -771,6 +771,20 @@ BEGIN
         '\s+', ' ', 'g'))), 'UTF8'));
 END $$;
 
+-- Name: observation_is_changed(); Type: FUNCTION
+
+CREATE FUNCTION public.observation_is_changed() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    NEW.updated_at := now();
+    RETURN NEW;
+END $$;
+
+-- Name: FUNCTION observation_is_changed(); Type: COMMENT
+
+COMMENT ON FUNCTION public.observation_is_changed() IS 'For edits that do not say when they were made. What is read, expires or is merged does not change.';
+
 -- Name: observation_is_read_again(); Type: FUNCTION
 
 CREATE FUNCTION public.observation_is_read_again() RETURNS trigger
@@ -2569,7 +2583,7 @@ CREATE TABLE public.observation_generation_job_events (
     attempt integer DEFAULT 0 NOT NULL,
     details jsonb DEFAULT '{}'::jsonb NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT observation_generation_job_events_event_type_check CHECK ((event_type = ANY (ARRAY['queued'::text, 'enqueued'::text, 'processing'::text, 'retry_scheduled'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))),
+    CONSTRAINT observation_generation_job_events_event_type_check CHECK ((event_type = ANY (ARRAY['queued'::text, 'processing'::text, 'retry_scheduled'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))),
     CONSTRAINT observation_generation_job_events_status_after_check CHECK ((status_after = ANY (ARRAY['queued'::text, 'processing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
 );
 
@@ -4206,6 +4220,10 @@ COMMENT ON TRIGGER joined_entities_go_along ON public.entities IS 'What is delet
 -- Name: entity_relations joined_relations_go_along; Type: TRIGGER
 
 CREATE TRIGGER joined_relations_go_along AFTER DELETE ON public.entity_relations REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION public.joined_relations_go_along();
+
+-- Name: observations observations_are_changed; Type: TRIGGER
+
+CREATE TRIGGER observations_are_changed BEFORE UPDATE OF type, scope, title, subtitle, narrative, facts, concepts, files_read, files_modified, summary, content, importance, metadata, state, quote ON public.observations FOR EACH ROW WHEN (((new.updated_at = old.updated_at) AND (((((((((((((((new.type IS DISTINCT FROM old.type) OR (new.scope IS DISTINCT FROM old.scope)) OR (new.title IS DISTINCT FROM old.title)) OR (new.subtitle IS DISTINCT FROM old.subtitle)) OR (new.narrative IS DISTINCT FROM old.narrative)) OR (new.facts IS DISTINCT FROM old.facts)) OR (new.concepts IS DISTINCT FROM old.concepts)) OR (new.files_read IS DISTINCT FROM old.files_read)) OR (new.files_modified IS DISTINCT FROM old.files_modified)) OR (new.summary IS DISTINCT FROM old.summary)) OR (new.content IS DISTINCT FROM old.content)) OR (new.importance IS DISTINCT FROM old.importance)) OR (new.metadata IS DISTINCT FROM old.metadata)) OR (new.state IS DISTINCT FROM old.state)) OR (new.quote IS DISTINCT FROM old.quote)))) EXECUTE FUNCTION public.observation_is_changed();
 
 -- Name: observations observations_are_read_again; Type: TRIGGER
 
