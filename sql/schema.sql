@@ -3175,7 +3175,7 @@ CREATE TABLE public.turns (
     project_id uuid CONSTRAINT session_prompts_project_id_not_null NOT NULL,
     server_session_id uuid CONSTRAINT session_prompts_server_session_id_not_null NOT NULL,
     agent_event_id uuid,
-    prompt_number integer CONSTRAINT session_prompts_prompt_number_not_null NOT NULL,
+    prompt_number integer,
     prompt text CONSTRAINT session_prompts_text_not_null NOT NULL,
     text_search tsvector,
     created_at timestamp with time zone DEFAULT clock_timestamp() CONSTRAINT session_prompts_created_at_not_null NOT NULL,
@@ -3187,12 +3187,18 @@ CREATE TABLE public.turns (
     checks text[] DEFAULT '{}'::text[] NOT NULL,
     commits text[] DEFAULT '{}'::text[] NOT NULL,
     ended_at timestamp with time zone,
+    agent_id text,
+    CONSTRAINT turns_of_user_or_subagent CHECK (((prompt_number IS NULL) = (agent_id IS NOT NULL))),
     CONSTRAINT turns_prompt_number_check CHECK ((prompt_number >= 1))
 );
 
 -- Name: TABLE turns; Type: COMMENT
 
 COMMENT ON TABLE public.turns IS 'What users asked for and what the agent answered, whole, numbered from 1 in each session. Its number is the team''s.';
+
+-- Name: COLUMN turns.prompt_number; Type: COMMENT
+
+COMMENT ON COLUMN public.turns.prompt_number IS 'Counts the user''s prompts in the session. NULL for a sub-agent''s turn.';
 
 -- Name: COLUMN turns.number; Type: COMMENT
 
@@ -3209,6 +3215,10 @@ COMMENT ON COLUMN public.turns.actor_id IS 'Whose key it was.';
 -- Name: COLUMN turns.ended_at; Type: COMMENT
 
 COMMENT ON COLUMN public.turns.ended_at IS 'When the agent had answered, or the turn was over without an answer.';
+
+-- Name: COLUMN turns.agent_id; Type: COMMENT
+
+COMMENT ON COLUMN public.turns.agent_id IS 'The sub-agent that was asked and answered, by its id at the agent. NULL for the session''s own.';
 
 -- Name: turns_in_team; Type: VIEW
 
@@ -3229,7 +3239,8 @@ CREATE VIEW public.turns_in_team AS
     files,
     checks,
     commits,
-    ended_at
+    ended_at,
+    agent_id
    FROM public.turns
   WHERE (team_id = (NULLIF(current_setting('cmserver.team_id'::text, true), ''::text))::uuid);
 
@@ -4140,6 +4151,10 @@ CREATE INDEX turns_project ON public.turns USING btree (project_id, created_at);
 -- Name: turns_search; Type: INDEX
 
 CREATE INDEX turns_search ON public.turns USING gin (text_search);
+
+-- Name: turns_subagent; Type: INDEX
+
+CREATE UNIQUE INDEX turns_subagent ON public.turns USING btree (server_session_id, agent_id) WHERE (agent_id IS NOT NULL);
 
 -- Name: turns_team; Type: INDEX
 

@@ -28,6 +28,14 @@ EventIdentity = Literal["id", "turn", "moment"]
 of its turn and its content; or by its content and about its time."""
 
 
+class SubagentWords(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sub-agent was asked, or what it said last."""
+
+    agent_id: str
+    prompt: str = ""
+    reply: str | None = None
+
+
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A clean event with the job that belongs to it: what the ingest statement takes."""
 
@@ -52,6 +60,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """The user's words, when the event is a prompt of a session."""
     reply: str | None = None
     """The agent's last words of a turn, when the event ends one."""
+    subagent: SubagentWords | None = None
     is_recovered: bool = False
     """Whether they come from the agent's transcript, with the time at which it said them."""
     delay_seconds: float = 0

@@ -31,6 +31,7 @@ from cmserver.ingest.group import EventGroups
 from cmserver.ingest.identity import EventFacts, hash_payload, make_event_key, make_near_keys
 from cmserver.ingest.model import MOMENT, EventIdentity, IngestRequest, NewEvent, RecordedEvent, StoredAt
 from cmserver.ingest.policy import decide_timing, resolve_policy
+from cmserver.ingest.subagents import read_subagent_words
 from cmserver.ingest.wire import EventIn
 from cmserver.observations import repository as observations
 from cmserver.redaction.clean import clean, run_aside
@@ -342,6 +343,7 @@ class EventRecorder:
             place=place,
             prompt=_read_prompt(event.payload) if is_prompt and session_id else None,
             reply=_reply_text(event.payload) or None if event.event_type == REPLY_TYPE and session_id else None,
+            subagent=read_subagent_words(event) if session_id else None,
             is_recovered=submission.is_recovered,
             delay_seconds=timing.delay_seconds,
             at_most=timing.at_most,
@@ -424,7 +426,8 @@ def _needs_session(event: NewEvent) -> bool:
     A turn is numbered there, and completed. What waits for the session's end must not miss it: the idle sweep would not know of the
     news. What is known by its moment is compared with what came a moment before.
     """
-    return event.prompt is not None or event.reply is not None or event.waits_for_end or bool(event.near_keys)
+    is_of_turn = event.prompt is not None or event.reply is not None or event.subagent is not None
+    return is_of_turn or event.waits_for_end or bool(event.near_keys)
 
 
 async def _find_twin_key(conn: Conn, team_id: UUID, event: NewEvent) -> str:
@@ -449,28 +452,33 @@ async def _write_in_sessions(
             raise _GoneError
     events = [msgspec.structs.replace(event, idempotency_key=await _find_twin_key(conn, origin.team_id, event)) for event in events]
     # The team's counter is locked before the lanes, as by a batch's effects. A prompt that was there before leaves a gap.
-    prompt_count = sum(event.prompt is not None for event, _ in in_sessions)
-    numbers = iter(await observations.take_numbers(conn, origin.team_id, prompt_count, for_turns=True) if prompt_count else ())
+    turn_count = sum(event.prompt is not None or event.subagent is not None for event, _ in in_sessions)
+    numbers = iter(await observations.take_numbers(conn, origin.team_id, turn_count, for_turns=True) if turn_count else ())
     rows = await repository.ingest(conn, origin.team_id, [reshape(origin, IngestRequest, events=events)])
     received_at = {row.id: row.received_at for row in rows}
     in_sessions = [(event, session_id) for event, session_id in in_sessions if event.id in received_at]
     for session_id in sorted({session_id for _, session_id in in_sessions}):
         await sessions.news(conn, origin.team_id, session_id)
     for event, session_id in in_sessions:
-        if event.prompt is not None:
-            await turns.end(conn, origin.team_id, session_id)
+        words = event.subagent
+        if event.prompt is not None or words is not None:
             turn = NewTurn(
                 id=new_id(),
                 number=next(numbers),
                 project_id=event.project_id,
                 session_id=session_id,
                 event_id=event.id,
-                prompt=cut_side(event.prompt),
+                agent_id=words.agent_id if words else None,
+                prompt=cut_side(words.prompt if words else event.prompt or ""),
+                reply=cut_side(words.reply) if words and words.reply else None,
                 actor_id=origin.actor_id,
                 occurred_at=event.occurred_at,
                 received_at=received_at[event.id],
             )
-            await turns.insert(conn, origin.team_id, turn)
+            if words is None:
+                await turns.end(conn, origin.team_id, session_id)
+            if words is None or not await turns.add_to_subagent(conn, origin.team_id, turn):
+                await turns.insert(conn, origin.team_id, turn)
         elif event.reply is not None:
             await turns.add_reply(
                 conn, origin.team_id, session_id, cut_side(event.reply), event.occurred_at, is_exact=event.is_recovered

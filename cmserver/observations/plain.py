@@ -152,10 +152,12 @@ def turn_line(turn: SessionTurn) -> str:
 def turn_lines(turn: SessionTurn) -> Iterator[str]:
     """A turn whole, its first line as in a list."""
     actor = f" by {one_line(turn.actor_id, _ACTOR_CHARS)}" if turn.actor_id else ""
-    yield f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d %H:%M} turn{actor}"
-    yield f"  User: {block(turn.prompt)}"
+    agent = f" of sub-agent {one_line(turn.agent_id, _ACTOR_CHARS)}" if turn.agent_id else ""
+    yield f"#{turn.number} {turn.created_at.astimezone(UTC):%Y-%m-%d %H:%M} turn{agent}{actor}"
+    if turn.prompt:
+        yield f"  {'Task' if agent else 'User'}: {block(turn.prompt)}"
     if turn.reply:
-        yield f"  Agent: {block(turn.reply)}"
+        yield f"  {'Sub-agent' if agent else 'Agent'}: {block(turn.reply)}"
     for label, items in (("Files", turn.files), ("Checks", turn.checks), ("Commits", turn.commits)):
         if items:
             yield f"  {label}: {one_line(', '.join(items), _FILES * 200)}"

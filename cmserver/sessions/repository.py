@@ -286,7 +286,7 @@ SESSION_AND_LAST_PROMPT = Query(
                AS is_repeated
       FROM server_sessions s
       LEFT JOIN LATERAL (SELECT prompt_number, prompt, created_at FROM turns
-                          WHERE server_session_id = s.id AND team_id = %(team_id)s
+                          WHERE server_session_id = s.id AND team_id = %(team_id)s AND agent_id IS NULL
                           ORDER BY prompt_number DESC LIMIT 1) p ON true
      WHERE s.team_id = %(team_id)s AND s.content_session_id = %(agents_id)s AND s.platform_source = %(platform_source)s
        AND (%(only)s::uuid IS NULL OR s.project_id = %(only)s::uuid)

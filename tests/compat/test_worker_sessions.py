@@ -327,6 +327,8 @@ async def test_the_end_of_a_turn_keeps_the_last_message_and_costs_no_summary(gue
     (event,) = await rows(db, "SELECT payload FROM agent_events WHERE event_type = 'assistant_message'")
     assert (answer["status"], answer["generationJobId"]) == ("queued", None)
     assert event["payload"] == {"last_assistant_message": "I added it. [redacted:private]"}
+    turn = {"prompt": "Add a retry to the client", "reply": "I added it. [redacted:private]", "actor_id": "guest on this machine"}
+    assert await rows(db, "SELECT prompt, reply, actor_id FROM turns") == [turn]
     assert await rows(db, "SELECT 1 FROM observation_generation_jobs WHERE source_type = 'session_summary'") == []
     assert await rows(db, "SELECT 1 FROM server_sessions WHERE ended_at IS NULL")
 

@@ -94,6 +94,57 @@ async def test_a_number_names_an_observation_or_a_turn_at_every_door(client: htt
     assert "Its quokka cache was cold." in (await call(client, cast.alice, "observation_get", ids=[number]))[0]
 
 
+async def test_a_sub_agent_has_a_turn_of_its_own_whichever_of_its_sides_comes_first(client: httpx.AsyncClient, cast: Cast):
+    def start(agent_id: str, prompt: str) -> tuple[str, dict[str, object], object]:
+        return "Agent", {"prompt": prompt, "subagent_type": "Explore"}, {"agentId": agent_id, "status": "completed"}
+
+    async def stop(agent_id: str, text: str) -> None:
+        await hook(client, cast, "SubagentStop", agent_id=agent_id, agent_type="Explore", last_assistant_message=text)
+
+    await hook(client, cast, "UserPromptSubmit", prompt="Why is the wombat slow?")
+    await stop("a1", "Its cache is cold.")
+    await tool(client, cast, *start("a1", "Look at the wombat's cache"))
+    await tool(client, cast, *start("a2", "Measure the quokka"))
+    await stop("a2", "Ten seconds.")
+    await stop("a2", "Twelve, once more.")
+    await stop("a3", "Nobody heard what I was asked.")
+    await hook(client, cast, "Stop", last_assistant_message="The cache.")
+    await hook(client, cast, "UserPromptSubmit", prompt="Warm it")
+
+    found = await list_turns(client, cast, session="s1")
+
+    said = {(it["agentId"], it["promptNumber"], it["prompt"], it["reply"]) for it in found}
+    assert said == {
+        (None, 1, "Why is the wombat slow?", "The cache."),
+        (None, 2, "Warm it", None),
+        ("a1", None, "Look at the wombat's cache", "Its cache is cold."),
+        ("a2", None, "Measure the quokka", "Ten seconds.\n\nTwelve, once more."),
+        ("a3", None, "", "Nobody heard what I was asked."),
+    }
+    assert all(it["actorId"] == cast.alice.principal.actor_id for it in found)
+    of_a1 = next(it for it in found if it["agentId"] == "a1")
+    (text, *_) = await call(client, cast.alice, "observation_get", ids=[of_a1["number"]])
+    assert "turn of sub-agent a1" in text
+    assert "Task: Look at the wombat's cache" in text
+    body = {"query": "quokka", "projectId": cast.alice.project.canonical_id}
+    hits = (await client.post("/v1/search", json=body, headers=cast.alice.headers)).json()["prompts"]
+    assert [hit["reply"] for hit in hits] == ["Ten seconds.\n\nTwelve, once more."]
+
+
+async def test_a_sub_agent_of_codex_and_opencode_is_asked_by_a_prompt(client: httpx.AsyncClient, cast: Cast):
+    headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+    for agent in ("codex", "opencode"):
+        common = {"session_id": agent, "cwd": "/src", "agent_id": "a1"}
+        for fields in (
+            {"hook_event_name": "UserPromptSubmit", "prompt": "Look around"},
+            {"hook_event_name": "Stop", "last_assistant_message": "I looked."},
+        ):
+            await client.post(f"/v1/hooks/{agent}", json=common | fields, headers=headers)
+
+    said = [(it["agentId"], it["promptNumber"], it["prompt"], it["reply"]) for it in await list_turns(client, cast)]
+    assert said == [("a1", None, "Look around", "I looked.")] * 2
+
+
 def test_a_long_side_keeps_its_beginning_and_its_end():
     cut = cut_side("a" * 30_000 + "z")
 

@@ -115,7 +115,8 @@ class TurnLine(Line, frozen=True, kw_only=True, tag="prompt"):
     number: int | None = None
     """None takes the team's next number, after those of all observations of the file."""
     agent_event_id: UUID | None = None
-    prompt_number: int
+    prompt_number: int | None = None
+    agent_id: str | None = None
     text: str
     reply: str | None = None
     files: list[str] = []

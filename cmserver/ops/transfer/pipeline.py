@@ -410,7 +410,7 @@ _TEXT_FIELDS: dict[type[DataLine], tuple[str, ...]] = {
     SessionLine: ("external_session_id", "content_session_id", "agent_id", "agent_type", "actor_id", "platform_source", "title",
                   "metadata"),
     EventLine: ("source_event_id", "payload", "metadata"),
-    TurnLine: ("text", "reply", "files", "checks", "commits", "actor_id"),
+    TurnLine: ("text", "reply", "files", "checks", "commits", "actor_id", "agent_id"),
     ObservationLine: (
         "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "summary", "quote", "anchors",
         "content", "metadata", "agent", "caller_type", "actor_id",

@@ -41,7 +41,7 @@ MEANING_WEIGHT = 0.5
 NEIGHBOUR_SHARE = 0.4
 """The share of its words that a document lends the ones before and after it in its session. Flat from 0.3 to 0.6."""
 REPEATING_SHARE = 0.3
-"""The share of a positive score that a summary or a turn keeps: it repeats vaguely what the observations of its session say."""
+"""The share of a positive score that a hit keeps that only repeats what the observations of its session say, or only asks."""
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +222,8 @@ class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: float = 0.0
     neighbour_count: int = 0
     place: int = 0
-    is_summary: bool = False
+    repeats: bool = False
+    """Whether it is a summary, or a turn that observations were made of, nobody answered, or a sub-agent had."""
     created_at: datetime | None = None
     cosine: float | None = None
     found_in: list[float] | None = None

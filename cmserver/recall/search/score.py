@@ -33,7 +33,7 @@ class Candidate(msgspec.Struct, kw_only=True):
     is_near: bool = False
     """Whether it is among the nearest in meaning."""
     is_turn: bool = False
-    is_summary: bool = False
+    repeats: bool = False
     created_at: datetime | None = None
     tier: int = 0
     """Which of the ever wider tiers found it, see search.py."""
@@ -83,7 +83,7 @@ def score_candidate(candidate: Candidate, statistics: ScopeStatistics, ranking: 
         meaning = (statistics.turn_meaning if candidate.is_turn else statistics.meaning).standardize(candidate.cosine)
         parts |= {"meaning": meaning, "cosine": candidate.cosine}
     deviations = 2 * ((1 - ranking.meaning_weight) * words + ranking.meaning_weight * meaning)
-    factor = REPEATING_SHARE if candidate.is_summary or candidate.is_turn else 1.0
+    factor = REPEATING_SHARE if candidate.repeats else 1.0
     if ranking.recency and candidate.created_at:
         age_days = max((now - candidate.created_at).total_seconds(), 0) / 86_400
         factor *= 1 - ranking.recency * (1 - 0.5 ** (age_days / _HALF_DAYS))

@@ -260,7 +260,7 @@ class _Search:
                 neighbour_count=row.neighbour_count,
                 cosine=cosines.get(row.id, row.cosine),
                 is_near=row.id in cosines,
-                is_summary=row.is_summary,
+                repeats=row.repeats,
                 created_at=row.created_at,
                 tier=_tier(row.place),
             )
@@ -302,6 +302,7 @@ class _Search:
                 cosine=cosines.get(row.id, row.cosine),
                 is_near=row.id in cosines,
                 is_turn=True,
+                repeats=row.repeats,
                 created_at=row.created_at,
                 tier=_tier(min(row.place, near_places.get(row.id, row.place))),
             )

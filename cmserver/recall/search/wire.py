@@ -110,7 +110,7 @@ class PromptHitOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
     number: int
     event_id: UUID | None
-    prompt_number: int
+    prompt_number: int | None
     project_id: UUID
     server_session_id: UUID
     text: str

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.observations.model import Observation
+from cmserver.sessions.turns.model import join_sides
 
 MAX_ENTRIES = 50
 """On either side."""
@@ -29,7 +30,7 @@ class TimedTurn(msgspec.Struct, frozen=True, kw_only=True):
     event_id: UUID | None
     project_id: UUID
     server_session_id: UUID
-    prompt_number: int
+    prompt_number: int | None
     prompt: str
     reply: str | None
     created_at: datetime
@@ -38,7 +39,7 @@ class TimedTurn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def line(self) -> str:
         """What was said on both sides, for a list."""
-        return f"{self.prompt} → {self.reply}" if self.reply else self.prompt
+        return join_sides(self.prompt, self.reply)
 
     @property
     def cost(self) -> int:

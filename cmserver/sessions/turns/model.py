@@ -23,6 +23,11 @@ def cut_side(text: str) -> str:
     return text[: MAX_SIDE_CHARS - _TAIL_CHARS - len(_CUT)] + _CUT + text[-_TAIL_CHARS:]
 
 
+def join_sides(prompt: str, reply: str | None) -> str:
+    """What was said on both sides, in a line."""
+    return " → ".join(side for side in (prompt, reply) if side)
+
+
 def parse_turn_number(name: str) -> int | None:
     """The number in `12` or `#12`."""
     match = _NUMBER.fullmatch(name)
@@ -45,6 +50,8 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     project_id: UUID
     session_id: UUID
     event_id: UUID | None
+    agent_id: str | None = None
+    """The sub-agent whose turn it is; None for the session's own."""
     prompt: str
     reply: str | None = None
     actor_id: str | None
@@ -55,8 +62,9 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of a session. Its number means nothing else in the team; `prompt_number` counts from 1 in its session.
+    """One turn of a session. Its number means nothing else in the team; `prompt_number` counts the user's prompts in its session.
 
+    A sub-agent's turn has its `agent_id` and no `prompt_number`; its prompt is empty where only its last message is known.
     `event_id` is the event that brought the prompt, None where somebody wrote the turn by hand. `checks` are commands that check
     something, each with how it ended; `ended_at` is None while the agent is at work.
     """
@@ -66,13 +74,14 @@ class SessionTurn(msgspec.Struct, frozen=True, kw_only=True):
     event_id: UUID | None
     project_id: UUID
     server_session_id: UUID
-    prompt_number: int
+    prompt_number: int | None
     prompt: str
     reply: str | None
     files: list[str]
     checks: list[str]
     commits: list[str]
     actor_id: str | None
+    agent_id: str | None
     created_at: datetime
     ended_at: datetime | None
 
@@ -84,7 +93,7 @@ class SessionTurn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def line(self) -> str:
         """What was said on both sides, for a list."""
-        return f"{self.prompt} → {self.reply}" if self.reply else self.prompt
+        return join_sides(self.prompt, self.reply)
 
     @property
     def cost(self) -> int:
@@ -94,5 +103,5 @@ class SessionTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 TURN_COLUMNS: LiteralString = (
     "id, number, agent_event_id AS event_id, project_id, server_session_id, prompt_number, prompt, reply, files, checks, commits,"
-    " actor_id, created_at, ended_at"
+    " actor_id, agent_id, created_at, ended_at"
 )

@@ -20,10 +20,11 @@ _T_COLUMNS: LiteralString = "t." + TURN_COLUMNS.replace(", ", ", t.")
 INSERT = Query(
     int,
     """
-    INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, prompt, reply, actor_id,
-                       created_at, ended_at, search_language)
-    SELECT %(id)s, %(number)s, %(team_id)s, %(project_id)s, %(session_id)s, %(event_id)s, coalesce(max(prompt_number), 0) + 1,
-           %(prompt)s, %(reply)s, %(actor_id)s,
+    INSERT INTO turns (id, number, team_id, project_id, server_session_id, agent_event_id, prompt_number, agent_id, prompt, reply,
+                       actor_id, created_at, ended_at, search_language)
+    SELECT %(id)s, %(number)s, %(team_id)s, %(project_id)s, %(session_id)s, %(event_id)s,
+           CASE WHEN %(agent_id)s::text IS NULL THEN coalesce(max(prompt_number), 0) + 1 END,
+           %(agent_id)s, %(prompt)s, %(reply)s, %(actor_id)s,
            coalesce(time_of_event(%(occurred_at)s::timestamptz, %(received_at)s::timestamptz), clock_timestamp()),
            CASE WHEN %(reply)s::text IS NOT NULL THEN clock_timestamp() END,
            coalesce((SELECT p.search_language FROM projects p
@@ -34,20 +35,36 @@ INSERT = Query(
     """,
 )
 
-# The newest turn that had begun by then. An agent that goes on by itself answers more than once: all of it is kept.
+# An agent that goes on by itself answers more than once: all of it is kept.
+_LONGER_REPLY: LiteralString = """CASE WHEN t.reply IS NULL THEN %(reply)s
+                        WHEN t.reply = %(reply)s OR length(t.reply) + length(%(reply)s) > %(max_chars)s THEN %(reply)s
+                        ELSE t.reply || E'\\n\\n' || %(reply)s END"""
+
+# The newest turn that had begun by then.
 ADD_REPLY = Query(
     UUID,
-    """
+    f"""
     UPDATE turns t
-       SET reply = CASE WHEN t.reply IS NULL THEN %(reply)s
-                        WHEN t.reply = %(reply)s OR length(t.reply) + length(%(reply)s) > %(max_chars)s THEN %(reply)s
-                        ELSE t.reply || E'\\n\\n' || %(reply)s END,
+       SET reply = {_LONGER_REPLY},
            ended_at = greatest(t.created_at, m.moment)
       FROM (SELECT CASE WHEN %(is_exact)s THEN %(occurred_at)s ELSE time_of_event(%(occurred_at)s, now()) END AS moment) m
      WHERE t.team_id = %(team_id)s
        AND t.id = (SELECT l.id FROM turns l
-                    WHERE l.server_session_id = %(session_id)s AND l.team_id = %(team_id)s
+                    WHERE l.server_session_id = %(session_id)s AND l.team_id = %(team_id)s AND l.agent_id IS NULL
                     ORDER BY l.created_at <= m.moment DESC, l.prompt_number DESC LIMIT 1)
+    RETURNING t.id
+    """,
+)
+
+# What it was asked may come after its answer.
+ADD_TO_SUBAGENT = Query(
+    UUID,
+    f"""
+    UPDATE turns t
+       SET prompt = CASE WHEN t.prompt = '' THEN %(prompt)s ELSE t.prompt END,
+           reply = CASE WHEN %(reply)s::text IS NULL THEN t.reply ELSE {_LONGER_REPLY} END,
+           ended_at = CASE WHEN %(reply)s::text IS NULL THEN t.ended_at ELSE greatest(t.created_at, now()) END
+     WHERE t.team_id = %(team_id)s AND t.server_session_id = %(session_id)s AND t.agent_id = %(agent_id)s
     RETURNING t.id
     """,
 )
@@ -56,7 +73,7 @@ IS_UNANSWERED = Query(
     bool,
     """
     SELECT reply IS NULL FROM turns
-     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND created_at <= %(at)s
+     WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s AND agent_id IS NULL AND created_at <= %(at)s
      ORDER BY prompt_number DESC LIMIT 1
     """,
 )
@@ -108,7 +125,7 @@ LISTED = Query(
       FROM unnest(%(project_ids)s::uuid[]) AS one(project_id)
      CROSS JOIN LATERAL (
            SELECT q.* FROM turns q
-            WHERE q.project_id = one.project_id AND q.team_id = %(team_id)s
+            WHERE q.project_id = one.project_id AND q.team_id = %(team_id)s AND q.agent_id IS NULL
               AND (%(platform)s::text IS NULL
                    OR strpos(coalesce((SELECT lower(s.platform_source) FROM server_sessions s
                                         WHERE s.id = q.server_session_id AND s.team_id = q.team_id), 'claude'),
@@ -177,6 +194,23 @@ async def add_reply(
         is_exact=is_exact,
         max_chars=MAX_SIDE_CHARS,
     )
+
+
+async def add_to_subagent(conn: Conn, team_id: UUID, turn: NewTurn) -> bool:
+    """Complete the sub-agent's turn by what the new one has; returns whether there was one.
+
+    The caller has locked the session.
+    """
+    found_id = await ADD_TO_SUBAGENT.first(
+        conn,
+        team_id=team_id,
+        session_id=turn.session_id,
+        agent_id=turn.agent_id,
+        prompt=turn.prompt,
+        reply=turn.reply,
+        max_chars=MAX_SIDE_CHARS,
+    )
+    return found_id is not None
 
 
 async def is_unanswered(conn: Conn, team_id: UUID, session_id: UUID, at: datetime) -> bool:

@@ -24,9 +24,10 @@ class TurnsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class TurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A turn: what the user asked and what the agent answered, null until it has.
 
-    `number` is the team's, `promptNumber` counts from 1 in the session. `eventId` is the event that brought the prompt, null for a
-    turn written by hand. `files` were changed in it, `checks` are the commands that check something, each with how it ended.
-    `actorId` is whose key it was; `endedAtEpoch` is null while the agent is at work.
+    `number` is the team's, `promptNumber` counts the user's prompts in the session, from 1. A sub-agent's turn has its `agentId`
+    and no `promptNumber`. `eventId` is the event that brought the prompt, null for a turn written by hand. `files` were changed in
+    it, `checks` are the commands that check something, each with how it ended. `actorId` is whose key it was; `endedAtEpoch` is
+    null while the agent is at work.
     """
 
     id: UUID
@@ -34,13 +35,14 @@ class TurnOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     event_id: UUID | None
     project_id: UUID
     server_session_id: UUID
-    prompt_number: int
+    prompt_number: int | None
     prompt: str
     reply: str | None
     files: list[str]
     checks: list[str]
     commits: list[str]
     actor_id: str | None
+    agent_id: str | None
     read_tokens: int
     created_at_epoch: int
     ended_at_epoch: int | None

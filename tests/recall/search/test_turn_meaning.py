@@ -91,3 +91,26 @@ async def test_turns_of_a_project_without_observations_are_ordered(db: Db, cast:
 
         assert (found.hits[0].id, len(found.hits)) == (best.id, 5)
         assert found.hits[0].score > found.hits[1].score
+
+
+async def test_a_turn_counts_in_full_unless_an_observation_was_made_of_it_or_nobody_answered(
+    db: Db, cast: Cast, make: Make, vectors: Vectors
+):
+    covered, answered = [
+        await make.turn(project=cast.alice.project, prompt="Why the quokka?", reply=f"Reply {n}") for n in range(2)
+    ]
+    asked = await make.turn(project=cast.alice.project, prompt="Why the quokka?")
+    other = await make.turn(project=cast.alice.project, prompt="Rename it", reply="Done.")
+    observation = await make.observation(project=cast.alice.project, server_session_id=covered.server_session_id)
+    summary = await make.observation(project=cast.alice.project, server_session_id=covered.server_session_id, kind="summary")
+    async with db.tenant(cast.alice.team_id) as conn:
+        for made, turn in ((observation, covered), (summary, answered)):
+            await conn.execute("UPDATE observations SET turn_number = %s WHERE id = %s", [turn.number, made.id])
+    for turn, vector in ((covered, [1, 0]), (answered, [1, 0]), (asked, [1, 0]), (other, [-1, 0.2])):
+        vectors.give(turn, vector)
+
+    for query, ranking, sought in (("quokka", PLAIN, None), ("latency", MEANT, vectors.near(1, 0))):
+        found = await run_search(db, cast.alice, query, ranking=ranking, sought=sought, filters=TURNS)
+
+        assert {hit.id: "factor" in hit.parts for hit in found.hits} == {covered.id: True, answered.id: False, asked.id: True}
+        assert found.hits[0].id == answered.id

@@ -103,7 +103,7 @@ class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
     content_session_id: str
     project: str
     platform_source: str
-    prompt_number: int
+    prompt_number: int | None
     prompt_text: str
     created_at: str
     created_at_epoch: int

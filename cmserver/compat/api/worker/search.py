@@ -361,7 +361,13 @@ def _observation_cells(row: Observation) -> list[str]:
 
 
 def _turn_cells(row: SessionTurn | TimedTurn) -> list[str]:
-    return [f"prompt {row.prompt_number}", _time(row.created_at), "prompt", cell(row.line), f"{row.cost:,}"]
+    return [
+        f"prompt {row.prompt_number}" if row.prompt_number else "sub-agent",
+        _time(row.created_at),
+        "prompt",
+        cell(row.line),
+        f"{row.cost:,}",
+    ]
 
 
 def _time(at: datetime) -> str:
