@@ -64,7 +64,7 @@ class ScopeSizes:
             self._sizes[scope] = (self._clock(), documents)
 
 
-_sizes = ScopeSizes()
+_sizes, _turn_counts = ScopeSizes(), ScopeSizes()
 
 # Quoted and excluded words; not -k, -rf and -1, which are options of commands and are searched as they are. A character of a script
 # without spaces counts as a word.
@@ -100,6 +100,16 @@ async def read_statistics(conn: Conn, team_id: UUID, project_ids: Sequence[UUID]
         leading=leading,
         by_pairs=by_pairs,
     )
+
+
+async def count_turns(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None) -> int:
+    """How many turns the scope has, as far as it matters for how the nearest are found."""
+    scope = (team_id, None if project_ids is None else frozenset(project_ids))
+    count = _turn_counts.find(scope)
+    if count is None:
+        count = await repository.turn_count(conn, team_id, project_ids)
+        _turn_counts.keep(scope, count)
+    return count
 
 
 def select_leading(samples: Sequence[WordSample]) -> tuple[list[int], bool]:

@@ -201,6 +201,17 @@ SAMPLED_TEAM = Query(
     prepare=True,
 )
 
+# Turns of the scope; those of projects are counted only where the team has more than are compared one by one.
+TURN_COUNT = Query(
+    int,
+    """
+    SELECT CASE WHEN %(project_ids)s::uuid[] IS NULL OR c.turns < %(max_count)s THEN c.turns
+                ELSE (SELECT count(*) FROM (SELECT FROM turns_in_team WHERE project_id = ANY(%(project_ids)s::uuid[])
+                                             LIMIT %(max_count)s) counted) END
+      FROM observation_counters c WHERE c.team_id = %(team_id)s
+    """,
+)
+
 # The frequency of a word in a document, without unpacking the tsvector, which takes ten times as long: ts_rank() of one word with
 # equal weights is the sum of 1/j² for j up to the count, divided by pi²/6. TIMES inverts it exactly for every possible count
 # (tests/recall/search/test_lexical.py). Dividing the rank with WEIGHTS by the flat one gives the weight of the word's fields.
@@ -518,6 +529,11 @@ async def sampled(
         return await SAMPLED_TEAM.all(conn, team_id=team_id, **words)
     scope = {"project_ids": _listed(project_ids), "documents": documents, "max_count": MAX_COUNTED}
     return await SAMPLED.all(conn, team_id=team_id, **scope, **words)
+
+
+async def turn_count(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | None) -> int:
+    """How many turns the scope has, up to MAX_COUNTED; of its whole team where that has fewer."""
+    return await TURN_COUNT.first(conn, team_id=team_id, project_ids=_listed(project_ids), max_count=MAX_COUNTED) or 0
 
 
 async def rank(

@@ -315,6 +315,8 @@ class _Search:
         if self._vector is None:
             return []
         documents = self.statistics.documents
+        if turns:
+            documents = await lexical.count_turns(self._conn, self._team_id, self._request.project_ids)
         return await find_nearest(self._conn, self._team_id, self._request, self._vector, depth, documents, turns=turns)
 
     async def _read_texts(self, candidates: Sequence[Candidate]) -> dict[UUID, Observation | SessionTurn]:

@@ -10,8 +10,8 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.observations.embedding import indexes
-from cmserver.recall.search import repository, search
-from cmserver.recall.search.model import Filters, NearText, QueryVector, SearchRequest
+from cmserver.recall.search import lexical, repository, search
+from cmserver.recall.search.model import Filters, NearText, QueryVector, Ranking, SearchRequest
 from tests.conftest import Cast
 from tests.make import Make
 
@@ -184,6 +184,30 @@ async def test_turns_are_found_by_the_index_too_and_never_among_observations(roo
     assert await room.nearest(None) == observations
     assert await room.nearest(None, turns=True, until=turns[0].created_at) == []
     assert len(asked_of_the_index) == 4
+
+
+async def test_many_turns_are_found_by_the_index_where_there_are_few_observations(
+    room: Room, make: Make, asked_of_the_index: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    alice = room.cast.alice
+    turns = [await make.turn(project=alice.project, reply=f"Answer {n}") for n in range(LIMIT)]
+    monkeypatch.setattr(search, "MAX_EXACT", LIMIT - 1)
+    monkeypatch.setattr(repository, "MAX_COUNTED", LIMIT)
+    monkeypatch.setattr(lexical, "SMALL_SCOPE", 0)
+    async with room.db.system() as conn:
+        await conn.execute(
+            "UPDATE observation_embeddings SET embedding = %s::halfvec WHERE turn_id IS NOT NULL", [room.sought.vector]
+        )
+        await conn.execute("DELETE FROM observations")
+        await conn.execute("UPDATE observation_counters SET last_number = turns")
+
+    for scope in (None, room.project):
+        request = SearchRequest(query="latency", project_ids=scope, filters=Filters(), limit=LIMIT)
+        async with room.db.tenant(alice.team_id) as conn:
+            page = await search.find_page(conn, alice.principal, request, Ranking(), room.sought)
+        assert {hit.id for hit in page.hits} <= {turn.id for turn in turns}
+        assert page.hits
+    assert asked_of_the_index == [LIMIT, LIMIT]
 
 
 async def test_without_an_index_all_are_compared(room: Room, asked_of_the_index: list[int]):
