@@ -110,6 +110,8 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     late_at: datetime | None = None
     """When the job's event happened (for a summary: the session's last event), if that was delivered late; else None."""
     origin: str | None
+    root: str | None = None
+    """The root of the repository that the session is in, where its client named it."""
     prompt_number: int | None
     """The number of the user's newest prompt when the event arrived."""
     project_name: str

@@ -19,6 +19,7 @@ from cmserver.rules.acts import read_command_results
 from cmserver.sessions.turns.model import SessionPrompt
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.read import TOOL_KINDS
+from cmserver.tooluse.text import FOLDER_MARK
 
 MAX_PRIOR_OBSERVATIONS = 50
 """The newest ones of the session."""
@@ -62,7 +63,7 @@ def build_prompt(
     return Prompt(
         kind="summary" if is_summary else "observations",
         project=first.project_name,
-        root=working_folder(jobs),
+        root=find_root(jobs),
         requests=[prompt.text for prompt in session.prompts if is_summary or prompt.prompt_number <= current],
         recorded=[_prior_observation(observation) for observation in session.observations],
         open_ends=[_prior_observation(observation) for observation in session.open_ends],
@@ -93,7 +94,7 @@ def excluding_rule(job: ClaimedJob) -> str | None:
     rules = [*job.team_policy.skip_rules, *job.policy.skip_rules]
     if not rules or job.source_type != "agent_event":
         return None
-    return find_skip_rule(rules, prompt_event(1, job), working_folder([job]))
+    return find_skip_rule(rules, prompt_event(1, job), find_root([job]))
 
 
 def _event_payload(job: ClaimedJob) -> dict[str, object]:
@@ -164,7 +165,7 @@ def _texts(value: object) -> Iterator[str]:
 
 def command_results_metadata(jobs: Sequence[ClaimedJob]) -> dict[str, object]:
     """The metadata `commands`: how the commands ended that the events ran. Empty when they ran none."""
-    results = read_command_results([prompt_event(number, job) for number, job in enumerate(jobs, start=1)], working_folder(jobs))
+    results = read_command_results([prompt_event(number, job) for number, job in enumerate(jobs, start=1)], find_root(jobs))
     return {"commands": msgspec.to_builtins(results)} if results else {}
 
 
@@ -176,13 +177,17 @@ def command_results(metadata: dict[str, object]) -> list[CommandResult]:
         return []
 
 
-def working_folder(jobs: Sequence[ClaimedJob]) -> str | None:
-    """The agent's working folder, if an event names it."""
-    for job in jobs:
-        cwd = _event_payload(job).get("cwd")
-        if isinstance(cwd, str) and cwd:
-            return cwd
-    return None
+def find_root(jobs: Sequence[ClaimedJob]) -> str | None:
+    """What paths are relative to, see `relative`: the root of the repository, with the folder in it where the agent works.
+
+    Where no root is known, or the agent works elsewhere, it is the agent's working folder, if an event names it.
+    """
+    folders = (_event_payload(job).get("cwd") for job in jobs)
+    cwd = next((folder for folder in folders if isinstance(folder, str) and folder), None)
+    root = (jobs[0].root or "").rstrip("/")
+    if not root or cwd is None:
+        return cwd or root or None
+    return f"{root}{FOLDER_MARK}{cwd[len(root) + 1 :].rstrip('/')}" if cwd.startswith(f"{root}/") else cwd
 
 
 def _prior_observation(observation: Observation) -> PriorObservation:

@@ -130,6 +130,8 @@ CLAIMED_JOBS = Query(
            j.payload AS job_payload, j.created_at,
            e.event_type, e.payload, e.occurred_at, e.origin,
            nullif(time_of_event(s.occurred_at, s.received_at), s.received_at) AS late_at,
+           (SELECT w.metadata ->> 'root' FROM server_sessions w
+             WHERE w.id = j.server_session_id AND w.team_id = j.team_id) AS root,
            (SELECT max(n.prompt_number) FROM turns n
              WHERE n.server_session_id = j.server_session_id
                AND (n.agent_event_id = j.agent_event_id

@@ -312,7 +312,7 @@ class BatchRunner:
         return call
 
     async def _parse_text(self, jobs: list[ClaimedJob], stored: StoredAnswer) -> BatchAnswer:
-        payloads, root = {job.id: job.payload for job in jobs}, prompt.working_folder(jobs)
+        payloads, root = {job.id: job.payload for job in jobs}, prompt.find_root(jobs)
 
         def find_changed_files(job_id: UUID) -> Sequence[str]:
             return changed_files(payloads.get(job_id), root)

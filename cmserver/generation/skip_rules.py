@@ -17,6 +17,7 @@ from cmserver.access.model import SKIP_RULE_PREFIXES
 from cmserver.providers.event_tool_use import read_event_tool_use
 from cmserver.providers.model import PromptEvent
 from cmserver.tooluse.shell import simple_commands
+from cmserver.tooluse.text import FOLDER_MARK
 
 _PATH, _COMMAND = SKIP_RULE_PREFIXES
 _END = r"(?=/|\Z)"
@@ -62,8 +63,8 @@ def _match_commands(prefixes: list[str], event: PromptEvent) -> str | None:
 def _absolute_below(root: str | None, path: str) -> str:
     """The path with `..` resolved and a leading slash, which stands for the root for files below it."""
     path = path.strip().replace("\\", "/")
-    base = (root or "").replace("\\", "/").rstrip("/")
-    whole = posixpath.normpath(path if _ABSOLUTE.match(path) else f"{base}/{path}")
+    base, _, folder = (root or "").replace("\\", "/").rstrip("/").partition(FOLDER_MARK)
+    whole = posixpath.normpath(path if _ABSOLUTE.match(path) else posixpath.join(base, folder, path))
     if base and (whole == base or whole.startswith(f"{base}/")):
         return whole[len(base) :] or "/"
     return whole if whole.startswith("/") else f"/{whole}"

@@ -9,7 +9,7 @@ import msgspec
 
 from cmserver.base.sql import Conn
 from cmserver.generation.model import ClaimedJob
-from cmserver.generation.prompt import prompt_event, working_folder
+from cmserver.generation.prompt import find_root, prompt_event
 from cmserver.rules.acts import CommandRun, FileEdit, read_act
 from cmserver.sessions.turns import repository as turns
 from cmserver.tooluse.commands import Purpose
@@ -44,7 +44,7 @@ async def add_turn_work(conn: Conn, jobs: Sequence[ClaimedJob]) -> None:
 
 def _read_work(jobs: Sequence[ClaimedJob]) -> dict[tuple[UUID, UUID, int], TurnWork]:
     """What was done, by team, session and number of the prompt; turns in which nothing was done are left out."""
-    root = working_folder(jobs)
+    root = find_root(jobs)
     by_turn: dict[tuple[UUID, UUID, int], TurnWork] = {}
     for job in jobs:
         if job.source_type != "agent_event" or job.server_session_id is None or job.prompt_number is None:

@@ -31,6 +31,7 @@ from cmserver.rules.offers import UserAnswer, read_answer, read_offer
 from cmserver.rules.turns import Turn, conclude_report, draft_open_end, gather_turn
 from cmserver.tooluse.commands import Purpose
 from cmserver.tooluse.own_tool_use import reads_own_memory
+from cmserver.tooluse.text import relative
 
 _MAX_FILES = 6
 _MAX_FACTS, _MAX_FACTS_VERBOSE = 8, 20
@@ -220,7 +221,7 @@ class _Batch:
     def _add_pass(self, tag: str, place: int, run: CommandRun) -> None:
         """Take a command that passed: a commit, the proof of a change, the end of a failure, or an ordinary run."""
         command = run.command
-        if command.undone_paths and self._undo(command.undone_paths):
+        if command.undone_paths and self._undo([relative(path, self.prompt.root) for path in command.undone_paths]):
             self._skip(tag, "undoes changes")
             return
         settled = self.earlier.add(run.result) if run.is_proved else []

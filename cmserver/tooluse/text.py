@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import cast
 
 from cmserver.base.tolerant_json import array, field, number, record
 
+FOLDER_MARK = "/./"
 _MAX_BLOCKS = 50
 _MAX_DEPTH = 8
 _GEMINI_TROUBLE = re.compile(r"^(?:Error|Signal): ", re.MULTILINE)
@@ -27,12 +29,16 @@ def prose(value: object, depth: int = 0) -> str:
 
 
 def relative(path: str, root: str | None) -> str:
-    """The path as seen from the agent's working folder; paths outside it stay as they are."""
-    if root:
-        base = root.rstrip("/\\")
-        if path.startswith((base + "/", base + "\\")):
-            return path[len(base) + 1 :]
-    return path.removeprefix("./")
+    """The path as seen from the root; paths outside it stay as they are.
+
+    `/./` in the root, as in rsync, stands before the folder in it where the agent works: relative paths are from there.
+    """
+    base, _, folder = (root or "").partition(FOLDER_MARK)
+    base = base.rstrip("/\\")
+    if base and path.startswith((base + "/", base + "\\")):
+        return path[len(base) + 1 :]
+    is_absolute = path.startswith(("/", "\\", "~")) or path[1:2] == ":"
+    return posixpath.normpath(f"{folder}/{path}") if folder and path and not is_absolute else path.removeprefix("./")
 
 
 def printed_text(output: object) -> str:

@@ -75,6 +75,11 @@ def test_a_path_rule_knows_the_files_of_many_tools(event: PromptEvent):
     assert find_skip_rule(["path:vendor"], event, ROOT) == "path:vendor"
 
 
+def test_a_path_rule_is_about_paths_from_the_root_wherever_in_it_the_agent_works():
+    assert find_skip_rule(["path:/web/vendor"], read("vendor/a.py"), f"{ROOT}/./web") == "path:/web/vendor"
+    assert find_skip_rule(["path:/web/vendor"], read(f"{ROOT}/vendor/a.py"), f"{ROOT}/./web") is None
+
+
 def test_an_event_that_touches_another_file_as_well_is_not_skipped():
     patch = "*** Begin Patch\n*** Update File: vendor/a.py\n+x\n*** Update File: src/b.py\n+y\n*** End Patch"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 
+from cmserver.rules.offline import Offline
 from cmserver.sessions.turns.model import MAX_SIDE_CHARS, cut_side
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
@@ -11,8 +12,8 @@ from tests.mcp.tools import call
 
 
 async def hook(client: httpx.AsyncClient, cast: Cast, name: str, **fields: object) -> None:
-    """Send a hook of Claude Code in session s1."""
-    headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+    """Send a hook of Claude Code in session s1, in the repository /src."""
+    headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id, "X-Cmserver-Root": "/src"}
     payload = {"hook_event_name": name, "session_id": "s1", "cwd": "/src", **fields}
     answer = await client.post("/v1/hooks/claude-code", json=payload, headers=headers)
     assert answer.status_code == 200, answer.text
@@ -52,6 +53,30 @@ async def test_a_turn_has_both_sides_and_what_was_done_between_them(client: http
     assert first["endedAtEpoch"] is not None
     assert second["endedAtEpoch"] is None
     assert first["actorId"] == cast.alice.principal.actor_id
+
+
+async def test_paths_are_from_the_root_of_the_repository_wherever_in_it_the_agent_works(
+    client: httpx.AsyncClient, cast: Cast, outbox: Outbox
+):
+    folder = {"cwd": "/src/packages/api"}
+    await hook(client, cast, "UserPromptSubmit", prompt="Round the bills", **folder)
+    for number, (name, fields) in enumerate(
+        [
+            ("Write", {"file_path": "/src/packages/api/bill.py", "content": "x = 1\n"}),
+            ("Bash", {"command": "echo 'y = 2' > rates.py"}),
+            ("apply_patch", {"input": "*** Begin Patch\n*** Add File: ../web/bill.ts\n+let x = 1\n*** End Patch"}),
+        ]
+    ):
+        use = {"tool_name": name, "tool_use_id": f"t{number}", "tool_input": fields, "tool_response": {"stdout": ""}}
+        await hook(client, cast, "PostToolUse", **use, **folder)
+    await hook(client, cast, "Stop", last_assistant_message="Bills are rounded in bill.py because floats are not exact.", **folder)
+    await (await outbox.hand(Offline())).work()  # pyright: ignore[reportArgumentType]
+
+    paths = ["packages/api/bill.py", "packages/api/rates.py", "packages/web/bill.ts"]
+    (turn,) = await list_turns(client, cast)
+    assert turn["files"] == paths
+    answer = await client.get("/v1/observations/2", headers=cast.alice.headers)
+    assert sorted(answer.json()["observation"]["filesModified"]) == paths
 
 
 async def test_an_answer_that_goes_on_is_kept_whole_and_the_same_one_once(client: httpx.AsyncClient, cast: Cast):

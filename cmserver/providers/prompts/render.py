@@ -13,6 +13,7 @@ from cmserver.providers.prompts.fence import escape_tags, fence_line, fence_text
 from cmserver.providers.prompts.instructions import Form, instructions
 from cmserver.providers.prompts.text import share_room
 from cmserver.providers.prompts.tool_uses import EVENT_CHARS, describe_event
+from cmserver.tooluse.text import FOLDER_MARK
 
 CHARS_PER_TOKEN = 4
 _STABLE_TOKENS = 750
@@ -80,7 +81,7 @@ def estimate_tokens(prompt: Prompt) -> int:
 def _session(prompt: Prompt) -> Iterator[str]:
     yield f"<session>\n<project>{fence_line(prompt.project, _PROJECT)}</project>"
     if prompt.root:
-        yield f"<root>{fence_line(prompt.root, _ROOT)}</root>"
+        yield f"<root>{fence_line(prompt.root.partition(FOLDER_MARK)[0], _ROOT)}</root>"
     yield "</session>"
     yield from _requests(prompt.requests)
     lines = list(_recorded(prompt.recorded, with_facts=prompt.kind == "summary"))
