@@ -57,6 +57,7 @@ NEVER_NULL = {
         for name in ("BY_ID: body", "BY_ID: made_at", "CHANGE: body", "CHANGE: made_at")
     },
     "cmserver.sessions.turns.repository.REPLY_BEFORE: reply": "its WHERE leaves NULLs out",
+    "cmserver.sessions.turns.repository.PROMPTS: prompt_number": "its WHERE leaves NULLs out",
     "cmserver.graph.overviews.repository.KEEP: body": "the statement has just set it",
     "cmserver.graph.overviews.repository.KEEP: made_at": "the statement has just set it",
     **{

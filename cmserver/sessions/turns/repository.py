@@ -31,7 +31,6 @@ INSERT = Query(
                       WHERE p.id = %(project_id)s AND p.team_id = %(team_id)s FOR KEY SHARE), 'english')
       FROM turns WHERE server_session_id = %(session_id)s AND team_id = %(team_id)s
     ON CONFLICT (agent_event_id) DO NOTHING
-    RETURNING prompt_number
     """,
 )
 
@@ -170,12 +169,9 @@ ERASE = Query(
 DELETE = Query(int, "DELETE FROM turns WHERE id = %(id)s AND team_id = %(team_id)s")
 
 
-async def insert(conn: Conn, team_id: UUID, turn: NewTurn) -> int | None:
-    """Insert a turn and return its number in the session; None when its event has one already.
-
-    The caller has locked the session.
-    """
-    return await INSERT.first(conn, team_id=team_id, **asdict(turn))
+async def insert(conn: Conn, team_id: UUID, turn: NewTurn) -> None:
+    """Insert a turn, unless its event has one already. The caller has locked the session."""
+    await INSERT.run(conn, team_id=team_id, **asdict(turn))
 
 
 async def add_reply(
