@@ -251,7 +251,7 @@ class BatchRunner:
                 return
 
     async def _check_turns(self, batch: Batch, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-        """The jobs without those of turns that need no call: they are answered by rules, or fail because the turn is gone."""
+        """The jobs without those of turns that need no call: no model is asked any more, or the turn is gone."""
         others: list[ClaimedJob] = []
         for job in jobs:
             if job.source_type != "turn":
@@ -394,7 +394,7 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
 
 
 def _named_turn(job: ClaimedJob, names: list[EntityName], stored: StoredAnswer | None = None) -> AnsweredCall:
-    """What a model named in the turn of the job, and nothing without a stored answer; rules are asked when it is applied."""
+    """What a model named in the turn of the job; nothing without a stored answer."""
     return AnsweredCall(
         run_id=stored.id if stored else None,
         jobs=[job],

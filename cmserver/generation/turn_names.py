@@ -1,4 +1,4 @@
-"""Jobs that find entities in turns: asked for with the turn, in its transaction; each runs alone, in a lane of its own."""
+"""Jobs that have a model name what a turn is about: requested with the turn, in its transaction; each has a lane of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cmserver.sessions.turns.model import SessionTurn
 
 
 async def request_turn_names(conn: Conn, principal: Principal, turn: SessionTurn, *, max_attempts: int) -> None:
-    """Have a worker find the entities of a turn that is written in this transaction."""
+    """Have a model name the entities of a turn that is written in this transaction."""
     job_origin = JobOrigin(
         team_id=principal.team_id,
         api_key_id=principal.key_id,

@@ -65,7 +65,7 @@ async def get_entity(request: Request) -> Response:
 
 
 async def get_mentions(request: Request) -> Response:
-    """The time line of an entity: the observations that mention it, newest first."""
+    """The time line of an entity: the observations and turns that mention it, newest first."""
     principal = await caller(request, Principal)
     page = query(request, MentionsQuery)
     async with db(request).tenant(principal.team_id) as conn:

@@ -101,7 +101,7 @@ async def read_entity(conn: Conn, principal: Principal, name: str, *, depth: int
 async def read_mentions(
     conn: Conn, principal: Principal, name: str, *, cursor: str | None, limit: int
 ) -> tuple[Entity, list[EntityMention], str | None]:
-    """The entity, and a page of the observations that mention it, newest first."""
+    """The entity, and a page of the observations and turns that mention it, newest first."""
     entity = await find_entity(conn, principal, name)
     before, before_id = paging.place(cursor)
     rows = await repository.list_mentions(conn, principal.team_id, entity.id, before=before, before_id=before_id, limit=limit + 1)

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import msgspec
 
-from cmserver.graph.model import NAME_MOST, NAMED_TYPES, EntityName, EntityType, ReadableObservation, fold_name
+from cmserver.graph.model import NAME_MOST, NAMED_TYPES, EntityName, EntityType, ReadableText, fold_name
 from cmserver.tooluse.commands import Purpose, read_command_line
 
 MAX_NAMES = 40
@@ -154,7 +154,7 @@ def read_names(entities: Iterable[object]) -> list[EntityName]:
     return list(found.values())
 
 
-def find_names(observation: ReadableObservation) -> list[EntityName]:
+def find_names(observation: ReadableText) -> list[EntityName]:
     """What the observation names, at most MAX_NAMES, files first."""
     parts = [observation.title, observation.subtitle, observation.narrative, *(observation.facts or ())]
     text = "\n".join(part for part in parts if part)[:_MAX_TEXT] or observation.content[:_MAX_TEXT]

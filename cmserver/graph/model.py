@@ -77,21 +77,21 @@ class NewEntity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewMention(msgspec.Struct, frozen=True, kw_only=True):
-    """An observation and what it names."""
+    """An observation or a turn, and what it names."""
 
-    observation_id: UUID
+    place_id: UUID
     type: EntityType
     folded_name: str
 
 
-class ReadableObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """The texts of an observation in which entities are looked for."""
+class ReadableText(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts of an observation in which entities are looked for; of a turn the `content` is what was said on both sides."""
 
     id: UUID
     number: int
     project_id: UUID
     is_live: bool
-    kind: Kind = "observation"
+    kind: Kind | Literal["turn"] = "observation"
     title: str | None = None
     subtitle: str | None = None
     narrative: str | None = None

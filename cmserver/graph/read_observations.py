@@ -1,4 +1,4 @@
-"""Reads new and changed observations for what they name, and keeps it as entities and mentions."""
+"""Reads new and changed observations and turns for what they name, and keeps it as entities and mentions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.graph import repository
 from cmserver.graph.find_names import find_names, read_names
-from cmserver.graph.model import EntityName, FoundBy, NewEntity, NewMention, ReadableObservation, fold_name
+from cmserver.graph.model import EntityName, FoundBy, NewEntity, NewMention, ReadableText, fold_name
 from cmserver.graph.overviews import repository as overviews
 from cmserver.graph.overviews.model import SummaryCount
 
@@ -45,15 +45,17 @@ async def _read_team(db: Db, team_id: UUID) -> bool:
         last = await repository.read_last_number(conn, team_id)
         fresh = await repository.list_new_observations(conn, team_id, after=read_to, limit=_AT_ONCE)
         changed_ids = await repository.take_rereads(conn, team_id, _AT_ONCE)
-        changed = await repository.list_changed_observations(conn, team_id, changed_ids) if changed_ids else []
-        names = await asyncio.to_thread(_find_all, [*fresh, *changed])
+        changed = await repository.list_changed(conn, team_id, changed_ids) if changed_ids else []
+        texts = [*fresh, *changed]
+        names = await asyncio.to_thread(_find_all, texts)
         summaries = Counter(row.project_id for row in fresh if row.kind == "summary" and row.is_live)
         if summaries:
             counts = [SummaryCount(project_id=project_id, summaries=count) for project_id, count in sorted(summaries.items())]
             await overviews.count_summaries(conn, team_id, counts)
-        mentions = await keep_names(conn, team_id, [*fresh, *changed], names, "rules")
-        named = {row.id: read_names(row.entities) for row in (*fresh, *changed) if row.is_live and row.entities}
-        await keep_names(conn, team_id, [*fresh, *changed], named, "model")
+        projects = {row.id: row.project_id for row in texts}
+        mentions = await keep_names(conn, team_id, projects, names, "rules")
+        named = {row.id: read_names(row.entities) for row in texts if row.is_live and row.entities}
+        await keep_names(conn, team_id, projects, named, "model")
         if changed_ids:
             await repository.drop_stale(conn, team_id, changed_ids, mentions)
         is_full = len(fresh) == _AT_ONCE
@@ -63,22 +65,18 @@ async def _read_team(db: Db, team_id: UUID) -> bool:
     return is_full or len(changed_ids) == _AT_ONCE
 
 
-def _find_all(observations: Sequence[ReadableObservation]) -> dict[UUID, list[EntityName]]:
-    return {observation.id: find_names(observation) if observation.is_live else [] for observation in observations}
+def _find_all(texts: Sequence[ReadableText]) -> dict[UUID, list[EntityName]]:
+    return {text.id: find_names(text) if text.is_live else [] for text in texts}
 
 
 async def keep_names(
-    conn: Conn,
-    team_id: UUID,
-    observations: Sequence[ReadableObservation],
-    names: Mapping[UUID, Sequence[EntityName]],
-    found_by: FoundBy,
+    conn: Conn, team_id: UUID, projects: Mapping[UUID, UUID], names: Mapping[UUID, Sequence[EntityName]], found_by: FoundBy
 ) -> list[NewMention]:
-    """Store what each observation names, by its id, as entities of its project and their mentions, which are returned."""
+    """Store what observations and turns name, by their ids, as entities of their `projects` and mentions, which are returned."""
     by_project: dict[UUID, list[UUID]] = {}
-    for observation in observations:
-        if names.get(observation.id):
-            by_project.setdefault(observation.project_id, []).append(observation.id)
+    for place_id, found in names.items():
+        if found:
+            by_project.setdefault(projects[place_id], []).append(place_id)
     kept: list[NewMention] = []
     for project_id, ids in sorted(by_project.items()):
         entities = {name.key: name for id_ in ids for name in names[id_]}
@@ -87,7 +85,7 @@ async def keep_names(
             for name in entities.values()
         ]
         mentions = [
-            NewMention(observation_id=id_, type=name.type, folded_name=fold_name(name.name)) for id_ in ids for name in names[id_]
+            NewMention(place_id=id_, type=name.type, folded_name=fold_name(name.name)) for id_ in ids for name in names[id_]
         ]
         made = await repository.add_entities(conn, team_id, project_id, rows, found_by)
         await repository.add_mentions(conn, team_id, project_id, mentions, found_by)

@@ -1,4 +1,4 @@
-"""What a turn names: asks a model, reads its answer, and keeps it as entities of the project and mentions of the turn."""
+"""What a model names in a turn: what it is asked, how its answer is read, and that it is kept."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import cast
 from uuid import UUID
 
-from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.graph import repository
-from cmserver.graph.find_names import find_names, read_names
-from cmserver.graph.model import NOTES_MOST, EntityName, FoundBy, NewEntity, ReadableObservation, fold_name
+from cmserver.graph.find_names import read_names
+from cmserver.graph.model import NOTES_MOST, EntityName
+from cmserver.graph.read_observations import keep_names
 from cmserver.providers.model import Prompt
 from cmserver.redaction.redact import redact
 from cmserver.sessions.turns.model import SessionTurn
@@ -38,12 +38,6 @@ async def build_turn_prompt(conn: Conn, team_id: UUID, project: str, turn: Sessi
     )
 
 
-def find_turn_names(turn: SessionTurn) -> list[EntityName]:
-    """What rules find in the turn."""
-    readable = ReadableObservation(id=turn.id, number=turn.number, project_id=turn.project_id, is_live=True, content=turn.text)
-    return find_names(readable)
-
-
 def read_answer(answer: str) -> list[EntityName]:
     """The entities in an answer, whatever stands around its JSON; none of another type, and none that says nothing."""
     found = _OBJECT.search(answer)
@@ -63,14 +57,6 @@ def read_answer(answer: str) -> list[EntityName]:
 
 
 async def keep_turn_names(conn: Conn, team_id: UUID, turn: SessionTurn, named: Sequence[EntityName]) -> None:
-    """Store what the turn names, by rules and by a model, as entities of its project and their mentions."""
+    """Store what a model names in the turn as entities of its project and their mentions."""
     await repository.wait_for_team(conn, team_id)
-    found: list[tuple[FoundBy, Sequence[EntityName]]] = [("rules", find_turn_names(turn)), ("model", named)]
-    for found_by, names in found:
-        rows = [
-            NewEntity(id=new_id(), type=name.type, name=name.name, folded_name=fold_name(name.name), notes=name.notes)
-            for name in {name.key: name for name in names}.values()
-        ]
-        made = await repository.add_entities(conn, team_id, turn.project_id, rows, found_by)
-        await repository.add_turn_mentions(conn, team_id, turn.project_id, turn.id, names, found_by)
-        await repository.drop_unmentioned(conn, team_id, made)
+    await keep_names(conn, team_id, {turn.id: turn.project_id}, {turn.id: named}, "model")

@@ -12,16 +12,14 @@ from cmserver.graph.model import (
     ENTITY_COLUMNS,
     Entity,
     EntityMention,
-    EntityName,
     EntityRelation,
     EntityType,
     FoundBy,
     Neighbour,
     NewEntity,
     NewMention,
-    ReadableObservation,
+    ReadableText,
     TypeCount,
-    fold_name,
 )
 from cmserver.observations.model import LIVE_O
 
@@ -67,19 +65,27 @@ _READABLE: LiteralString = f"""
       FROM observations o
 """
 LIST_NEW_OBSERVATIONS = Query(
-    ReadableObservation,
+    ReadableText,
     f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.number > %(after)s ORDER BY o.number LIMIT %(limit)s",
 )
 TAKE_REREADS = Query(
     UUID,
     """
     DELETE FROM entity_rereads
-     WHERE observation_id IN (SELECT observation_id FROM entity_rereads WHERE team_id = %(team_id)s LIMIT %(limit)s)
-    RETURNING observation_id
+     WHERE place_id IN (SELECT place_id FROM entity_rereads WHERE team_id = %(team_id)s LIMIT %(limit)s)
+    RETURNING place_id
     """,
 )
-LIST_CHANGED_OBSERVATIONS = Query(
-    ReadableObservation, f"{_READABLE} WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s) ORDER BY o.number"
+LIST_CHANGED = Query(
+    ReadableText,
+    f"""
+    {_READABLE} WHERE o.team_id = %(team_id)s AND o.id = ANY(%(ids)s)
+     UNION ALL
+    SELECT t.id, t.number, t.project_id, true, 'turn', NULL, NULL, NULL, NULL,
+           concat_ws(E'\\n\\n', left(t.prompt, 10000), left(t.reply, 10000)), NULL, NULL, NULL, '[]'
+      FROM turns t WHERE t.team_id = %(team_id)s AND t.id = ANY(%(ids)s)
+     ORDER BY number
+    """,
 )
 
 # In one order, so that two writers do not wait for each other. Only people change what people noted.
@@ -99,25 +105,17 @@ ADD_ENTITIES = Query(
 ADD_MENTIONS = Query(
     int,
     f"""
-    INSERT INTO entity_mentions (observation_id, named_id, entity_id, team_id, project_id, found_by, seen_at)
-    SELECT o.id, e.id, coalesce(e.merged_into, e.id), %(team_id)s, %(project_id)s, %(found_by)s, o.created_at
-      FROM jsonb_to_recordset(%(rows)s) AS n (observation_id uuid, type text, folded_name text)
-      JOIN observations o ON o.id = n.observation_id AND o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND {LIVE_O}
+    INSERT INTO entity_mentions (observation_id, turn_id, named_id, entity_id, team_id, project_id, found_by, seen_at)
+    SELECT p.observation_id, p.turn_id, e.id, coalesce(e.merged_into, e.id), %(team_id)s, %(project_id)s, %(found_by)s, p.created_at
+      FROM jsonb_to_recordset(%(rows)s) AS n (place_id uuid, type text, folded_name text)
+     CROSS JOIN LATERAL (
+           SELECT o.id AS observation_id, NULL::uuid AS turn_id, o.created_at FROM observations o
+            WHERE o.id = n.place_id AND o.team_id = %(team_id)s AND o.project_id = %(project_id)s AND {LIVE_O}
+            UNION ALL
+           SELECT NULL, t.id, t.created_at FROM turns t
+            WHERE t.id = n.place_id AND t.team_id = %(team_id)s AND t.project_id = %(project_id)s) p
       JOIN entities e ON e.project_id = %(project_id)s AND e.folded_name = n.folded_name COLLATE "C" AND e.type = n.type
                      AND e.team_id = %(team_id)s
-     ORDER BY e.id
-    ON CONFLICT DO NOTHING
-    """,
-)
-ADD_TURN_MENTIONS = Query(
-    int,
-    """
-    INSERT INTO entity_mentions (turn_id, named_id, entity_id, team_id, project_id, found_by, seen_at)
-    SELECT t.id, e.id, coalesce(e.merged_into, e.id), t.team_id, t.project_id, %(found_by)s, t.created_at
-      FROM jsonb_to_recordset(%(rows)s) AS n (type text, folded_name text)
-      JOIN turns t ON t.id = %(turn_id)s AND t.team_id = %(team_id)s AND t.project_id = %(project_id)s
-      JOIN entities e ON e.project_id = t.project_id AND e.folded_name = n.folded_name COLLATE "C" AND e.type = n.type
-                     AND e.team_id = t.team_id
      ORDER BY e.id
     ON CONFLICT DO NOTHING
     """,
@@ -130,18 +128,19 @@ DROP_UNMENTIONED = Query(
        AND e.merged_into IS NULL
     """,
 )
-# What a changed text no longer names; what a model or people found stays while the observation is shown.
+# What a changed text no longer names; what a model or people found stays while the observation or turn is shown.
 DROP_STALE = Query(
     int,
     f"""
     DELETE FROM entity_mentions m
-     WHERE m.observation_id = ANY(%(ids)s) AND m.team_id = %(team_id)s
-       AND (NOT EXISTS (SELECT FROM observations o WHERE o.id = m.observation_id AND o.team_id = m.team_id AND {LIVE_O})
+     WHERE m.place_id = ANY(%(ids)s) AND m.team_id = %(team_id)s
+       AND ((m.turn_id IS NULL
+             AND NOT EXISTS (SELECT FROM observations o WHERE o.id = m.observation_id AND o.team_id = m.team_id AND {LIVE_O}))
             OR (m.found_by = 'rules'
-                AND NOT EXISTS (SELECT FROM jsonb_to_recordset(%(rows)s) AS n (observation_id uuid, type text, folded_name text)
+                AND NOT EXISTS (SELECT FROM jsonb_to_recordset(%(rows)s) AS n (place_id uuid, type text, folded_name text)
                                   JOIN entities e ON e.project_id = m.project_id AND e.folded_name = n.folded_name COLLATE "C"
                                                  AND e.type = n.type AND e.team_id = m.team_id
-                                 WHERE e.id = m.named_id AND n.observation_id = m.observation_id)))
+                                 WHERE e.id = m.named_id AND n.place_id = m.place_id)))
     """,
 )
 
@@ -395,7 +394,7 @@ ERASE = Query(
 
 
 async def list_unread_teams(conn: Conn) -> list[UUID]:
-    """The teams with observations that are not read yet."""
+    """The teams with observations or turns that are not read yet."""
     return await LIST_UNREAD_TEAMS.all(conn)
 
 
@@ -419,19 +418,19 @@ async def read_last_number(conn: Conn, team_id: UUID) -> int:
     return await READ_LAST_NUMBER.first(conn, team_id=team_id) or 0
 
 
-async def list_new_observations(conn: Conn, team_id: UUID, *, after: int, limit: int) -> list[ReadableObservation]:
+async def list_new_observations(conn: Conn, team_id: UUID, *, after: int, limit: int) -> list[ReadableText]:
     """The next observations of the team by number, whether they are shown or not."""
     return await LIST_NEW_OBSERVATIONS.all(conn, team_id=team_id, after=after, limit=limit)
 
 
 async def take_rereads(conn: Conn, team_id: UUID, limit: int) -> list[UUID]:
-    """The ids of observations that have changed, which are taken off the list."""
+    """The ids of turns that have ended and observations that have changed, which are taken off the list."""
     return await TAKE_REREADS.all(conn, team_id=team_id, limit=limit)
 
 
-async def list_changed_observations(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ReadableObservation]:
-    """Those of these observations that are still there."""
-    return await LIST_CHANGED_OBSERVATIONS.all(conn, team_id=team_id, ids=list(ids))
+async def list_changed(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[ReadableText]:
+    """Those of these observations and turns that are still there."""
+    return await LIST_CHANGED.all(conn, team_id=team_id, ids=list(ids))
 
 
 async def add_entities(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewEntity], found_by: FoundBy) -> list[UUID]:
@@ -440,7 +439,7 @@ async def add_entities(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequen
 
 
 async def add_mentions(conn: Conn, team_id: UUID, project_id: UUID, rows: Sequence[NewMention], found_by: FoundBy) -> None:
-    """Store what live observations name; entities that are not there are left out."""
+    """Store what live observations and turns of the project name; entities that are not there are left out."""
     await ADD_MENTIONS.run(conn, team_id=team_id, project_id=project_id, rows=Jsonb(list(rows)), found_by=found_by)
 
 
@@ -454,21 +453,13 @@ async def list_latest(conn: Conn, team_id: UUID, project_id: UUID, limit: int) -
     return await LIST_LATEST.all(conn, team_id=team_id, project_id=project_id, limit=limit)
 
 
-async def add_turn_mentions(
-    conn: Conn, team_id: UUID, project_id: UUID, turn_id: UUID, names: Sequence[EntityName], found_by: FoundBy
-) -> None:
-    """Store what a turn names, if it is still in the project; entities that are not there are left out."""
-    rows = [{"type": name.type, "folded_name": fold_name(name.name)} for name in names]
-    await ADD_TURN_MENTIONS.run(conn, team_id=team_id, project_id=project_id, turn_id=turn_id, rows=Jsonb(rows), found_by=found_by)
-
-
 async def drop_unmentioned(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> None:
     """Delete those of these entities that were found and are mentioned by nothing."""
     await DROP_UNMENTIONED.run(conn, team_id=team_id, ids=list(ids))
 
 
 async def drop_stale(conn: Conn, team_id: UUID, ids: Sequence[UUID], rows: Sequence[NewMention]) -> None:
-    """Delete the mentions of these observations that are not among `rows` any more."""
+    """Delete the mentions by these observations and turns that are not among `rows` any more."""
     await DROP_STALE.run(conn, team_id=team_id, ids=list(ids), rows=Jsonb(list(rows)))
 
 
@@ -554,7 +545,7 @@ async def separate(conn: Conn, team_id: UUID, alias_id: UUID, former: UUID) -> N
 async def list_mentions(
     conn: Conn, team_id: UUID, entity_id: UUID, *, before: object = None, before_id: UUID | None = None, limit: int
 ) -> list[EntityMention]:
-    """The observations that mention it, newest first."""
+    """The observations and turns that mention it, newest first."""
     return await LIST_MENTIONS.all(conn, team_id=team_id, id=entity_id, before=before, before_id=before_id, limit=limit)
 
 

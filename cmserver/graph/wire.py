@@ -38,7 +38,7 @@ class EntityQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class MentionsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A page of the observations that mention an entity."""
+    """A page of the observations and turns that mention an entity."""
 
     limit: Limit = 50
     cursor: str | None = None
@@ -132,7 +132,7 @@ class MentionOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class MentionsOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The time line of an entity: the observations that mention it, newest first."""
+    """The time line of an entity: the observations and turns that mention it, newest first."""
 
     entity: EntityOut
     mentions: list[MentionOut]

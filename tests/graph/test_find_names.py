@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmserver.graph.find_names import MAX_NAMES, find_names
-from cmserver.graph.model import NAME_MOST, ReadableObservation
+from cmserver.graph.model import NAME_MOST, ReadableText
 from tests.evaluation.entities.evaluate import HALVES, measure
 
 
 def names_in(**texts: Any) -> set[str]:
-    observation = ReadableObservation(id=UUID(int=0), number=1, project_id=UUID(int=0), is_live=True, **texts)
+    observation = ReadableText(id=UUID(int=0), number=1, project_id=UUID(int=0), is_live=True, **texts)
     return {f"{name.type}:{name.name}" for name in find_names(observation)}
 
 
@@ -61,7 +61,7 @@ def test_of_the_labelled_mentions_nine_in_ten_are_right():
 
 @given(st.text(max_size=400), st.lists(st.text(max_size=60), max_size=5))
 def test_any_text_gives_a_bounded_list_of_short_names(text: str, items: list[str]):
-    observation = ReadableObservation(
+    observation = ReadableText(
         id=UUID(int=0), number=1, project_id=UUID(int=0), is_live=True, narrative=f"`{text}` {text}", facts=items, anchors=items
     )
 

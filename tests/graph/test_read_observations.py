@@ -1,4 +1,4 @@
-"""Observations are read for what they name: new, changed, merged, deleted and imported ones, once and for good."""
+"""Observations and turns are read for what they name: new, changed, merged, deleted and imported ones, once and for good."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cmserver.providers.model import Answer, Completion, DraftObservation, Promp
 from tests.conftest import Cast, Person, bound_to
 from tests.generation.tools import Outbox, Scripted, completion
 from tests.graph.test_api import Api
+from tests.graph.test_read_turn import entities_of, say
 from tests.make import Make
 
 
@@ -212,3 +213,37 @@ async def test_only_what_a_model_says_is_read_from_metadata(client: httpx.AsyncC
     await read_new_observations(db)
 
     assert await names_of(db, cast.alice) == {"place:Oslo": 1}
+
+
+async def test_rules_find_what_a_turn_names_without_a_job(client: httpx.AsyncClient, db: Db, cast: Cast):
+    episode = await say(client, cast.alice, "Does PostgreSQL need `retry_queue`?", "No, see src/queue.py")
+
+    await read_new_observations(db)
+    found = await entities_of(client, cast.alice)
+    entity = found["technology", "PostgreSQL"]
+    mentions = (await client.get(f"/v1/entities/{entity['id']}/mentions", headers=cast.alice.headers)).json()["mentions"]
+
+    assert found.keys() == {("technology", "PostgreSQL"), ("symbol", "retry_queue"), ("file", "src/queue.py")}
+    assert (await client.get("/v1/jobs", headers=cast.alice.headers)).json()["jobs"] == []
+    assert [(row["kind"], row["number"]) for row in mentions] == [("turn", episode["number"])]
+    neighbours = (await client.get(f"/v1/entities/{entity['id']}", headers=cast.alice.headers)).json()["neighbours"]
+    assert {row["name"] for row in neighbours} == {"retry_queue", "src/queue.py"}
+
+
+async def test_a_turn_of_a_hook_is_read_when_it_has_ended_and_again_when_more_is_answered(
+    client: httpx.AsyncClient, db: Db, cast: Cast
+):
+    async def send(**fields: str) -> set[str]:
+        hook = {"session_id": "h", "cwd": "/work/orders", **fields}
+        headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+        assert (await client.post("/v1/hooks/claude-code", json=hook, headers=headers)).status_code == 200
+        await read_new_observations(db)
+        return {name for _, name in await entities_of(client, cast.alice)}
+
+    asked = await send(hook_event_name="UserPromptSubmit", prompt="Why does `pytest -x tests/api` end with KeyError?")
+    answered = await send(hook_event_name="Stop", last_assistant_message="src/cart.py lacks a default.")
+    more = await send(hook_event_name="Stop", last_assistant_message="So does src/order.py.")
+
+    assert asked == set()
+    assert answered == {"KeyError", "pytest", "src/cart.py"}
+    assert more == {"KeyError", "pytest", "src/cart.py", "src/order.py"}

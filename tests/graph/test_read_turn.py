@@ -1,4 +1,4 @@
-"""What turns that clients of the memory-service write are about: found by a job, by rules, and by a model where there is one."""
+"""What turns are about that clients of the memory-service write: found by a model, where there is one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from cmserver.base.db import Db
+from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.graph.model import EntityName
+from cmserver.graph.read_observations import read_new_observations
 from cmserver.graph.read_turn import read_answer
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from cmserver.providers.prompts.render import render
@@ -19,6 +21,13 @@ from tests.generation.tools import Hand, Outbox, Scripted
 from tests.table import try_rows
 
 Json = dict[str, Any]
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return msgspec.structs.replace(settings, entities="model")
+
+
 ANSWER = 'Sure:\n{"entities": [{"name": "Ana", "type": "person", "notes": "draws maps"}, {"name": "dog", "type": "animal"}]}'
 
 
@@ -53,35 +62,16 @@ async def say(client: httpx.AsyncClient, person: Person, user: str, assistant: s
     return episode.json()
 
 
-async def hand_of(db: Db, notifier: JobNotifier, person: Person, provider: Scripted, *, by_model: bool) -> Hand:
+async def hand_with_model(db: Db, notifier: JobNotifier, person: Person, provider: Scripted) -> Hand:
     hand = await Outbox(db, notifier, person.principal, person.project).hand(provider)
-    if by_model:
-        runner: Any = hand.runner
-        runner._settings = msgspec.structs.replace(runner._settings, entities="model")
+    runner: Any = hand.runner
+    runner._settings = msgspec.structs.replace(runner._settings, entities="model")
     return hand
 
 
 async def entities_of(client: httpx.AsyncClient, person: Person) -> dict[tuple[str, str], Json]:
     rows = (await client.get("/v1/entities", headers=person.headers)).json()["entities"]
     return {(row["type"], row["name"]): row for row in rows}
-
-
-async def test_rules_find_what_a_turn_names_without_a_call(client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast):
-    provider = Scripted()
-    episode = await say(client, cast.alice, "Does PostgreSQL need `retry_queue`?", "No, see src/queue.py")
-
-    await (await hand_of(db, notifier, cast.alice, provider, by_model=False)).work()
-    found = await entities_of(client, cast.alice)
-    entity = found["technology", "PostgreSQL"]
-    mentions = (await client.get(f"/v1/entities/{entity['id']}/mentions", headers=cast.alice.headers)).json()["mentions"]
-    (job,) = (await client.get("/v1/jobs", headers=cast.alice.headers)).json()["jobs"]
-
-    assert found.keys() == {("technology", "PostgreSQL"), ("symbol", "retry_queue"), ("file", "src/queue.py")}
-    assert provider.prompts == []
-    assert (job["sourceType"], job["status"]) == ("turn", "completed")
-    assert [(row["kind"], row["number"]) for row in mentions] == [("turn", episode["number"])]
-    neighbours = (await client.get(f"/v1/entities/{entity['id']}", headers=cast.alice.headers)).json()["neighbours"]
-    assert {row["name"] for row in neighbours} == {"retry_queue", "src/queue.py"}
 
 
 @pytest.mark.parametrize(("by_people", "kept"), [(None, "draws maps"), ("has a cat", "has a cat")])
@@ -92,7 +82,7 @@ async def test_a_model_is_shown_what_is_known_and_notes_what_people_did_not(
     assert (await client.post("/entities", json=known, headers=cast.alice.headers)).status_code == 201
     answers = [ANSWER, '{"entities": [{"name": "ANA", "type": "person", "notes": ""}]}']
     provider = Scripted(lambda _prompt: Completion(text=answers.pop(0), model="script-1"))
-    hand = await hand_of(db, notifier, cast.alice, provider, by_model=True)
+    hand = await hand_with_model(db, notifier, cast.alice, provider)
 
     for user in ("Who draws maps?", "And <private>hunter2</private>?"):
         await say(client, cast.alice, user, "Ana does.")
@@ -114,7 +104,7 @@ async def test_a_call_that_fails_is_tried_again_and_a_deleted_turn_is_not_asked_
         raise ProviderError(FailureKind.REFUSED, "No.")
 
     provider = Scripted(refuse)
-    hand = await hand_of(db, notifier, cast.alice, provider, by_model=True)
+    hand = await hand_with_model(db, notifier, cast.alice, provider)
     gone = await say(client, cast.alice, "Ana", "Oslo")
     await client.delete(f"/episodes/{gone['id']}", headers=cast.alice.headers)
     await hand.work()
@@ -128,13 +118,10 @@ async def test_a_call_that_fails_is_tried_again_and_a_deleted_turn_is_not_asked_
     assert len(jobs) == 2
 
 
-async def test_what_a_turn_names_goes_with_it_and_with_its_session(
-    client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast
-):
-    hand = await hand_of(db, notifier, cast.alice, Scripted(), by_model=False)
+async def test_what_a_turn_names_goes_with_it_and_with_its_session(client: httpx.AsyncClient, db: Db, cast: Cast):
     episode = await say(client, cast.alice, "Is `first_name` used?", "Yes")
     await say(client, cast.alice, "Is `second_name` used?", "Yes")
-    await hand.work()
+    await read_new_observations(db)
 
     moved = await client.patch(
         "/sessions/by-external/chat", json={"projectId": str(cast.alice.project.id)}, headers=cast.alice.headers

@@ -142,7 +142,7 @@ ROWS: dict[str, LiteralString] = {
         VALUES (%(id)s, %(project)s, %(team)s, %(name)s, now())
     """,
     "entity_progress": "INSERT INTO entity_progress (team_id, read_to) VALUES (%(team)s, 1)",
-    "entity_rereads": "INSERT INTO entity_rereads (observation_id, team_id) VALUES (%(observations)s, %(team)s)",
+    "entity_rereads": "INSERT INTO entity_rereads (place_id, team_id) VALUES (%(observations)s, %(team)s)",
     "memory_telemetry": """
         INSERT INTO memory_telemetry (team_id, project_id, event_type, query_text)
         VALUES (%(team)s, %(project)s, 'recall_attempt', 'secret')

@@ -81,7 +81,7 @@ async def live(client: AsyncClient, db: Db, notifier: JobNotifier, person: Perso
         headers=person.headers,
     )
     session = started.json()["session"]["id"]
-    await send(client, person.headers, project, eventType="user_prompt", payload={"prompt": f"Find the {WORD}"})
+    await send(client, person.headers, project, eventType="user_prompt", payload={"prompt": f"Find the {WORD} in `{WORD}_den`"})
     await send(client, person.headers, project)
     await send(client, person.headers, project, contentSessionId=None)
     await client.post(f"/v1/sessions/{session}/end", headers=person.headers)
@@ -192,6 +192,11 @@ async def test_the_word_is_in_many_places_before(client: AsyncClient, cast: Cast
         "turns",
     }
     assert set(rows_of(database, "project_id", cast.alice.project.id)) >= {"generation_lanes", "observation_sources"}
+    async with db.system() as conn:
+        cursor = await conn.execute(
+            "SELECT name FROM entities WHERE id IN (SELECT entity_id FROM entity_mentions WHERE turn_id IS NOT NULL)"
+        )
+        assert await cursor.fetchall() == [(f"{WORD}_den",)]
     assert await found(client, cast.alice, cast.alice.project.canonical_id) != []
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.graph.find_names import find_names
-from cmserver.graph.model import ReadableObservation, fold_name
+from cmserver.graph.model import ReadableText, fold_name
 
 Half = Literal["dev", "held_back"]
 HALVES: tuple[Half, ...] = ("dev", "held_back")
@@ -58,7 +58,7 @@ def measure(half: Half) -> EntityFigures:
     """What the rules find in a half."""
     figures = EntityFigures()
     for labelled in read_labels(half):
-        observation = ReadableObservation(
+        observation = ReadableText(
             id=UUID(int=0),
             number=1,
             project_id=UUID(int=0),

@@ -126,7 +126,7 @@ async def post_episode(request: Request) -> Response:
         await repository.insert(conn, principal.team_id, turn)
         await announce.wake_stream(conn)
         (stored,) = await repository.by_ids(conn, principal.team_id, [turn_id])
-        if settings.entities != "off":
+        if settings.entities == "model":
             await request_turn_names(conn, principal, stored, max_attempts=settings.job_max_attempts)
         return stored
 
