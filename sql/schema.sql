@@ -785,16 +785,6 @@ END $$;
 
 COMMENT ON FUNCTION public.observation_is_changed() IS 'For edits that do not say when they were made. What is read, expires or is merged does not change.';
 
--- Name: observation_is_read_again(); Type: FUNCTION
-
-CREATE FUNCTION public.observation_is_read_again() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    INSERT INTO entity_rereads (observation_id, team_id) VALUES (NEW.id, NEW.team_id) ON CONFLICT DO NOTHING;
-    RETURN NULL;
-END $$;
-
 -- Name: observation_vectors_follow(); Type: FUNCTION
 
 CREATE FUNCTION public.observation_vectors_follow() RETURNS trigger
@@ -1241,6 +1231,16 @@ BEGIN
         PERFORM procrastinate_defer_jobs_v1(ARRAY[ROW('steward', 'steward.run', NEW.priority, NULL, NULL,
             jsonb_build_object('job_id', NEW.id), NEW.run_after)::procrastinate_job_to_defer_v1]);
     END IF;
+    RETURN NULL;
+END $$;
+
+-- Name: text_is_read_again(); Type: FUNCTION
+
+CREATE FUNCTION public.text_is_read_again() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO entity_rereads (place_id, team_id) VALUES (NEW.id, NEW.team_id) ON CONFLICT DO NOTHING;
     RETURN NULL;
 END $$;
 
@@ -2110,13 +2110,17 @@ COMMENT ON TABLE public.entity_relations IS 'What people or clients say of two e
 -- Name: entity_rereads; Type: TABLE
 
 CREATE TABLE public.entity_rereads (
-    observation_id uuid NOT NULL,
+    place_id uuid CONSTRAINT entity_rereads_observation_id_not_null NOT NULL,
     team_id uuid NOT NULL
 );
 
 -- Name: TABLE entity_rereads; Type: COMMENT
 
-COMMENT ON TABLE public.entity_rereads IS 'Observations that have changed since they were read for entities; some may be gone.';
+COMMENT ON TABLE public.entity_rereads IS 'Turns that have ended, and observations that have changed since they were read for entities; some may be gone.';
+
+-- Name: COLUMN entity_rereads.place_id; Type: COMMENT
+
+COMMENT ON COLUMN public.entity_rereads.place_id IS 'The observation or the turn.';
 
 -- Name: observation_generation_jobs; Type: TABLE
 
@@ -3444,7 +3448,7 @@ ALTER TABLE ONLY public.entity_relations
 -- Name: entity_rereads entity_rereads_pkey; Type: CONSTRAINT
 
 ALTER TABLE ONLY public.entity_rereads
-    ADD CONSTRAINT entity_rereads_pkey PRIMARY KEY (observation_id);
+    ADD CONSTRAINT entity_rereads_pkey PRIMARY KEY (place_id);
 
 -- Name: generation_lanes generation_lanes_pkey; Type: CONSTRAINT
 
@@ -4180,6 +4184,10 @@ CREATE INDEX web_sessions_team ON public.web_sessions USING btree (current_team_
 
 CREATE INDEX web_sessions_user ON public.web_sessions USING btree (user_id) WHERE (user_id IS NOT NULL);
 
+-- Name: turns ended_turns_are_read; Type: TRIGGER
+
+CREATE TRIGGER ended_turns_are_read AFTER INSERT ON public.turns FOR EACH ROW WHEN ((new.ended_at IS NOT NULL)) EXECUTE FUNCTION public.text_is_read_again();
+
 -- Name: projects entities_follow_project; Type: TRIGGER
 
 CREATE TRIGGER entities_follow_project AFTER UPDATE OF joined_to ON public.projects FOR EACH ROW WHEN (((old.joined_to IS DISTINCT FROM new.joined_to) OR (new.joined_to IS NOT NULL))) EXECUTE FUNCTION public.entities_follow_project();
@@ -4214,7 +4222,7 @@ CREATE TRIGGER generation_runs_count_new AFTER INSERT ON public.generation_runs 
 
 -- Name: observations imported_observations_are_read; Type: TRIGGER
 
-CREATE TRIGGER imported_observations_are_read AFTER INSERT ON public.observations FOR EACH ROW WHEN ((new.origin = 'import'::text)) EXECUTE FUNCTION public.observation_is_read_again();
+CREATE TRIGGER imported_observations_are_read AFTER INSERT ON public.observations FOR EACH ROW WHEN ((new.origin = 'import'::text)) EXECUTE FUNCTION public.text_is_read_again();
 
 -- Name: TRIGGER imported_observations_are_read ON observations; Type: COMMENT
 
@@ -4242,7 +4250,7 @@ CREATE TRIGGER observations_are_changed BEFORE UPDATE OF type, scope, title, sub
 
 -- Name: observations observations_are_read_again; Type: TRIGGER
 
-CREATE TRIGGER observations_are_read_again AFTER UPDATE OF title, subtitle, narrative, facts, files_read, files_modified, anchors, content, superseded_at ON public.observations FOR EACH ROW WHEN ((((((((((old.title IS DISTINCT FROM new.title) OR (old.subtitle IS DISTINCT FROM new.subtitle)) OR (old.narrative IS DISTINCT FROM new.narrative)) OR (old.facts IS DISTINCT FROM new.facts)) OR (old.files_read IS DISTINCT FROM new.files_read)) OR (old.files_modified IS DISTINCT FROM new.files_modified)) OR (old.anchors IS DISTINCT FROM new.anchors)) OR (old.content IS DISTINCT FROM new.content)) OR (old.superseded_at IS DISTINCT FROM new.superseded_at))) EXECUTE FUNCTION public.observation_is_read_again();
+CREATE TRIGGER observations_are_read_again AFTER UPDATE OF title, subtitle, narrative, facts, files_read, files_modified, anchors, content, superseded_at ON public.observations FOR EACH ROW WHEN ((((((((((old.title IS DISTINCT FROM new.title) OR (old.subtitle IS DISTINCT FROM new.subtitle)) OR (old.narrative IS DISTINCT FROM new.narrative)) OR (old.facts IS DISTINCT FROM new.facts)) OR (old.files_read IS DISTINCT FROM new.files_read)) OR (old.files_modified IS DISTINCT FROM new.files_modified)) OR (old.anchors IS DISTINCT FROM new.anchors)) OR (old.content IS DISTINCT FROM new.content)) OR (old.superseded_at IS DISTINCT FROM new.superseded_at))) EXECUTE FUNCTION public.text_is_read_again();
 
 -- Name: observations observations_to_embed; Type: TRIGGER
 
@@ -4303,6 +4311,10 @@ CREATE TRIGGER steward_job_log_insert AFTER INSERT ON public.steward_jobs FOR EA
 -- Name: steward_jobs steward_job_log_update; Type: TRIGGER
 
 CREATE TRIGGER steward_job_log_update AFTER UPDATE OF status ON public.steward_jobs FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION public.steward_job_log();
+
+-- Name: turns turns_are_read_again; Type: TRIGGER
+
+CREATE TRIGGER turns_are_read_again AFTER UPDATE OF prompt, reply, ended_at ON public.turns FOR EACH ROW WHEN (((new.ended_at IS NOT NULL) AND ((old.ended_at IS NULL) OR ((old.prompt IS DISTINCT FROM new.prompt) OR (old.reply IS DISTINCT FROM new.reply))))) EXECUTE FUNCTION public.text_is_read_again();
 
 -- Name: turns turns_to_embed; Type: TRIGGER
 
