@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cmserver.cli.api_client import ApiClient, api_command
-from cmserver.cli.output import render_fields, render_table
+from cmserver.cli.output import format_time, render_fields, render_table
 from cmserver.ops.deployment import Deployment
 
 
@@ -24,6 +24,7 @@ def _lines(deployment: Deployment) -> str:
         ("workers", deployment.workers),
         ("teams", deployment.teams),
         ("database bytes", f"{deployment.database_bytes:,}"),
+        ("backups", f"{deployment.backups.backups}, the newest of {format_time(deployment.backups.newest_at_epoch) or 'never'}"),
     )
     tables = render_table(
         ("table", "bytes", "rows, about"),

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import msgspec
 
 from cmserver import __version__
 from cmserver.base.db import Db
+from cmserver.base.ids import epoch_ms_or_none
 from cmserver.base.migrate import newest
 from cmserver.base.process import resident_bytes
 from cmserver.base.settings import Settings
+from cmserver.base.structs import reshape
 from cmserver.ops import repository
+from cmserver.ops.backup.catalog import last_drill, list_backups
+from cmserver.ops.backup.replay import created_at
 from cmserver.ops.repository import MonthTotals, TableSize
 
 _SHOWN_TABLES = 12
+
+
+class LastDrill(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The last time that a backup was restored to try it."""
+
+    at_epoch: int
+    backup: str
+    passed: bool
+    problem: str | None
+
+
+class BackupFolder(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The folder of backups of the machine that answers."""
+
+    folder: str
+    backups: int
+    damaged: int
+    """How many of them cannot be read."""
+    size_bytes: int
+    newest_at_epoch: int | None
+    last_drill: LastDrill | None
 
 
 class Deployment(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -35,6 +63,7 @@ class Deployment(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     tables: list[TableSize]
     months: list[MonthTotals]
     """Of all teams, the newest first."""
+    backups: BackupFolder
 
 
 async def read_deployment(db: Db, settings: Settings) -> Deployment:
@@ -57,4 +86,22 @@ async def read_deployment(db: Db, settings: Settings) -> Deployment:
         teams=sizes.teams,
         tables=tables,
         months=months,
+        backups=await asyncio.to_thread(_read_backups, settings.backup_folder),
+    )
+
+
+def _read_backups(folder: Path) -> BackupFolder:
+    """A folder that cannot be read has none."""
+    try:
+        stored, drill = list_backups(folder), last_drill(folder)
+    except OSError:
+        stored, drill = [], None
+    newest_at = max((created_at(backup.manifest) for backup in stored if backup.manifest), default=None)
+    return BackupFolder(
+        folder=str(folder),
+        backups=len(stored),
+        damaged=sum(backup.manifest is None for backup in stored),
+        size_bytes=sum(backup.size_bytes for backup in stored),
+        newest_at_epoch=epoch_ms_or_none(newest_at),
+        last_drill=reshape(drill, LastDrill) if drill else None,
     )

@@ -62,7 +62,8 @@ def format_money(value: Decimal | float | None) -> str:
     if value is None:
         return "\u2013"
     amount = Decimal(str(value))
-    return f"${amount:,.2f}" if amount == 0 or abs(amount) >= 1 else f"${amount:,.4f}"
+    text = f"{amount:,.2f}" if amount == 0 or abs(amount) >= 1 else f"{amount:,.4f}"
+    return f"${text.removesuffix('00')}" if text[-5:-4] == "." else f"${text}"
 
 
 def format_duration(seconds: float | None) -> str:

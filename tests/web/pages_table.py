@@ -30,6 +30,7 @@ PAGES = [
     PageCase(name="sessions", path="/ui/sessions", heading="Sessions", empty_path="/ui/sessions"),
     PageCase(name="session", path="/ui/sessions/{told}"),
     PageCase(name="session-receipts", path="/ui/sessions/{told}/receipts", heading="What it was told"),
+    PageCase(name="session-delete", path="/ui/sessions/{told}/delete", heading="Delete a session"),
     PageCase(name="event", path="/ui/events/{event}", heading="Event"),
     PageCase(name="observations", path="/ui/observations", heading="Observations", empty_path="/ui/observations"),
     PageCase(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -151,6 +152,38 @@ async def test_a_session_is_ended(alice: Visitor, session_id: str):
     assert f"/ui/sessions/{session_id}/end" not in forms(ended)
 
 
+async def test_a_session_is_deleted_after_its_count(client: httpx.AsyncClient, cast: Cast, alice: Visitor, session_id: str):
+    path = f"/ui/sessions/{session_id}/delete"
+
+    page = await alice.get(path)
+    unsure = await alice.post(path, events=3, confirm="delete")
+    kept = await alice.get(f"/ui/sessions/{session_id}")
+    gone = await alice.post(path, events=3, confirm="delete 3 events")
+
+    assert "Type delete 3 events to confirm" in page.text
+    assert (unsure.status_code, kept.status_code) == (400, 200)
+    assert "The session is deleted, with 3 events and 0 observations." in gone.text
+    assert (await alice.get(f"/ui/sessions/{session_id}")).status_code == 404
+    assert (await client.get("/v1/events", headers=cast.alice.headers)).json()["events"] == []
+
+
+async def test_an_owner_moves_a_session_to_another_project(
+    app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast, alice: Visitor, session_id: str
+):
+    body = {"canonicalId": "github.com/acme/shop"}
+    shop = (await client.post("/v1/projects", json=body, headers=cast.alice.headers)).json()["project"]["id"]
+    owner = await visit_as(app, db, cast.alice.team_id, "owner")
+    path = f"/ui/sessions/{session_id}/move"
+
+    refused = await alice.post(path, into=shop)
+    moved = await owner.post(path, into=shop)
+
+    assert path not in forms(await alice.get(f"/ui/sessions/{session_id}"))
+    assert refused.status_code == 403
+    assert "The session is moved" in moved.text
+    assert "github.com/acme/shop" in (await owner.get(f"/ui/sessions/{session_id}")).text
+
+
 async def test_hostile_prompts_stay_text(client: httpx.AsyncClient, cast: Cast, alice: Visitor, session_id: str):
     await send_hook(client, cast, "UserPromptSubmit", prompt="<script>alert(1)</script>\u202e" + "z" * 5_000)
     rows = (await client.get("/v1/events?type=user_prompt", headers=cast.alice.headers)).json()["events"]
@@ -181,11 +214,11 @@ async def test_a_viewer_sees_the_session_without_forms(app: AsgiFrame, db: Db, c
     viewer = await visit_as(app, db, cast.alice.team_id, "viewer")
 
     page = await viewer.get(f"/ui/sessions/{session_id}")
-    answers = [await viewer.post(f"/ui/sessions/{session_id}/{act}") for act in ("rename", "end")]
+    answers = [await viewer.post(f"/ui/sessions/{session_id}/{act}") for act in ("rename", "end", "move", "delete")]
 
     assert page.status_code == 200
     assert forms(page) == []
-    assert [answer.status_code for answer in answers] == [403, 403]
+    assert [answer.status_code for answer in answers] == [403] * 4
 
 
 async def test_another_team_finds_none_of_it(app: AsgiFrame, db: Db, client: httpx.AsyncClient, cast: Cast, session_id: str):
@@ -199,10 +232,11 @@ async def test_another_team_finds_none_of_it(app: AsgiFrame, db: Db, client: htt
     ]
 
     shown = [(await charlie.get(path)).status_code for path in paths]
-    acts = [(await charlie.post(f"/ui/sessions/{session_id}/{act}")).status_code for act in ("rename", "end")]
+    fields: dict[str, Any] = {"into": cast.charlie.project.id, "events": 3, "confirm": "delete 3 events"}
+    answers = [await charlie.post(f"/ui/sessions/{session_id}/{act}", **fields) for act in ("rename", "end", "move", "delete")]
 
     assert shown == [404] * 4
-    assert acts == [404, 404]
+    assert [answer.status_code for answer in answers] == [404] * 4
     assert "orders tests" not in (await charlie.get("/ui/sessions")).text
 
 

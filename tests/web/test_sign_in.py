@@ -10,7 +10,7 @@ import pytest
 
 from cmserver.access.people import manage, repository
 from cmserver.access.people.accounts import Accounts
-from cmserver.access.people.model import Client
+from cmserver.access.people.model import MAX_SESSIONS, Client
 from cmserver.app import create_app
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
@@ -90,6 +90,25 @@ async def test_a_trusted_proxy_signs_people_in(
     assert await open_as("10.0.0.0/8", "alice") == "Sign in"
     assert await open_as("", "alice") == "Sign in"
     assert await open_as("127.0.0.0/8", signed_in="Bob") == "Profile of Bob"
+
+
+async def test_a_client_without_cookies_behind_a_proxy_leaves_few_sessions_and_ends_nobody_elses(
+    settings: Settings, app: AsgiFrame, db: Db, hub: NotificationListener, notifier: JobNotifier, cast: Cast
+):
+    alice = await visit_as(app, db, cast.alice.team_id, name="Alice")
+    async with db.system() as conn:
+        await conn.execute("UPDATE web_sessions SET created_at = now() - interval '2 d', last_seen_at = now() - interval '1 d'")
+    changed = msgspec.structs.replace(settings, trusted_proxies="127.0.0.0/8", trusted_proxy_user_header="Remote-User")
+    proxied = create_app(changed, db, hub, notifier, secret=b"s" * 32)
+
+    for _ in range(MAX_SESSIONS + 5):
+        page = await signed_out(proxied).client.get("/ui/profile", headers={"Remote-User": "alice"})
+        assert page.status_code == 200
+
+    async with db.system() as conn:
+        cursor = await conn.execute("SELECT count(*) FROM web_sessions")
+        assert (await cursor.fetchone()) == (MAX_SESSIONS,)
+    assert alice.title(await alice.get("/ui/profile")) == "Profile of Alice"
 
 
 @pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example", "/\\evil.example", "/api", "/uix", "/ui/\nx"])

@@ -14,6 +14,8 @@ from cmserver.base.text import Text
 
 IDLE_DAYS = 14
 """A session ends after this many days without a request."""
+MAX_SESSIONS = 50
+"""Of one person or key; those that were used only once go first, as a client without cookies leaves them behind a proxy."""
 INVITATION_DAYS = 7
 RESET_DAYS = 1
 MIN_PASSWORD_CHARS = 10

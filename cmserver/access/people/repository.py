@@ -11,6 +11,7 @@ from cmserver.access.model import PersonRole
 from cmserver.access.people.model import (
     IDLE_DAYS,
     INVITATION_DAYS,
+    MAX_SESSIONS,
     RESET_DAYS,
     Client,
     Invitation,
@@ -194,7 +195,7 @@ SESSIONS_OF = Query(
     SELECT {_SESSION}
       FROM web_sessions
      WHERE user_id = %(user_id)s AND last_seen_at > now() - make_interval(days => %(idle_days)s)
-     ORDER BY last_seen_at DESC, id LIMIT 200
+     ORDER BY last_seen_at DESC, id
     """,
 )
 
@@ -203,6 +204,17 @@ END_SESSION = Query(int, "DELETE FROM web_sessions WHERE token_hash = %(token_ha
 END_SESSION_OF = Query(int, "DELETE FROM web_sessions WHERE id = %(id)s AND user_id = %(user_id)s")
 
 END_SESSIONS_OF = Query(int, "DELETE FROM web_sessions WHERE user_id = %(user_id)s AND token_hash <> %(but_token_hash)s")
+
+# The new session is not there yet.
+FORGET_SURPLUS = Query(
+    int,
+    """
+    DELETE FROM web_sessions WHERE id IN (
+           SELECT id FROM web_sessions
+            WHERE user_id = %(user_id)s::uuid OR api_key_id = %(api_key_id)s::uuid
+            ORDER BY last_seen_at > created_at DESC, last_seen_at DESC, id DESC OFFSET %(kept)s)
+    """,
+)
 
 FORGET_ENDED = Query(int, "DELETE FROM web_sessions WHERE last_seen_at <= now() - make_interval(days => %(idle_days)s)")
 
@@ -353,8 +365,9 @@ async def insert_session(
     api_key_id: UUID | None = None,
     team_id: UUID | None = None,
 ) -> WebSession:
-    """Also deletes sessions that have ended."""
+    """Also deletes sessions that have ended, and of the person or key those above MAX_SESSIONS."""
     await FORGET_ENDED.run(conn, idle_days=IDLE_DAYS)
+    await FORGET_SURPLUS.run(conn, user_id=user_id, api_key_id=api_key_id, kept=MAX_SESSIONS - 1)
     return await INSERT_SESSION.one(
         conn,
         id=session_id,

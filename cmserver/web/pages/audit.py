@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from typing import Annotated
+from uuid import UUID
 
 import msgspec
 from msgspec import Meta
@@ -12,11 +14,15 @@ from starlette.responses import Response
 
 from cmserver.access.audit import repository
 from cmserver.access.audit.model import AuditEntry, AuditFilter
+from cmserver.access.people.accounts import Accounts
+from cmserver.access.people.repository import people_of
 from cmserver.access.projects import Projects
 from cmserver.base import paging
+from cmserver.base.sql import Conn
 from cmserver.base.text import Text
 from cmserver.base.token_cipher import InstallationSecret, TokenCipher
 from cmserver.web.page import Page
+from cmserver.web.pages.memory import names_of_projects
 from cmserver.web.templates import format_exact
 from cmserver.web.visit import Visit
 
@@ -48,15 +54,34 @@ async def get_audit(visit: Visit) -> Response:
     criteria = await _criteria(visit, filters)
     async with visit.tenant() as conn:
         rows = await repository.newest(conn, visit.team_id, criteria, before=before, limit=_PAGE + 1)
-    entries = rows[:_PAGE]
+        entries = rows[:_PAGE]
+        names = await _names_of_things(conn, visit, entries)
     return visit.render(
         "audit.html",
         title="Audit log",
-        entries=[(entry, msgspec.json.encode(entry.details).decode() if entry.details else "") for entry in entries],
+        entries=[(entry, _describe_details(entry)) for entry in entries],
+        names=names,
         filters=filters,
         parameters=msgspec.structs.asdict(filters),
         next_cursor=cipher.encrypt_number(entries[-1].id) if len(rows) > _PAGE else None,
         max_exported=_MAX_EXPORTED,
+    )
+
+
+async def _names_of_things(conn: Conn, visit: Visit, entries: Sequence[AuditEntry]) -> dict[str, str]:
+    """The names of the projects of these entries, of the team's people and of the team, by id."""
+    ids = {UUID(entry.resource_id) for entry in entries if entry.resource_id and entry.resource_type == "project"}
+    projects = await names_of_projects(conn, visit.principal, ids)
+    people = await visit.dependency(Accounts).run(lambda system: people_of(system, visit.team_id))
+    named = {**projects, **{person.user_id: person.name for person in people}, visit.team_id: visit.principal.team_name}
+    return {str(thing): name for thing, name in named.items()}
+
+
+def _describe_details(entry: AuditEntry) -> str:
+    """`name: value` of each detail; lists and the like as JSON."""
+    return "; ".join(
+        f"{name.replace('_', ' ')}: {value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
+        for name, value in entry.details.items()
     )
 
 

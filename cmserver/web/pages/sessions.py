@@ -28,6 +28,8 @@ from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import SUMMARY_LABELS, one_line
 from cmserver.observations.read import list_observations, read_event_observations, read_summary
+from cmserver.ops.erasure.session import delete_session
+from cmserver.ops.joining.move_session import move_session
 from cmserver.recall.model import Receipt
 from cmserver.recall.receipts import repository as receipts
 from cmserver.sessions.model import MAX_TITLE_CHARS, Session
@@ -48,6 +50,7 @@ from cmserver.web.pages.memory import (
     session_labels,
     title_of,
 )
+from cmserver.web.templates import plural
 from cmserver.web.visit import Visit
 
 _EVENTS = 40
@@ -182,6 +185,7 @@ async def get_session(visit: Visit) -> Response:
             summary = await read_summary(conn, principal, session)
         except NotFound:
             summary = None
+        others = [other for other in await list_projects(conn, principal) if other.id != session.project_id]
     lines = [observation_line(row, {session.project_id: project}) for row in made]
     return visit.render(
         "session.html",
@@ -190,6 +194,7 @@ async def get_session(visit: Visit) -> Response:
         label=label,
         project=project,
         place=_place(session),
+        others=others if visit.may("admin") and principal.project_id is None else [],
         timeline=timeline,
         observations=lines,
         has_more_observations=next_observations is not None,
@@ -358,6 +363,46 @@ async def post_end(visit: Visit) -> Response:
     return visit.redirect(f"/ui/sessions/{session.id}", "The session is ended; its summary comes in a minute.")
 
 
+class MoveForm(msgspec.Struct, frozen=True):
+    """The project that gets the session."""
+
+    into: str
+
+
+async def post_move(visit: Visit) -> Response:
+    """Move a session with all that was drawn from it to another project."""
+    form = await visit.form(MoveForm)
+    session = await move_session(visit.db, visit.principal, visit.parameter("session"), form.into)
+    return visit.redirect(f"/ui/sessions/{session.id}", "The session is moved with all that was drawn from it.")
+
+
+async def get_deletion(visit: Visit) -> Response:
+    """What would be deleted with a session, in numbers, before it is done."""
+    session_id, rows = await delete_session(visit.db, visit.principal, visit.parameter("session"), dry_run=True)
+    async with visit.tenant() as conn:
+        label = (await session_labels(conn, visit.team_id, [session_id]))[session_id]
+    counts = {kind: count for kind, count in msgspec.structs.asdict(rows).items() if kind != "merged"}
+    return visit.render(
+        "session_delete.html", title="Delete a session", session_id=session_id, label=label, counts=counts, merged=rows.merged
+    )
+
+
+class DeletionForm(msgspec.Struct, frozen=True):
+    """How many events the page named, and the words that confirm it."""
+
+    events: int
+    confirm: str = ""
+
+
+async def post_deletion(visit: Visit) -> Response:
+    """Delete a session for ever with all that was drawn from it."""
+    form = await visit.form(DeletionForm)
+    visit.confirm(form.confirm, f"delete {form.events} events")
+    _, rows = await delete_session(visit.db, visit.principal, visit.parameter("session"), dry_run=False)
+    gone = f"{plural(rows.events, 'event')} and {plural(rows.observations, 'observation')}"
+    return visit.redirect("/ui/sessions", f"The session is deleted, with {gone}.")
+
+
 async def get_event(visit: Visit) -> Response:
     """One event as it was stored, redacted, and what was made of it."""
     principal = visit.principal
@@ -392,5 +437,8 @@ routes = [
     Page("GET", "/ui/sessions/{session}/receipts", get_receipts, scope=_READ),
     Page("POST", "/ui/sessions/{session}/rename", post_rename, scope=_WRITE, form_of=get_session),
     Page("POST", "/ui/sessions/{session}/end", post_end, scope=_WRITE, form_of=get_session),
+    Page("POST", "/ui/sessions/{session}/move", post_move, scope="admin", form_of=get_session),
+    Page("GET", "/ui/sessions/{session}/delete", get_deletion, scope="observations:write"),
+    Page("POST", "/ui/sessions/{session}/delete", post_deletion, scope="observations:write", form_of=get_deletion),
     Page("GET", "/ui/events/{id}", get_event, scope=_READ),
 ]
