@@ -263,10 +263,15 @@ VERDICTS = Query(
 QUEUE_HEALTH = Query(
     QueueHealth,
     """
-    SELECT count(*) FILTER (WHERE status = 'queued') AS queued, count(*) FILTER (WHERE status = 'running') AS running,
-           count(*) FILTER (WHERE status = 'dead_letter' AND ended_at > now() - interval '24 hours') AS dead_letter,
-           extract(epoch FROM now() - min(created_at) FILTER (WHERE status = 'queued'))::float8 AS oldest_queued_seconds
-      FROM steward_jobs WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
+    SELECT open.queued, open.running, open.oldest_queued_seconds, dead.dead_letter
+      FROM (SELECT count(*) FILTER (WHERE status = 'queued') AS queued, count(*) FILTER (WHERE status = 'running') AS running,
+                   extract(epoch FROM now() - min(created_at) FILTER (WHERE status = 'queued'))::float8 AS oldest_queued_seconds
+              FROM steward_jobs
+             WHERE team_id = %(team_id)s AND status IN ('queued', 'running')
+               AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)) open,
+           (SELECT count(*) AS dead_letter FROM steward_jobs
+             WHERE team_id = %(team_id)s AND status = 'dead_letter' AND ended_at > now() - interval '24 hours'
+               AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)) dead
     """,
     prepare=False,
 )

@@ -8,8 +8,11 @@ from uuid import uuid4
 import psycopg
 
 from cmserver.base.db import Db
-from cmserver.generation.operate.repository import COUNT, LANES, LOCK_SELECTED, RUNS
+from cmserver.generation.operate.repository import COUNT, LANES, LOCK_SELECTED, PAGE, RUNS
 from cmserver.ops.analytics.repository import SHOWN_DAYS, SHOWN_TOTALS, STORED_DAYS, TOP_SHOWN
+from cmserver.steward.repository import QUEUE_HEALTH
+from cmserver.steward.runs.repository import FIGURES
+from cmserver.steward.runs.repository import NEWEST as NEWEST_STEWARD_RUNS
 from tests.conftest import Cast
 from tests.house.test_plans import RUNS as SEED_RUNS
 from tests.house.test_plans import listing, plan, queue
@@ -29,6 +32,17 @@ SELECT gen_random_uuid(), n, %(project_id)s, %(team_id)s, 'model', 'project', 'c
        now() - n * interval '1 hour'
   FROM generate_series(1, 8000) n
 """
+_STEWARD_JOBS = """
+INSERT INTO steward_jobs (id, team_id, project_id, job_type, trigger_reason, status, created_at, ended_at)
+SELECT gen_random_uuid(), %(team_id)s, %(project_id)s, 'recheck', 'change',
+       CASE WHEN n %% 400 = 0 THEN 'dead_letter' ELSE 'succeeded' END, now() - n * interval '1 hour', now() - n * interval '1 hour'
+  FROM generate_series(1, 8000) n
+"""
+_STEWARD_RUNS = """
+INSERT INTO steward_runs (id, team_id, project_id, job_id, job_type, attempt, status, latency_ms, created_at, completed_at)
+SELECT gen_random_uuid(), team_id, project_id, id, job_type, 1, 'succeeded', 20, created_at, created_at
+  FROM steward_jobs WHERE team_id = %(team_id)s AND project_id = %(project_id)s
+"""
 
 
 async def fill(db: Db, cast: Cast, statement: str, table: str) -> None:
@@ -47,6 +61,33 @@ async def test_selected_jobs_are_found_by_the_index_of_their_team(db: Db, queue:
 
         assert "observation_jobs_team" in told, told
         assert "Seq Scan on observation_generation_jobs" not in told
+
+
+async def test_running_jobs_are_counted_and_listed_without_reading_all_others(db: Db, queue: Cast):
+    running = listing(queue, status="processing", phases=["open"], open_status="processing", ids=None, max_count=1001)
+
+    for query in (COUNT, PAGE):
+        told = await plan(db, queue.alice.team_id, query.text, running)
+
+        assert "Seq Scan on observation_generation_jobs" not in told
+
+
+async def test_the_pages_of_the_steward_read_the_newest_from_indexes(db: Db, cast: Cast):
+    await fill(db, cast, _STEWARD_JOBS, "steward_jobs")
+    await fill(db, cast, _STEWARD_RUNS, "steward_runs")
+    team_id = cast.alice.team_id
+    page: dict[str, object] = {"team_id": team_id, "project_id": None, "status": None, "job_type": None, "model": None}
+    page |= {"before": datetime.now(UTC), "before_id": uuid4(), "limit": 50, "offset": 0}
+
+    newest = await plan(db, team_id, NEWEST_STEWARD_RUNS.text, page)
+    health = await plan(db, team_id, QUEUE_HEALTH.text, {"team_id": team_id, "project_id": None})
+    figures = await plan(db, team_id, FIGURES.text, {"team_id": team_id, "project_id": None})
+
+    assert "Backward using steward_runs_team" in newest
+    assert "steward_jobs_open" in health
+    assert "steward_jobs_dead" in health
+    assert "steward_runs_team" in figures
+    assert "Seq Scan on steward_" not in newest + health + figures
 
 
 async def test_lanes_count_their_queued_jobs_by_the_index_of_lanes(db: Db, queue: Cast):

@@ -30,6 +30,7 @@ from cmserver.web.visit import Visit
 
 PAGE_ROWS = 50
 _LOG_ROWS = 200
+_MAX_COUNTED = 1_000
 
 SOURCES: dict[str, str] = {
     "agent_event": "event",
@@ -102,7 +103,7 @@ async def get_jobs(visit: Visit) -> Response:
             (
                 status,
                 await repository.count(
-                    conn, JobFilter(team_id=principal.team_id, project_id=project_id, status=status), manage.MAX_TOTAL + 1
+                    conn, JobFilter(team_id=principal.team_id, project_id=project_id, status=status), _MAX_COUNTED + 1
                 ),
             )
             for status in STATES
@@ -115,7 +116,7 @@ async def get_jobs(visit: Visit) -> Response:
         rows=rows,
         page=page,
         counts=counts,
-        max_total=manage.MAX_TOTAL,
+        max_counted=_MAX_COUNTED,
         filters=filters,
         parameters=msgspec.structs.asdict(filters),
         projects=projects,

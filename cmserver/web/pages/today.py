@@ -17,6 +17,7 @@ from cmserver.calls import repository as calls
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.store import store_observations
 from cmserver.generation.operate import repository as jobs
+from cmserver.generation.operate.model import JobFilter
 from cmserver.observations.model import Observation, ObservationType
 from cmserver.observations.plain import one_line
 from cmserver.observations.read import list_summaries
@@ -29,7 +30,7 @@ from cmserver.web.templates import plural, project_names
 from cmserver.web.visit import Visit
 
 _HOURS = 24
-_MAX_SUGGESTIONS = 100
+_MAX_COUNTED = 100
 _SUMMARY_CHARS = 280
 _PARTS = ("completed", "learned", "investigated", "request")
 """Of a summary, the one that says most first."""
@@ -136,18 +137,22 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
     sees_jobs = principal.may("jobs:read")
     async with visit.tenant() as conn:
         suggestions = await consolidation.suggestions(
-            conn, principal.team_id, project_id=project_id, status="open", limit=_MAX_SUGGESTIONS + 1
+            conn, principal.team_id, project_id=project_id, status="open", limit=_MAX_COUNTED + 1
         )
-        counts = await jobs.queue_counts(conn, principal.team_id, project_id) if sees_jobs else None
+        failed = held = 0
+        if sees_jobs:
+            criteria = JobFilter(team_id=principal.team_id, project_id=project_id, status="failed")
+            failed = await jobs.count(conn, criteria, _MAX_COUNTED + 1)
+            held = len(await jobs.lanes(conn, principal.team_id, project_id=project_id, state="held", limit=_MAX_COUNTED + 1))
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
-    if suggestions:
-        more = "more than " if len(suggestions) > _MAX_SUGGESTIONS else ""
-        count = min(len(suggestions), _MAX_SUGGESTIONS)
-        found.append(WaitingWork(text=f"{more}{plural(count, 'suggestion')} to merge", path="/ui/review"))
-    if counts and counts.failed:
-        found.append(WaitingWork(text=f"{plural(counts.failed, 'job')} failed", path="/ui/jobs?status=failed"))
-    if counts and counts.held:
-        found.append(WaitingWork(text=f"{plural(counts.held, 'job')} held", path="/ui/jobs/lanes?state=held"))
+    for count, noun, what, path in (
+        (len(suggestions), "suggestion", "to merge", "/ui/review"),
+        (failed, "job", "failed", "/ui/jobs?status=failed"),
+        (held, "session", "held by a pause, a back-off or a budget", "/ui/jobs/lanes?state=held"),
+    ):
+        if count:
+            more = "more than " if count > _MAX_COUNTED else ""
+            found.append(WaitingWork(text=f"{more}{plural(min(count, _MAX_COUNTED), noun)} {what}", path=path))
     if sees_jobs:
         providers = await list_providers(visit.db, principal, visit.dependency(Settings))
         paused = [provider.name for provider in providers if provider.pause]
