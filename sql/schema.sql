@@ -231,23 +231,33 @@ CREATE FUNCTION public.gather_moving(held uuid, team uuid, is_erased boolean) RE
     LANGUAGE plpgsql
     AS $$
 BEGIN
+    ANALYZE moving;
     INSERT INTO moving
-    SELECT e.id FROM agent_events e
-     WHERE e.project_id = held AND e.team_id = team AND e.server_session_id IN (SELECT id FROM moving)
+    SELECT e.id FROM moving m JOIN agent_events e ON e.server_session_id = m.id AND e.project_id = held AND e.team_id = team
     ON CONFLICT DO NOTHING;
+    ANALYZE moving;
     INSERT INTO moving
-    SELECT j.id FROM observation_generation_jobs j
-     WHERE j.project_id = held AND j.team_id = team
-       AND (j.server_session_id IN (SELECT id FROM moving) OR j.agent_event_id IN (SELECT id FROM moving))
+    SELECT j.id FROM moving m
+      JOIN observation_generation_jobs j ON j.server_session_id = m.id AND j.project_id = held AND j.team_id = team
+    UNION
+    SELECT j.id FROM moving m
+      JOIN observation_generation_jobs j ON j.agent_event_id = m.id AND j.project_id = held AND j.team_id = team
     ON CONFLICT DO NOTHING;
+    ANALYZE moving;
     INSERT INTO moving
-    SELECT o.id FROM observations o
-     WHERE o.project_id = held AND o.team_id = team
-       AND (o.server_session_id IN (SELECT id FROM moving) OR o.created_by_job_id IN (SELECT id FROM moving)
-            OR o.quote_event_id IN (SELECT id FROM moving)
-            OR o.id IN (SELECT s.observation_id FROM observation_sources s
-                         WHERE s.project_id = held AND s.team_id = team
-                           AND (s.agent_event_id IN (SELECT id FROM moving) OR s.generation_job_id IN (SELECT id FROM moving))))
+    SELECT o.id FROM moving m JOIN observations o ON o.server_session_id = m.id AND o.project_id = held AND o.team_id = team
+    UNION
+    SELECT o.id FROM moving m JOIN observations o ON o.created_by_job_id = m.id AND o.project_id = held AND o.team_id = team
+    UNION
+    SELECT o.id FROM moving m JOIN observations o ON o.quote_event_id = m.id AND o.project_id = held AND o.team_id = team
+    UNION
+    SELECT o.id FROM moving m
+      JOIN observation_sources s ON s.agent_event_id = m.id AND s.project_id = held AND s.team_id = team
+      JOIN observations o ON o.id = s.observation_id AND o.project_id = held AND o.team_id = team
+    UNION
+    SELECT o.id FROM moving m
+      JOIN observation_sources s ON s.generation_job_id = m.id AND s.project_id = held AND s.team_id = team
+      JOIN observations o ON o.id = s.observation_id AND o.project_id = held AND o.team_id = team
     ON CONFLICT DO NOTHING;
     INSERT INTO moving
     SELECT row_id FROM observation_derivations d, unnest(ARRAY[d.id, d.derived_observation_id]) row_id
@@ -257,10 +267,17 @@ BEGIN
                SELECT FROM observations o
                 WHERE o.id = ANY(d.source_observation_ids) AND o.project_id = held AND o.id NOT IN (SELECT id FROM moving)))
     ON CONFLICT DO NOTHING;
-    RETURN (SELECT array_agg(t.number ORDER BY t.number)
-              FROM observations o JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
-             WHERE o.project_id = held AND o.team_id = team
-               AND (o.id IN (SELECT id FROM moving)) <> (t.id IN (SELECT id FROM moving)));
+    ANALYZE moving;
+    RETURN (SELECT array_agg(merged.number ORDER BY merged.number) FROM (
+            SELECT t.number FROM moving m
+              JOIN observations o ON o.id = m.id AND o.project_id = held AND o.team_id = team
+              JOIN observations t ON t.id = o.superseded_by AND t.team_id = o.team_id
+             WHERE NOT EXISTS (SELECT FROM moving WHERE id = t.id)
+            UNION ALL
+            SELECT t.number FROM moving m
+              JOIN observations t ON t.id = m.id AND t.team_id = team
+              JOIN observations o ON o.superseded_by = t.id AND o.project_id = held AND o.team_id = team
+             WHERE NOT EXISTS (SELECT FROM moving WHERE id = o.id)) merged);
 END $$;
 
 -- Name: generation_job_law(); Type: FUNCTION
@@ -4087,6 +4104,10 @@ CREATE INDEX steward_events_job ON public.steward_events USING btree (job_id, id
 -- Name: steward_events_run; Type: INDEX
 
 CREATE INDEX steward_events_run ON public.steward_events USING btree (run_id, id) WHERE (run_id IS NOT NULL);
+
+-- Name: steward_jobs_dead; Type: INDEX
+
+CREATE INDEX steward_jobs_dead ON public.steward_jobs USING btree (team_id, ended_at) WHERE (status = 'dead_letter'::text);
 
 -- Name: steward_jobs_idempotency; Type: INDEX
 
