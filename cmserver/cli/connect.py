@@ -11,16 +11,15 @@ import msgspec
 
 from cmserver.base import credentials
 from cmserver.base.configuration import LoadedSettings
-from cmserver.base.settings import Settings
 from cmserver.cli import state
 from cmserver.cli.api_client import confirm, is_interactive, yes_option
 from cmserver.cli.config import loaded_option
 from cmserver.cli.output import as_called, render_json, render_table
 from cmserver.cli.provider_offer import offer_to_local_server
-from cmserver.cli.service import LOG_NAME
-from cmserver.client import claude_mem, connect, service_units
+from cmserver.cli.service_unit import install_service, lacks_service
+from cmserver.client import claude_mem, connect
 from cmserver.client.agents import AGENTS, CLAUDE_MEM, Agent
-from cmserver.client.client_folder import ClientFolder, clients_folder, home_folder
+from cmserver.client.client_folder import ClientFolder, clients_folder
 from cmserver.client.connect import ConnectRequest
 from cmserver.client.connections import ConnectionList, check_connections
 from cmserver.client.dialog import Dialog
@@ -125,8 +124,7 @@ for _agent in AGENTS.values():
 
 
 def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> None:
-    settings = loaded.settings
-    plan = connect.plan_connect(agent, request, settings, _report)
+    plan = connect.plan_connect(agent, request, loaded.settings, _report)
     url = plan.target.url
     if plan.is_done:
         click.echo(f"{agent.title} is connected to {url} (team {plan.server.team}). Nothing to change.")
@@ -145,26 +143,18 @@ def _connect(agent: Agent, loaded: LoadedSettings, request: ConnectRequest) -> N
     if not (request.yes or request.dry_run):
         offer_to_local_server(loaded, url)
     if is_local(url) and not request.dry_run:
-        _start_with_machine(settings, request.start_with_machine)
+        _start_with_machine(loaded, request.start_with_machine)
 
 
-def _start_with_machine(settings: Settings, chosen: bool | None) -> None:
-    """Install the unit when it is chosen, or ask once."""
-    home = home_folder()
+def _start_with_machine(loaded: LoadedSettings, chosen: bool | None) -> None:
+    """Install the service when it is chosen, or ask once."""
+    data_dir = loaded.settings.data_dir
     if chosen is None:
-        has_unit = service_units.unit_path(os.environ, home).exists()
-        is_ours = (settings.data_dir / credentials.FILE_NAME).exists()  # it may also be a container's, with a published port
-        if has_unit or not is_ours or not is_interactive():
-            return
-    obstacle = service_units.find_obstacle()
-    if chosen is False or (obstacle is not None and chosen is None):
-        return
-    if obstacle is not None:
-        click.echo(obstacle)
-    elif chosen or click.confirm("Start the server with the machine?", default=False, err=True):
-        log_file = settings.data_dir / LOG_NAME
-        is_running = state.running(settings.data_dir) is not None
-        service_units.install_unit(settings.data_dir, log_file, os.environ, home, _report, is_running=is_running)
+        is_ours = (data_dir / credentials.FILE_NAME).exists()  # it may also be a container's, with a published port
+        may_ask = is_ours and is_interactive() and lacks_service()
+        chosen = may_ask and click.confirm("Start the server with the machine?", default=False, err=True)
+    if chosen:
+        install_service(loaded, is_system=os.geteuid() == 0, starts=state.running(data_dir) is None)
 
 
 def _dialog(*, yes: bool, dry_run: bool) -> Dialog:

@@ -16,10 +16,10 @@ import click
 import msgspec
 
 from cmserver.base.atomic_file import write_file
-from cmserver.base.configuration import BadSetting, load
+from cmserver.base.configuration import CONFIG_NAME, BadSetting, LoadedSettings, load
 from cmserver.base.errors import CmserverError
 from cmserver.base.own_command import build_own_command
-from cmserver.base.settings import Settings, fields
+from cmserver.base.settings import fields
 from cmserver.cli.config import config_file_option
 from cmserver.cli.output import as_called
 from cmserver.embedded.files import SYSTEM_USER, system_user
@@ -107,17 +107,33 @@ def install(config_file: Path | None, *, is_system: bool, only_prints: bool) -> 
     Its settings are those of config.toml in the data folder (or --config), and the variables in the file `environment` there.
     """
     loaded = load(os.environ, config_file=config_file)
+    if only_prints:
+        unit = _make_unit(loaded, is_system=is_system, makes_user=False)
+        click.echo(_find_manager(is_system=is_system).render(unit).decode(), nl=False)
+    else:
+        install_service(loaded, is_system=is_system)
+
+
+def lacks_service() -> bool:
+    """Whether there is a service manager here, without a service that `cmserver service install` would make."""
+    try:
+        return not _find_manager(is_system=os.geteuid() == 0).path.exists()
+    except CmserverError:
+        return False
+
+
+def install_service(loaded: LoadedSettings, *, is_system: bool, starts: bool = True) -> None:
+    """Write the service's file and have it started with the machine or the session, and now if it `starts`."""
     settings = loaded.settings
     manager = _find_manager(is_system=is_system)
-    unit = _make_unit(settings, config_file, is_system=is_system, makes_user=not only_prints)
-    text = manager.render(unit)
-    if only_prints:
-        click.echo(text.decode(), nl=False)
-        return
+    text = manager.render(_make_unit(loaded, is_system=is_system, makes_user=True))
     manager.path.parent.mkdir(parents=True, exist_ok=True)
     write_file(manager.path, text, mode=0o644)
-    manager.start()
-    click.echo(f"Installed {manager.path} and started it. Data: {settings.data_dir}")
+    manager.enable()
+    if starts:
+        manager.start()
+    start = "and started it." if starts else "to start with the next session: a server runs already."
+    click.echo(f"Installed {manager.path} {start} Data: {settings.data_dir}")
     forgotten = _find_forgotten_variables(loaded.sources)
     if forgotten:
         click.echo(
@@ -169,6 +185,9 @@ class _Manager(ABC):
     @abstractmethod
     def render(self, unit: ServiceUnit) -> bytes: ...
 
+    def enable(self) -> None:  # noqa: B027 - launchd has nothing to do
+        """Let it start what the file names, from the next time on."""
+
     @abstractmethod
     def start(self) -> None: ...
 
@@ -204,9 +223,11 @@ class _Systemd(_Manager):
     def render(self, unit: ServiceUnit) -> bytes:
         return render_systemd_unit(unit).encode()
 
-    def start(self) -> None:
+    def enable(self) -> None:
         self.run("systemctl", *self._scope, "daemon-reload")
         self.run("systemctl", *self._scope, "enable", SYSTEMD_NAME)
+
+    def start(self) -> None:
         self.run("systemctl", *self._scope, "restart", SYSTEMD_NAME)
 
     def stop(self) -> None:
@@ -269,15 +290,17 @@ def _find_installed(*, is_system: bool) -> _Manager:
     return manager
 
 
-def _make_unit(settings: Settings, config_file: Path | None, *, is_system: bool, makes_user: bool) -> ServiceUnit:
+def _make_unit(loaded: LoadedSettings, *, is_system: bool, makes_user: bool) -> ServiceUnit:
+    settings = loaded.settings
     if is_system and os.geteuid() != 0:
         raise BadSetting("A service of the machine is installed by root: use sudo, or --user.")
     folder = Path(__file__).parents[2]
     user = _find_user(settings.data_dir, makes_user=makes_user) if is_system else None
     if user not in (None, "root"):
         _check_others_can_run(Path(sys.executable).absolute(), folder, user)
+    is_default = loaded.config_file == settings.data_dir / CONFIG_NAME
     return ServiceUnit(
-        command=build_own_command("run", *(["--config", str(config_file.resolve())] if config_file else [])),
+        command=build_own_command("run", *([] if is_default else ["--config", str(loaded.config_file.resolve())])),
         folder=folder,
         data_dir=settings.data_dir.absolute(),
         environment={"CMSERVER_DATA_DIR": str(settings.data_dir.absolute())},

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import structs
 
 from cmserver.base.errors import CmserverError
+from cmserver.base.own_command import build_launcher_command
 from cmserver.base.settings import Settings
 from cmserver.client import plugin
 from cmserver.client.agent_files import AgentFile, AgentPlace, Hook
@@ -42,7 +43,6 @@ from cmserver.client.json_settings import (
     replace_settings,
 )
 from cmserver.client.server_api import is_local
-from cmserver.client.service_units import server_command
 
 _HOOK_ROUTE = "/v1/hooks/"
 
@@ -161,7 +161,7 @@ class ConnectPlan(msgspec.Struct, frozen=True, kw_only=True):
         lines = self.agent.find_problems(self.settings, self.file)
         mcp = self.server.mcp
         if mcp.is_open and "TOOLS" not in self.config and self.agent.add_mcp is not None:
-            command = server_command("mcp", "--agent", self.agent.name)
+            command = build_launcher_command("mcp", "--agent", self.agent.name)
             lines.append(f"To add the memory's tools, type: {shlex.join([self.agent.program, *self.agent.add_mcp(command)])}")
         if mcp.problem is not None:
             lines.append(f"The memory's tools are left out: {mcp.problem}")
@@ -330,7 +330,7 @@ def _find_place(agent: Agent, folder: ClientFolder, hooks: tuple[Hook, ...], *, 
         hook=folder.hook,
         hooks=hooks,
         is_our_hook=folder.is_ours,
-        mcp_command=tuple(server_command("mcp", "--agent", agent.name)) if has_mcp else (),
+        mcp_command=tuple(build_launcher_command("mcp", "--agent", agent.name)) if has_mcp else (),
     )
 
 

@@ -12,13 +12,13 @@ from msgspec import structs
 
 from cmserver.access.wire import KeysOut
 from cmserver.base.db import Db
+from cmserver.base.own_command import build_launcher_command
 from cmserver.base.settings import Settings
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.keys import key_state
 from cmserver.client.agents import AGENTS, RULES
 from cmserver.client.hook_key import SCOPES
 from cmserver.client.json_settings import Json
-from cmserver.client.service_units import server_command
 from tests.cli.attaching import everything, folder, mode
 from tests.cli.conftest import URL, Cms, Run
 from tests.conftest import Cast, mint
@@ -87,7 +87,7 @@ async def test_the_bridge_is_its_mcp_server_and_the_key_stands_in_one_file_only(
 ):
     said = await run("connect", agent, "--yes")
 
-    command = server_command("mcp", "--agent", agent)
+    command = build_launcher_command("mcp", "--agent", agent)
     found = entry(home, agent)
     words = found["command"] if agent == "opencode" else [found["command"], *cast_list(found["args"])]
     there = folder(home, agent)

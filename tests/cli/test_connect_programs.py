@@ -11,10 +11,10 @@ import pytest
 from msgspec import structs
 
 from cmserver.base.settings import Settings
-from cmserver.cli import connect
+from cmserver.cli import connect, service_unit, state
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.keys import key_state
-from cmserver.client import hook_key, plugin, service_units
+from cmserver.client import hook_key, plugin
 from cmserver.client.hook_key import McpEndpoint
 from tests.cli.attaching import Noted, everything, folder, hook_keys, mode
 from tests.cli.conftest import URL, Cms, Run
@@ -34,8 +34,8 @@ def systemctl(home: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
     program = home / "bin" / "systemctl"
     program.write_text(f'#!/bin/sh\necho "$@" >> {noted}\n')
     program.chmod(0o755)
-    monkeypatch.setattr(service_units.sys, "platform", "linux")
-    monkeypatch.setattr(service_units.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(service_unit.sys, "platform", "linux")
+    monkeypatch.setattr(service_unit.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(connect, "is_interactive", lambda: False)
 
     def is_local(_url: str) -> bool:
@@ -53,31 +53,38 @@ async def test_a_user_unit_is_written_and_enabled_when_it_is_wanted(run: Run, ho
 
     unit = home / ".config" / "systemd" / "user" / "cmserver.service"
     assert f'Environment="CMSERVER_DATA_DIR={tmp_path}"' in unit.read_text()
-    assert systemctl.lines == ["--user enable --now cmserver.service"]
+    assert systemctl.lines == ["--user daemon-reload", "--user enable cmserver.service", "--user restart cmserver.service"]
     assert "loginctl enable-linger" in said.out
+
+
+async def test_the_unit_waits_while_another_server_runs_and_is_the_one_of_service_install(
+    run: Run, home: Path, systemctl: Noted, tmp_path: Path
+):
+    settings_file = tmp_path / "own.toml"
+    settings_file.write_text(f'database_url = "postgresql:///elsewhere"\ndata_dir = "{tmp_path}"\n')
+    state.announce(tmp_path, URL, "all", background=True)
+
+    await run("connect", "claude-code", "--yes", "--start-with-machine", CMSERVER_CONFIG=str(settings_file))
+
+    assert systemctl.lines == ["--user daemon-reload", "--user enable cmserver.service"]
+    unit = home / ".config" / "systemd" / "user" / "cmserver.service"
+    written = unit.read_text()
+    assert f'"run" "--config" "{settings_file}"' in written
+    await run("service", "install", "--user", CMSERVER_CONFIG=str(settings_file))
+    assert unit.read_text() == written
 
 
 async def test_on_a_mac_it_is_an_agent_of_launchd(run: Run, home: Path, systemctl: Noted, monkeypatch: pytest.MonkeyPatch):
     program = home / "bin" / "launchctl"
     program.write_text(f'#!/bin/sh\necho "$@" >> {systemctl.file}\n')
     program.chmod(0o755)
-    monkeypatch.setattr(service_units.sys, "platform", "darwin")
+    monkeypatch.setattr(service_unit.sys, "platform", "darwin")
 
     await run("connect", "claude-code", "--yes", "--start-with-machine")
 
     agent = home / "Library" / "LaunchAgents" / "cmserver.plist"
     assert b"<key>RunAtLoad</key>" in agent.read_bytes()
-    assert [line.split()[0] for line in systemctl.lines] == ["bootstrap"]
-
-
-async def test_as_root_no_unit_is_written(run: Run, home: Path, systemctl: Noted, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(service_units.os, "geteuid", lambda: 0)
-
-    said = await run("connect", "claude-code", "--yes", "--start-with-machine")
-
-    assert "as root" in said.out
-    assert not (home / ".config" / "systemd").exists()
-    assert systemctl.lines == []
+    assert [line.split()[0] for line in systemctl.lines] == ["bootout", "bootstrap"]
 
 
 # -- the plugin
@@ -157,7 +164,7 @@ async def test_the_plugin_brings_the_mcp_server_once_there_is_one(
 async def test_without_the_plugin_it_says_what_to_type_for_the_tools(run: Run, home: Path, agent: str, typed: str):
     said = await run("connect", agent, "--yes")
 
-    program = shlex.join(service_units.server_command())
+    program = shlex.quote(str(Path(__file__).parents[2] / "bin" / "cmserver"))
     key = folder(home, agent).key()
     assert typed.format(program=program) in said.out
     assert key is not None

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cmserver.base.own_command import build_launcher_command
 from cmserver.cli import state
-from cmserver.client.service_units import server_command
 from tests.process.hostile_folder import HostileFolder
 from tests.process.program import PATIENCE_SECONDS, ROOT, environment
 from tests.timeouts import scaled
@@ -50,7 +50,7 @@ def test_the_folder_of_a_stranger_bites(hostile: HostileFolder):
 
 def test_the_mcp_server_of_an_agent_runs_no_modules_of_the_working_folder(hostile: HostileFolder):
     settings = {"CMSERVER_URL": "http://127.0.0.1:1", "CMSERVER_KEY": "cms_a_b"}
-    done = run(hostile, server_command("mcp"), stdin=PING, settings=settings)
+    done = run(hostile, build_launcher_command("mcp"), stdin=PING, settings=settings)
 
     assert '"id":1' in done.stdout, done.stderr
     assert hostile.list_runs() == []

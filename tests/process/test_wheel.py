@@ -111,7 +111,7 @@ def test_the_command_of_the_wheel_runs_without_a_checkout(
 def test_nothing_of_the_working_folder_is_run(installed: Path, folder: Path, hostile: HostileFolder):
     link = folder / "cmserver"
     link.symlink_to(installed / "cmserver")  # as pipx does
-    ask = "from cmserver.client.service_units import server_command; print(*server_command('connections'), sep='\\n')"
+    ask = "from cmserver.base.own_command import build_launcher_command; print(*build_launcher_command('connections'), sep='\\n')"
     written = run(installed / "python", "-c", ask, folder=folder).splitlines()
 
     for command in ([installed / "cmserver", "connections"], [link, "connections"], written):
