@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import get_args
+from typing import TypeVar, get_args
 
 import click
 import msgspec
@@ -30,6 +30,8 @@ from cmserver.generation.wire import (
 from cmserver.ops.wire import InfoOut
 
 _MAX_STEPS = 1000
+
+Out = TypeVar("Out")
 
 
 @click.group()
@@ -271,60 +273,35 @@ _selection_options = (
     click.option("--session", metavar="ID", help="With --all: only jobs of this session."),
     yes_option,
 )
-Action = Callable[..., None]
 
 
-def _selection_command(action: Action) -> Action:
-    """Add the options that name one job or many."""
+def _add_verb(verb: str, type_: type[Out], render: Callable[[Out], str], text: str) -> None:
+    """A command that does it to one job, or to many after a question with their number."""
+
+    async def act(
+        client: ApiClient,
+        job_id: str | None,
+        *,
+        all_jobs: bool,
+        status: str | None,
+        project: str | None,
+        session: str | None,
+        yes: bool,
+    ) -> None:
+        selection = _read_selection(job_id, {"status": status, "projectId": project, "sessionId": session}, all_jobs=all_jobs)
+        if selection is None:
+            client.show(await client.post(f"{_path(job_id or '')}/{verb}"), type_, render)
+        else:
+            await _act_on_many(client, verb, selection, yes=yes)
+
+    command = api_command(act)
     for option in reversed(_selection_options):
-        action = option(action)
-    return action
-
-
-@jobs.command()
-@_selection_command
-@api_command
-async def retry(
-    client: ApiClient,
-    job_id: str | None,
-    *,
-    all_jobs: bool,
-    status: str | None,
-    project: str | None,
-    session: str | None,
-    yes: bool,
-) -> None:
-    """Put a failed or cancelled job back into the queue; with --all every failed one, after a question with their number."""
-    selection = _read_selection(job_id, {"status": status, "projectId": project, "sessionId": session}, all_jobs=all_jobs)
-    if selection is None:
-        client.show(await client.post(f"{_path(job_id or '')}/retry"), RetriedJobOut, _retry_line)
-    else:
-        await _act_on_many(client, "retry", selection, yes=yes)
+        command = option(command)
+    jobs.command(verb, help=text)(command)
 
 
 def _retry_line(result: RetriedJobOut) -> str:
     return f"The job {result.generation_job.id} {'was queued already' if result.already_queued else 'is queued again'}."
-
-
-@jobs.command()
-@_selection_command
-@api_command
-async def cancel(
-    client: ApiClient,
-    job_id: str | None,
-    *,
-    all_jobs: bool,
-    status: str | None,
-    project: str | None,
-    session: str | None,
-    yes: bool,
-) -> None:
-    """Take a job out of the queue; a running one is stopped and writes nothing. With --all every queued or running one."""
-    selection = _read_selection(job_id, {"status": status, "projectId": project, "sessionId": session}, all_jobs=all_jobs)
-    if selection is None:
-        client.show(await client.post(f"{_path(job_id or '')}/cancel"), CancelledJobOut, _cancel_line)
-    else:
-        await _act_on_many(client, "cancel", selection, yes=yes)
 
 
 def _cancel_line(result: CancelledJobOut) -> str:
@@ -332,6 +309,20 @@ def _cancel_line(result: CancelledJobOut) -> str:
     if job.status == "processing":
         return f"The job {job.id} is being stopped; it writes nothing."
     return f"The job {job.id} {'was cancelled already' if result.already_cancelled else 'is cancelled'}."
+
+
+_add_verb(
+    "retry",
+    RetriedJobOut,
+    _retry_line,
+    "Put a failed or cancelled job back into the queue; with --all every failed one, after a question with their number.",
+)
+_add_verb(
+    "cancel",
+    CancelledJobOut,
+    _cancel_line,
+    "Take a job out of the queue; a running one is stopped and writes nothing. With --all every queued or running one.",
+)
 
 
 def _read_selection(job_id: str | None, conditions: Mapping[str, str | None], *, all_jobs: bool) -> dict[str, object] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -25,6 +25,7 @@ from cmserver.base.ids import from_iso
 from cmserver.base.paging import Limit
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
+from cmserver.base.structs import reshape
 from cmserver.base.text import Key
 from cmserver.generation import reindex
 from cmserver.generation.job_notifier import JobNotifier
@@ -43,13 +44,13 @@ from cmserver.generation.wire import (
     RetriedJobOut,
     SelectedJobsOut,
     SingleJobOut,
+    WorkerRowOut,
     WorkersOut,
     job_event_out,
     job_out_with_details,
     lane_out,
     listed_job_out,
     run_out,
-    worker_out,
 )
 from cmserver.observations import read as observations
 from cmserver.sessions import repository as sessions
@@ -149,11 +150,11 @@ async def get_job(request: Request) -> Response:
     async with db(request).tenant(principal.team_id) as conn:
         job = await manage.find_job(conn, principal, str(request.path_params["id"]))
         payloads = await _load_payloads(conn, principal, [job], params.include)
-        run = await repository.newest_run(conn, job, with_answer=params.include is not None)
+        runs = await repository.runs(conn, job, limit=1, with_answer=params.include is not None)
     return answer(
         JobDetailOut(
             generation_job=job_out_with_details(job, payloads.get(job.id)),
-            run=run and run_out(run, with_answer=params.include is not None),
+            run=run_out(runs[0], with_answer=params.include is not None) if runs else None,
         )
     )
 
@@ -206,42 +207,35 @@ async def get_workers(request: Request) -> Response:
     await caller(request, Principal)
     async with db(request).system() as conn:
         workers = await leases.workers(conn)
-    return answer(WorkersOut(workers=[worker_out(worker) for worker in workers]))
+    return answer(WorkersOut(workers=[reshape(worker, WorkerRowOut) for worker in workers]))
 
 
 async def post_jobs_retry(request: Request) -> Response:
     """Queue up to 1,000 failed or cancelled jobs again, with three more attempts each; with `dryRun` only count them."""
-    principal = await caller(request, Principal)
-    body = await read_body(request, JobSelectionIn)
-    selection = await _resolve_selection(request, principal, body)
-    result = await db(request).in_tenant(
-        principal.team_id, lambda conn: manage.retry_jobs(conn, principal, selection, dry_run=body.dry_run)
-    )
+    result = await _change_jobs(request, manage.retry_jobs)
     if result.changed:
         dependency(request, JobNotifier).notify_due()
-    return answer(_selected_out(result, dry_run=body.dry_run))
+    return _answer_selected(result)
 
 
 async def post_jobs_cancel(request: Request) -> Response:
     """Cancel up to 1,000 queued or running jobs, which write nothing; with `dryRun` only count them."""
+    result = await _change_jobs(request, manage.cancel_jobs)
+    manage.notify_cancelled(dependency(request, JobNotifier), result.changed)
+    return _answer_selected(result)
+
+
+async def _change_jobs(request: Request, change: Callable[..., Coroutine[None, None, SelectionResult]]) -> SelectionResult:
+    """`manage.retry_jobs` or `cancel_jobs` for what the body selects."""
     principal = await caller(request, Principal)
     body = await read_body(request, JobSelectionIn)
     selection = await _resolve_selection(request, principal, body)
-    result = await db(request).in_tenant(
-        principal.team_id, lambda conn: manage.cancel_jobs(conn, principal, selection, dry_run=body.dry_run)
-    )
-    manage.notify_cancelled(dependency(request, JobNotifier), result.changed)
-    return answer(_selected_out(result, dry_run=body.dry_run))
+    return await db(request).in_tenant(principal.team_id, lambda conn: change(conn, principal, selection, dry_run=body.dry_run))
 
 
-def _selected_out(result: SelectionResult, *, dry_run: bool) -> SelectedJobsOut:
-    return SelectedJobsOut(
-        matched=result.matched,
-        changed=len(result.changed),
-        has_more=result.has_more,
-        dry_run=dry_run,
-        request_id=audit.request_id(),
-    )
+def _answer_selected(result: SelectionResult) -> Response:
+    changed = len(result.changed)
+    return answer(reshape(result, SelectedJobsOut, changed=changed, has_more=result.has_more, request_id=audit.request_id()))
 
 
 async def _resolve_selection(request: Request, principal: Principal, body: JobSelectionIn) -> JobSelection:

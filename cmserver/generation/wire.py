@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 
 from cmserver.base.money import usd
 from cmserver.base.structs import reshape
-from cmserver.generation.leases.model import Worker
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate.model import JobEvent, Lane, LaneState, Payload, Run
 from cmserver.sessions.model import SessionLabel
@@ -242,10 +241,6 @@ def lane_out(lane: Lane, project: str | None, session: SessionLabel | None) -> L
     return reshape(
         lane, LaneRowOut, id=lane.lane, project=project, session_title=session and (session.title or session.first_prompt)
     )
-
-
-def worker_out(worker: Worker) -> WorkerRowOut:
-    return reshape(worker, WorkerRowOut)
 
 
 def listed_job_out(job: Job, payload: Payload | None, project: str | None, session: SessionLabel | None) -> ListedJobOut:

@@ -17,7 +17,8 @@ from cmserver.base.db import Db
 from cmserver.base.sql import Query
 from cmserver.calls.repository import BUDGET_STATUSES
 from cmserver.generation.operate.model import PHASES
-from cmserver.generation.operate.repository import COUNT, NEWEST_RUN, PAGE, QUEUE_COUNTS
+from cmserver.generation.operate.repository import COUNT, PAGE, QUEUE_COUNTS
+from cmserver.generation.operate.repository import RUNS as CALLS
 from cmserver.graph import repository as graph
 from cmserver.observations.embedding import indexes
 from cmserver.observations.repository import BY_NUMBERS, LISTED, NEWEST, SUMMARIES_OF_SESSIONS
@@ -568,10 +569,10 @@ async def test_the_newest_call_of_a_job_is_looked_for_only_in_the_time_the_job_h
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE generation_runs")
     now = datetime.now(UTC)
-    asked: dict[str, object] = {"job_id": uuid4(), "since": now, "until": None, "with_answer": False}
+    asked: dict[str, object] = {"job_id": uuid4(), "since": now, "until": None, "with_answer": False, "limit": 1}
 
     told = await plan(
-        db, cast.alice.team_id, NEWEST_RUN.text, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id, **asked}
+        db, cast.alice.team_id, CALLS.text, {"team_id": cast.alice.team_id, "project_id": cast.alice.project.id, **asked}
     )
 
     assert re.search(r"Index Scan (Backward )?using generation_runs_(project|team)", told), told

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC
+from uuid import UUID
 
 import msgspec
 
@@ -48,6 +49,7 @@ class SelectionResult(msgspec.Struct, frozen=True, kw_only=True):
 
     matched: int
     changed: list[Job]
+    dry_run: bool
 
     @property
     def has_more(self) -> bool:
@@ -107,7 +109,7 @@ async def retry_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, b
         return job, False
     if job.status in {"processing", "completed"}:
         raise Conflict(f"A job that is {job.status} cannot be retried; only one that failed or was cancelled can.")
-    retried = await repository.retry(conn, principal.team_id, job.id, api_key_id=principal.key_id, actor_id=principal.actor_id)
+    [retried] = await repository.retry(conn, principal.team_id, [job.id], api_key_id=principal.key_id, actor_id=principal.actor_id)
     await audit.record(conn, principal, "job.retried", "generation_job", job.id, project_id=job.project_id, was=job.status)
     return retried, True
 
@@ -119,7 +121,7 @@ async def cancel_job(conn: Conn, principal: Principal, text: str) -> tuple[Job, 
         return job, False
     if job.status in {"completed", "failed"}:
         raise Conflict(f"A job that has {job.status} cannot be cancelled.")
-    cancelled = await repository.cancel(conn, principal.team_id, job.id)
+    [cancelled] = await repository.cancel(conn, principal.team_id, [job.id])
     await audit.record(conn, principal, "job.cancelled", "generation_job", job.id, project_id=job.project_id, was=job.status)
     return cancelled, True
 
@@ -133,27 +135,42 @@ async def list_runs(conn: Conn, principal: Principal, text: str, *, with_answer:
 async def retry_jobs(conn: Conn, principal: Principal, selection: JobSelection, *, dry_run: bool) -> SelectionResult:
     """Queue up to MAX_SELECTED failed jobs of the selection, with three more attempts each; cancelled ones on request."""
     statuses = _choose_statuses(selection, _RETRYABLE, usual=_RETRYABLE if selection.ids else ("failed",), verb="retried")
-    matched = await repository.count_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED + 1)
-    if dry_run:
-        return SelectionResult(matched=matched, changed=[])
-    jobs = await repository.lock_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED)
-    await repository.retry_selected(
-        conn, principal.team_id, [job.id for job in jobs], api_key_id=principal.key_id, actor_id=principal.actor_id
-    )
-    await _record_selected(conn, principal, "jobs.retried", jobs)
-    return SelectionResult(matched=matched, changed=jobs)
+
+    async def retry(ids: list[UUID]) -> None:
+        await repository.retry(conn, principal.team_id, ids, api_key_id=principal.key_id, actor_id=principal.actor_id)
+
+    return await _change_selected(conn, principal, selection, statuses, retry, "jobs.retried", dry_run=dry_run)
 
 
 async def cancel_jobs(conn: Conn, principal: Principal, selection: JobSelection, *, dry_run: bool) -> SelectionResult:
-    """Cancel up to MAX_SELECTED queued or running jobs of the selection. The jobs are as they were before."""
+    """Cancel up to MAX_SELECTED queued or running jobs of the selection."""
     statuses = _choose_statuses(selection, _CANCELLABLE, usual=_CANCELLABLE, verb="cancelled")
+
+    async def cancel(ids: list[UUID]) -> None:
+        await repository.cancel(conn, principal.team_id, ids)
+
+    return await _change_selected(conn, principal, selection, statuses, cancel, "jobs.cancelled", dry_run=dry_run)
+
+
+async def _change_selected(
+    conn: Conn,
+    principal: Principal,
+    selection: JobSelection,
+    statuses: tuple[Status, ...],
+    change: Callable[[list[UUID]], Awaitable[None]],
+    action: str,
+    *,
+    dry_run: bool,
+) -> SelectionResult:
+    """Change up to MAX_SELECTED jobs, with one audit row for each project. The jobs are as they were before."""
     matched = await repository.count_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED + 1)
     if dry_run:
-        return SelectionResult(matched=matched, changed=[])
+        return SelectionResult(matched=matched, changed=[], dry_run=True)
     jobs = await repository.lock_selected(conn, principal.team_id, selection, statuses, MAX_SELECTED)
-    await repository.cancel_selected(conn, principal.team_id, [job.id for job in jobs])
-    await _record_selected(conn, principal, "jobs.cancelled", jobs)
-    return SelectionResult(matched=matched, changed=jobs)
+    await change([job.id for job in jobs])
+    for project_id, count in Counter(job.project_id for job in jobs).items():
+        await audit.record(conn, principal, action, "project", project_id, project_id=project_id, jobs=count)
+    return SelectionResult(matched=matched, changed=jobs, dry_run=False)
 
 
 def notify_cancelled(notifier: JobNotifier, jobs: Sequence[Job]) -> None:
@@ -173,12 +190,6 @@ def _choose_statuses(
     if selection.status not in possible:
         raise Invalid.at("$.status", f"Only jobs that are {' or '.join(possible)} can be {verb}.")
     return (selection.status,)
-
-
-async def _record_selected(conn: Conn, principal: Principal, action: str, jobs: list[Job]) -> None:
-    """One audit row for each project."""
-    for project_id, count in Counter(job.project_id for job in jobs).items():
-        await audit.record(conn, principal, action, "project", project_id, project_id=project_id, jobs=count)
 
 
 async def resume_provider(conn: Conn, provider: str) -> bool:

@@ -118,7 +118,7 @@ RETRY = Query(
        SET status = 'queued',
            api_key_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(api_key_id)s::uuid ELSE api_key_id END,
            actor_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(actor_id)s ELSE actor_id END
-     WHERE id = %(id)s AND team_id = %(team_id)s AND status IN ('failed', 'cancelled')
+     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND status IN ('failed', 'cancelled')
     RETURNING {JOB_COLUMNS}
     """,
 )
@@ -130,29 +130,8 @@ CANCEL = Query(
     UPDATE observation_generation_jobs
        SET status = CASE WHEN status = 'queued' THEN 'cancelled' ELSE status END,
            cancel_requested_at = CASE WHEN status = 'processing' THEN coalesce(cancel_requested_at, now()) END
-     WHERE id = %(id)s AND team_id = %(team_id)s AND status IN ('queued', 'processing')
-    RETURNING {JOB_COLUMNS}
-    """,
-)
-
-RETRY_SELECTED = Query(
-    int,
-    """
-    UPDATE observation_generation_jobs
-       SET status = 'queued',
-           api_key_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(api_key_id)s::uuid ELSE api_key_id END,
-           actor_id = CASE WHEN last_error ->> 'reason' = 'key_revoked' THEN %(actor_id)s ELSE actor_id END
-     WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND status IN ('failed', 'cancelled')
-    """,
-)
-
-CANCEL_SELECTED = Query(
-    int,
-    """
-    UPDATE observation_generation_jobs
-       SET status = CASE WHEN status = 'queued' THEN 'cancelled' ELSE status END,
-           cancel_requested_at = CASE WHEN status = 'processing' THEN coalesce(cancel_requested_at, now()) END
      WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s AND status IN ('queued', 'processing')
+    RETURNING {JOB_COLUMNS}
     """,
 )
 
@@ -179,19 +158,6 @@ PAYLOADS = Query(
 )
 
 # A job's calls lie between its creation and its end: the bounds limit the scan of the index.
-NEWEST_RUN = Query(
-    Run,
-    """
-    SELECT id, provider, model, status, error_class, error_message,
-           input_tokens + cache_read_tokens + cache_write_tokens AS input_tokens, output_tokens, cost_usd, latency_ms,
-           CASE WHEN %(with_answer)s THEN answer END AS answer, created_at
-      FROM generation_runs
-     WHERE team_id = %(team_id)s AND project_id = %(project_id)s AND job_ids @> ARRAY[%(job_id)s::uuid]
-       AND created_at BETWEEN %(since)s AND coalesce(%(until)s::timestamptz, 'infinity')
-     ORDER BY created_at DESC, id DESC LIMIT 1
-    """,
-)
-
 RUNS = Query(
     Run,
     """
@@ -403,16 +369,6 @@ async def lock(conn: Conn, team_id: UUID, project_id: UUID | None, job_id: UUID)
     return await LOCK.first(conn, id=job_id, team_id=team_id, project_id=project_id)
 
 
-async def retry(conn: Conn, team_id: UUID, job_id: UUID, *, api_key_id: UUID | None, actor_id: str) -> Job:
-    """Queue a failed or cancelled job that the caller has locked; the key and actor are the caller's."""
-    return await RETRY.one(conn, id=job_id, team_id=team_id, api_key_id=api_key_id, actor_id=actor_id)
-
-
-async def cancel(conn: Conn, team_id: UUID, job_id: UUID) -> Job:
-    """End a queued job, or mark a running one; the caller has locked it."""
-    return await CANCEL.one(conn, id=job_id, team_id=team_id)
-
-
 async def job_events(conn: Conn, team_id: UUID, job_id: UUID, *, after: int, limit: int) -> list[JobEvent]:
     """Oldest first, without the first `after` ones."""
     return await JOB_EVENTS.all(conn, team_id=team_id, job_id=job_id, after=after, limit=limit)
@@ -420,19 +376,6 @@ async def job_events(conn: Conn, team_id: UUID, job_id: UUID, *, after: int, lim
 
 async def payloads(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> dict[UUID, Payload]:
     return {payload.id: payload for payload in await PAYLOADS.all(conn, team_id=team_id, ids=list(job_ids))}
-
-
-async def newest_run(conn: Conn, job: Job, *, with_answer: bool) -> Run | None:
-    """The newest provider call of the job; None when no provider was called for it."""
-    return await NEWEST_RUN.first(
-        conn,
-        team_id=job.team_id,
-        project_id=job.project_id,
-        job_id=job.id,
-        since=job.created_at,
-        until=None if job.status == "processing" else job.updated_at,
-        with_answer=with_answer,
-    )
 
 
 async def runs(conn: Conn, job: Job, *, limit: int, with_answer: bool) -> list[Run]:
@@ -476,14 +419,14 @@ def _selection_params(team_id: UUID, selection: JobSelection, statuses: Sequence
     }
 
 
-async def retry_selected(conn: Conn, team_id: UUID, ids: Sequence[UUID], *, api_key_id: UUID | None, actor_id: str) -> int:
+async def retry(conn: Conn, team_id: UUID, ids: Sequence[UUID], *, api_key_id: UUID | None, actor_id: str) -> list[Job]:
     """Queue failed or cancelled jobs that the caller has locked; the key and actor are the caller's."""
-    return await RETRY_SELECTED.run(conn, team_id=team_id, ids=list(ids), api_key_id=api_key_id, actor_id=actor_id)
+    return await RETRY.all(conn, team_id=team_id, ids=list(ids), api_key_id=api_key_id, actor_id=actor_id)
 
 
-async def cancel_selected(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> int:
+async def cancel(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> list[Job]:
     """End queued jobs, or mark running ones; the caller has locked them."""
-    return await CANCEL_SELECTED.run(conn, team_id=team_id, ids=list(ids))
+    return await CANCEL.all(conn, team_id=team_id, ids=list(ids))
 
 
 async def last_reindex(conn: Conn, team_id: UUID, project_id: UUID, source_id: UUID) -> Job | None:
