@@ -133,7 +133,6 @@ def create_app(
         gather_seconds=gather_seconds(settings),
         gathers_turns=gathers_turns(settings),
         field_max_chars=settings.field_max_chars,
-        max_attempts=settings.job_max_attempts,
     )
     identifiers = Identifiers(secret)
     budget = ContextBudget(
@@ -167,12 +166,6 @@ def create_app(
         Timelines(db, projects, embedder, ranking),
         budget,
         HookTaker(db, settings, notifications, notifier, projects, recorder, embedder, identifiers, budget),
-        Feed(
-            db,
-            notifications,
-            secret=secret,
-            heartbeat_seconds=settings.stream_heartbeat_seconds,
-            streams_per_key=settings.streams_per_key,
-        ),
+        Feed(db, notifications, secret=secret, streams_per_key=settings.streams_per_key),
     )
     return AsgiFrame(app, dependencies, redact=lambda text: redact(text)[0])

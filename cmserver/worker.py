@@ -45,6 +45,8 @@ from cmserver.steward.run_job import StewardRunner
 
 _MAX_TURN_EVENTS, _MAX_TURN_CHARS = 500, 8_000_000
 """A turn that is gathered is one batch; rules cost nothing."""
+_MAX_BATCH_CHARS = 60_000
+"""Of the events in one call of a model."""
 
 _MAINTENANCE_TASKS = 2
 """A backup may take minutes, and the others go on meanwhile."""
@@ -81,7 +83,7 @@ async def run_worker(
     limits = WorkerLimits(
         slots=settings.generation_concurrency,
         max_events=_MAX_TURN_EVENTS if gathers_turns(settings) else settings.batch_max_events,
-        max_chars=_MAX_TURN_CHARS if gathers_turns(settings) else settings.batch_max_chars,
+        max_chars=_MAX_TURN_CHARS if gathers_turns(settings) else _MAX_BATCH_CHARS,
         lease_seconds=settings.lease_seconds,
     )
 

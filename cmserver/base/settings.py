@@ -79,15 +79,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "them out) and of the worker.",
         ),
     ] = 10
-    database_pool_timeout_seconds: Annotated[
-        float,
-        within(
-            0.1, 600, "How long a request or a job waits for a free database connection, in seconds; then it fails for now (503)."
-        ),
-    ] = 3.0
-    database_pool_idle_seconds: Annotated[
-        float, within(1, 86_400, "How long an unused connection stays open where the pool has more than two, in seconds.")
-    ] = 120.0
     statement_timeout_seconds: Annotated[
         float,
         within(
@@ -189,14 +180,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_events: Annotated[
         int, within(1, 100_000, "Summarize an open session at the end of a turn after this many events since its last summary.")
     ] = 50
-    checkpoint_minutes: Annotated[
-        float,
-        within(
-            0,
-            10_080,
-            "Summarize an open session at the end of a turn this many minutes after its last summary, if there are new events.",
-        ),
-    ] = 30.0
     context_tokens: Annotated[
         int, within(200, 2_375, "Maximum tokens of a session's context index (4 characters each); agents cut a longer one.")
     ] = 2_000
@@ -305,7 +288,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     provider_timeout_seconds: Annotated[float, within(0.1, 3600, "Time limit for one call of a provider, in seconds.")] = 120.0
     generation_concurrency: Annotated[int, within(1, 1000, "Batches that one worker generates at the same time.")] = 4
     batch_max_events: Annotated[int, within(1, 500, "Maximum events in one call of a model. `offline` takes a whole turn.")] = 20
-    batch_max_chars: Annotated[int, within(1000, 10_000_000, "Maximum characters of events in one call of a model.")] = 60_000
     queue_warning_seconds: Annotated[
         float,
         within(0, 604_800, "Warn in the log and in `cmserver status` when a due job has waited for this many seconds. 0: never."),
@@ -313,15 +295,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queue_warning_jobs: Annotated[
         int, within(0, 10_000_000, "Warn in the log and in `cmserver status` when a team has this many queued jobs. 0: never.")
     ] = 2_000
-    queue_warning_growth: Annotated[
-        int,
-        within(
-            0,
-            10_000_000,
-            "Warn in the log and in `cmserver status` when a team's queue grows by this many jobs in ten minutes. 0: never.",
-        ),
-    ] = 1_000
-    job_max_attempts: Annotated[int, within(1, 100, "How often a job is tried before it has failed.")] = 3
     retention_observations_days: Annotated[
         int,
         within(
@@ -331,14 +304,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "asked them to.",
         ),
     ] = 0
-    retention_min_importance: Annotated[
-        float,
-        within(
-            0,
-            1,
-            "Importance from which observations do not expire by their age; 0.8 is also what makes an expiring one permanent.",
-        ),
-    ] = 0.8
     retention_events_days: Annotated[
         int,
         within(
@@ -348,32 +313,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "because observations can only be made anew from them.",
         ),
     ] = 0
-    retention_event_rows_days: Annotated[
-        int,
-        within(
-            30,
-            36_500,
-            "How long an event without payload is kept when nothing refers to it, in days. A year, because a client that sends it "
-            "again must not store it twice; hook clients keep events for a week.",
-        ),
-    ] = 365
-    retention_telemetry_days: Annotated[
-        int,
-        within(
-            1,
-            36_500,
-            "How long the counts of Contextify's funnel are kept, in days. A year, because the funnel looks back no further.",
-        ),
-    ] = 365
-    retention_steward_days: Annotated[
-        int,
-        within(
-            1,
-            36_500,
-            "How long jobs of the steward are kept after their end, with their runs and events, in days. A month, because a run "
-            "can be undone only while it is there, and merges can be undone for less.",
-        ),
-    ] = 30
     steward_daily_tokens: Annotated[
         int,
         within(
@@ -387,24 +326,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         within(5, 3_600, "How long a worker may be silent before another one takes over its job of the steward."),
     ] = 60.0
-    retention_job_log_days: Annotated[
-        int,
-        within(
-            0,
-            36_500,
-            "How long the log of a job is kept after its end, in days, unless the project or its team sets another. 90, because "
-            "it serves to find faults. 0: for good.",
-        ),
-    ] = 90
-    retention_receipts_days: Annotated[
-        int,
-        within(
-            0,
-            36_500,
-            "How long receipts of what sessions were shown are kept, in days, unless the project or its team sets another. 90, "
-            "because they explain what an agent did lately. 0: for good.",
-        ),
-    ] = 90
     retention_audit_days: Annotated[
         int,
         within(
@@ -422,16 +343,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Shortest time that a team or a project can keep its audit log for, in days. A year is what auditors mostly ask for.",
         ),
     ] = 365
-    expired_retention_days: Annotated[
+    undo_days: Annotated[
         int,
         within(
-            0, 36_500, "How long an expired observation can be brought back before it is deleted, in days. A week to notice it."
-        ),
-    ] = 7
-    superseded_retention_days: Annotated[
-        int,
-        within(
-            0, 36_500, "How long a merge can be undone before the merged observations are deleted, in days. A week to notice it."
+            0,
+            36_500,
+            "How long an expired observation can be brought back and a merge be undone, before the hidden is deleted, in days.",
         ),
     ] = 7
     backup_dir: Annotated[
@@ -446,14 +363,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float, within(0, 8760, "Make a backup when the newest one is older than this many hours. 0: never by itself.")
     ] = 0.0
     backup_keep: Annotated[int, within(1, 10_000, "How many backups are kept of those that are made every so many hours.")] = 7
-    retention_rows_per_run: Annotated[
-        int,
-        within(
-            1,
-            10_000_000,
-            "Maximum rows that one sweep of retention takes, every five minutes. 50,000 are some ten seconds of work.",
-        ),
-    ] = 50_000
     body_max_bytes: Annotated[
         int, within(1024, 268_435_456, "Maximum size of a request body, in bytes; a larger one is answered with 413.")
     ] = 8_388_608
@@ -475,9 +384,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     key_requests_per_minute: Annotated[
         int, within(1, 1_000_000, "Requests per minute of a new key, unless it is made with another limit.")
     ] = 600
-    stream_heartbeat_seconds: Annotated[float, within(0.05, 600, "Interval of heartbeats on a silent live stream, in seconds.")] = (
-        15.0
-    )
     streams_per_key: Annotated[int, within(1, 100_000, "Maximum open live streams of one key.")] = 50
     stalled_client_seconds: Annotated[
         float, within(1, 3600, "How long a client may read nothing of an answer before its connection is closed, in seconds.")

@@ -73,7 +73,6 @@ EVENTS: dict[str, str] = {
     "provider.paused": "A provider is paused: no credit, a refused key or request, or not reachable.",
     "provider.resumed": "A paused provider is called again.",
     "queue.behind": "Due jobs have waited for longer than CMSERVER_QUEUE_WARNING_SECONDS. Logged at most once a minute.",
-    "queue.growing": "A team's queue grew by more than CMSERVER_QUEUE_WARNING_GROWTH jobs in ten minutes. Logged once a minute.",
     "queue.long": "A team has more queued jobs than CMSERVER_QUEUE_WARNING_JOBS. Logged at most once a minute.",
     "queue.not_watched": "The check for jobs that wait too long failed. It is repeated in a few seconds.",
     "reaper.failed": "The search for work of dead workers failed. It is repeated in two seconds.",

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from cmserver.access import announce
-from cmserver.base.db import DatabaseUrls, Db, PoolTimeouts
+from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.metrics import observe_loop_lag
 from cmserver.base.notifications import PROBE, NotificationListener
@@ -38,9 +38,6 @@ async def open_connections(
     async with Db(
         urls,
         size=pool_size or settings.database_pool_size,
-        timeouts=PoolTimeouts(
-            wait_seconds=settings.database_pool_timeout_seconds, idle_seconds=settings.database_pool_idle_seconds
-        ),
         statement_timeout_seconds=settings.statement_timeout_seconds,
         idle_in_transaction_seconds=min(10.0, settings.lease_seconds),
         answer_seconds=settings.job_hard_limit_seconds,

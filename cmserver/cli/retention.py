@@ -40,7 +40,7 @@ def retention(settings: Settings, *, dry_run: bool, as_json: bool) -> None:
     if report.backup_runs:
         click.echo("A backup runs: nothing is taken until it is done.", err=True)
     elif not report.is_complete:
-        click.echo("There is more: the next sweep goes on (CMSERVER_RETENTION_ROWS_PER_RUN).", err=True)
+        click.echo("There is more: the next sweep goes on.", err=True)
 
 
 async def _run(urls: DatabaseUrls, settings: Settings, *, dry_run: bool) -> RetentionReport:

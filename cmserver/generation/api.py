@@ -23,7 +23,6 @@ from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.http.wire import read as read_body
 from cmserver.base.ids import from_iso
 from cmserver.base.paging import Limit
-from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.base.text import Key
@@ -292,10 +291,7 @@ async def post_reindex(request: Request) -> Response:
     """Recompute the search columns of an observation, a session or a project; a queued request is returned as it is."""
     principal = await caller(request, Principal)
     target = await _resolve_target(request, principal, await read_body(request, ReindexIn))
-    max_attempts = dependency(request, Settings).job_max_attempts
-    job, is_new = await db(request).in_tenant(
-        principal.team_id, lambda conn: reindex.request_reindex(conn, principal, target, max_attempts=max_attempts)
-    )
+    job, is_new = await db(request).in_tenant(principal.team_id, lambda conn: reindex.request_reindex(conn, principal, target))
     if is_new:
         dependency(request, JobNotifier).notify_due()
     return answer(SingleJobOut(generation_job=job_out_with_details(job)), 202)

@@ -62,6 +62,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
+MAX_ATTEMPTS = 3
+"""How often a new job is tried: the default of the column."""
+
+
 class JobOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Who asked for a job, and by which request."""
 
@@ -70,7 +74,6 @@ class JobOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """None for the idle sweep."""
     actor_id: str
     request_id: str | None
-    max_attempts: int
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,10 @@
-"""Reads the queue every few seconds, warns about its age, length and growth, and keeps the numbers for others."""
+"""Reads the queue every few seconds, warns about its age and length, and keeps the sums for others."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from uuid import UUID
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
@@ -22,7 +20,6 @@ from cmserver.sessions import repository as sessions
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 15.0
-GROWTH_SECONDS = 600.0
 _WARN_EVERY_SECONDS = 60.0
 _MAX_NAMED_TEAMS = 100
 
@@ -36,7 +33,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueMonitor:
-    """Remembers the lengths of the last ten minutes, and warns once a minute for each reason.
+    """Warns once a minute for each reason.
 
     `warns` is False where another process of the same server logs the warnings.
     """
@@ -46,7 +43,6 @@ class QueueMonitor:
         self._warns = warns
         self.settings = settings
         self.clock = clock
-        self._lengths: deque[tuple[float, Mapping[UUID, int]]] = deque()
         self._warned_at: dict[str, float] = {}
         self.load: Load | None = None
         """None until the first look."""
@@ -64,7 +60,6 @@ class QueueMonitor:
             delays = await repository.queue_delays(conn, limits.queue_warning_seconds) if limits.queue_warning_seconds else []
             lengths = await repository.queue_lengths(conn)
             active_sessions = await sessions.open_count_of_all(conn)
-        self._keep(lengths)
         self.load = Load(
             queued=sum(length.queued for length in lengths),
             processing=sum(length.processing for length in lengths),
@@ -73,24 +68,14 @@ class QueueMonitor:
         if not self._warns:
             return
         long = [length for length in lengths if _is_over(length.queued, limits.queue_warning_jobs)]
-        growing = [length for length in lengths if _is_over(self.growth(length.team_id), limits.queue_warning_growth)]
         if delays and self._is_time_for("age"):
             oldest = round(delays[0].oldest_waiting_seconds)
             log.warning("queue.behind", oldest_waiting_seconds=oldest, teams=_names(delays))
         if long and self._is_time_for("length"):
             log.warning("queue.long", queued=long[0].queued, teams=_names(long))
-        if growing and self._is_time_for("growth"):
-            grown_by = max(self.growth(length.team_id) for length in growing)
-            log.warning("queue.growing", grown_by=grown_by, teams=_names(growing))
 
-    def growth(self, team_id: UUID) -> int:
-        """By how many jobs the team's queue has grown in ten minutes, or since the start if that was later."""
-        if not self._lengths:
-            return 0
-        return self._lengths[-1][1].get(team_id, 0) - self._lengths[0][1].get(team_id, 0)
-
-    def warning(self, counts: QueueCounts, team_id: UUID | None) -> str | None:
-        """What is wrong with a queue of those counts, in sentences, or None. Growth is known only for a whole team."""
+    def warning(self, counts: QueueCounts) -> str | None:
+        """What is wrong with a queue of those counts, in sentences, or None."""
         settings = self.settings
         oldest, queued = counts.oldest_waiting_seconds, counts.waiting + counts.delayed + counts.held
         sentences: list[str] = []
@@ -103,19 +88,7 @@ class QueueMonitor:
             sentences.append(
                 f"{queued:,} jobs are queued, more than {settings.queue_warning_jobs:,} (CMSERVER_QUEUE_WARNING_JOBS)."
             )
-        grown_by = self.growth(team_id) if team_id is not None else 0
-        if _is_over(grown_by, settings.queue_warning_growth):
-            sentences.append(
-                f"The queue has grown by {grown_by:,} jobs within ten minutes, more than {settings.queue_warning_growth:,} "
-                "(CMSERVER_QUEUE_WARNING_GROWTH)."
-            )
         return " ".join([*sentences, "See whether workers run, and what they log."]) if sentences else None
-
-    def _keep(self, lengths: list[QueueLength]) -> None:
-        now = self.clock()
-        self._lengths.append((now, {length.team_id: length.queued for length in lengths}))
-        while self._lengths[0][0] < now - GROWTH_SECONDS:
-            self._lengths.popleft()
 
     def _is_time_for(self, reason: str) -> bool:
         """Whether a warning for that reason is due (one a minute); if so, records it."""

@@ -48,7 +48,7 @@ class ReindexTarget(msgspec.Struct, frozen=True, kw_only=True):
     source_id: UUID
 
 
-async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarget, *, max_attempts: int) -> tuple[Job, bool]:
+async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarget) -> tuple[Job, bool]:
     """The job, and whether it is new: while one is queued, the same one is returned."""
     last = await operate.last_reindex(conn, principal.team_id, target.project_id, target.source_id)
     if last is not None and last.status == "queued":
@@ -58,7 +58,6 @@ async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarge
         api_key_id=principal.key_id,
         actor_id=principal.actor_id,
         request_id=audit.request_id(),
-        max_attempts=max_attempts,
     )
     try:
         job = await operate.insert_reindex(

@@ -321,10 +321,9 @@ INSERT_SUMMARY_JOB = Query(
     f"""
     INSERT INTO observation_generation_jobs
            (id, project_id, team_id, lane, source_type, source_id, source_run, server_session_id, job_type, idempotency_key,
-            max_attempts, api_key_id, actor_id, source_adapter, request_id, created_at)
+            api_key_id, actor_id, source_adapter, request_id, created_at)
     VALUES (%(id)s, %(project_id)s, %(team_id)s, %(session_id)s, 'session_summary', %(session_id)s, %(source_run)s, %(session_id)s,
-            %(job_type)s, %(idempotency_key)s, %(max_attempts)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s,
-            clock_timestamp())
+            %(job_type)s, %(idempotency_key)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s, clock_timestamp())
     RETURNING {JOB_COLUMNS}
     """,
 )
@@ -540,7 +539,6 @@ async def insert_summary_job(
         source_run=source_run,
         job_type=JOB_FOR_SUMMARY,
         idempotency_key=idempotency_key,
-        max_attempts=job_origin.max_attempts,
         api_key_id=job_origin.api_key_id,
         actor_id=job_origin.actor_id,
         source_adapter=source_adapter,

@@ -15,14 +15,13 @@ from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import SessionTurn
 
 
-async def request_turn_names(conn: Conn, principal: Principal, turn: SessionTurn, *, max_attempts: int) -> None:
+async def request_turn_names(conn: Conn, principal: Principal, turn: SessionTurn) -> None:
     """Have a model name the entities of a turn that is written in this transaction."""
     job_origin = JobOrigin(
         team_id=principal.team_id,
         api_key_id=principal.key_id,
         actor_id=principal.actor_id,
         request_id=audit.request_id(),
-        max_attempts=max_attempts,
     )
     job_id = await operate.insert_turn_job(
         conn, job_origin, job_id=new_id(), project_id=turn.project_id, session_id=turn.server_session_id, turn_id=turn.id

@@ -224,7 +224,7 @@ class HookTaker:
         if call.moment == "turn_end":
             await sessions.checkpoint_turn(*place, project, session_id, occurred_at=sent_at)
         elif call.moment == "end":
-            await sessions.end_session(*place, session_id, occurred_at=sent_at)
+            await sessions.end_session(self._db, self._notifier, delivery.principal, session_id, occurred_at=sent_at)
         elif call.moment == "prompt" or any(event.event_type == "turn_failed" for event in call.events):
             await sessions.release_turn(*place, project, session_id)
 

@@ -23,13 +23,13 @@ MAX_SESSIONS = 500
 """The most sessions per sweep; the next sweep continues."""
 
 
-async def sweep(db: Db, notifier: JobNotifier, *, idle_seconds: float, max_attempts: int) -> list[Job]:
+async def sweep(db: Db, notifier: JobNotifier, *, idle_seconds: float) -> list[Job]:
     """End the sessions that are idle, each in a transaction of its own; the new summary jobs. Two sweeps may run at once."""
     async with db.system_statement() as conn:
         idle_sessions = await sessions.seem_idle(conn, idle_seconds=idle_seconds, limit=MAX_SESSIONS)
     jobs: list[Job] = []
     for idle in idle_sessions:
-        act = partial(session.end_if_idle, idle_session=idle, idle_seconds=idle_seconds, max_attempts=max_attempts)
+        act = partial(session.end_if_idle, idle_session=idle, idle_seconds=idle_seconds)
         try:
             job = await db.in_tenant(idle.team_id, act)
         except Unavailable:
@@ -47,7 +47,7 @@ async def end_idle_sessions(db: Db, notifier: JobNotifier, settings: Settings) -
     """End and summarise sessions that had no event for CMSERVER_SESSION_IDLE_HOURS."""
     if settings.session_idle_hours <= 0:
         return
-    jobs = await sweep(db, notifier, idle_seconds=settings.session_idle_hours * 3600, max_attempts=settings.job_max_attempts)
+    jobs = await sweep(db, notifier, idle_seconds=settings.session_idle_hours * 3600)
     if jobs:
         log.info("sessions.ended", sessions=[str(job.source_id) for job in jobs])
 

@@ -78,7 +78,6 @@ class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):
     api_key_id: UUID | None
     actor_id: str
     request_id: str | None
-    max_attempts: int
     events: Sequence[NewEvent]
 
 

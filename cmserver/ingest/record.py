@@ -25,7 +25,7 @@ from cmserver.events import repository as stored_events
 from cmserver.events.model import PROMPT_TYPES, REPLY_TYPE, Origin, StoredEvent
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.generation.model import JOB_FOR_EVENT, Job, JobOrigin
+from cmserver.generation.model import JOB_FOR_EVENT, MAX_ATTEMPTS, Job, JobOrigin
 from cmserver.ingest import repository
 from cmserver.ingest.group import EventGroups
 from cmserver.ingest.identity import EventFacts, hash_payload, make_event_key, make_near_keys
@@ -104,7 +104,6 @@ class EventRecorder:
         gather_seconds: float,
         gathers_turns: bool = True,
         field_max_chars: int,
-        max_attempts: int,
     ) -> None:
         self._db = db
         self._notifier = notifier
@@ -116,7 +115,6 @@ class EventRecorder:
         self._gather_seconds = gather_seconds
         self._gathers_turns = gathers_turns
         self._field_max_chars = field_max_chars
-        self._max_attempts = max_attempts
         self._sessions: dict[tuple[UUID, str, str | None], SessionPlace] = {}
         """By where it is looked for (a team, or a project by its key_id), its agent's id, and the agent."""
         self._looked_up: dict[tuple[UUID, UUID], SessionPlace] = {}
@@ -164,7 +162,7 @@ class EventRecorder:
             await self._prepare(principal, submission, clean_event, place, at_once=at_once)
             for place, (submission, clean_event) in enumerate(zip(submissions, cleaned, strict=True))
         ]
-        origin = make_job_origin(principal, self._max_attempts)
+        origin = make_job_origin(principal)
         events, rows = await self._write(origin, prepared)
         stored_at = {row.id: row.received_at for row in rows}
         _count(events, stored_at)
@@ -400,14 +398,13 @@ def _count(events: Sequence[NewEvent], stored_at: Mapping[UUID, datetime]) -> No
         metrics().events_late.inc(late)
 
 
-def make_job_origin(principal: Principal, max_attempts: int) -> JobOrigin:
+def make_job_origin(principal: Principal) -> JobOrigin:
     """The origin of the jobs that a request of the principal makes."""
     return JobOrigin(
         team_id=principal.team_id,
         api_key_id=principal.key_id,
         actor_id=principal.actor_id,
         request_id=audit.request_id(),
-        max_attempts=max_attempts,
     )
 
 
@@ -540,7 +537,7 @@ def _build_recorded_event(event: NewEvent, origin: JobOrigin, received_at: datet
         job_type=JOB_FOR_EVENT,
         status="queued",
         attempts=0,
-        max_attempts=origin.max_attempts,
+        max_attempts=MAX_ATTEMPTS,
         outcome=None,
         outcome_reason=None,
         created_at=received_at,

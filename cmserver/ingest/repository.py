@@ -33,10 +33,10 @@ INGEST = Query(
          WHERE row_security_active('agent_events')
     ), request AS MATERIALIZED (
         SELECT q.* FROM tenant, ROWS FROM (jsonb_to_recordset(%(requests)s::jsonb) AS (
-               api_key_id uuid, actor_id text, request_id text, max_attempts integer, events jsonb)) WITH ORDINALITY
-               AS q (api_key_id, actor_id, request_id, max_attempts, events, request)
+               api_key_id uuid, actor_id text, request_id text, events jsonb)) WITH ORDINALITY
+               AS q (api_key_id, actor_id, request_id, events, request)
     ), input AS MATERIALIZED (
-        SELECT q.request, q.api_key_id, q.actor_id, q.request_id, q.max_attempts, r.*
+        SELECT q.request, q.api_key_id, q.actor_id, q.request_id, r.*
           FROM request q CROSS JOIN LATERAL jsonb_to_recordset(q.events) AS r(
                id uuid, job_id uuid, lane uuid, project_id uuid, server_session_id uuid, source_adapter text, source_event_id text,
                idempotency_key text, event_type text, platform_source text, origin text, generate boolean,
@@ -53,9 +53,9 @@ INGEST = Query(
     ), job AS (
         INSERT INTO observation_generation_jobs
                (id, project_id, team_id, lane, agent_event_id, source_type, source_id, server_session_id, job_type,
-                max_attempts, size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end)
+                size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end)
         SELECT i.job_id, i.project_id, %(team_id)s, i.lane, i.id, 'agent_event', i.id, i.server_session_id, %(job_type)s,
-               i.max_attempts, i.size_chars, i.api_key_id, i.actor_id, i.source_adapter, i.request_id, i.waits_for_end
+               i.size_chars, i.api_key_id, i.actor_id, i.source_adapter, i.request_id, i.waits_for_end
           FROM input i JOIN event e ON e.id = i.id
          WHERE i.generate ORDER BY i.request, i.place
         RETURNING id
@@ -99,10 +99,9 @@ INGEST_ONE = Query(
     ), job AS (
         INSERT INTO observation_generation_jobs
                (id, project_id, team_id, lane, agent_event_id, source_type, source_id, server_session_id, job_type,
-                max_attempts, size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end)
+                size_chars, api_key_id, actor_id, source_adapter, request_id, waits_for_end)
         SELECT %(job_id)s, %(project_id)s, %(team_id)s, %(lane)s, id, 'agent_event', id, %(server_session_id)s, %(job_type)s,
-               %(max_attempts)s, %(size_chars)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s,
-               %(waits_for_end)s
+               %(size_chars)s, %(api_key_id)s, %(actor_id)s, %(source_adapter)s, %(request_id)s, %(waits_for_end)s
           FROM event WHERE %(generate)s
         RETURNING lane
     ), lane AS (

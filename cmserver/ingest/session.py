@@ -34,6 +34,7 @@ from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.write import find_or_make
 
 IDLE_SWEEP = "idle-sweep"
+_CHECKPOINT_MINUTES = 30.0
 """The actor, in the audit log, that ends idle sessions."""
 
 
@@ -72,7 +73,6 @@ async def checkpoint_turn(
             principal,
             session_id,
             source_adapter="hook",
-            max_attempts=settings.job_max_attempts,
             after=_read_checkpoints(settings),
             occurred_at=occurred_at,
         )
@@ -96,25 +96,12 @@ async def release_turn(
 
 
 async def end_session(
-    db: Db,
-    notifier: JobNotifier,
-    settings: Settings,
-    principal: Principal,
-    session_id: UUID,
-    *,
-    occurred_at: datetime | None = None,
+    db: Db, notifier: JobNotifier, principal: Principal, session_id: UUID, *, occurred_at: datetime | None = None
 ) -> None:
     """End the session, as the agent's hook reports; `occurred_at` is when the client says that it ended."""
     _, _, is_new = await db.in_tenant(
         principal.team_id,
-        lambda conn: end(
-            conn,
-            principal,
-            session_id,
-            source_adapter="hook",
-            max_attempts=settings.job_max_attempts,
-            occurred_at=occurred_at,
-        ),
+        lambda conn: end(conn, principal, session_id, source_adapter="hook", occurred_at=occurred_at),
     )
     if is_new:
         notifier.notify_due()
@@ -131,7 +118,6 @@ async def end_session_or_turn(
             principal,
             session_id,
             source_adapter="api",
-            max_attempts=settings.job_max_attempts,
             after=_read_checkpoints(settings),
         ),
     )
@@ -141,7 +127,7 @@ async def end_session_or_turn(
 
 
 def _read_checkpoints(settings: Settings) -> Checkpoints:
-    return Checkpoints(events=settings.checkpoint_events, minutes=settings.checkpoint_minutes)
+    return Checkpoints(events=settings.checkpoint_events, minutes=_CHECKPOINT_MINUTES)
 
 
 async def end(
@@ -150,7 +136,6 @@ async def end(
     session_id: UUID,
     *,
     source_adapter: str,
-    max_attempts: int,
     occurred_at: datetime | None = None,
 ) -> tuple[Session, Job, bool]:
     """The session, its summary job, and whether the job is new. `occurred_at` is when the client says that it ended.
@@ -160,12 +145,12 @@ async def end(
     session, last = await _lock_session(conn, principal, session_id)
     if last is not None and not await generation.news_since(conn, principal.team_id, session_id, last.id):
         return await _mark_ended(conn, principal.team_id, session_id, occurred_at=occurred_at), last, False
-    ended, job = await _end(conn, make_job_origin(principal, max_attempts), session, last, source_adapter, occurred_at)
+    ended, job = await _end(conn, make_job_origin(principal), session, last, source_adapter, occurred_at)
     return ended, job, True
 
 
 async def end_of_run_or_turn(
-    conn: Conn, principal: Principal, session_id: UUID, *, source_adapter: str, max_attempts: int, after: Checkpoints
+    conn: Conn, principal: Principal, session_id: UUID, *, source_adapter: str, after: Checkpoints
 ) -> tuple[Session, Job | None, bool]:
     """End the session; or only make a checkpoint when its newest event is the agent's `assistant_message`.
 
@@ -174,8 +159,8 @@ async def end_of_run_or_turn(
     """
     session, last = await _lock_session(conn, principal, session_id)
     if not await events.ends_a_turn(conn, principal.team_id, session.project_id, session_id):
-        return await end(conn, principal, session_id, source_adapter=source_adapter, max_attempts=max_attempts)
-    job = await checkpoint(conn, principal, session_id, source_adapter=source_adapter, max_attempts=max_attempts, after=after)
+        return await end(conn, principal, session_id, source_adapter=source_adapter)
+    job = await checkpoint(conn, principal, session_id, source_adapter=source_adapter, after=after)
     return session, job or last, job is not None
 
 
@@ -185,7 +170,6 @@ async def checkpoint(
     session_id: UUID,
     *,
     source_adapter: str,
-    max_attempts: int,
     after: Checkpoints,
     occurred_at: datetime | None = None,
 ) -> Job | None:
@@ -210,7 +194,7 @@ async def checkpoint(
         return None
     if not await generation.news_since(conn, principal.team_id, session_id, last_id):
         return None
-    origin = make_job_origin(principal, max_attempts)
+    origin = make_job_origin(principal)
     job = await _ask_for_summary(conn, origin, session, last, source_adapter)
     details: dict[str, object] = {"job": str(job.id), "run": job.source_run}
     await _record_audit(conn, origin, session, "session.checkpoint", details)
@@ -218,7 +202,7 @@ async def checkpoint(
     return job
 
 
-async def end_if_idle(conn: Conn, idle_session: SessionOfTeam, *, idle_seconds: float, max_attempts: int) -> Job | None:
+async def end_if_idle(conn: Conn, idle_session: SessionOfTeam, *, idle_seconds: float) -> Job | None:
     """End the session if nothing has come from it for `idle_seconds`; its new summary job, or None without new events."""
     session = await sessions.lock_idle(conn, idle_session.team_id, idle_session.id, idle_seconds=idle_seconds)
     if session is None:
@@ -226,7 +210,7 @@ async def end_if_idle(conn: Conn, idle_session: SessionOfTeam, *, idle_seconds: 
     seen_at = await events.last_received(conn, session.team_id, session.project_id, session.id)
     if seen_at and await sessions.still_alive(conn, session.team_id, session.id, seen_at, idle_seconds=idle_seconds):
         return None
-    origin = JobOrigin(team_id=session.team_id, api_key_id=None, actor_id=IDLE_SWEEP, request_id=None, max_attempts=max_attempts)
+    origin = JobOrigin(team_id=session.team_id, api_key_id=None, actor_id=IDLE_SWEEP, request_id=None)
     last = await generation.last_summary_job(conn, session.team_id, session.project_id, session.id)
     if await generation.news_since(conn, session.team_id, session.id, last.id if last else None):
         return (await _end(conn, origin, session, last, "server"))[1]

@@ -127,7 +127,7 @@ async def get_info(request: Request) -> Response:
             health = await steward.queue_health(conn, principal.team_id, principal.project_id)
         info = msgspec.structs.replace(
             info,
-            queue=reshape(counts, QueueOut, warning=monitor.warning(counts, None if principal.project_id else principal.team_id)),
+            queue=reshape(counts, QueueOut, warning=monitor.warning(counts)),
             active_sessions=active_sessions,
             memory_bytes=resident_bytes(),
             queue_lanes=_lanes_out(counts, kinds),

@@ -42,9 +42,8 @@ class QueueOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The queue of the key's team, or of its project when it is bound to one.
 
     `waiting` is due; `delayed` waits for its time, `held` for a back-off or a pause. `recovered` counts how often a job came back
-    from a worker that was lost. `warning` says when the oldest waiting job is older than CMSERVER_QUEUE_WARNING_SECONDS, when more
-    are queued than CMSERVER_QUEUE_WARNING_JOBS, or when the team's queue grew by more than CMSERVER_QUEUE_WARNING_GROWTH in ten
-    minutes.
+    from a worker that was lost. `warning` says when the oldest waiting job is older than CMSERVER_QUEUE_WARNING_SECONDS, or when
+    more are queued than CMSERVER_QUEUE_WARNING_JOBS.
     """
 
     waiting: int

@@ -48,20 +48,23 @@ KEPT_ACTIONS = (
 
 
 class RetentionDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what is kept where no policy says it, in days; 0 is for good. The last six are the operator's alone."""
+    """How long what is kept where no policy says it, in days; 0 is for good. The last five are no policy's."""
 
     observations_days: int
-    min_importance: float
+    min_importance: float = 0.8
     events_days: int
-    job_log_days: int
-    receipts_days: int
+    job_log_days: int = 90
+    receipts_days: int = 90
     audit_days: int
     audit_min_days: int
-    expired_days: int
-    superseded_days: int
-    event_rows_days: int
-    telemetry_days: int
-    steward_days: int
+    undo_days: int
+    """What expired, and what was merged."""
+    event_rows_days: int = 365
+    """Without their payload: a client that sends an event again must not store it twice; hook clients keep events for a week."""
+    telemetry_days: int = 365
+    """Contextify's funnel looks back no further."""
+    steward_days: int = 30
+    """After the end of a job. A run can be undone only while it is there, and merges for less."""
 
 
 class ShortestDays(msgspec.Struct, frozen=True, kw_only=True):

@@ -434,7 +434,6 @@ def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits(
         "port",
         "generation_concurrency",
         "batch_max_events",
-        "job_max_attempts",
         "streams_per_key",
         "max_connections",
         "key_requests_per_minute",
@@ -443,10 +442,8 @@ def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits(
         "context_summaries",
         "embedder_dimensions",
         "queue_warning_jobs",
-        "queue_warning_growth",
-        "retention_rows_per_run",
     }
-    shares = {"search_k1", "search_b", "search_meaning_weight", "search_min_score", "retention_min_importance"}
+    shares = {"search_k1", "search_b", "search_meaning_weight", "search_min_score"}
 
     times = ("_seconds", "_minutes", "_hours")
     for field in settings.fields():

@@ -229,7 +229,6 @@ def _common(order: Sql) -> dict[str, object]:
         "api_key_id": order.key_id,
         "actor_id": "bench",
         "request_id": str(new_id()),
-        "max_attempts": 3,
         "job_type": JOB_FOR_EVENT,
     }
 
@@ -243,7 +242,7 @@ def _one(order: Sql, first: int) -> Iterator[dict[str, object]]:
 
 def _many(order: Sql, first: int) -> Iterator[dict[str, object]]:
     common, rows = _common(order), _rows(order, first)
-    sender = {name: common[name] for name in ("api_key_id", "actor_id", "request_id", "max_attempts")}
+    sender = {name: common[name] for name in ("api_key_id", "actor_id", "request_id")}
     while True:
         requests = msgspec.json.encode([{**sender, "events": [next(rows) for _ in range(order.batch)]}]).decode()
         yield {"team_id": order.team_id, "job_type": JOB_FOR_EVENT, "requests": requests, "lock_milliseconds": 0}

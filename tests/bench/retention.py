@@ -72,7 +72,7 @@ _SEED = (
 def run(world: World, scale: Scale) -> list[Figure]:
     """In each round the load alone, then the load beside a sweep."""
     place = world.place()
-    settings = Settings(data_dir=world.folder, database_url=place.url, retention_events_days=30, retention_rows_per_run=10_000_000)
+    settings = Settings(data_dir=world.folder, database_url=place.url, retention_events_days=30)
     pairs: list[tuple[float, float]] = []
     alone_ms: list[float] = []
     beside_ms: list[float] = []
@@ -124,7 +124,7 @@ def _sweeping(place: Place, settings: Settings, taken: list[float]) -> Generator
         async with Db(place.url, size=2) as db:
             while not stop.is_set():
                 started_at = time.perf_counter()
-                rows = sum((await sweep(db, settings)).counts.values())
+                rows = sum((await sweep(db, settings, max_rows=10_000_000)).counts.values())
                 if rows:
                     taken[0] += rows
                     taken[1] += time.perf_counter() - started_at

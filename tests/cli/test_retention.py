@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+
+import pytest
 
 from cmserver.base.db import Db
+from cmserver.cli import retention
 from cmserver.retention.model import KINDS
+from cmserver.retention.sweep import sweep
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
 from tests.make import Make
@@ -52,13 +57,14 @@ async def test_verify_says_what_retention_took_and_holds(cms: Cms, cast: Cast, d
     assert "event_rows" not in before.out
 
 
-async def test_it_says_that_a_budget_stopped_it(cms: Cms, cast: Cast, db: Db, make: Make):
+async def test_it_says_that_a_budget_stopped_it(cms: Cms, cast: Cast, db: Db, make: Make, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(retention, "sweep", partial(sweep, max_rows=2))
     old = OldRows(db, make)
     for _ in range(3):
         await old.receipt(cast.alice.project, days_ago=100)
 
-    said = await cms("retention", CMSERVER_RETENTION_ROWS_PER_RUN="2")
+    said = await cms("retention")
 
     assert said.code == 0
-    assert "CMSERVER_RETENTION_ROWS_PER_RUN" in said.err
+    assert "There is more" in said.err
     assert await old.count("context_injections") == 1

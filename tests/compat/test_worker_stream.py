@@ -40,7 +40,7 @@ async def live_hub(hub: NotificationListener) -> AsyncGenerator[NotificationList
 
 @pytest.fixture
 def app(settings: Settings, db: Db, live_hub: NotificationListener, notifier: JobNotifier) -> AsgiFrame:
-    settings = msgspec.structs.replace(settings, streams_per_key=2, stream_heartbeat_seconds=60)
+    settings = msgspec.structs.replace(settings, streams_per_key=2)
     return create_app(settings, db, live_hub, notifier, secret=b"s" * 32)
 
 

@@ -40,7 +40,7 @@ async def end_session(outbox: Outbox, cast: Cast, session_id: UUID | None) -> No
     assert session_id is not None
     await outbox.db.in_tenant(
         cast.alice.team_id,
-        lambda conn: sessions.end(conn, cast.alice.principal, session_id, source_adapter="api", max_attempts=3),
+        lambda conn: sessions.end(conn, cast.alice.principal, session_id, source_adapter="api"),
     )
 
 

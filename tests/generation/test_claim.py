@@ -64,7 +64,7 @@ async def test_a_summary_is_taken_alone_and_events_before_it_without_it(outbox: 
     session_id = recorded[0].event.server_session_id
     assert session_id is not None
     async with outbox.db.tenant(cast.alice.team_id) as conn:
-        await sessions.end(conn, cast.alice.principal, session_id, source_adapter="api", max_attempts=3)
+        await sessions.end(conn, cast.alice.principal, session_id, source_adapter="api")
     await outbox.put(2, first=2)
 
     sizes: list[int] = []

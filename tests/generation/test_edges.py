@@ -55,7 +55,7 @@ async def test_a_session_s_end_and_events_at_the_same_moment_do_not_deadlock(out
         async def end(session_id: UUID = session_id) -> None:
             await outbox.db.in_tenant(
                 cast.alice.team_id,
-                lambda conn: sessions.end(conn, cast.alice.principal, session_id, source_adapter="api", max_attempts=3),
+                lambda conn: sessions.end(conn, cast.alice.principal, session_id, source_adapter="api"),
             )
 
         await asyncio.gather(end(), *(outbox.put(1, session=session, first=k) for k in (1, 2, 3)))

@@ -56,9 +56,7 @@ async def test_the_summary_of_a_session_came_of_its_job(db: Db, cast: Cast, outb
     (event,) = await outbox.put(1)
     session_id = event.event.server_session_id
     assert session_id is not None
-    _, job, _ = await db.in_tenant(
-        principal.team_id, lambda conn: sessions.end(conn, principal, session_id, source_adapter="api", max_attempts=3)
-    )
+    _, job, _ = await db.in_tenant(principal.team_id, lambda conn: sessions.end(conn, principal, session_id, source_adapter="api"))
     assert job is not None
 
     await (await outbox.hand(Scripted())).work()

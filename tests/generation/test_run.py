@@ -94,7 +94,7 @@ async def test_a_session_s_end_makes_one_summary_after_the_waiting_events_and_th
     async def end() -> object:
         _, job, is_new = await outbox.db.in_tenant(
             cast.alice.team_id,
-            lambda conn: sessions.end(conn, cast.alice.principal, session_id, source_adapter="api", max_attempts=3),
+            lambda conn: sessions.end(conn, cast.alice.principal, session_id, source_adapter="api"),
         )
         return (job.id if job else None, is_new)
 

@@ -274,7 +274,7 @@ class JobsLife(RuleBasedStateMachine):
             return
         db, principal = self.world.db, self.world.principal
         _, job, is_new = self.run(
-            db.in_tenant(principal.team_id, lambda conn: sessions.end(conn, principal, lane, source_adapter="api", max_attempts=3))
+            db.in_tenant(principal.team_id, lambda conn: sessions.end(conn, principal, lane, source_adapter="api"))
         )
         of_lane = [job for job in self.jobs if job.lane == lane]
         assert is_new == (not of_lane[-1].is_summary), "a summary is asked for exactly when something came after the last one"

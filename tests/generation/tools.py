@@ -111,7 +111,6 @@ class Outbox:
             debounce_seconds=debounce_seconds,
             gather_seconds=0,
             field_max_chars=16_000,
-            max_attempts=3,
         )
 
     async def hand(self, *providers: Scripted, lease_seconds: float = 20, hard_limit_seconds: float = 300) -> Hand:

@@ -47,7 +47,7 @@ async def session_of(outbox: Outbox) -> object:
 async def end(outbox: Outbox) -> None:
     session_id = await session_of(outbox)
     async with outbox.db.tenant(outbox.principal.team_id) as conn:
-        await sessions.end(conn, outbox.principal, session_id, source_adapter="api", max_attempts=3)  # pyright: ignore[reportArgumentType]
+        await sessions.end(conn, outbox.principal, session_id, source_adapter="api")  # pyright: ignore[reportArgumentType]
 
 
 async def due_in_seconds(outbox: Outbox) -> float:

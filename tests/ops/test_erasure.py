@@ -466,7 +466,7 @@ async def test_whoever_still_remembers_a_deleted_project_is_told_that_there_is_n
 
     async def reindexes(conn: Conn) -> object:
         target = reindex.ReindexTarget(project_id=alice.project.id, scope="project", source_id=alice.project.id)
-        return await reindex.request_reindex(conn, alice.principal, target, max_attempts=3)
+        return await reindex.request_reindex(conn, alice.principal, target)
 
     for act in (starts, writes, makes_a_key, reindexes):
         with pytest.raises(NotFound, match="Project"):

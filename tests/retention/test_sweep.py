@@ -73,8 +73,8 @@ async def test_how_long_they_can_be_brought_back_is_a_setting(db: Db, settings: 
     await old.observation(cast.alice.project, expired_days_ago=2)
     await old.observation(cast.alice.project, into=target, superseded_days_ago=2)
 
-    before = await sweep(db, with_settings(settings, expired_retention_days=3, superseded_retention_days=3))
-    after = await sweep(db, with_settings(settings, expired_retention_days=1, superseded_retention_days=1))
+    before = await sweep(db, with_settings(settings, undo_days=3))
+    after = await sweep(db, with_settings(settings, undo_days=1))
 
     assert taken(before) == {}
     assert taken(after) == {"expired_observations": 1, "superseded_observations": 1}
@@ -151,7 +151,7 @@ async def test_a_payload_goes_and_its_event_stays(client: httpx.AsyncClient, db:
 async def test_an_unfinished_job_keeps_payload_and_event(
     client: httpx.AsyncClient, db: Db, settings: Settings, cast: Cast, old: OldRows, status: str, *, of_session: bool
 ):
-    await keep(client, cast.alice, "/v1/projects/orders", eventsDays=30)
+    await keep(client, cast.alice, "/v1/projects/orders", eventsDays=30, jobLogDays=0)
     session = None
     if of_session:
         started = await client.post(
@@ -163,26 +163,27 @@ async def test_an_unfinished_job_keeps_payload_and_event(
     await old.event(cast.alice.project, days_ago=400, status=event_status, session_id=session)
     await old.event(cast.alice.project, days_ago=800, status=event_status, session_id=session, purged_days_ago=400)
 
-    report = await sweep(db, with_settings(settings, retention_job_log_days=0))
+    report = await sweep(db, settings)
     await old.write("DELETE FROM observation_generation_jobs WHERE status = %s AND source_type = 'session_summary'", status)
     await old.write(
         "UPDATE observation_generation_jobs SET status = 'cancelled', cancelled_at = now(), locked_at = NULL, locked_by = NULL,"
         " worker_id = NULL, claim = NULL WHERE status = %s",
         status,
     )
-    later = await sweep(db, with_settings(settings, retention_job_log_days=0))
+    later = await sweep(db, settings)
 
     assert taken(report) == {}
     assert taken(later) == {"event_payloads": 1, "event_rows": 1}
 
 
 async def test_an_empty_event_goes_a_year_later_with_its_job_and_the_sums_hold(
-    db: Db, settings: Settings, cast: Cast, old: OldRows
+    client: httpx.AsyncClient, db: Db, settings: Settings, cast: Cast, old: OldRows
 ):
+    await keep(client, cast.alice, "/v1/projects/orders", jobLogDays=0)
     await old.event(cast.alice.project, days_ago=900, status="completed", purged_days_ago=365.1)
     await old.event(cast.alice.project, days_ago=900, status="failed", purged_days_ago=364.9)
 
-    report = await sweep(db, with_settings(settings, retention_job_log_days=0))
+    report = await sweep(db, settings)
 
     assert taken(report) == {"event_rows": 1}
     assert (await old.count("agent_events"), await old.count("observation_generation_jobs")) == (1, 1)
@@ -370,9 +371,8 @@ async def test_a_sweep_takes_no_more_than_its_budget_and_the_next_goes_on(db: Db
         await old.receipt(cast.alice.project, days_ago=100)
         await old.job(cast.alice.project, ended_days_ago=100)
         await old.observation(cast.alice.project, expired_days_ago=8)
-    small = with_settings(settings, retention_rows_per_run=4)
 
-    reports = [await sweep(db, small) for _ in range(5)]
+    reports = [await sweep(db, settings, max_rows=4) for _ in range(5)]
 
     assert [sum(report.counts.values()) for report in reports] == [4, 4, 4, 3, 0]
     assert [report.is_complete for report in reports] == [False, False, False, True, True]
@@ -383,9 +383,8 @@ async def test_a_log_is_gone_through_page_by_page(db: Db, settings: Settings, ca
         await old.job(cast.alice.project, ended_days_ago=10)  # kept by its age, in front of what goes
     await old.job(cast.alice.project, ended_days_ago=100)
     await old.write("UPDATE observation_generation_job_events SET created_at = now() - interval '100 days'")
-    small = with_settings(settings, retention_rows_per_run=1)
 
-    reports = [await sweep(db, small) for _ in range(3)]
+    reports = [await sweep(db, settings, max_rows=1) for _ in range(3)]
 
     assert [report.counts["job_log"] for report in reports].count(1) == 1
     assert await old.count("observation_generation_job_events") == 2

@@ -24,9 +24,7 @@ AFTER_THREE = Checkpoints(events=3, minutes=30)
 async def turn(db: Db, person: Person, session_id: object, after: Checkpoints = AFTER_THREE) -> Job | None:
     return await db.in_tenant(
         person.team_id,
-        lambda conn: sessions.checkpoint(
-            conn, person.principal, UUID(str(session_id)), source_adapter="hook", max_attempts=3, after=after
-        ),
+        lambda conn: sessions.checkpoint(conn, person.principal, UUID(str(session_id)), source_adapter="hook", after=after),
     )
 
 
@@ -173,7 +171,5 @@ async def test_nobody_asks_for_a_checkpoint_of_a_stranger_s_session(client: http
     with pytest.raises(NotFound, match="session"):
         await db.in_tenant(
             principal.team_id,
-            lambda conn: sessions.checkpoint(
-                conn, principal, UUID(str(session["id"])), source_adapter="hook", max_attempts=3, after=AFTER_THREE
-            ),
+            lambda conn: sessions.checkpoint(conn, principal, UUID(str(session["id"])), source_adapter="hook", after=AFTER_THREE),
         )

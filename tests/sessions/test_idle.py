@@ -31,7 +31,7 @@ HOUR = 3600.0
 
 
 async def swept(outbox: Outbox, idle_seconds: float = 4 * HOUR) -> list[Job]:
-    return await sweep(outbox.db, outbox.notifier, idle_seconds=idle_seconds, max_attempts=3)
+    return await sweep(outbox.db, outbox.notifier, idle_seconds=idle_seconds)
 
 
 async def pass_hours(outbox: Outbox, hours: float) -> None:
@@ -54,7 +54,7 @@ async def start(outbox: Outbox, name: str = "s1") -> UUID:
 
 async def end(outbox: Outbox, session_id: UUID) -> Job:
     async with outbox.db.tenant(outbox.principal.team_id) as conn:
-        _, job, _ = await sessions.end(conn, outbox.principal, session_id, source_adapter="api", max_attempts=3)
+        _, job, _ = await sessions.end(conn, outbox.principal, session_id, source_adapter="api")
     return job
 
 
@@ -249,10 +249,10 @@ async def test_one_session_that_cannot_be_ended_does_not_keep_the_others(outbox:
     await pass_hours(outbox, 5)
     end_if_idle = sessions.end_if_idle
 
-    async def breaks(conn: Conn, idle_session: SessionOfTeam, *, idle_seconds: float, max_attempts: int) -> Job | None:
+    async def breaks(conn: Conn, idle_session: SessionOfTeam, *, idle_seconds: float) -> Job | None:
         if idle_session.id == broken:
             raise AssertionError("a bug")
-        return await end_if_idle(conn, idle_session, idle_seconds=idle_seconds, max_attempts=max_attempts)
+        return await end_if_idle(conn, idle_session, idle_seconds=idle_seconds)
 
     monkeypatch.setattr(sessions, "end_if_idle", breaks)
 

@@ -211,11 +211,10 @@ INSERT_REINDEX = Query(
     Job,
     f"""
     INSERT INTO observation_generation_jobs
-           (id, project_id, team_id, lane, source_type, source_id, source_run, job_type, idempotency_key, max_attempts, payload,
+           (id, project_id, team_id, lane, source_type, source_id, source_run, job_type, idempotency_key, payload,
             api_key_id, actor_id, source_adapter, request_id, created_at)
     VALUES (%(id)s, %(project_id)s, %(team_id)s, %(id)s, 'observation_reindex', %(source_id)s, %(source_run)s, %(job_type)s,
-            %(idempotency_key)s, %(max_attempts)s, %(payload)s, %(api_key_id)s, %(actor_id)s, 'api', %(request_id)s,
-            clock_timestamp())
+            %(idempotency_key)s, %(payload)s, %(api_key_id)s, %(actor_id)s, 'api', %(request_id)s, clock_timestamp())
     ON CONFLICT DO NOTHING
     RETURNING {JOB_COLUMNS}
     """,
@@ -226,10 +225,10 @@ INSERT_TURN_JOB = Query(
     UUID,
     """
     INSERT INTO observation_generation_jobs
-           (id, project_id, team_id, lane, source_type, source_id, server_session_id, job_type, idempotency_key, max_attempts,
-            payload, api_key_id, actor_id, source_adapter, request_id, created_at)
+           (id, project_id, team_id, lane, source_type, source_id, server_session_id, job_type, idempotency_key, payload,
+            api_key_id, actor_id, source_adapter, request_id, created_at)
     VALUES (%(id)s, %(project_id)s, %(team_id)s, %(id)s, 'turn', %(turn_id)s, %(session_id)s, %(job_type)s,
-            %(idempotency_key)s, %(max_attempts)s, '{}', %(api_key_id)s, %(actor_id)s, 'api', %(request_id)s, clock_timestamp())
+            %(idempotency_key)s, '{}', %(api_key_id)s, %(actor_id)s, 'api', %(request_id)s, clock_timestamp())
     RETURNING id
     """,
 )
@@ -446,7 +445,6 @@ async def insert_reindex(
         source_run=source_run,
         job_type=JOB_FOR_REINDEX,
         idempotency_key=f"reindex:v1:{project_id}:{source_id}:{source_run}",
-        max_attempts=job_origin.max_attempts,
         payload=Jsonb(payload),
         api_key_id=job_origin.api_key_id,
         actor_id=job_origin.actor_id,
@@ -467,7 +465,6 @@ async def insert_turn_job(
         turn_id=turn_id,
         job_type=JOB_FOR_TURN,
         idempotency_key=f"turn:v1:{turn_id}",
-        max_attempts=job_origin.max_attempts,
         api_key_id=job_origin.api_key_id,
         actor_id=job_origin.actor_id,
         request_id=job_origin.request_id,

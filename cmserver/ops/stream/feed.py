@@ -34,6 +34,7 @@ _PAGE = 5000
 _REPLAY_PAGE = 1000
 _TAIL = 1000
 _RETRY_MS = 2000
+_HEARTBEAT_SECONDS = 15.0
 _RESUME_REACH = 200_000  # ids of all teams: the lifecycle log has no order by team
 
 
@@ -41,7 +42,13 @@ class Feed:
     """The streams of this process; idle while none is open. `secret` is the installation's and encrypts the event ids."""
 
     def __init__(
-        self, db: Db, notifications: NotificationListener, *, secret: bytes, heartbeat_seconds: float, streams_per_key: int
+        self,
+        db: Db,
+        notifications: NotificationListener,
+        *,
+        secret: bytes,
+        streams_per_key: int,
+        heartbeat_seconds: float = _HEARTBEAT_SECONDS,
     ) -> None:
         self._db = db
         self._cursors = StreamCursors(secret)

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from cmserver.access.projects import Projects
 from cmserver.base import paging
 from cmserver.base.errors import NotFound
-from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Label, Text
 from cmserver.base.tolerant_json import array, field, record
@@ -359,7 +358,7 @@ async def post_end(visit: Visit) -> Response:
     """End a session, and ask for its summary."""
     async with visit.tenant() as conn:
         session = await find_session(conn, visit.principal, visit.parameter("session"))
-    await end_session(visit.db, visit.dependency(JobNotifier), visit.dependency(Settings), visit.principal, session.id)
+    await end_session(visit.db, visit.dependency(JobNotifier), visit.principal, session.id)
     return visit.redirect(f"/ui/sessions/{session.id}", "The session is ended; its summary comes in a minute.")
 
 

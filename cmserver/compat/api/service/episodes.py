@@ -127,7 +127,7 @@ async def post_episode(request: Request) -> Response:
         await announce.wake_stream(conn)
         (stored,) = await repository.by_ids(conn, principal.team_id, [turn_id])
         if settings.entities == "model":
-            await request_turn_names(conn, principal, stored, max_attempts=settings.job_max_attempts)
+            await request_turn_names(conn, principal, stored)
         return stored
 
     stored = await db(request).in_tenant(principal.team_id, write)

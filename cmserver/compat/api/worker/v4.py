@@ -150,7 +150,7 @@ async def delete_session(request: Request) -> Response:
     principal, existing_session = speaker.principal, await session_events.find_session(request, speaker)
     if existing_session is None:
         raise NotFound(NO_SUCH)
-    await end_session(db(request), dependency(request, JobNotifier), dependency(request, Settings), principal, existing_session.id)
+    await end_session(db(request), dependency(request, JobNotifier), principal, existing_session.id)
     return answer(EndedSessionOut(session_db_id=_number(request)))
 
 
