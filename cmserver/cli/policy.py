@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import click
 from msgspec import structs
 
 from cmserver.access.model import GenerationPolicy, RetentionPolicy
 from cmserver.cli.output import Cell
+
+Policy = TypeVar("Policy", GenerationPolicy, RetentionPolicy)
 
 _OPTIONS = (
     click.option(
@@ -62,18 +65,18 @@ def policy_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def retention_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that `change_retention` takes."""
+    """Add the options that `change_policy` takes for retention."""
     for option in reversed(_RETENTION_OPTIONS):
         command = option(command)
     return command
 
 
-def change_policy(policy: GenerationPolicy, options: Mapping[str, object]) -> GenerationPolicy | None:
+def change_policy(policy: Policy, options: Mapping[str, object]) -> Policy | None:
     """The policy with the options applied; None when no option was passed."""
     changes = {name: value for name, value in options.items() if name != "clear" and value not in (None, "", ())}
     if not changes and not options["clear"]:
         return None
-    return structs.replace(GenerationPolicy() if options["clear"] else policy, **changes)
+    return structs.replace(type(policy)() if options["clear"] else policy, **changes)
 
 
 def policy_fields(policy: GenerationPolicy) -> tuple[tuple[str, Cell], ...]:
@@ -87,14 +90,6 @@ def policy_fields(policy: GenerationPolicy) -> tuple[tuple[str, Cell], ...]:
         ("language", policy.language),
         *((("skip rule", rule) for rule in policy.skip_rules) if policy.skip_rules else (("skip rules", None),)),
     )
-
-
-def change_retention(retention: RetentionPolicy, options: Mapping[str, object]) -> RetentionPolicy | None:
-    """The policy with the options applied; None when no option was passed."""
-    changes = {name: value for name, value in options.items() if name != "clear" and value is not None}
-    if not changes and not options["clear"]:
-        return None
-    return structs.replace(RetentionPolicy() if options["clear"] else retention, **changes)
 
 
 def retention_fields(retention: RetentionPolicy) -> tuple[tuple[str, Cell], ...]:

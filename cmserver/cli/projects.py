@@ -14,7 +14,6 @@ from cmserver.cli.api_client import ApiClient, api_command, confirm, limit_optio
 from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
 from cmserver.cli.policy import (
     change_policy,
-    change_retention,
     policy_fields,
     policy_options,
     retention_fields,
@@ -259,7 +258,7 @@ def _policy_lines(result: OneProjectOut) -> str:
 async def retention(client: ApiClient, project: str, **options: object) -> None:
     """Set how long what of a project is kept, in days (0: for good); without options show it."""
     answer = await client.get(_path(project))
-    if (changed := change_retention(answer.read(OneProjectOut).project.retention, options)) is not None:
+    if (changed := change_policy(answer.read(OneProjectOut).project.retention, options)) is not None:
         answer = await client.patch(_path(project), {"retention": changed})
     client.show(answer, OneProjectOut, _retention_lines)
 

@@ -30,7 +30,6 @@ from cmserver.cli.api_client import (
 from cmserver.cli.output import format_time, render_erasure, render_fields, render_table
 from cmserver.cli.policy import (
     change_policy,
-    change_retention,
     policy_fields,
     policy_options,
     retention_fields,
@@ -165,7 +164,7 @@ async def retention(client: ApiClient, team: str, **options: object) -> None:
     """Set how long what is kept in a team's projects, in days (0: for good); without options show it."""
     await client.act_for_team(team)
     answer = await client.get(await _path(client, team))
-    if (changed := change_retention(answer.read(OneTeamOut).team.retention, options)) is not None:
+    if (changed := change_policy(answer.read(OneTeamOut).team.retention, options)) is not None:
         answer = await client.patch(await _path(client, team), {"retention": changed})
     client.show(answer, OneTeamOut, _retention_lines)
 
