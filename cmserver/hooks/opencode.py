@@ -1,4 +1,4 @@
-"""OpenCode: what our plugin sends, as events. `cmserver connect opencode` writes the plugin; its hooks have Claude Code's names.
+"""OpenCode: what our plugin sends, as events. `cmserver connect opencode` writes the plugin; its hooks are named as Codex's are.
 
 A sub-agent works in a session of its own, which the plugin gives as `agent_id`. Only at a session's start does context reach the
 model.
@@ -7,50 +7,16 @@ https://opencode.ai/v1/docs/plugins.md
 
 from __future__ import annotations
 
-from cmserver.hooks.model import Adapter, HookCall, HookEvent, Moment
-from cmserver.hooks.payload import (
-    MAX_PATH_CHARS,
-    Fields,
-    build_event,
-    build_tool_use,
-    parse_fields,
-    read_session_start,
-    read_text,
-    read_texts,
-    require_text,
-    to_snake_case,
-)
+from msgspec import structs
 
-_TYPES = {"UserPromptSubmit": "user_prompt", "Stop": "assistant_message"}
-_SUBAGENT_TYPES = {"UserPromptSubmit": "machine_prompt", "Stop": "subagent_stop"}
-_TOOL_USES = {"PostToolUse": "tool_use", "PostToolUseFailure": "tool_use_failure"}
-_MOMENTS: dict[str, Moment] = {"SessionStart": "start", "UserPromptSubmit": "prompt", "Stop": "turn_end", "SessionEnd": "end"}
+from cmserver.hooks import codex
+from cmserver.hooks.model import Adapter, HookCall
 
 
 def parse(payload: object, delivery_id: str | None) -> HookCall:
     """What the plugin reports (see `Adapter.parse`); Invalid for what is no hook's payload."""
-    fields = parse_fields(payload)
-    name, session_id = require_text(fields, "hook_event_name"), require_text(fields, "session_id")
-    is_subagent = read_text(fields, "agent_id") is not None
-    moment = "other" if is_subagent else _MOMENTS.get(name, "other")
-    return HookCall(
-        name=name,
-        session_id=session_id,
-        cwd=read_text(fields, "cwd", MAX_PATH_CHARS),
-        moment=moment,
-        events=_build_events(name, fields, delivery_id, is_subagent=is_subagent),
-        source=read_session_start(fields),
-        prompt=read_text(fields, "prompt", None) or "" if moment == "prompt" else None,
-        is_subagent=is_subagent,
-        metadata=read_texts(fields, "cwd", "source", max_chars=MAX_PATH_CHARS) if name == "SessionStart" else {},
-    )
-
-
-def _build_events(name: str, fields: Fields, delivery_id: str | None, *, is_subagent: bool) -> list[HookEvent]:
-    if name in _TOOL_USES:
-        return build_tool_use(_TOOL_USES[name], fields, delivery_id)
-    event_type = (_SUBAGENT_TYPES.get(name) if is_subagent else None) or _TYPES.get(name) or to_snake_case(name)
-    return build_event(event_type, fields, delivery_id)
+    call = codex.parse(payload, delivery_id)
+    return structs.replace(call, moment="other") if call.is_subagent else call
 
 
 ADAPTER = Adapter(platform="opencode", parse=parse, context_hooks={"SessionStart"}, silent_hooks={"Stop", "SessionEnd"})
