@@ -11,11 +11,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.errors import NotFound
 from cmserver.base.http import operation, wire
-from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, body, caller, convert, db, dependency, query, read, read_sized, wants_text
-from cmserver.base.ids import named_id
+from cmserver.base.http.operation import delete, get, patch, post
+from cmserver.base.http.wire import answer, body, caller, convert, db, dependency, path_id, query, read, read_sized, wants_text
 from cmserver.base.json_text import decode_json
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
@@ -176,9 +174,7 @@ async def post_relation(request: Request) -> Response:
 async def delete_relation(request: Request) -> Response:
     """Delete a relation that was made by a caller."""
     principal = await caller(request, Principal)
-    relation_id = named_id(str(request.path_params["id"]))
-    if relation_id is None:
-        raise NotFound(relate.NO_SUCH)
+    relation_id = path_id(request, relate.NO_SUCH)
     deleted = await db(request).in_tenant(principal.team_id, lambda conn: relate.unrelate(conn, principal, relation_id))
     return answer(DeletedRelationOut(id=deleted))
 
@@ -221,9 +217,7 @@ async def patch_suggestion(request: Request) -> Response:
     """Accept a suggestion, which merges the newer observation into the older or as `into` says, dismiss it, or reopen it."""
     principal = await caller(request, Principal)
     resolution = await read(request, ResolutionIn)
-    suggestion_id = named_id(str(request.path_params["id"]))
-    if suggestion_id is None:
-        raise NotFound(review.NO_SUCH)
+    suggestion_id = path_id(request, review.NO_SUCH)
     status = resolution.status
     if status == "open":
         reopened = await db(request).in_tenant(
@@ -247,56 +241,26 @@ async def patch_suggestion(request: Request) -> Response:
 _PLAIN = operation.TextAnswer("text/plain", "As an agent reads them, when only text/plain is accepted.")
 
 routes = [
-    Operation(
-        "POST",
+    post(
         "/v1/observations",
         post_observation,
-        scope="observations:write",
+        "observations:write",
+        {200: StoredObservationOut, 201: StoredObservationOut},
         body=ObservationIn,
-        answers={200: StoredObservationOut, 201: StoredObservationOut},
     ),
-    Operation(
-        "POST",
+    post(
         "/v1/observations/batch",
         post_observations_batch,
-        scope="",
+        "",
+        {200: (BatchReadOut, _PLAIN), 201: NewObservationsOut},
         body=BatchReadIn | Annotated[list[ObservationIn], Meta(min_length=1, max_length=BATCH_MOST)],
-        answers={200: (BatchReadOut, _PLAIN), 201: NewObservationsOut},
     ),
-    Operation(
-        "GET",
-        "/v1/observations/{id}/history",
-        get_history,
-        scope="observations:read",
-        query=HistoryQuery,
-        answers={200: HistoryOut},
-    ),
-    Operation("POST", "/v1/observations/{id}/merge", post_merge, scope="observations:write", body=MergeIn, answers={200: MergeOut}),
-    Operation("POST", "/v1/observations/{id}/undo", post_undo, scope="observations:write", answers={200: UndoOut}),
-    Operation(
-        "GET",
-        "/v1/observations/{id}/related",
-        get_related,
-        scope="observations:read",
-        query=RelationsQuery,
-        answers={200: RelatedObservationsOut},
-    ),
-    Operation("POST", "/v1/relations", post_relation, scope="observations:write", body=RelationIn, answers={201: OneRelationOut}),
-    Operation("DELETE", "/v1/relations/{id}", delete_relation, scope="observations:write", answers={200: DeletedRelationOut}),
-    Operation(
-        "GET",
-        "/v1/suggestions",
-        get_suggestions,
-        scope="observations:read",
-        query=SuggestionsQuery,
-        answers={200: SuggestionsOut},
-    ),
-    Operation(
-        "PATCH",
-        "/v1/suggestions/{id}",
-        patch_suggestion,
-        scope="observations:write",
-        body=ResolutionIn,
-        answers={200: ResolvedSuggestionOut},
-    ),
+    get("/v1/observations/{id}/history", get_history, "observations:read", HistoryOut, query=HistoryQuery),
+    post("/v1/observations/{id}/merge", post_merge, "observations:write", MergeOut, body=MergeIn),
+    post("/v1/observations/{id}/undo", post_undo, "observations:write", UndoOut),
+    get("/v1/observations/{id}/related", get_related, "observations:read", RelatedObservationsOut, query=RelationsQuery),
+    post("/v1/relations", post_relation, "observations:write", OneRelationOut, status=201, body=RelationIn),
+    delete("/v1/relations/{id}", delete_relation, "observations:write", DeletedRelationOut),
+    get("/v1/suggestions", get_suggestions, "observations:read", SuggestionsOut, query=SuggestionsQuery),
+    patch("/v1/suggestions/{id}", patch_suggestion, "observations:write", ResolvedSuggestionOut, body=ResolutionIn),
 ]

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base import paging
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.structs import reshape
 from cmserver.events import repository
@@ -50,6 +50,6 @@ async def get_event(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/v1/events", get_events, scope="observations:read", query=EventsQuery, answers={200: EventsOut}),
-    Operation("GET", "/v1/events/{id}", get_event, scope="observations:read", answers={200: OneEventOut}),
+    get("/v1/events", get_events, "observations:read", EventsOut, query=EventsQuery),
+    get("/v1/events/{id}", get_event, "observations:read", OneEventOut),
 ]

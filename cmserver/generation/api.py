@@ -18,7 +18,7 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.access.teams import NO_SUCH as NO_SUCH_TEAM
 from cmserver.base.errors import Forbidden, Invalid, NotFound
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.http.wire import read as read_body
 from cmserver.base.ids import from_iso
@@ -387,19 +387,17 @@ async def _load_payloads(conn: Conn, principal: Principal, jobs: Sequence[Job], 
 
 
 routes = [
-    Operation("GET", "/v1/jobs", get_jobs, scope="jobs:read", query=JobsQuery, answers={200: JobsOut}),
-    Operation("POST", "/v1/jobs/retry", post_jobs_retry, scope="jobs:write", body=JobSelectionIn, answers={200: SelectedJobsOut}),
-    Operation("POST", "/v1/jobs/cancel", post_jobs_cancel, scope="jobs:write", body=JobSelectionIn, answers={200: SelectedJobsOut}),
-    Operation("GET", "/v1/jobs/{id}", get_job, scope="jobs:read", query=JobQuery, answers={200: JobDetailOut}),
-    Operation("GET", "/v1/jobs/{id}/events", get_job_events, scope="jobs:read", query=JobEventsQuery, answers={200: JobEventsOut}),
-    Operation("GET", "/v1/jobs/{id}/calls", get_job_calls, scope="jobs:read", query=JobQuery, answers={200: JobCallsOut}),
-    Operation("GET", "/v1/lanes", get_lanes, scope="jobs:read", query=LanesQuery, answers={200: LanesOut}),
-    Operation("GET", "/v1/workers", get_workers, scope="*", answers={200: WorkersOut}),
-    Operation("POST", "/v1/jobs/{id}/retry", post_job_retry, scope="jobs:write", answers={200: RetriedJobOut}),
-    Operation("POST", "/v1/jobs/{id}/cancel", post_job_cancel, scope="jobs:write", answers={200: CancelledJobOut}),
-    Operation("GET", "/v1/teams/{team}/jobs", get_team_jobs, scope="jobs:read", query=JobsQuery, answers={200: JobsOut}),
-    Operation(
-        "GET", "/v1/projects/{project:path}/jobs", get_project_jobs, scope="jobs:read", query=JobsQuery, answers={200: JobsOut}
-    ),
-    Operation("POST", "/v1/reindex", post_reindex, scope="jobs:write", body=ReindexIn, answers={202: SingleJobOut}),
+    get("/v1/jobs", get_jobs, "jobs:read", JobsOut, query=JobsQuery),
+    post("/v1/jobs/retry", post_jobs_retry, "jobs:write", SelectedJobsOut, body=JobSelectionIn),
+    post("/v1/jobs/cancel", post_jobs_cancel, "jobs:write", SelectedJobsOut, body=JobSelectionIn),
+    get("/v1/jobs/{id}", get_job, "jobs:read", JobDetailOut, query=JobQuery),
+    get("/v1/jobs/{id}/events", get_job_events, "jobs:read", JobEventsOut, query=JobEventsQuery),
+    get("/v1/jobs/{id}/calls", get_job_calls, "jobs:read", JobCallsOut, query=JobQuery),
+    get("/v1/lanes", get_lanes, "jobs:read", LanesOut, query=LanesQuery),
+    get("/v1/workers", get_workers, "*", WorkersOut),
+    post("/v1/jobs/{id}/retry", post_job_retry, "jobs:write", RetriedJobOut),
+    post("/v1/jobs/{id}/cancel", post_job_cancel, "jobs:write", CancelledJobOut),
+    get("/v1/teams/{team}/jobs", get_team_jobs, "jobs:read", JobsOut, query=JobsQuery),
+    get("/v1/projects/{project:path}/jobs", get_project_jobs, "jobs:read", JobsOut, query=JobsQuery),
+    post("/v1/reindex", post_reindex, "jobs:write", SingleJobOut, status=202, body=ReindexIn),
 ]

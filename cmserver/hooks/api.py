@@ -11,7 +11,7 @@ from starlette.responses import Response
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.errors import Forbidden, NotFound, Unauthenticated
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import post
 from cmserver.base.http.wire import STATUS, answer, caller, dependency, read_leniently
 from cmserver.base.ids import from_epoch_ms
 from cmserver.base.text import storable
@@ -80,13 +80,4 @@ def _read_time(epoch_ms: str) -> datetime | None:
         return None
 
 
-routes = [
-    Operation(
-        "POST",
-        "/v1/hooks/{client}",
-        post_hook,
-        scope="events:write",
-        body=dict[str, object],
-        answers={200: HookOutput},
-    )
-]
+routes = [post("/v1/hooks/{client}", post_hook, "events:write", HookOutput, body=dict[str, object])]

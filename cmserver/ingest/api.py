@@ -11,10 +11,8 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import Projects
-from cmserver.base.errors import NotFound
-from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, batch, body, caller, convert, db, dependency, query
-from cmserver.base.ids import named_id
+from cmserver.base.http.operation import post
+from cmserver.base.http.wire import answer, batch, body, caller, convert, db, dependency, path_id, query
 from cmserver.base.json_text import decode_json
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
@@ -87,9 +85,7 @@ async def post_session_end(request: Request) -> Response:
     only when enough has happened since the last one, and the session stays open.
     """
     principal = await caller(request, Principal)
-    session_id = named_id(str(request.path_params["id"]))
-    if session_id is None:
-        raise NotFound(NO_SUCH)
+    session_id = path_id(request, NO_SUCH)
     session, job = await sessions.end_session_or_turn(
         db(request), dependency(request, JobNotifier), dependency(request, Settings), principal, session_id
     )
@@ -117,25 +113,22 @@ async def post_events_batch(request: Request) -> Response:
 
 
 routes = [
-    Operation(
-        "POST", "/v1/events", post_event, scope="events:write", query=RecordOptions, body=EventIn, answers={201: EventResultOut}
-    ),
-    Operation(
-        "POST",
+    post("/v1/events", post_event, "events:write", EventResultOut, status=201, query=RecordOptions, body=EventIn),
+    post(
         "/v1/events/batch",
         post_events_batch,
-        scope="events:write",
+        "events:write",
+        EventBatchOut,
+        status=201,
         query=RecordOptions,
         body=Annotated[list[EventIn], Meta(min_length=1, max_length=BATCH_MOST)],
-        answers={201: EventBatchOut},
     ),
-    Operation(
-        "POST",
+    post(
         "/v1/sessions/start",
         post_session_start,
-        scope="sessions:write",
+        "sessions:write",
+        {200: SessionChangeOut, 201: SessionChangeOut},
         body=SessionStartIn,
-        answers={200: SessionChangeOut, 201: SessionChangeOut},
     ),
-    Operation("POST", "/v1/sessions/{id}/end", post_session_end, scope="sessions:write", answers={200: SessionChangeOut}),
+    post("/v1/sessions/{id}/end", post_session_end, "sessions:write", SessionChangeOut),
 ]

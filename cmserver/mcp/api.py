@@ -15,7 +15,7 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import canonical_id
 from cmserver.base.errors import Forbidden, Invalid, TooLarge, Unauthenticated
 from cmserver.base.http import operation
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import post
 from cmserver.base.http.wire import answer, body, caller, dependency
 from cmserver.base.json_text import decode_json
 from cmserver.base.text import storable
@@ -138,4 +138,4 @@ _ANSWERS = {
     202: operation.TextAnswer("application/json", "Taken."),
 }
 
-routes = [Operation("POST", path, post_mcp, scope="", answers=_ANSWERS) for path in ("/mcp", "/v1/mcp")]
+routes = [post(path, post_mcp, "", _ANSWERS) for path in ("/mcp", "/v1/mcp")]

@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.http import operation
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import Operation, get, patch, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read_sized, wants_text
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
@@ -115,47 +115,13 @@ async def delete_observation(request: Request) -> Response:
 _PLAIN = operation.TextAnswer("text/plain", "As an agent reads it, when only text/plain is accepted.")
 
 routes = [
-    Operation(
-        "GET",
-        "/v1/observations",
-        get_observations,
-        scope="observations:read",
-        query=ObservationsQuery,
-        answers={200: ObservationsOut},
-    ),
-    Operation(
-        "GET", "/v1/observations/{id}", get_observation, scope="observations:read", answers={200: (OneObservationOut, _PLAIN)}
-    ),
-    Operation(
-        "PATCH",
-        "/v1/observations/{id}",
-        patch_observation,
-        scope="observations:write",
-        body=CorrectionIn,
-        answers={200: OneObservationOut},
-    ),
+    get("/v1/observations", get_observations, "observations:read", ObservationsOut, query=ObservationsQuery),
+    get("/v1/observations/{id}", get_observation, "observations:read", (OneObservationOut, _PLAIN)),
+    patch("/v1/observations/{id}", patch_observation, "observations:write", OneObservationOut, body=CorrectionIn),
     Operation(
         "DELETE", "/v1/observations/{id}", delete_observation, scope="observations:write", answers={200: DeletedObservationOut}
     ),
-    Operation(
-        "POST",
-        "/v1/observations/{id}/promote",
-        post_promote,
-        scope="observations:write",
-        answers={200: OneObservationOut},
-    ),
-    Operation(
-        "POST",
-        "/v1/observations/{id}/expire",
-        post_expire,
-        scope="observations:write",
-        answers={200: OneObservationOut},
-    ),
-    Operation(
-        "GET",
-        "/v1/events/{id}/observations",
-        get_event_observations,
-        scope="observations:read",
-        answers={200: EventObservationsOut},
-    ),
+    post("/v1/observations/{id}/promote", post_promote, "observations:write", OneObservationOut),
+    post("/v1/observations/{id}/expire", post_expire, "observations:write", OneObservationOut),
+    get("/v1/events/{id}/observations", get_event_observations, "observations:read", EventObservationsOut),
 ]

@@ -15,7 +15,7 @@ from cmserver import __version__
 from cmserver.access.model import Principal
 from cmserver.access.teams import require_team_key
 from cmserver.base.errors import Unauthenticated, Unavailable
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.base.migrate import newest
 from cmserver.base.process import resident_bytes
@@ -210,10 +210,10 @@ async def post_resume(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/v1/server", get_server, scope="*", answers={200: Deployment}),
-    Operation("GET", "/healthz", get_healthz, scope=None, answers={200: HealthOut}),
-    Operation("GET", "/readyz", get_readyz, scope=None, answers={200: ReadyOut}),
-    Operation("GET", "/v1/info", get_info, scope=None, key_optional=True, answers={200: InfoOut}),
-    Operation("GET", "/v1/providers", get_providers, scope="", answers={200: ProvidersOut}),
-    Operation("POST", "/v1/providers/{provider}/resume", post_resume, scope="*", answers={200: ResumedProviderOut}),
+    get("/v1/server", get_server, "*", Deployment),
+    get("/healthz", get_healthz, None, HealthOut),
+    get("/readyz", get_readyz, None, ReadyOut),
+    get("/v1/info", get_info, None, InfoOut, key_optional=True),
+    get("/v1/providers", get_providers, "", ProvidersOut),
+    post("/v1/providers/{provider}/resume", post_resume, "*", ResumedProviderOut),
 ]

@@ -16,7 +16,7 @@ from cmserver.access.projects import NO_SUCH
 from cmserver.access.wire import AuditOut, audit_entry_out
 from cmserver.base import paging
 from cmserver.base.errors import NotFound
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
@@ -68,4 +68,4 @@ async def _find_project_id(conn: Conn, principal: Principal, reference: str) -> 
     return project_id
 
 
-routes = [Operation("GET", "/v1/audit", get_audit, scope="admin", query=AuditQuery, answers={200: AuditOut})]
+routes = [get("/v1/audit", get_audit, "admin", AuditOut, query=AuditQuery)]

@@ -6,7 +6,6 @@ import re
 import shlex
 from datetime import UTC
 from typing import Annotated, cast
-from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -25,10 +24,9 @@ from cmserver.access.projects import Projects
 from cmserver.access.wire import KeyOut, KeysOut, ListedKeyOut, NewKeyOut, OneKeyOut, RevokedKeyOut
 from cmserver.base import lookalikes
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, convert, db, dependency, query, read
+from cmserver.base.http.operation import delete, get, post
+from cmserver.base.http.wire import answer, caller, convert, db, dependency, path_id, query, read
 from cmserver.base.http.wire import body as read_body
-from cmserver.base.ids import named_id
 from cmserver.base.json_text import decode_json
 from cmserver.base.paging import Limit, page, place
 from cmserver.base.settings import Settings
@@ -149,7 +147,7 @@ async def get_key(request: Request) -> Response:
     """One key."""
     principal = await caller(request, Principal)
     async with db(request).tenant(principal.team_id) as conn:
-        key = await manage.require_key(conn, principal, _read_key_id(request))
+        key = await manage.require_key(conn, principal, path_id(request, NO_SUCH))
     return answer(OneKeyOut(key=reshape(key, KeyOut)))
 
 
@@ -170,7 +168,7 @@ async def post_rotate(request: Request) -> Response:
     """
     principal = await caller(request, Principal)
     body = await read(request, RotateIn)
-    key_id = _read_key_id(request)
+    key_id = path_id(request, NO_SUCH)
     new_key = await db(request).in_tenant(
         principal.team_id, lambda conn: manage.rotate(conn, principal, key_id, overlap_seconds=body.overlap_seconds)
     )
@@ -185,18 +183,11 @@ async def delete_key(request: Request) -> Response:
     """
     principal = await caller(request, Principal)
     params = query(request, RevokeQuery)
-    key_id = _read_key_id(request)
+    key_id = path_id(request, NO_SUCH)
     revoked = await db(request).in_tenant(principal.team_id, lambda conn: manage.revoke(conn, principal, key_id, only=params.only))
     forget(request, principal)
     others = [reshape(key, KeyOut) for key in revoked.others]
     return answer(RevokedKeyOut(revoked=True, id=key_id, key=reshape(revoked.key, KeyOut), also_revoked=others))
-
-
-def _read_key_id(request: Request) -> UUID:
-    key_id = named_id(str(request.path_params["id"]))
-    if key_id is None:
-        raise NotFound(NO_SUCH)
-    return key_id
 
 
 def new_key_out(request: Request, new_key: NewKey) -> NewKeyOut:
@@ -215,10 +206,10 @@ def new_key_out(request: Request, new_key: NewKey) -> NewKeyOut:
 
 
 routes = [
-    Operation("GET", "/v1/keys", get_keys, scope="keys:write", query=KeysQuery, answers={200: KeysOut}),
-    Operation("POST", "/v1/keys", post_key, scope="keys:write", body=KeyIn, answers={201: NewKeyOut}),
-    Operation("GET", "/v1/keys/current", get_current_key, scope="", answers={200: OneKeyOut}),
-    Operation("GET", "/v1/keys/{id}", get_key, scope="keys:write", answers={200: OneKeyOut}),
-    Operation("POST", "/v1/keys/{id}/rotate", post_rotate, scope="", body=RotateIn, answers={201: NewKeyOut}),
-    Operation("DELETE", "/v1/keys/{id}", delete_key, scope="", query=RevokeQuery, answers={200: RevokedKeyOut}),
+    get("/v1/keys", get_keys, "keys:write", KeysOut, query=KeysQuery),
+    post("/v1/keys", post_key, "keys:write", NewKeyOut, status=201, body=KeyIn),
+    get("/v1/keys/current", get_current_key, "", OneKeyOut),
+    get("/v1/keys/{id}", get_key, "keys:write", OneKeyOut),
+    post("/v1/keys/{id}/rotate", post_rotate, "", NewKeyOut, status=201, body=RotateIn),
+    delete("/v1/keys/{id}", delete_key, "", RevokedKeyOut, query=RevokeQuery),
 ]

@@ -16,7 +16,7 @@ from cmserver.access.clean import Name, clean_name, clean_policy
 from cmserver.access.model import Consolidation, GenerationPolicy, Principal, RetentionPolicy, SearchLanguage
 from cmserver.access.wire import OneProjectOut, ProjectsOut, project_out
 from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get, patch, post
 from cmserver.base.http.wire import answer, caller, db, query, read_sized
 from cmserver.base.ids import named_id
 from cmserver.base.paging import Limit, page, place
@@ -137,12 +137,8 @@ async def patch_project(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/v1/projects", get_projects, scope="observations:read", query=ProjectsQuery, answers={200: ProjectsOut}),
-    Operation(
-        "POST", "/v1/projects", post_project, scope="events:write", body=ProjectIn, answers={200: OneProjectOut, 201: OneProjectOut}
-    ),
-    Operation("GET", "/v1/projects/{project:path}", get_project, scope="observations:read", answers={200: OneProjectOut}),
-    Operation(
-        "PATCH", "/v1/projects/{project:path}", patch_project, scope="admin", body=ProjectChangeIn, answers={200: OneProjectOut}
-    ),
+    get("/v1/projects", get_projects, "observations:read", ProjectsOut, query=ProjectsQuery),
+    post("/v1/projects", post_project, "events:write", {200: OneProjectOut, 201: OneProjectOut}, body=ProjectIn),
+    get("/v1/projects/{project:path}", get_project, "observations:read", OneProjectOut),
+    patch("/v1/projects/{project:path}", patch_project, "admin", OneProjectOut, body=ProjectChangeIn),
 ]

@@ -28,7 +28,7 @@ from cmserver.access.wire import (
 )
 from cmserver.base import lookalikes
 from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import delete, get, patch, post, put
 from cmserver.base.http.wire import answer, caller, convert, db, dependency, query, read_sized
 from cmserver.base.ids import new_id
 from cmserver.base.paging import Limit, page, place_by_name
@@ -172,18 +172,11 @@ def _read_user(request: Request) -> str:
 
 
 routes = [
-    Operation("GET", "/v1/teams", get_teams, scope="", query=ListQuery, answers={200: TeamsOut}),
-    Operation("POST", "/v1/teams", post_team, scope="*", body=TeamIn, answers={201: NewTeamOut}),
-    Operation("GET", "/v1/teams/{team}", get_team, scope="", answers={200: OneTeamOut}),
-    Operation("PATCH", "/v1/teams/{team}", patch_team, scope="admin", body=TeamChangeIn, answers={200: OneTeamOut}),
-    Operation("GET", "/v1/teams/{team}/members", get_members, scope="", query=ListQuery, answers={200: MembersOut}),
-    Operation(
-        "PUT",
-        "/v1/teams/{team}/members/{user:path}",
-        put_member,
-        scope="admin",
-        body=MemberIn,
-        answers={200: OneMemberOut, 201: OneMemberOut},
-    ),
-    Operation("DELETE", "/v1/teams/{team}/members/{user:path}", delete_member, scope="admin", answers={200: RemovedMemberOut}),
+    get("/v1/teams", get_teams, "", TeamsOut, query=ListQuery),
+    post("/v1/teams", post_team, "*", NewTeamOut, status=201, body=TeamIn),
+    get("/v1/teams/{team}", get_team, "", OneTeamOut),
+    patch("/v1/teams/{team}", patch_team, "admin", OneTeamOut, body=TeamChangeIn),
+    get("/v1/teams/{team}/members", get_members, "", MembersOut, query=ListQuery),
+    put("/v1/teams/{team}/members/{user:path}", put_member, "admin", {200: OneMemberOut, 201: OneMemberOut}, body=MemberIn),
+    delete("/v1/teams/{team}/members/{user:path}", delete_member, "admin", RemovedMemberOut),
 ]

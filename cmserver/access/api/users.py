@@ -29,10 +29,9 @@ from cmserver.access.people.wire import (
 )
 from cmserver.access.teams import require_team_key
 from cmserver.base import lookalikes
-from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, dependency, read
-from cmserver.base.ids import named_id
+from cmserver.base.errors import Invalid
+from cmserver.base.http.operation import delete, get, patch, post
+from cmserver.base.http.wire import answer, caller, dependency, path_id, read
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
 from cmserver.base.text import Text
@@ -97,9 +96,7 @@ async def delete_invitation(request: Request) -> Response:
     """Withdraw an invitation: its link makes nobody a member."""
     principal = await caller(request, Principal)
     require_team_key(principal)
-    invitation_id = named_id(str(request.path_params["invitation"]))
-    if invitation_id is None:
-        raise NotFound("Invitation not found. It may have been used.")
+    invitation_id = path_id(request, "Invitation not found. It may have been used.", "invitation")
     await dependency(request, Accounts).run(lambda conn: manage.uninvite(conn, principal, invitation_id))
     return answer(WithdrawnInvitationOut(deleted=True, id=invitation_id))
 
@@ -155,14 +152,12 @@ def _url(request: Request, path: str) -> str:
 
 
 routes = [
-    Operation("GET", "/v1/users", get_users, scope="", answers={200: PeopleOut}),
-    Operation("GET", "/v1/users/accounts", get_accounts, scope="*", answers={200: AccountsOut}),
-    Operation("GET", "/v1/users/invitations", get_invitations, scope="admin", answers={200: InvitationsOut}),
-    Operation("POST", "/v1/users/invitations", post_invitation, scope="admin", body=InvitationIn, answers={201: NewInvitationOut}),
-    Operation(
-        "DELETE", "/v1/users/invitations/{invitation}", delete_invitation, scope="admin", answers={200: WithdrawnInvitationOut}
-    ),
-    Operation("POST", "/v1/users/{user:path}/reset", post_reset, scope="*", answers={201: ResetOut}),
-    Operation("PATCH", "/v1/users/{user:path}", patch_user, scope="admin", body=PersonChangeIn, answers={200: OnePersonOut}),
-    Operation("DELETE", "/v1/users/{user:path}", delete_user, scope="admin", answers={200: RemovedPersonOut}),
+    get("/v1/users", get_users, "", PeopleOut),
+    get("/v1/users/accounts", get_accounts, "*", AccountsOut),
+    get("/v1/users/invitations", get_invitations, "admin", InvitationsOut),
+    post("/v1/users/invitations", post_invitation, "admin", NewInvitationOut, status=201, body=InvitationIn),
+    delete("/v1/users/invitations/{invitation}", delete_invitation, "admin", WithdrawnInvitationOut),
+    post("/v1/users/{user:path}/reset", post_reset, "*", ResetOut, status=201),
+    patch("/v1/users/{user:path}", patch_user, "admin", OnePersonOut, body=PersonChangeIn),
+    delete("/v1/users/{user:path}", delete_user, "admin", RemovedPersonOut),
 ]

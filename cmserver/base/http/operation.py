@@ -83,6 +83,39 @@ class Operation(Route):
         return raw is None or unquote_to_bytes(raw.rpartition(b"/")[2]) == self._last
 
 
+def _make(method: Method):  # noqa: ANN202 - pyright knows
+    def operation(
+        path: str,
+        endpoint: Handler,
+        scope: str | None,
+        answer: Answer | tuple[Answer, ...] | Mapping[int, Answer | tuple[Answer, ...]],
+        *,
+        status: int = 200,
+        query: type[msgspec.Struct] | None = None,
+        body: object = None,
+        key_optional: bool = False,
+        refusals: Sequence[type[CmserverError]] = (),
+    ) -> Operation:
+        """An `Operation` with one `answer` and its `status`, or with answers by status."""
+        answers = answer if isinstance(answer, Mapping) else {status: answer}
+        return Operation(
+            method,
+            path,
+            endpoint,
+            scope=scope,
+            answers=answers,
+            query=query,
+            body=body,
+            key_optional=key_optional,
+            refusals=refusals,
+        )
+
+    return operation
+
+
+get, post, put, patch, delete = _make("GET"), _make("POST"), _make("PUT"), _make("PATCH"), _make("DELETE")
+
+
 def _can_be_a_name(scope: Scope) -> bool:
     """Whether the path is UTF-8 without NUL."""
     raw: bytes | None = scope.get("raw_path")

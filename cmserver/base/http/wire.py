@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import cache, partial, wraps
 from typing import TypeVar, cast
+from uuid import UUID
 
 import msgspec
 from starlette.requests import Request
@@ -39,6 +40,7 @@ from cmserver.base.errors import (
     Unavailable,
 )
 from cmserver.base.http.address import Networks, find_client, is_proxy
+from cmserver.base.ids import named_id
 from cmserver.base.json_text import JsonCutter, TooDeep, decode_json
 from cmserver.base.settings import Settings
 from cmserver.base.shares import current_share
@@ -327,6 +329,14 @@ def proxied_user(request: Request) -> str:
         return ""
     names = request.headers.getlist(header)
     return names[0].strip() if len(names) == 1 else ""
+
+
+def path_id(request: Request, no_such: str, parameter: str = "id") -> UUID:
+    """The id in the path; NotFound with that sentence where it is none."""
+    found = named_id(str(request.path_params[parameter]))
+    if found is None:
+        raise NotFound(no_such)
+    return found
 
 
 async def caller(request: Request, type_: type[T]) -> T:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import Operation, get, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read_sized
 from cmserver.base.paging import Limit
 from cmserver.base.settings import Settings
@@ -116,8 +116,8 @@ def _projects(request: Request) -> Projects:
 
 
 routes = [
-    Operation("GET", "/v1/memories", get_memories, scope="observations:read", query=MemoriesQuery, answers={200: MemoriesOut}),
-    Operation("POST", "/v1/memories", post_memory, scope="observations:write", body=MemoryIn, answers={201: MemoryOut}),
-    Operation("GET", "/v1/memories/{id}", get_memory, scope="observations:read", answers={200: MemoryOut}),
+    get("/v1/memories", get_memories, "observations:read", MemoriesOut, query=MemoriesQuery),
+    post("/v1/memories", post_memory, "observations:write", MemoryOut, status=201, body=MemoryIn),
+    get("/v1/memories/{id}", get_memory, "observations:read", MemoryOut),
     Operation("DELETE", "/v1/memories/{id}", delete_memory, scope="observations:write", answers={200: DeletedObservationOut}),
 ]

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
@@ -33,6 +33,6 @@ async def post_retry(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/v1/embeddings", get_embeddings, scope="jobs:read", answers={200: EmbeddingStateOut}),
-    Operation("POST", "/v1/embeddings/retry", post_retry, scope="jobs:write", answers={200: RetriedEmbeddingsOut}),
+    get("/v1/embeddings", get_embeddings, "jobs:read", EmbeddingStateOut),
+    post("/v1/embeddings/retry", post_retry, "jobs:write", RetriedEmbeddingsOut),
 ]

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, caller, db
 from cmserver.ops.activity.read import read_activity
 from cmserver.ops.activity.wire import ProjectActivityOut, activity_out
@@ -20,12 +20,4 @@ async def get_activity(request: Request) -> Response:
     return answer(activity_out(activity))
 
 
-routes = [
-    Operation(
-        "GET",
-        "/v1/projects/{project:path}/activity",
-        get_activity,
-        scope="observations:read",
-        answers={200: ProjectActivityOut},
-    )
-]
+routes = [get("/v1/projects/{project:path}/activity", get_activity, "observations:read", ProjectActivityOut)]

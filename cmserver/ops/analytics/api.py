@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, caller, db, query
 from cmserver.ops.analytics.analyse import MAX_DAYS, USUAL_DAYS, analyse
 from cmserver.ops.analytics.wire import AnalyticsOut
@@ -32,5 +32,5 @@ async def get_analytics(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/v1/analytics", get_analytics, scope="observations:read", query=AnalyticsQuery, answers={200: AnalyticsOut}),
+    get("/v1/analytics", get_analytics, "observations:read", AnalyticsOut, query=AnalyticsQuery),
 ]

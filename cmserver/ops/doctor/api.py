@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.base.settings import Settings
 from cmserver.ops.doctor.diagnose import diagnose
@@ -19,4 +19,4 @@ async def get_doctor(request: Request) -> Response:
     return answer(await diagnose(db(request), dependency(request, Settings)))
 
 
-routes = [Operation("GET", "/v1/doctor", get_doctor, scope="*", answers={200: DiagnosisOut})]
+routes = [get("/v1/doctor", get_doctor, "*", DiagnosisOut)]

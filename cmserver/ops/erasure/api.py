@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from cmserver.access import announce
 from cmserver.access.model import Principal
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import delete
 from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.structs import reshape
@@ -67,17 +67,8 @@ async def delete_team(request: Request) -> Response:
 
 
 routes = [
-    Operation(
-        "DELETE", "/v1/projects/{project:path}/memory", delete_memory, scope="observations:write", answers={200: PurgedProjectOut}
-    ),
-    Operation(
-        "DELETE",
-        "/v1/sessions/{id}",
-        delete_session,
-        scope="observations:write",
-        query=SessionErasureQuery,
-        answers={200: DeletedSessionOut},
-    ),
-    Operation("DELETE", "/v1/projects/{project:path}", delete_project, scope="admin", answers={200: DeletedProjectOut}),
-    Operation("DELETE", "/v1/teams/{team}", delete_team, scope="admin", answers={200: DeletedTeamOut}),
+    delete("/v1/projects/{project:path}/memory", delete_memory, "observations:write", PurgedProjectOut),
+    delete("/v1/sessions/{id}", delete_session, "observations:write", DeletedSessionOut, query=SessionErasureQuery),
+    delete("/v1/projects/{project:path}", delete_project, "admin", DeletedProjectOut),
+    delete("/v1/teams/{team}", delete_team, "admin", DeletedTeamOut),
 ]

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from cmserver.access import announce
 from cmserver.access.model import Principal
 from cmserver.access.wire import OneProjectOut, project_out
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import post
 from cmserver.base.http.wire import answer, caller, db, dependency, read
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.structs import reshape
@@ -63,9 +63,7 @@ async def post_move(request: Request) -> Response:
 
 
 routes = [
-    Operation("POST", "/v1/sessions/{id}/move", post_move, scope="admin", body=SessionMoveIn, answers={200: OneSessionOut}),
-    Operation(
-        "POST", "/v1/projects/{project:path}/join", post_join, scope="admin", body=ProjectJoinIn, answers={200: OneProjectOut}
-    ),
-    Operation("POST", "/v1/projects/{project:path}/separate", post_separate, scope="admin", answers={200: OneProjectOut}),
+    post("/v1/sessions/{id}/move", post_move, "admin", OneSessionOut, body=SessionMoveIn),
+    post("/v1/projects/{project:path}/join", post_join, "admin", OneProjectOut, body=ProjectJoinIn),
+    post("/v1/projects/{project:path}/separate", post_separate, "admin", OneProjectOut),
 ]

@@ -9,7 +9,7 @@ from functools import cached_property
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.base.http.operation import Operation, TextAnswer
+from cmserver.base.http.operation import Operation, TextAnswer, get
 from cmserver.base.http.wire import dependency
 from cmserver.ops.openapi.document import Document, build_document, encode_document
 from cmserver.ops.openapi.page import SERVER, build_content_security_policy, render_page
@@ -52,6 +52,6 @@ async def get_docs(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/openapi.json", get_openapi, scope=None, answers={200: TextAnswer("application/json", "The document.")}),
-    Operation("GET", "/docs", get_docs, scope=None, answers={200: TextAnswer("text/html", "The page.")}),
+    get("/openapi.json", get_openapi, None, TextAnswer("application/json", "The document.")),
+    get("/docs", get_docs, None, TextAnswer("text/html", "The page.")),
 ]

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from cmserver.access import projects
 from cmserver.access.budgets.model import Period
 from cmserver.access.model import Principal
-from cmserver.base.http.operation import Operation, TextAnswer
+from cmserver.base.http.operation import TextAnswer, delete, get, put
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.money import Usd
 from cmserver.base.text import Key, matching
@@ -130,8 +130,8 @@ async def delete_budget(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/v1/usage", get_usage, scope="jobs:read", query=UsageQuery, answers={200: (UsageOut, _CSV)}),
-    Operation("GET", "/v1/budgets", get_budgets, scope="jobs:read", query=BudgetsQuery, answers={200: BudgetsOut}),
-    Operation("PUT", "/v1/budgets", put_budget, scope="admin", body=BudgetIn, answers={200: OneBudgetOut, 201: OneBudgetOut}),
-    Operation("DELETE", "/v1/budgets", delete_budget, scope="admin", query=OneBudgetQuery, answers={200: DeletedBudgetOut}),
+    get("/v1/usage", get_usage, "jobs:read", (UsageOut, _CSV), query=UsageQuery),
+    get("/v1/budgets", get_budgets, "jobs:read", BudgetsOut, query=BudgetsQuery),
+    put("/v1/budgets", put_budget, "admin", {200: OneBudgetOut, 201: OneBudgetOut}, body=BudgetIn),
+    delete("/v1/budgets", delete_budget, "admin", DeletedBudgetOut, query=OneBudgetQuery),
 ]

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import Operation, TextAnswer
+from cmserver.base.http.operation import TextAnswer, get
 from cmserver.base.http.wire import caller, dependency, query
 from cmserver.ops.stream.feed import Feed
 from cmserver.ops.stream.model import NAMES, Name
@@ -77,12 +77,11 @@ def _parse_names(types: str | None) -> frozenset[Name]:
 
 
 routes = [
-    Operation(
-        "GET",
+    get(
         "/v1/stream",
         get_stream,
-        scope="observations:read",
+        "observations:read",
+        TextAnswer(_MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object."),
         query=StreamQuery,
-        answers={200: TextAnswer(_MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object.")},
     ),
 ]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.base.errors import NotFound
-from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, query, read
-from cmserver.base.ids import named_id
+from cmserver.base.http.operation import get, post, put
+from cmserver.base.http.wire import answer, path_id, query, read
 from cmserver.compat.api.contextify.frame import admit, contextify, memories
 from cmserver.consolidation.review import NO_SUCH
 from cmserver.memories import consolidate
@@ -93,10 +91,8 @@ async def get_suggestions(request: Request) -> Response:
 async def put_suggestion(request: Request) -> Response:
     """Accept a suggestion, which merges the newer memory into the older one, or dismiss it for good."""
     caller = await admit(request)
-    suggestion_id = named_id(request.path_params["id"])
     status = (await read(request, SuggestionStatusIn)).status
-    if suggestion_id is None:
-        raise NotFound(NO_SUCH)
+    suggestion_id = path_id(request, NO_SUCH)
     await consolidate.resolve(memories(request), caller, suggestion_id, is_accepted=status == "accepted")
     return answer(MemoryStatusOut(status=status, id=suggestion_id))
 
@@ -113,67 +109,39 @@ async def get_log(request: Request) -> Response:
 
 
 routes = [
-    Operation(
-        "GET",
-        "/api/v1/memories/duplicates",
-        contextify(get_duplicates),
-        scope="observations:read",
-        query=DuplicatesQuery,
-        answers={200: MemorySuggestionsOut},
+    get(
+        "/api/v1/memories/duplicates", contextify(get_duplicates), "observations:read", MemorySuggestionsOut, query=DuplicatesQuery
     ),
-    Operation(
-        "POST",
+    post(
         "/api/v1/memories/consolidate",
         contextify(post_consolidate),
-        scope="observations:write",
+        "observations:write",
+        MergeResultsOut,
         body=MemoryConsolidationIn,
-        answers={200: MergeResultsOut},
     ),
-    Operation(
-        "POST",
-        "/api/v1/memories/{id}/merge",
-        contextify(post_merge),
-        scope="observations:write",
-        body=MemoryMergeIn,
-        answers={200: MemoryRecordOut},
-    ),
-    Operation(
-        "GET",
-        "/api/v1/memories/{id}/related",
-        contextify(get_related),
-        scope="observations:read",
-        answers={200: RelatedMemoriesOut},
-    ),
-    Operation(
-        "POST",
+    post("/api/v1/memories/{id}/merge", contextify(post_merge), "observations:write", MemoryRecordOut, body=MemoryMergeIn),
+    get("/api/v1/memories/{id}/related", contextify(get_related), "observations:read", RelatedMemoriesOut),
+    post(
         "/api/v1/relationships",
         contextify(post_relationship),
-        scope="observations:write",
+        "observations:write",
+        MemoryRelationOut,
+        status=201,
         body=MemoryRelationIn,
-        answers={201: MemoryRelationOut},
     ),
-    Operation(
-        "GET",
+    get(
         "/api/v1/consolidation/suggestions",
         contextify(get_suggestions),
-        scope="observations:read",
+        "observations:read",
+        MemorySuggestionsOut,
         query=MemorySuggestionsQuery,
-        answers={200: MemorySuggestionsOut},
     ),
-    Operation(
-        "PUT",
+    put(
         "/api/v1/consolidation/suggestions/{id}",
         contextify(put_suggestion),
-        scope="observations:write",
+        "observations:write",
+        MemoryStatusOut,
         body=SuggestionStatusIn,
-        answers={200: MemoryStatusOut},
     ),
-    Operation(
-        "GET",
-        "/api/v1/consolidation/log",
-        contextify(get_log),
-        scope="observations:read",
-        query=MergeLogQuery,
-        answers={200: list[MergeLogEntryOut]},
-    ),
+    get("/api/v1/consolidation/log", contextify(get_log), "observations:read", list[MergeLogEntryOut], query=MergeLogQuery),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import delete, get, post, put
 from cmserver.base.http.wire import answer, read, read_sized
 from cmserver.compat.api.contextify.frame import admit, contextify, memories
 from cmserver.memories.change import change_memory, delete_memory, promote_memory, read_memory
@@ -83,58 +83,12 @@ async def post_context(request: Request) -> Response:
 
 
 routes = [
-    Operation(
-        "POST",
-        "/api/v1/memories",
-        contextify(post_memory),
-        scope="observations:write",
-        body=NewMemoryIn,
-        answers={201: NewMemoryOut},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/memories/search",
-        contextify(post_search),
-        scope="observations:read",
-        body=MemorySearchIn,
-        answers={200: list[MemoryHitOut]},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/memories/recall",
-        contextify(post_recall),
-        scope="observations:read",
-        body=MemorySearchIn,
-        answers={200: list[MemoryHitOut]},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/context/{project:path}",
-        contextify(post_context),
-        scope="observations:read",
-        answers={200: list[MemoryRecordOut]},
-    ),
-    Operation("GET", "/api/v1/memories/{id}", contextify(get_memory), scope="observations:read", answers={200: MemoryRecordOut}),
-    Operation(
-        "PUT",
-        "/api/v1/memories/{id}",
-        contextify(put_memory),
-        scope="observations:write",
-        body=MemoryChangeIn,
-        answers={200: MemoryRecordOut},
-    ),
-    Operation(
-        "DELETE",
-        "/api/v1/memories/{id}",
-        contextify(delete_memory_by_id),
-        scope="observations:write",
-        answers={200: MemoryStatusOut},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/memories/{id}/promote",
-        contextify(post_promote),
-        scope="observations:write",
-        answers={200: MemoryStatusOut},
-    ),
+    post("/api/v1/memories", contextify(post_memory), "observations:write", NewMemoryOut, status=201, body=NewMemoryIn),
+    post("/api/v1/memories/search", contextify(post_search), "observations:read", list[MemoryHitOut], body=MemorySearchIn),
+    post("/api/v1/memories/recall", contextify(post_recall), "observations:read", list[MemoryHitOut], body=MemorySearchIn),
+    post("/api/v1/context/{project:path}", contextify(post_context), "observations:read", list[MemoryRecordOut]),
+    get("/api/v1/memories/{id}", contextify(get_memory), "observations:read", MemoryRecordOut),
+    put("/api/v1/memories/{id}", contextify(put_memory), "observations:write", MemoryRecordOut, body=MemoryChangeIn),
+    delete("/api/v1/memories/{id}", contextify(delete_memory_by_id), "observations:write", MemoryStatusOut),
+    post("/api/v1/memories/{id}/promote", contextify(post_promote), "observations:write", MemoryStatusOut),
 ]

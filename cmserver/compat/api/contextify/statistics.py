@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, query
 from cmserver.compat.api.contextify.frame import admit, contextify, memories
 from cmserver.memories.statistics import analyse_usage, count_memories, read_funnel
@@ -45,21 +45,8 @@ async def post_normalize_projects(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/api/v1/stats", contextify(get_stats), scope="observations:read", answers={200: MemoryStatisticsOut}),
-    Operation("GET", "/api/v1/analytics", contextify(get_analytics), scope="observations:read", answers={200: MemoryAnalyticsOut}),
-    Operation(
-        "GET",
-        "/api/v1/analytics/funnel",
-        contextify(get_funnel),
-        scope="observations:read",
-        query=FunnelQuery,
-        answers={200: FunnelOut},
-    ),
-    Operation(
-        "POST",
-        "/api/v1/admin/normalize-projects",
-        contextify(post_normalize_projects),
-        scope="admin",
-        answers={200: NormalisedProjectsOut},
-    ),
+    get("/api/v1/stats", contextify(get_stats), "observations:read", MemoryStatisticsOut),
+    get("/api/v1/analytics", contextify(get_analytics), "observations:read", MemoryAnalyticsOut),
+    get("/api/v1/analytics/funnel", contextify(get_funnel), "observations:read", FunnelOut, query=FunnelQuery),
+    post("/api/v1/admin/normalize-projects", contextify(post_normalize_projects), "admin", NormalisedProjectsOut),
 ]

@@ -9,9 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
-from cmserver.base.errors import NotFound
-from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, caller, db, dependency, query, read
+from cmserver.base.http.operation import get, post, put
+from cmserver.base.http.wire import answer, caller, db, dependency, path_id, query, read
 from cmserver.base.ids import named_id
 from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
@@ -232,9 +231,7 @@ async def get_runs(request: Request) -> Response:
 async def get_job_events(request: Request) -> Response:
     """Events of a job of the steward, oldest first; none of a job that is not there, as in the original."""
     principal = (await admit(request)).principal
-    job_id = named_id(request.path_params["jobId"])
-    if job_id is None:
-        raise NotFound(operate.NO_JOB)
+    job_id = path_id(request, operate.NO_JOB, "jobId")
     page = query(request, StewardEventsQuery)
     async with db(request).tenant(principal.team_id) as conn:
         job = await repository.job(conn, principal.team_id, job_id)
@@ -313,65 +310,32 @@ async def post_cancel(request: Request) -> Response:
 
 
 routes = [
-    Operation(
-        "GET",
-        "/api/v1/steward/status",
-        contextify(get_status),
-        scope="observations:read",
-        answers={200: ContextifyStewardStatusOut},
-    ),
-    Operation(
-        "GET",
-        "/api/v1/steward/runs",
-        contextify(get_runs),
-        scope="observations:read",
-        query=StewardPageQuery,
-        answers={200: ContextifyStewardRunsOut},
-    ),
-    Operation(
-        "GET",
+    get("/api/v1/steward/status", contextify(get_status), "observations:read", ContextifyStewardStatusOut),
+    get("/api/v1/steward/runs", contextify(get_runs), "observations:read", ContextifyStewardRunsOut, query=StewardPageQuery),
+    get(
         "/api/v1/steward/jobs/{jobId}/events",
         contextify(get_job_events),
-        scope="observations:read",
+        "observations:read",
+        ContextifyStewardEventsOut,
         query=StewardEventsQuery,
-        answers={200: ContextifyStewardEventsOut},
     ),
-    Operation(
-        "GET",
-        "/api/v1/steward/metrics",
-        contextify(get_metrics),
-        scope="observations:read",
-        answers={200: ContextifyStewardMetricsOut},
-    ),
-    Operation(
-        "GET",
+    get("/api/v1/steward/metrics", contextify(get_metrics), "observations:read", ContextifyStewardMetricsOut),
+    get(
         "/api/v1/steward/policies/history",
         contextify(get_policies),
-        scope="observations:read",
+        "observations:read",
+        ContextifyStewardPoliciesOut,
         query=StewardPoliciesQuery,
-        answers={200: ContextifyStewardPoliciesOut},
     ),
-    Operation("POST", "/api/v1/steward/run-once", contextify(post_run), scope="admin", answers={200: ContextifyTriggerOut}),
-    Operation(
-        "PUT",
-        "/api/v1/steward/mode",
-        contextify(put_mode),
-        scope="admin",
-        body=ContextifyModeIn,
-        answers={200: ContextifyStewardStatusOut},
-    ),
-    Operation(
-        "POST", "/api/v1/steward/jobs/{jobId}/retry", contextify(post_retry), scope="admin", answers={200: ContextifyJobStatusOut}
-    ),
-    Operation(
-        "POST", "/api/v1/steward/jobs/{jobId}/cancel", contextify(post_cancel), scope="admin", answers={200: ContextifyJobStatusOut}
-    ),
-    Operation(
-        "POST",
+    post("/api/v1/steward/run-once", contextify(post_run), "admin", ContextifyTriggerOut),
+    put("/api/v1/steward/mode", contextify(put_mode), "admin", ContextifyStewardStatusOut, body=ContextifyModeIn),
+    post("/api/v1/steward/jobs/{jobId}/retry", contextify(post_retry), "admin", ContextifyJobStatusOut),
+    post("/api/v1/steward/jobs/{jobId}/cancel", contextify(post_cancel), "admin", ContextifyJobStatusOut),
+    post(
         "/api/v1/steward/policies/rollback",
         contextify(post_rollback),
-        scope="admin",
+        "admin",
+        ContextifyPolicyChangeOut,
         body=ContextifyRollbackIn,
-        answers={200: ContextifyPolicyChangeOut},
     ),
 ]

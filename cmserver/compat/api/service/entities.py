@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid, Issue, NotFound
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import delete, get, post
 from cmserver.base.http.wire import answer, db, query, read
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text
@@ -176,22 +176,11 @@ def _relationship_out(relation: EntityRelation) -> ServiceRelationshipOut:
 _WRITE = "observations:write"
 _READ = "observations:read"
 routes = [
-    Operation("POST", "/entities", post_entity, scope=_WRITE, body=ServiceEntityIn, answers={201: ServiceEntityOut}),
-    Operation(
-        "GET",
-        "/entities/by-type/{type}",
-        get_by_type,
-        scope=_READ,
-        query=ServicePageQuery,
-        answers={200: list[ServiceEntityOut]},
-    ),
-    Operation("GET", "/entities/{id}", get_entity, scope=_READ, answers={200: ServiceEntityOut}),
-    Operation("DELETE", "/entities/{id}", delete_entity, scope=_WRITE, answers={200: DeletionOut}),
-    Operation("GET", "/entities/{id}/relationships", get_relationships, scope=_READ, answers={200: list[ServiceRelationshipOut]}),
-    Operation(
-        "POST", "/relationships", post_relationship, scope=_WRITE, body=ServiceRelationshipIn, answers={201: ServiceRelationshipOut}
-    ),
-    Operation(
-        "DELETE", "/relationships", delete_relationship, scope=_WRITE, body=ServiceRelationshipIn, answers={200: DeletionOut}
-    ),
+    post("/entities", post_entity, _WRITE, ServiceEntityOut, status=201, body=ServiceEntityIn),
+    get("/entities/by-type/{type}", get_by_type, _READ, list[ServiceEntityOut], query=ServicePageQuery),
+    get("/entities/{id}", get_entity, _READ, ServiceEntityOut),
+    delete("/entities/{id}", delete_entity, _WRITE, DeletionOut),
+    get("/entities/{id}/relationships", get_relationships, _READ, list[ServiceRelationshipOut]),
+    post("/relationships", post_relationship, _WRITE, ServiceRelationshipOut, status=201, body=ServiceRelationshipIn),
+    delete("/relationships", delete_relationship, _WRITE, DeletionOut, body=ServiceRelationshipIn),
 ]

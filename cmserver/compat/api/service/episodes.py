@@ -12,8 +12,8 @@ from starlette.responses import Response
 from cmserver.access import announce, audit
 from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, db, dependency, query, read_sized
+from cmserver.base.http.operation import delete, get, post
+from cmserver.base.http.wire import answer, db, dependency, path_id, query, read_sized
 from cmserver.base.ids import named_id, new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
@@ -27,7 +27,6 @@ from cmserver.compat.api.service.frame import (
     admit,
     episode_out,
     find_scope,
-    path_id,
     require_session,
 )
 from cmserver.generation.job_notifier import JobNotifier
@@ -184,19 +183,10 @@ def _path_name(request: Request) -> int | UUID | None:
 
 
 routes = [
-    Operation("GET", "/episodes", get_episodes, scope="observations:read", query=EpisodesQuery, answers={200: list[EpisodeOut]}),
-    Operation("POST", "/episodes", post_episode, scope="events:write", body=EpisodeIn, answers={201: EpisodeOut}),
-    Operation(
-        "GET", "/episodes/search", get_search, scope="observations:read", query=EpisodeSearchQuery, answers={200: list[EpisodeOut]}
-    ),
-    Operation("GET", "/episodes/{id}", get_episode, scope="observations:read", answers={200: EpisodeOut}),
-    Operation("DELETE", "/episodes/{id}", delete_episode, scope="observations:write", answers={200: DeletionOut}),
-    Operation(
-        "GET",
-        "/sessions/{id}/episodes",
-        get_session_episodes,
-        scope="observations:read",
-        query=ServicePageQuery,
-        answers={200: list[EpisodeOut]},
-    ),
+    get("/episodes", get_episodes, "observations:read", list[EpisodeOut], query=EpisodesQuery),
+    post("/episodes", post_episode, "events:write", EpisodeOut, status=201, body=EpisodeIn),
+    get("/episodes/search", get_search, "observations:read", list[EpisodeOut], query=EpisodeSearchQuery),
+    get("/episodes/{id}", get_episode, "observations:read", EpisodeOut),
+    delete("/episodes/{id}", delete_episode, "observations:write", DeletionOut),
+    get("/sessions/{id}/episodes", get_session_episodes, "observations:read", list[EpisodeOut], query=ServicePageQuery),
 ]

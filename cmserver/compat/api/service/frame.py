@@ -13,7 +13,6 @@ from starlette.requests import Request
 from cmserver.access import projects
 from cmserver.access.model import Principal, Project
 from cmserver.base.errors import Issue, NotFound
-from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.base.text import Text
 from cmserver.compat.api.guest import admit_caller
@@ -87,14 +86,6 @@ class ServiceSummaryOut(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 async def admit(request: Request) -> Principal:
     """The owner of the key; without one a guest on this machine, who may read and write."""
     return await admit_caller(request, more_scopes=_GUEST_SCOPES)
-
-
-def path_id(request: Request, no_such: str) -> UUID:
-    """The id in the path; NotFound where it is none."""
-    found = named_id(str(request.path_params["id"]))
-    if found is None:
-        raise NotFound(no_such)
-    return found
 
 
 async def find_project(conn: Conn, principal: Principal, name: str | None) -> Project:

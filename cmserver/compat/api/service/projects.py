@@ -15,7 +15,7 @@ from cmserver.access.change_project import ProjectChange
 from cmserver.access.clean import clean_name
 from cmserver.access.model import Project
 from cmserver.base.errors import Conflict
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import delete, get, patch, post
 from cmserver.base.http.wire import answer, db, dependency, query, read
 from cmserver.base.notifications import NotificationListener
 from cmserver.base.sql import Conn
@@ -136,18 +136,9 @@ def _project_out(project: Project) -> ServiceProjectOut:
 
 
 routes = [
-    Operation(
-        "GET", "/projects", get_projects, scope="observations:read", query=ServicePageQuery, answers={200: list[ServiceProjectOut]}
-    ),
-    Operation("POST", "/projects", post_project, scope="events:write", body=ServiceProjectIn, answers={201: ServiceProjectOut}),
-    Operation("GET", "/projects/{id}", get_project, scope="observations:read", answers={200: ServiceProjectOut}),
-    Operation(
-        "PATCH",
-        "/projects/{id}",
-        patch_project,
-        scope="observations:write",
-        body=ServiceProjectChangeIn,
-        answers={200: ServiceProjectOut},
-    ),
-    Operation("DELETE", "/projects/{id}", delete_service_project, scope="admin", answers={200: DeletionOut}),
+    get("/projects", get_projects, "observations:read", list[ServiceProjectOut], query=ServicePageQuery),
+    post("/projects", post_project, "events:write", ServiceProjectOut, status=201, body=ServiceProjectIn),
+    get("/projects/{id}", get_project, "observations:read", ServiceProjectOut),
+    patch("/projects/{id}", patch_project, "observations:write", ServiceProjectOut, body=ServiceProjectChangeIn),
+    delete("/projects/{id}", delete_service_project, "admin", DeletionOut),
 ]

@@ -14,7 +14,7 @@ from cmserver.access import audit
 from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, NotFound
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import delete, get, patch, post
 from cmserver.base.http.wire import answer, db, dependency, query, read, read_sized
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
@@ -168,35 +168,11 @@ async def _find_by_external_id(conn: Conn, request: Request, principal: Principa
 
 
 routes = [
-    Operation(
-        "GET",
-        "/sessions",
-        get_sessions,
-        scope="observations:read",
-        query=ServiceSessionsQuery,
-        answers={200: list[ServiceSessionOut]},
+    get("/sessions", get_sessions, "observations:read", list[ServiceSessionOut], query=ServiceSessionsQuery),
+    post("/sessions", post_session, "sessions:write", ServiceSessionOut, status=201, body=ServiceSessionIn),
+    get("/sessions/by-external/{externalId:path}", get_session_by_external_id, "observations:read", ServiceSessionOut),
+    patch(
+        "/sessions/by-external/{externalId:path}", patch_session, "sessions:write", ServiceSessionOut, body=ServiceSessionChangeIn
     ),
-    Operation("POST", "/sessions", post_session, scope="sessions:write", body=ServiceSessionIn, answers={201: ServiceSessionOut}),
-    Operation(
-        "GET",
-        "/sessions/by-external/{externalId:path}",
-        get_session_by_external_id,
-        scope="observations:read",
-        answers={200: ServiceSessionOut},
-    ),
-    Operation(
-        "PATCH",
-        "/sessions/by-external/{externalId:path}",
-        patch_session,
-        scope="sessions:write",
-        body=ServiceSessionChangeIn,
-        answers={200: ServiceSessionOut},
-    ),
-    Operation(
-        "DELETE",
-        "/sessions/by-external/{externalId:path}",
-        delete_service_session,
-        scope="observations:write",
-        answers={200: DeletionOut},
-    ),
+    delete("/sessions/by-external/{externalId:path}", delete_service_session, "observations:write", DeletionOut),
 ]

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from cmserver.access import projects
 from cmserver.access.model import Principal
 from cmserver.base.errors import Conflict, Invalid, NotFound
-from cmserver.base.http.operation import Operation
-from cmserver.base.http.wire import answer, db, dependency, query, read_sized
+from cmserver.base.http.operation import Operation, get, patch, post
+from cmserver.base.http.wire import answer, db, dependency, path_id, query, read_sized
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key
@@ -26,7 +26,6 @@ from cmserver.compat.api.service.frame import (
     find_project,
     find_reserved_id,
     overview_out,
-    path_id,
     require_session,
     summary_out,
 )
@@ -199,40 +198,11 @@ async def _clean(request: Request, content: str, size_bytes: int) -> str:
 
 
 routes = [
-    Operation(
-        "POST", "/summaries", post_summary, scope="observations:write", body=ServiceSummaryIn, answers={201: ServiceSummaryOut}
-    ),
-    Operation(
-        "PATCH",
-        "/summaries/{id}",
-        patch_summary,
-        scope="observations:write",
-        body=ServiceSummaryChangeIn,
-        answers={200: ServiceSummaryOut},
-    ),
+    post("/summaries", post_summary, "observations:write", ServiceSummaryOut, status=201, body=ServiceSummaryIn),
+    patch("/summaries/{id}", patch_summary, "observations:write", ServiceSummaryOut, body=ServiceSummaryChangeIn),
     Operation("DELETE", "/summaries/{id}", delete_summary, scope="observations:write", answers={200: DeletionOut}),
-    Operation(
-        "GET",
-        "/sessions/{id}/summaries",
-        get_session_summaries,
-        scope="observations:read",
-        query=ServicePageQuery,
-        answers={200: list[ServiceSummaryOut]},
-    ),
-    Operation(
-        "GET",
-        "/projects/{id}/summaries",
-        get_project_summaries,
-        scope="observations:read",
-        query=ServicePageQuery,
-        answers={200: list[ServiceSummaryOut]},
-    ),
-    Operation(
-        "POST",
-        "/projects/{id}/summarize",
-        post_summarize,
-        scope="observations:write",
-        answers={201: ServiceSummaryOut, 422: NothingToSummariseOut},
-    ),
-    Operation("GET", "/projects/{id}/overview", get_overview, scope="observations:read", answers={200: ServiceSummaryOut}),
+    get("/sessions/{id}/summaries", get_session_summaries, "observations:read", list[ServiceSummaryOut], query=ServicePageQuery),
+    get("/projects/{id}/summaries", get_project_summaries, "observations:read", list[ServiceSummaryOut], query=ServicePageQuery),
+    post("/projects/{id}/summarize", post_summarize, "observations:write", {201: ServiceSummaryOut, 422: NothingToSummariseOut}),
+    get("/projects/{id}/overview", get_overview, "observations:read", ServiceSummaryOut),
 ]

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import Operation, TextAnswer
+from cmserver.base.http.operation import TextAnswer, get, post
 from cmserver.base.http.wire import answer, db, dependency, query, read
 from cmserver.base.text import storable
 from cmserver.compat.api.guest import admit_caller
@@ -105,20 +105,12 @@ def _names(text: str | None) -> list[str]:
 
 
 routes = [
-    Operation(
-        "GET",
+    get(
         "/api/context/inject",
         get_inject,
-        scope="observations:read",
+        "observations:read",
+        TextAnswer("text/plain", "The index, in at most 9,500 characters."),
         query=InjectQuery,
-        answers={200: TextAnswer("text/plain", "The index, in at most 9,500 characters.")},
     ),
-    Operation(
-        "POST",
-        "/api/context/semantic",
-        post_semantic,
-        scope="observations:read",
-        body=SemanticIn,
-        answers={200: SemanticOut},
-    ),
+    post("/api/context/semantic", post_semantic, "observations:read", SemanticOut, body=SemanticIn),
 ]

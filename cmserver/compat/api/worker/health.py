@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver import __version__
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, dependency
 from cmserver.base.ids import epoch_ms
 from cmserver.base.process import resident_bytes
@@ -153,8 +153,8 @@ def _load_out(request: Request) -> tuple[WorkerQueueOut, int | None]:
 
 
 routes = [
-    Operation("GET", "/api/health", get_health, scope=None, answers={200: WorkerHealthOut}),
-    Operation("GET", "/api/readiness", get_readiness, scope=None, answers={200: ReadinessOut}),
-    Operation("GET", "/api/version", get_version, scope=None, answers={200: VersionOut}),
-    Operation("GET", "/health", get_plain_health, scope=None, answers={200: PlainHealthOut}),
+    get("/api/health", get_health, None, WorkerHealthOut),
+    get("/api/readiness", get_readiness, None, ReadinessOut),
+    get("/api/version", get_version, None, VersionOut),
+    get("/health", get_plain_health, None, PlainHealthOut),
 ]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import Operation, get, post
 from cmserver.base.http.wire import answer, db, query, read
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, split_commas
@@ -204,19 +204,10 @@ async def _scopes(request: Request, principal: Principal, projects: str | None) 
 
 
 routes = [
-    Operation(
-        "POST",
-        "/api/observations/batch",
-        post_batch,
-        scope="observations:read",
-        body=BatchIn,
-        answers={200: list[ObservationRow]},
-    ),
-    Operation(
-        "GET", "/api/observations/by-file", get_by_file, scope="observations:read", query=FileQuery, answers={200: AboutFileOut}
-    ),
-    Operation("GET", "/api/observation/{id}", get_observation, scope="observations:read", answers={200: ObservationRow}),
+    post("/api/observations/batch", post_batch, "observations:read", list[ObservationRow], body=BatchIn),
+    get("/api/observations/by-file", get_by_file, "observations:read", AboutFileOut, query=FileQuery),
+    get("/api/observation/{id}", get_observation, "observations:read", ObservationRow),
     Operation("DELETE", "/api/observation/{id}", delete_observation, scope="observations:write", answers={200: DeletedRowOut}),
-    Operation("GET", "/api/session/{id}", get_session, scope="observations:read", answers={200: SummaryRow}),
+    get("/api/session/{id}", get_session, "observations:read", SummaryRow),
     Operation("DELETE", "/api/summary/{id}", delete_summary, scope="observations:write", answers={200: DeletedRowOut}),
 ]

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid, NotFound
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, db, dependency, query
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text, split_commas
@@ -381,17 +381,10 @@ def _line(cells: Sequence[str]) -> str:
 _ANSWERS = {200: (ContentOut, SearchResultOut)}
 
 routes = [
-    Operation("GET", "/api/search", get_search, scope="observations:read", query=SearchQuery, answers=_ANSWERS),
-    Operation(
-        "GET",
-        "/api/search/observations",
-        get_search_observations,
-        scope="observations:read",
-        query=SearchQuery,
-        answers=_ANSWERS,
-    ),
+    get("/api/search", get_search, "observations:read", _ANSWERS, query=SearchQuery),
+    get("/api/search/observations", get_search_observations, "observations:read", _ANSWERS, query=SearchQuery),
     *(
-        Operation("GET", path, get_timeline, scope="observations:read", query=TimelineQuery, answers={200: ContentOut})
+        get(path, get_timeline, "observations:read", ContentOut, query=TimelineQuery)
         for path in ("/api/timeline", "/api/timeline/by-query")
     ),
 ]

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access.model import Principal
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import post
 from cmserver.base.http.wire import answer, db, dependency, read_sized
 from cmserver.base.settings import Settings
 from cmserver.base.text import KEY_MOST, storable
@@ -256,21 +256,7 @@ def _event_id(tool_use_id: str | None) -> str | None:
 
 
 routes = [
-    Operation("POST", "/api/sessions/init", post_init, scope="sessions:write", body=InitIn, answers={200: InitOut}),
-    Operation(
-        "POST",
-        "/api/sessions/observations",
-        post_observation,
-        scope="events:write",
-        body=ToolUseIn,
-        answers={200: (WorkerEventOut, SkippedEventOut)},
-    ),
-    Operation(
-        "POST",
-        "/api/sessions/summarize",
-        post_summarize,
-        scope="sessions:write",
-        body=SummarizeIn,
-        answers={200: (WorkerEventOut, SkippedEventOut)},
-    ),
+    post("/api/sessions/init", post_init, "sessions:write", InitOut, body=InitIn),
+    post("/api/sessions/observations", post_observation, "events:write", (WorkerEventOut, SkippedEventOut), body=ToolUseIn),
+    post("/api/sessions/summarize", post_summarize, "sessions:write", (WorkerEventOut, SkippedEventOut), body=SummarizeIn),
 ]

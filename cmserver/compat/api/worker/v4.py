@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Conflict, NotFound
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import delete, get, post
 from cmserver.base.http.wire import answer, db, dependency, read_sized
 from cmserver.base.settings import Settings
 from cmserver.compat.api.guest import admit_caller
@@ -210,30 +210,9 @@ def _value(message: object) -> object:
 
 
 routes = [
-    Operation(
-        "POST",
-        "/sessions/{sessionDbId:number}/init",
-        post_init,
-        scope="sessions:write",
-        body=BeginIn,
-        answers={200: StartedSessionOut},
-    ),
-    Operation(
-        "POST",
-        "/sessions/{sessionDbId:number}/observations",
-        post_observation,
-        scope="events:write",
-        body=UseIn,
-        answers={200: StoredEventOut},
-    ),
-    Operation(
-        "POST",
-        "/sessions/{sessionDbId:number}/summarize",
-        post_summarize,
-        scope="sessions:write",
-        body=TurnIn,
-        answers={200: StoredEventOut},
-    ),
-    Operation("GET", "/sessions/{sessionDbId:number}/status", get_status, scope="observations:read", answers={200: StatusOut}),
-    Operation("DELETE", "/sessions/{sessionDbId:number}", delete_session, scope="sessions:write", answers={200: EndedSessionOut}),
+    post("/sessions/{sessionDbId:number}/init", post_init, "sessions:write", StartedSessionOut, body=BeginIn),
+    post("/sessions/{sessionDbId:number}/observations", post_observation, "events:write", StoredEventOut, body=UseIn),
+    post("/sessions/{sessionDbId:number}/summarize", post_summarize, "sessions:write", StoredEventOut, body=TurnIn),
+    get("/sessions/{sessionDbId:number}/status", get_status, "observations:read", StatusOut),
+    delete("/sessions/{sessionDbId:number}", delete_session, "sessions:write", EndedSessionOut),
 ]

@@ -21,7 +21,7 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.errors import Forbidden, Unavailable
-from cmserver.base.http.operation import Operation, TextAnswer
+from cmserver.base.http.operation import TextAnswer, get, post
 from cmserver.base.http.wire import answer, db, dependency, query
 from cmserver.base.ids import epoch_ms, epoch_ms_or_none
 from cmserver.base.settings import Settings
@@ -440,26 +440,18 @@ def _event(message: Message) -> bytes:
 
 
 routes = [
-    Operation(
-        "GET",
-        "/api/observations",
-        get_observations,
-        scope="observations:read",
-        query=PageQuery,
-        answers={200: ObservationsPageOut},
-    ),
-    Operation("GET", "/api/summaries", get_summaries, scope="observations:read", query=PageQuery, answers={200: SummariesPageOut}),
-    Operation("GET", "/api/prompts", get_prompts, scope="observations:read", query=PageQuery, answers={200: PromptsPageOut}),
-    Operation("GET", "/api/projects", get_projects, scope="observations:read", answers={200: WorkerProjectsOut}),
-    Operation("GET", "/api/stats", get_stats, scope="observations:read", answers={200: StatsOut}),
-    Operation("GET", "/api/processing-status", get_processing_status, scope="observations:read", answers={200: ProcessingStateOut}),
-    Operation("GET", "/api/settings", get_settings, scope="observations:read", answers={200: SettingsOut}),
-    Operation("POST", "/api/settings", post_settings, scope="observations:read", answers={}),
-    Operation(
-        "GET",
+    get("/api/observations", get_observations, "observations:read", ObservationsPageOut, query=PageQuery),
+    get("/api/summaries", get_summaries, "observations:read", SummariesPageOut, query=PageQuery),
+    get("/api/prompts", get_prompts, "observations:read", PromptsPageOut, query=PageQuery),
+    get("/api/projects", get_projects, "observations:read", WorkerProjectsOut),
+    get("/api/stats", get_stats, "observations:read", StatsOut),
+    get("/api/processing-status", get_processing_status, "observations:read", ProcessingStateOut),
+    get("/api/settings", get_settings, "observations:read", SettingsOut),
+    post("/api/settings", post_settings, "observations:read", {}),
+    get(
         "/stream",
         get_viewer_stream,
-        scope="observations:read",
-        answers={200: TextAnswer(_MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object.")},
+        "observations:read",
+        TextAnswer(_MEDIA_TYPE, "Server-sent events until one side closes; the data of each is one JSON object."),
     ),
 ]
