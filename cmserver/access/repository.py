@@ -204,16 +204,6 @@ ISOLATED = Query(UUID, "SELECT id FROM projects WHERE team_id = %(team_id)s AND 
 
 NOT_ISOLATED = Query(UUID, "SELECT id FROM projects WHERE team_id = %(team_id)s AND NOT isolated ORDER BY id")
 
-NAMES_BEGUN = Query(
-    str,
-    """
-    SELECT canonical_id FROM projects
-     WHERE team_id = %(team_id)s AND archived_at IS NULL AND ((%(only)s::uuid IS NULL AND NOT isolated) OR id = %(only)s::uuid)
-       AND (starts_with(lower(canonical_id), lower(%(begun)s::text)) OR starts_with(lower(name), lower(%(begun)s::text)))
-     ORDER BY canonical_id LIMIT %(limit)s
-    """,
-)
-
 INSERT_PROJECT = Query(
     UUID,
     """
@@ -457,11 +447,6 @@ async def isolated(conn: Conn, team_id: UUID) -> set[UUID]:
 async def not_isolated(conn: Conn, team_id: UUID) -> list[UUID]:
     """All other projects."""
     return await NOT_ISOLATED.all(conn, team_id=team_id)
-
-
-async def names_begun(conn: Conn, team_id: UUID, begun: str, *, only: UUID | None, limit: int) -> list[str]:
-    """Canonical ids, in alphabetical order, of projects whose canonical id or name begins with `begun` in any case."""
-    return await NAMES_BEGUN.all(conn, team_id=team_id, begun=begun, only=only, limit=limit)
 
 
 async def insert_project(

@@ -1,10 +1,6 @@
-"""Resources: an observation, the summary of a session, the context of a project; and completion of what names one."""
+"""Resources: an observation, the summary of a session, the context of a project."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from uuid import UUID
 
 import mcp_types as types
 import msgspec
@@ -14,15 +10,12 @@ from cmserver.access import repository as access
 from cmserver.access.limits.denials import Denials
 from cmserver.base import paging
 from cmserver.base.db import Db
-from cmserver.base.errors import Invalid, NotFound
+from cmserver.base.errors import NotFound
 from cmserver.base.http.wire import convert
-from cmserver.base.sql import Conn
-from cmserver.base.text import KEY_MOST, UNSTORABLE, Key
-from cmserver.mcp import prompts
+from cmserver.base.text import Key
 from cmserver.mcp.call import Call
 from cmserver.mcp.project import render_context
 from cmserver.observations import read as observations
-from cmserver.observations import repository
 from cmserver.observations.plain import one_line, render_observation
 from cmserver.recall.wire import ContextQuery
 from cmserver.sessions import read as sessions
@@ -36,11 +29,6 @@ NO_SUCH = "There is no such resource."
 _PLAIN = "text/plain"
 _PAGE_SIZE = 50
 _NAME_CHARS = 200
-_MAX_VALUES = 100
-"""The protocol's limit of a completion."""
-_DIGITS = 18
-_NUMBER_BEGUN = re.compile(r"#?[Ss]?([1-9][0-9]{0,17})?")
-_ID_BEGUN = re.compile(r"[0-9a-f]{0,32}")
 
 TEMPLATES = [
     types.ResourceTemplate(
@@ -143,69 +131,3 @@ async def _render(call: Call, name: ResourceName) -> str:
             session = await sessions.find_session(conn, call.principal, name.id)
             return render_observation(await observations.read_summary(conn, call.principal, session))
     raise NotFound(NO_SUCH)
-
-
-Find = Callable[[Conn, Call, str], Awaitable[Sequence[object]]]
-"""The values that begin with the text, the likeliest first, and one more than an answer may have where there are more."""
-
-
-async def complete_argument(call: Call, ref: str, argument: str, prefix: str) -> types.Completion:
-    """The values of that argument of a template or prompt. `total` is given only when all of them are returned."""
-    finders = _FINDERS.get(ref)
-    if finders is None or argument not in finders:
-        raise Invalid("Unknown prompt, resource template or argument. prompts/list and resources/templates/list name them.")
-    find = finders[argument]
-    if find is None or not call.principal.may(SCOPE) or len(prefix) > KEY_MOST or UNSTORABLE.search(prefix):
-        return types.Completion(values=[], total=0, has_more=False)
-    async with call.dependency(Db).tenant(call.principal.team_id) as conn:
-        values = [*map(str, await find(conn, call, prefix))]
-    has_more = len(values) > _MAX_VALUES
-    return types.Completion(values=values[:_MAX_VALUES], total=None if has_more else len(values), has_more=has_more)
-
-
-async def _find_numbers(conn: Conn, call: Call, prefix: str) -> Sequence[object]:
-    """Numbers of observations, the newest first."""
-    match = _NUMBER_BEGUN.fullmatch(prefix.strip())
-    if match is None:
-        return []
-    return await repository.numbers_within(
-        conn, call.principal.team_id, _number_ranges(match[1] or ""), project_id=call.principal.project_id, limit=_MAX_VALUES + 1
-    )
-
-
-def _number_ranges(digits: str) -> list[tuple[int, int]]:
-    """The ranges of numbers that begin with the digits: 12, 120 to 129, 1200 to 1299, ..."""
-    if not digits:
-        return [(1, 10**_DIGITS - 1)]
-    first = int(digits)
-    return [(first * 10**more, (first + 1) * 10**more - 1) for more in range(_DIGITS - len(digits) + 1)]
-
-
-async def _find_summarised_sessions(conn: Conn, call: Call, prefix: str) -> Sequence[object]:
-    """Ids of sessions that have a summary, the newest first."""
-    digits = prefix.strip().lower().replace("-", "")
-    if not _ID_BEGUN.fullmatch(digits):
-        return []
-    return await repository.sessions_summed_up(
-        conn,
-        call.principal.team_id,
-        first=UUID(digits.ljust(32, "0")),
-        last=UUID(digits.ljust(32, "f")),
-        project_id=call.principal.project_id,
-        limit=_MAX_VALUES + 1,
-    )
-
-
-async def _find_projects(conn: Conn, call: Call, prefix: str) -> Sequence[object]:
-    """Canonical ids of projects whose id or name begins so."""
-    return await access.names_begun(
-        conn, call.principal.team_id, prefix.strip(), only=call.principal.project_id, limit=_MAX_VALUES + 1
-    )
-
-
-_FINDERS: Mapping[str, Mapping[str, Find | None]] = {
-    OBSERVATION: {"number": _find_numbers},
-    SUMMARY: {"id": _find_summarised_sessions},
-    CONTEXT: {"project": _find_projects},
-    prompts.NAME: {"topic": None, "project": _find_projects},
-}

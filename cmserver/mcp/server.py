@@ -85,11 +85,6 @@ def make_server(call: Call) -> Server[State]:
     ) -> types.GetPromptResult | types.InputRequiredResult:
         return await prompts.get_prompt(call, params, can_ask=_can_ask(context))
 
-    async def complete(_context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        ref = params.ref.uri if isinstance(params.ref, types.ResourceTemplateReference) else params.ref.name
-        completion = await resources.complete_argument(call, ref, params.argument.name, params.argument.value)
-        return types.CompleteResult(completion=completion)
-
     server = Server[State](
         "cmserver",
         version=__version__,
@@ -103,7 +98,6 @@ def make_server(call: Call) -> Server[State]:
         on_read_resource=read_resource,
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
-        on_completion=complete,
     )
     server.middleware[:] = [_hide_exceptions]  # replaces the SDK's OpenTelemetry spans, which nobody collects here
     return server

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.access.model import IN_REACH, IN_REACH_O
+from cmserver.access.model import IN_REACH
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.observations.model import (
     BY_USER,
@@ -397,37 +397,6 @@ BY_NUMBERS = Query(
     prepare=False,
 )
 
-# Each span is read from the end of its index, and the newest of them all are given.
-NUMBERS_WITHIN = Query(
-    int,
-    f"""
-    SELECT newest.number
-      FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS span(first, last)
-     CROSS JOIN LATERAL (
-           SELECT o.number FROM observations o
-            WHERE o.team_id = %(team_id)s AND o.number BETWEEN span.first AND span.last
-              AND {IN_REACH_O} AND {LIVE_O}
-            ORDER BY o.number DESC LIMIT %(limit)s) newest
-     ORDER BY newest.number DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
-SESSIONS_SUMMED_UP = Query(
-    UUID,
-    f"""
-    SELECT s.id FROM server_sessions s
-     WHERE s.team_id = %(team_id)s AND s.started_at > '-infinity' -- all are: the index of this list says it, see migration 0008
-       AND s.id BETWEEN %(first)s AND %(last)s
-       AND {IN_REACH_O.replace("o.project_id", "s.project_id")}
-       AND EXISTS (SELECT FROM observations o
-                    WHERE o.project_id = s.project_id AND o.server_session_id = s.id AND o.team_id = s.team_id
-                      AND o.kind = 'summary' AND {LIVE_O})
-     ORDER BY s.started_at DESC, s.id DESC LIMIT %(limit)s
-    """,
-    prepare=False,
-)
-
 # By offset, as clients of claude-mem turn pages. What was recorded without a session, or without a word of whose it is, counts as
 # Claude's, as it does there.
 LISTED = Query(
@@ -680,27 +649,6 @@ async def sources(conn: Conn, team_id: UUID, observation_ids: Sequence[UUID]) ->
 async def by_numbers(conn: Conn, team_id: UUID, numbers: Collection[int], *, project_id: UUID | None = None) -> list[Observation]:
     """The observations with these numbers, those that exist (in the project, if one is given), in no order."""
     return await BY_NUMBERS.all(conn, team_id=team_id, numbers=list(numbers), project_id=project_id)
-
-
-async def numbers_within(
-    conn: Conn, team_id: UUID, spans: Sequence[tuple[int, int]], *, project_id: UUID | None, limit: int
-) -> list[int]:
-    """The highest numbers in any of the spans (first and last included), of the project or of the whole team without one."""
-    return await NUMBERS_WITHIN.all(
-        conn,
-        team_id=team_id,
-        firsts=[first for first, _ in spans],
-        lasts=[last for _, last in spans],
-        project_id=project_id,
-        limit=limit,
-    )
-
-
-async def sessions_summed_up(
-    conn: Conn, team_id: UUID, *, first: UUID, last: UUID, project_id: UUID | None, limit: int
-) -> list[UUID]:
-    """The newest sessions with a summary whose ids are between these two."""
-    return await SESSIONS_SUMMED_UP.all(conn, team_id=team_id, first=first, last=last, project_id=project_id, limit=limit)
 
 
 async def listed(

@@ -32,11 +32,6 @@ MADE_KINDS = {"project", "user"}
 tests/house/walk.py tries the names, one at a time."""
 READING_POSTS = {"POST /v1/search", "POST /v1/timeline"}
 _URIS: Mapping[str, Kind] = {OBSERVATION: "observation", SUMMARY: "session", CONTEXT: "project"}
-_COMPLETIONS: Mapping[str, tuple[str, Kind]] = {
-    OBSERVATION: ("number", "observation"),
-    SUMMARY: ("id", "session"),
-    CONTEXT: ("project", "project"),
-}
 
 
 class Attacker(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,15 +176,8 @@ def message(theirs: Things, random: Random) -> Attempt:
     uri, kind = random.choice(list(_URIS.items()))
     named = naming(kind, random.choice(theirs.ways[kind]), random)
     slot = Slot("message", kind, kind)
-    if random.random() < 0.7:
-        return Attempt(
-            stop=_MCP,
-            values={slot: named},
-            message={"method": "resources/read", "params": {"uri": re.sub(r"\{\w+\}", "{}", uri)}},
-        )
-    argument, _ = _COMPLETIONS[uri]
-    params = {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": argument, "value": "{}"}}
-    return Attempt(stop=_MCP, values={slot: named}, message={"method": "completion/complete", "params": params})
+    params = {"uri": re.sub(r"\{\w+\}", "{}", uri)}
+    return Attempt(stop=_MCP, values={slot: named}, message={"method": "resources/read", "params": params})
 
 
 _MCP = Stop("POST", "/mcp", [], None)

@@ -130,11 +130,6 @@ percent-encoded; slashes may be left as they are. What is not there, or is anoth
 `{prompt}` takes a `topic`, and a `project` if it is not the client's. Its one message asks what is known of that, has the lines of
 a search, and says how to go on.
 
-## Completion
-
-`completion/complete` knows the arguments of the templates and of the prompt: numbers and sessions newest first, projects by their
-canonical ids or names. At most 100 values; `total` is told only where none is left out.
-
 ## Instructions
 
 Clients that show a model the instructions of servers show it these, about {instruction_tokens} tokens; the last line only with a

@@ -36,7 +36,6 @@ def modern(method: str, name: str, params: Mapping[str, object]) -> tuple[bytes,
 SEARCH = b'"name":"observation_search","arguments":{"query":"wombat"}'
 COSTLY = {
     "of a client's name": message("initialize", b'{"capabilities":{},"clientInfo":{"name":"x","icons":[%s]}}' % WRONG),
-    "of a completion": message("completion/complete", b'{"context":{"arguments":{"x":[%s]}}}' % WRONG),
     "of a prompt": message("prompts/get", b'{"name":"what_do_we_know","arguments":{"topic":[%s]}}' % WRONG),
     "beside a tool": message("tools/call", b'{%s,"_meta":[%s]}' % (SEARCH, WRONG)),
     "named twice": message("tools/call", b'{"inputResponses":{"roots":[%s]},"inputResponses":{},%s}' % (WRONG, SEARCH)),
