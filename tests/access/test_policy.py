@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import LiteralString
+
 import msgspec
 import psycopg
 import pytest
 from psycopg import errors
 from psycopg.types.json import Jsonb
 
-from cmserver.access.model import GenerationPolicy
+from cmserver.access.model import GenerationPolicy, RetentionPolicy
 from cmserver.base.ids import new_id
 from tests.conftest import Server
+from tests.table import try_rows
 
-GOOD: list[object] = [
+GOOD_GENERATION: list[object] = [
     {},
     {"mode": "at_end"},
     {"mode": None},
@@ -21,7 +24,7 @@ GOOD: list[object] = [
     {"verbosity": None, "language": None, "skipRules": []},
     {"skipTools": ["x" * 100] * 100, "skipEventTypes": ["x"], "skipRules": ["x" * 200] * 50},
 ]
-BAD: list[object] = [
+BAD_GENERATION: list[object] = [
     [],
     "burst",
     {"mode": "sometimes"},
@@ -45,30 +48,51 @@ BAD: list[object] = [
     {"skipEventTypes": ["x" * 101]},
     {"skipTools": ["x"] * 101},
 ]
+GOOD_RETENTION: list[object] = [
+    {},
+    {"observationsDays": 90, "minImportance": 0.75, "promoteAccesses": 3},
+    {"eventsDays": 0, "jobLogDays": 36_500, "receiptsDays": None, "auditDays": 400},
+    {"minImportance": 1},
+]
+BAD_RETENTION: list[object] = [
+    [],
+    90,
+    {"days": 90},
+    {"eventsDays": -1},
+    {"eventsDays": 36_501},
+    {"eventsDays": 1.5},
+    {"eventsDays": "90"},
+    {"minImportance": 1.1},
+    {"promoteAccesses": 0},
+    {"auditDays": []},
+]
+GOOD = [(GenerationPolicy, policy) for policy in GOOD_GENERATION] + [(RetentionPolicy, policy) for policy in GOOD_RETENTION]
+BAD = [(GenerationPolicy, policy) for policy in BAD_GENERATION] + [(RetentionPolicy, policy) for policy in BAD_RETENTION]
+COLUMNS: dict[type[msgspec.Struct], LiteralString] = {GenerationPolicy: "generation_policy", RetentionPolicy: "retention"}
 
 
 @pytest.fixture
 def conn(server: Server, template: str):
     with psycopg.connect(server.url(template)) as opened:
         yield opened
-        opened.rollback()
 
 
-def write(conn: psycopg.Connection, policy: object) -> None:
-    conn.execute("INSERT INTO teams (id, name, generation_policy) VALUES (%s, 'green', %s)", [new_id(), Jsonb(policy)])
+def write(conn: psycopg.Connection, type_: type[msgspec.Struct], policy: object) -> None:
+    with conn.transaction(force_rollback=True):
+        conn.execute(f"INSERT INTO teams (id, name, {COLUMNS[type_]}) VALUES (%s, 'green', %s)", [new_id(), Jsonb(policy)])
 
 
-@pytest.mark.parametrize("policy", GOOD)
-def test_what_psql_may_write_the_program_can_read(conn: psycopg.Connection, policy: object):
-    write(conn, policy)
+@try_rows(("type_", "policy"), GOOD)
+def test_what_psql_may_write_the_program_can_read(conn: psycopg.Connection, type_: type[msgspec.Struct], policy: object):
+    write(conn, type_, policy)
 
-    msgspec.convert(policy, GenerationPolicy)
+    msgspec.convert(policy, type_)
 
 
-@pytest.mark.parametrize("policy", BAD)
-def test_what_the_program_could_not_read_is_refused(conn: psycopg.Connection, policy: object):
+@try_rows(("type_", "policy"), BAD)
+def test_what_the_program_could_not_read_is_refused(conn: psycopg.Connection, type_: type[msgspec.Struct], policy: object):
     with pytest.raises(errors.CheckViolation):
-        write(conn, policy)
+        write(conn, type_, policy)
 
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(policy, GenerationPolicy)
+        msgspec.convert(policy, type_)

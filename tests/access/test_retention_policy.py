@@ -5,63 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-import msgspec
-import psycopg
 import pytest
-from psycopg import errors
-from psycopg.types.json import Jsonb
 
-from cmserver.access.model import RetentionPolicy
-from cmserver.base.ids import new_id
-from tests.conftest import Cast, Server
+from tests.conftest import Cast
 from tests.table import try_rows
 
-GOOD: list[object] = [
-    {},
-    {"observationsDays": 90, "minImportance": 0.75, "promoteAccesses": 3},
-    {"eventsDays": 0, "jobLogDays": 36_500, "receiptsDays": None, "auditDays": 400},
-    {"minImportance": 1},
-]
-BAD: list[object] = [
-    [],
-    90,
-    {"days": 90},
-    {"eventsDays": -1},
-    {"eventsDays": 36_501},
-    {"eventsDays": 1.5},
-    {"eventsDays": "90"},
-    {"minImportance": 1.1},
-    {"promoteAccesses": 0},
-    {"auditDays": []},
-]
 PATHS = ["/v1/projects/orders", "/v1/teams/blue"]
-
-
-@pytest.fixture
-def conn(server: Server, template: str):
-    with psycopg.connect(server.url(template)) as opened:
-        yield opened
-        opened.rollback()
-
-
-def write(conn: psycopg.Connection, policy: object) -> None:
-    conn.execute("INSERT INTO teams (id, name, retention) VALUES (%s, 'green', %s)", [new_id(), Jsonb(policy)])
-
-
-@pytest.mark.parametrize("policy", GOOD)
-def test_what_psql_may_write_the_program_can_read(conn: psycopg.Connection, policy: object):
-    write(conn, policy)
-
-    msgspec.convert(policy, RetentionPolicy)
-
-
-@pytest.mark.parametrize("policy", BAD)
-def test_what_the_program_could_not_read_is_refused(conn: psycopg.Connection, policy: object):
-    with pytest.raises(errors.CheckViolation):
-        write(conn, policy)
-
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(policy, RetentionPolicy)
 
 
 def shown(response: httpx.Response) -> Any:

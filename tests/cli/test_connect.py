@@ -146,13 +146,6 @@ async def test_another_settings_file_is_the_one_that_is_changed(run: Run, home: 
     assert not (home / ".claude").exists()
 
 
-async def test_it_says_that_an_agent_seems_not_to_be_installed(run: Run, home: Path):
-    assert "not seem to be installed" in (await run("connect", "codex", "--yes")).err
-
-    (home / ".gemini").mkdir()
-    assert "installed" not in (await run("connect", "gemini", "--yes")).err
-
-
 async def test_the_hook_before_a_file_is_read_is_only_there_when_asked_for(run: Run, home: Path):
     def hooks() -> dict[str, list[dict[str, object]]]:
         return json.loads((home / ".claude" / "settings.json").read_text())["hooks"]
@@ -301,12 +294,6 @@ async def test_a_server_that_does_not_answer_is_a_sentence_and_nothing_is_writte
 
     assert said.code == ExitCode.DATABASE
     assert everything(home) == {}
-
-
-async def test_what_can_be_read_on_the_way_is_said_before_anything_is_done(run: Run):
-    said = await run("connect", "claude-code", "--dry-run")
-
-    assert "not encrypted" in said.out
 
 
 async def test_a_server_elsewhere_stays_the_one_until_another_is_said(run: Run, home: Path, tmp_path: Path, cast: Cast):
