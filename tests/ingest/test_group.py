@@ -90,7 +90,7 @@ def new_event(person: Person, lane: UUID | None = None, **fields: object) -> New
 
 
 def origin_of(person: Person, request_id: str | None = None) -> JobOrigin:
-    return msgspec.structs.replace(make_job_origin(person.principal, 3), request_id=request_id)
+    return msgspec.structs.replace(make_job_origin(person.principal), request_id=request_id)
 
 
 async def store_together(groups: EventGroups, db: GatedDb, person: Person, events: list[NewEvent]) -> list[object]:
