@@ -184,7 +184,7 @@ def find_root(jobs: Sequence[ClaimedJob]) -> str | None:
     """
     folders = (_event_payload(job).get("cwd") for job in jobs)
     cwd = next((folder for folder in folders if isinstance(folder, str) and folder), None)
-    root = (jobs[0].root or "").rstrip("/")
+    root = next((job.root for job in jobs if job.root), "").rstrip("/")
     if not root or cwd is None:
         return cwd or root or None
     return f"{root}{FOLDER_MARK}{cwd[len(root) + 1 :].rstrip('/')}" if cwd.startswith(f"{root}/") else cwd

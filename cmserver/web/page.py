@@ -167,7 +167,8 @@ def _suggestions(visit: Visit) -> list[tuple[str, str]]:
     """Pages whose address is alike: the page that the address begins with, and those that are spelled almost so."""
     principal = visit.signed_in.principal if visit.signed_in else None
     items = {item.path: item.label for item in visible_items(principal, is_operator=visit.is_operator)}
-    alike = get_close_matches(visit.path.lower(), items, n=3, cutoff=0.6)
+    names = {path.removeprefix("/ui/"): path for path in items}
+    alike = [names[name] for name in get_close_matches(visit.path.lower().removeprefix("/ui/"), names, n=3, cutoff=0.6)]
     begins = [path for path in items if path != "/ui" and visit.path.lower().startswith(f"{path}/")]
     return [(path, items[path]) for path in dict.fromkeys([*begins, *alike])]
 

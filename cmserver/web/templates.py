@@ -152,9 +152,9 @@ def named_option(word: str) -> tuple[str, str]:
     return word, word.replace("_", " ")
 
 
-def has_many_texts(headings: Sequence[str]) -> bool:
-    """Whether a table has more columns of texts than fit on a narrow screen. Headings of numbers begin with `#`."""
-    return sum(not heading.startswith("#") for heading in headings) > 2
+def has_many_columns(headings: Sequence[str]) -> bool:
+    """Whether a table has more columns than fit on a narrow screen. Headings of numbers begin with `#`."""
+    return len(headings) > 3 or sum(not heading.startswith("#") for heading in headings) > 2
 
 
 def label_cells(row: Markup, headings: Sequence[str]) -> Markup:
@@ -199,7 +199,7 @@ def _environment() -> Environment:
         named_option=named_option,
     )
     names = cast("dict[str, object]", environment.globals)
-    names.update(static=static_path, has_many_texts=has_many_texts, plural=plural, with_query=with_query)
+    names.update(static=static_path, has_many_columns=has_many_columns, plural=plural, with_query=with_query)
     return environment
 
 

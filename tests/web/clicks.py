@@ -125,7 +125,7 @@ class Clicker:
         self.clicks += 1 + len(element.closed_details())
 
     async def _show(self, page: httpx.Response) -> None:
-        assert page.status_code == 200, f"{page.status_code} {page.url}: {page.text[-2000:]}"
+        assert page.is_success, f"{page.status_code} {page.url}: {page.text[-2000:]}"
         self.page = page
         self.document = parse(page.text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import httpx
@@ -48,6 +48,29 @@ PLAIN = [
 LONG_NAME = "alice " + "very" * 12
 
 
+LONG_ROWS = 10_000
+_LONG: LiteralString = """
+CREATE TEMP TABLE made ON COMMIT DROP AS
+SELECT n, gen_random_uuid() AS id, now() - n * interval '1 minute' AS at FROM generate_series(1, %(rows)s) n;
+INSERT INTO server_sessions (id, project_id, team_id, external_session_id, title, started_at, created_at)
+SELECT id, %(project)s, %(team)s, 'long-' || n, 'Looked at order ' || n || ', charged twice', at, at FROM made;
+INSERT INTO observations (id, number, project_id, team_id, server_session_id, origin, type, kind, title, content, created_at)
+SELECT gen_random_uuid(), n, %(project)s, %(team)s, id, 'model', 'change', (ARRAY['summary', 'observation'])[1 + n %% 2],
+       'Order ' || n || ' is charged once: the key of idempotency stands in the header now', 'Order ' || n, at FROM made;
+INSERT INTO observation_generation_jobs (id, project_id, team_id, lane, source_type, source_id, server_session_id, job_type, status,
+                                         idempotency_key, attempts, failed_at, last_error, created_at, updated_at)
+SELECT gen_random_uuid(), %(project)s, %(team)s, id, 'session_summary', id, id, 'observation_generate_session_summary', 'failed',
+       'long:' || n, 3, at, '{"reason": "refused", "message": "The model did not want to."}', at, at FROM made;
+INSERT INTO entities (id, team_id, project_id, type, name, folded_name, found_by, mention_count)
+SELECT gen_random_uuid(), %(team)s, %(project)s, 'file', 'src/orders/order_' || n, 'src/orders/order_' || n, 'rules', n
+  FROM made;
+INSERT INTO audit_log (team_id, project_id, actor_id, action, resource_type, resource_id, details, created_at)
+SELECT %(team)s, %(project)s, 'ci', 'observations.served', 'project', %(project)s::text, jsonb_build_object('numbers', ARRAY[n]), at
+  FROM made;
+"""
+"""10,000 rows of what is listed, a minute apart."""
+
+
 class Seed(msgspec.Struct, kw_only=True):
     """The cookies of people, and what they find."""
 
@@ -57,6 +80,8 @@ class Seed(msgspec.Struct, kw_only=True):
     """Of the team's agents, with their key."""
     empty: str
     """The token of an owner and operator of the team with nothing."""
+    long: str
+    """The token of an owner of the team with 10,000 rows in every list."""
     things: dict[str, str]
 
 
@@ -94,8 +119,20 @@ async def seed_server(app: AsgiFrame, db: Db, api: httpx.AsyncClient, *, hostile
         headers=full.headers,
         full=await _owner(app, db, full, LONG_NAME if hostile else "alice"),
         empty=await _owner(app, db, msgspec.structs.replace(full, principal=_in_team(full, empty_id)), "bob"),
+        long=await _long_team(app, db),
         things=things,
     )
+
+
+async def _long_team(app: AsgiFrame, db: Db) -> str:
+    """Make the team with 10,000 rows in every list."""
+    person = await make_person(db, await make_team(db, "long lists"), "carol", "github.com/acme/shop")
+    values = {"rows": LONG_ROWS, "team": person.team_id, "project": person.project.id}
+    async with db.system() as conn:
+        for statement in _LONG.split(";\n"):
+            if statement.strip():
+                await conn.execute(statement, values)
+    return await _owner(app, db, person, "carol")
 
 
 async def _add_entities(ask: Any, db: Db, texts: list[str]) -> str:

@@ -33,6 +33,15 @@ _WIDER = """() => {
 }"""
 
 
+MAX_BYTES = 100_000
+_TOP = "document.querySelector('#list').getBoundingClientRect().top"
+_SHIFT = """() => new Promise((resolve) => {
+    let sum = 0;
+    new PerformanceObserver((list) => list.getEntries().forEach((entry) => { sum += entry.value; }))
+        .observe({type: 'layout-shift', buffered: true});
+    requestAnimationFrame(() => requestAnimationFrame(() => resolve(sum)));
+})"""
+"""How far the page jumped while it was loaded (CLS)."""
 _HEADER = """() => {
     const box = document.querySelector('.areas [aria-current]').getBoundingClientRect();
     const seen = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
@@ -119,6 +128,35 @@ async def test_a_page_with_nothing_says_what_to_do(site: Site, case: PageCase):
     assert await page.evaluate(_WIDER) == []
     assert expected_errors(case, complaints) == []
     await context.close()
+
+
+async def test_ten_thousand_rows_are_paged_lightly_and_without_a_jump(site: Site):
+    context = await site.context(site.seed.long)
+    page = await context.new_page()
+    complaints = watch(page)
+    found: list[str] = []
+    for path in ("/ui", "/ui/sessions", "/ui/observations", "/ui/jobs", "/ui/graph", "/ui/team/audit"):
+        answer = await page.goto(path)
+        assert answer is not None
+        first, top = await rows_of(page), await page.evaluate(_TOP)
+        if len(await answer.body()) >= MAX_BYTES or len(first) > 100 or await page.evaluate(_SHIFT) > 0.1:
+            found.append(f"{path}: {len(await answer.body())} bytes, {len(first)} rows, shifted by {await page.evaluate(_SHIFT)}")
+        async with page.expect_navigation():
+            await page.click("a[rel=next]")
+        if set(first) & set(await rows_of(page)) or await page.evaluate(_TOP) != top:
+            found.append(f"{path}: the next page repeats rows, or begins elsewhere")
+        await page.set_viewport_size({"width": 360, "height": 800})
+        found += await page.evaluate(_WIDER)
+        await page.set_viewport_size({"width": 1280, "height": 900})
+
+    assert found == []
+    assert complaints == []
+    await context.close()
+
+
+async def rows_of(page: Page) -> list[str]:
+    """The texts of the rows of the list."""
+    return await page.eval_on_selector_all("#list [data-row]", "all => all.map(row => row.innerText)")
 
 
 async def test_a_person_works_without_javascript(site: Site):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,10 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
+from cmserver.graph.read_observations import read_new_observations
+from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast
+from tests.generation.tools import Outbox, Scripted
 from tests.make import Make
 from tests.web.clicks import Clicker
 from tests.web.visitor import visit_as
@@ -146,3 +150,68 @@ async def test_find_the_session_of_yesterday(newcomer: Newcomer, client: httpx.A
         await person.follow("Why do the orders tests fail?")
 
         assert person.heading == "Why do the orders tests fail?"
+
+
+async def test_find_the_failed_job_and_its_providers_answer(newcomer: Newcomer, outbox: Outbox):
+    def refuse(_: Prompt) -> Completion:
+        said = Completion(text="I had rather not say.", model="script-1", input_tokens=10, output_tokens=5)
+        raise ProviderError(FailureKind.REFUSED, "The model refused.", completion=said)
+
+    await outbox.put(1)
+    await (await outbox.hand(Scripted(refuse))).work()
+    await outbox.put(3, session="waiting")
+
+    async with newcomer() as person:
+        await person.follow("1 job failed", within="main")
+        await person.follow("event", within="table")
+
+        assert "The model refused." in person.main.text
+        assert "I had rather not say." in person.main.text
+
+
+async def test_make_a_key(newcomer: Newcomer, client: httpx.AsyncClient):
+    async with newcomer() as person:
+        await person.follow("Team", within="header")
+        await person.follow("Keys", within="main")
+        await person.send("Make the key", name="laptop")
+        key = re.search(r"cms_[0-9a-f]+_[0-9a-f]+", person.main.text)
+
+    assert key is not None
+    assert (await client.get("/v1/observations", headers={"X-Api-Key": key[0]})).status_code == 200
+
+
+async def test_see_what_today_cost(newcomer: Newcomer, cast: Cast, make: Make):
+    await make.run(project=cast.alice.project, input_tokens=1_000, cost_usd="1.75")
+
+    async with newcomer() as person:
+        await person.follow("Costs", within="header")
+
+        assert "$1.75 today" in person.main.text
+
+
+async def test_set_a_budget(newcomer: Newcomer):
+    async with newcomer() as person:
+        await person.follow("Costs", within="header")
+        await person.follow("Budgets", within="main")
+        await person.send("Set the budget", period="month", max_usd="20.00")
+
+        assert "$0.00 of $20.00" in person.main.text
+
+
+async def test_find_what_a_file_is_about(newcomer: Newcomer, db: Db, cast: Cast, make: Make):
+    await make.observation(project=cast.alice.project, title="Retries three times", files_modified=["src/orders/client.py"])
+    await read_new_observations(db)
+
+    async with newcomer() as person:
+        await person.follow("Graph", within="header")
+        await person.follow("src/orders/client.py")
+
+        assert "Retries three times" in person.main.text
+
+
+async def test_let_the_steward_only_try(newcomer: Newcomer):
+    async with newcomer() as person:
+        await person.follow("Steward", within="header")
+        await person.send("Save", mode="dry_run")
+
+        assert "dry run" in person.main.text
