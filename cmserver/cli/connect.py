@@ -47,7 +47,8 @@ _CONNECT_OPTIONS = (
     click.option(
         "--allow-writing/--no-allow-writing",
         default=None,
-        help="Let the agent's key also write observations (observations:write), for the MCP tool `observation_add`. "
+        help="Let the agent's key also write observations (observations:write), for the MCP tools `observation_add` and "
+        "`observation_correct`. "
         "[default: as before, at first no]",
     ),
     click.option(

@@ -15,7 +15,7 @@ from cmserver.cli.output import Cell, render_table
 from cmserver.recall.model import SessionStart
 from cmserver.recall.wire import IndexOut, ScoredLineOut
 
-_PARTS = ("recency", "type", "files", "folders", "session", "team", "by hand")
+_PARTS = ("recency", "type", "importance", "open", "files", "folders", "session", "team", "by hand")
 _REASONS = {"budget": "no room", "limit": "limit reached", "shown": "shown before", "duplicate": "said already"}
 _LINE = re.compile(r"(#\d+) (\S+) (.*) (~\d+)")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d(, today)?")

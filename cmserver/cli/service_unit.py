@@ -42,6 +42,8 @@ class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
     stop_seconds: int
     is_system: bool
     user: str | None = None
+    backup_folder: Path | None = None
+    """Where backups and their journal are, when that is not in the data folder."""
 
 
 def render_systemd_unit(unit: ServiceUnit) -> str:
@@ -50,7 +52,9 @@ def render_systemd_unit(unit: ServiceUnit) -> str:
     environment = "".join(f"Environment={_quote(f'{name}={value}')}\n" for name, value in unit.environment.items())
     user = f"User={unit.user}\n" if unit.user else ""
     # A manager of a user's own may not forbid what it could not do itself; it needs namespaces that some systems do not give.
-    protection = _SYSTEM_PROTECTION.format(data_dir=_quote(str(unit.data_dir))) if unit.is_system else ""
+    # A folder that is missing at the start is no error (`-`): it may be on a disk that is mounted later.
+    writable = [str(unit.data_dir), *([f"-{unit.backup_folder}"] if unit.backup_folder else [])]
+    protection = _SYSTEM_PROTECTION.format(writable=" ".join(map(_quote, writable))) if unit.is_system else ""
     return _SYSTEMD_UNIT.format(
         command=command,
         folder=unit.folder,
@@ -299,6 +303,7 @@ def _make_unit(loaded: LoadedSettings, *, is_system: bool, makes_user: bool) -> 
     if user not in (None, "root"):
         _check_others_can_run(Path(sys.executable).absolute(), folder, user)
     is_default = loaded.config_file == settings.data_dir / CONFIG_NAME
+    backups = settings.backup_folder.absolute()
     return ServiceUnit(
         command=build_own_command("run", *([] if is_default else ["--config", str(loaded.config_file.resolve())])),
         folder=folder,
@@ -307,6 +312,7 @@ def _make_unit(loaded: LoadedSettings, *, is_system: bool, makes_user: bool) -> 
         stop_seconds=round(settings.drain_seconds) + _STOP_SECONDS_BEYOND_DRAIN,
         is_system=is_system,
         user=user,
+        backup_folder=None if backups.is_relative_to(settings.data_dir.absolute()) else backups,
     )
 
 
@@ -376,7 +382,7 @@ WantedBy={target}
 _SYSTEM_PROTECTION = """\
 NoNewPrivileges=yes
 ProtectSystem=strict
-ReadWritePaths={data_dir}
+ReadWritePaths={writable}
 PrivateTmp=yes
 PrivateDevices=yes
 ProtectKernelTunables=yes

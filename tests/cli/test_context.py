@@ -69,7 +69,7 @@ async def test_each_line_is_explained_and_so_is_what_has_none(cms: Cms, cast: Ca
     said = await cms("context", ORDERS, "--explain", "--changed-files", "src/pool.py", key=cast.alice.key)
 
     rows = [line.split() for line in said.out.splitlines()[1:4]]
-    assert rows[0] == ["1", "1.77", "0.47", "0.50", "0.80", "-", "-", "-", "-", "-", "decision", "The", "pool", "waits"]
+    assert rows[0] == ["1", "1.77", "0.47", "0.50", "-", "-", "0.80", "-", "-", "-", "-", "-", "decision", "The", "pool", "waits"]
     assert [row[0] for row in rows] == ["1", "3", "2"]
     assert "said already" in said.out.splitlines()[3]
     assert said.out.endswith(" of 2000 tokens for 2 lines; left out: 1 (said already)\n")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -78,10 +77,6 @@ def test_times_are_local_and_to_the_second():
 
 def test_the_properties_of_one_thing_stand_under_each_other():
     assert output.render_fields(("id", "7"), ("requests/min", None)) == "id            7\nrequests/min  -"
-
-
-def test_this_process_was_left_as_it_was():
-    assert os.environ.get("COLUMNS") != "40"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,13 @@ UNIT = ServiceUnit(
 )
 
 
+def test_a_service_of_the_machine_may_write_where_backups_are(tmp_path: Path):
+    unit = msgspec.structs.replace(UNIT, backup_folder=Path("/mnt/disk two/cmserver"))
+
+    assert 'ReadWritePaths="/var/lib/cmserver" "-/mnt/disk two/cmserver"\n' in render_systemd_unit(unit)
+    assert 'ReadWritePaths="/var/lib/cmserver"\n' in render_systemd_unit(UNIT)
+
+
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The commands that the service manager got: a systemctl and a journalctl that only write them down."""

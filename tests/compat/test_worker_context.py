@@ -94,8 +94,11 @@ async def test_a_stranger_is_told_nothing(client: httpx.AsyncClient, cast: Cast,
     project = cast.alice.project
     await make.observation(project=project, title="About orders")
 
+    own = await client.get(f"{INJECT}?projects={project.id}", headers=cast.alice.headers)
     response = await client.get(f"{INJECT}?projects={project.id}", headers=cast.charlie.headers)
 
+    assert "About orders" in own.text
+    assert response.status_code < 500
     assert "About orders" not in response.text
 
 

@@ -35,6 +35,8 @@ def test_connections_that_fall_silent_for_good_hold_nothing_up(base: Base, folde
 
     measured(str(report))
     assert report.violations == [], str(report)
+    assert report.events > 0
+    assert report.hook_calls > 0
 
 
 def test_a_storm_is_repeated_by_its_seed():

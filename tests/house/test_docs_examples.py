@@ -108,8 +108,13 @@ def unreadable_json(page: Path, text: str) -> Iterator[str]:
                 yield f"{name(page)} has JSON that cannot be read: {error}"
 
 
+def open_blocks(page: Path, text: str) -> Iterator[str]:
+    if len(re.findall(r"^```", text, re.MULTILINE)) % 2:
+        yield f"{name(page)} has a code block that is not closed"
+
+
 Rule = Callable[[Path, str], Iterator[str]]
-RULES: list[Rule] = [dead_links, missing_files, strange_settings, strange_commands, strange_requests, unreadable_json]
+RULES: list[Rule] = [dead_links, open_blocks, missing_files, strange_settings, strange_commands, strange_requests, unreadable_json]
 
 
 @try_rows("rule", RULES, ids=lambda rule: rule.__name__)
@@ -122,6 +127,7 @@ def test_what_a_page_names_is_there(page: Path, rule: Rule):
     ("rule", "text"),
     [
         (dead_links, "See [the queue](docs/why/cue.md#how)."),
+        (open_blocks, "Then:\n\n```sh\ncmserver run\n"),
         (missing_files, "Look into `cmserver/service.py`."),
         (missing_files, "The test `test_nothing_at_all.py` tells."),
         (strange_settings, "Set `CMSERVER_PROT=1`."),

@@ -119,6 +119,7 @@ def test_a_value_that_is_missing_is_an_error(database: str):
     done = psql(database, ROOT / "sql" / "ops" / "retry_job.sql", {})
 
     assert done.returncode != 0
+    assert 'syntax error at or near ":"' in done.stderr
 
 
 def test_every_file_has_a_case():

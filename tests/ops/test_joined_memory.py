@@ -250,14 +250,22 @@ async def test_an_open_project_without_memory_is_joined_to_an_isolated_one(clien
     await join(client, cast)
 
 
-async def test_a_project_that_has_only_turns_or_entities_has_memory(client: httpx.AsyncClient, cast: Cast):
+async def test_a_project_that_has_only_turns_has_memory(client: httpx.AsyncClient, cast: Cast):
     project = (await act(client, cast, "POST", "/v1/projects", {"canonicalId": OLD}, 201))["project"]
     session = await act(client, cast, "POST", "/sessions", {"externalId": "s1", "projectId": project["id"]}, 201)
     episode = {"sessionId": session["id"], "userMessage": "Who runs Redis?", "aiResponse": "Alice does."}
     await act(client, cast, "POST", "/episodes", episode, 201)
     await isolate(client, cast, NEW)
 
-    await join(client, cast, 409)
+    assert "isolated" in (await join(client, cast, 409))["message"]
+
+
+async def test_a_project_that_has_only_entities_of_people_has_memory(client: httpx.AsyncClient, cast: Cast):
+    await act(client, cast, "POST", "/v1/projects", {"canonicalId": OLD}, 201)
+    await tell(client, cast, OLD, "Redis")
+    await isolate(client, cast, NEW)
+
+    assert "isolated" in (await join(client, cast, 409))["message"]
 
 
 async def test_what_was_isolated_while_it_was_joined_stays_so_when_it_is_separated(client: httpx.AsyncClient, cast: Cast, old: str):

@@ -63,7 +63,7 @@ async def test_a_member_adds_relates_merges_and_separates(app: AsgiFrame, db: Db
     assert added.status_code == 200
     assert HOSTILE not in added.text
     assert "&lt;script&gt;" in added.text
-    assert "calls" in related.text
+    assert ">calls</td>" in related.text
     assert refused.status_code == 404
     assert "another name of this one" in merged.text
     assert "of its own again" in separated.text

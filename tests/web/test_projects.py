@@ -164,11 +164,11 @@ async def test_retention_is_saved_and_emptied(client: httpx.AsyncClient, cast: C
 
 
 async def test_another_name_is_added_and_removed(owner: Visitor):
-    added = await owner.post(f"{ORDERS}/aliases", alias="github.com/acme/orders-old")
-    by_name = await owner.get("/ui/projects/github.com%2Facme%2Forders-old")
-    removed = await owner.post(f"{ORDERS}/remove-alias", alias="github.com/acme/orders-old")
+    added = await owner.post(f"{ORDERS}/aliases", alias="git.acme.org/orders-old")
+    by_name = await owner.get("/ui/projects/git.acme.org%2Forders-old")
+    removed = await owner.post(f"{ORDERS}/remove-alias", alias="git.acme.org/orders-old")
 
-    assert "github.com/acme/orders-old" in added.text
+    assert "git.acme.org/orders-old" in added.text
     assert owner.title(by_name) == "orders"
     assert "is no name of it any more" in removed.text
     assert "<dt>Other names</dt>" not in removed.text
