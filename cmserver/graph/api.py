@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import delete, get, patch, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.structs import reshape
 from cmserver.graph import entities
@@ -151,30 +151,14 @@ async def delete_relation(request: Request) -> Response:
 
 _WRITE = "observations:write"
 routes = [
-    Operation("GET", "/v1/entities", get_entities, scope="observations:read", query=EntitiesQuery, answers={200: EntitiesOut}),
-    Operation(
-        "GET", "/v1/entities/{id}", get_entity, scope="observations:read", query=EntityQuery, answers={200: EntityDetailsOut}
-    ),
-    Operation(
-        "GET",
-        "/v1/entities/{id}/mentions",
-        get_mentions,
-        scope="observations:read",
-        query=MentionsQuery,
-        answers={200: MentionsOut},
-    ),
-    Operation("POST", "/v1/entities", post_entity, scope=_WRITE, body=EntityIn, answers={201: OneEntityOut, 200: OneEntityOut}),
-    Operation("PATCH", "/v1/entities/{id}", patch_entity, scope=_WRITE, body=EntityChangeIn, answers={200: OneEntityOut}),
-    Operation("DELETE", "/v1/entities/{id}", delete_entity, scope=_WRITE, answers={200: DeletedEntityOut}),
-    Operation("POST", "/v1/entities/{id}/merge", post_merge, scope=_WRITE, body=EntityMergeIn, answers={200: OneEntityOut}),
-    Operation("POST", "/v1/entities/{id}/separate", post_separate, scope=_WRITE, answers={200: OneEntityOut}),
-    Operation(
-        "POST",
-        "/v1/entities/{id}/relations",
-        post_relation,
-        scope=_WRITE,
-        body=EntityRelationIn,
-        answers={201: OneEntityRelationOut},
-    ),
-    Operation("DELETE", "/v1/entity-relations/{id}", delete_relation, scope=_WRITE, answers={200: DeletedEntityOut}),
+    get("/v1/entities", get_entities, "observations:read", EntitiesOut, query=EntitiesQuery),
+    get("/v1/entities/{id}", get_entity, "observations:read", EntityDetailsOut, query=EntityQuery),
+    get("/v1/entities/{id}/mentions", get_mentions, "observations:read", MentionsOut, query=MentionsQuery),
+    post("/v1/entities", post_entity, _WRITE, {201: OneEntityOut, 200: OneEntityOut}, body=EntityIn),
+    patch("/v1/entities/{id}", patch_entity, _WRITE, OneEntityOut, body=EntityChangeIn),
+    delete("/v1/entities/{id}", delete_entity, _WRITE, DeletedEntityOut),
+    post("/v1/entities/{id}/merge", post_merge, _WRITE, OneEntityOut, body=EntityMergeIn),
+    post("/v1/entities/{id}/separate", post_separate, _WRITE, OneEntityOut),
+    post("/v1/entities/{id}/relations", post_relation, _WRITE, OneEntityRelationOut, status=201, body=EntityRelationIn),
+    delete("/v1/entity-relations/{id}", delete_relation, _WRITE, DeletedEntityOut),
 ]

@@ -11,7 +11,7 @@ from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base import paging
 from cmserver.base.http import operation
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read, wants_text
 from cmserver.base.ids import epoch_ms
 from cmserver.observations.model import estimate_tokens
@@ -155,31 +155,10 @@ _TIMELINE_LINES = operation.TextAnswer(
 )
 
 routes = [
-    Operation("GET", "/v1/context", get_context, scope="observations:read", query=ContextQuery, answers={200: (IndexOut, _TEXT)}),
-    Operation(
-        "GET",
-        "/v1/sessions/{id}/context",
-        get_session_context,
-        scope="observations:read",
-        query=ReceiptsQuery,
-        answers={200: ReceiptsOut},
-    ),
-    Operation("GET", "/v1/observations/{id}/readers", get_readers, scope="observations:read", answers={200: ReadersOut}),
-    Operation(
-        "POST",
-        "/v1/search",
-        post_search,
-        scope="observations:read",
-        body=SearchIn,
-        answers={200: (SearchOut, SearchIndexOut, _HIT_LINES)},
-    ),
-    Operation("POST", "/v1/context", post_context, scope="observations:read", body=ContextIn, answers={200: ContextOut}),
-    Operation(
-        "POST",
-        "/v1/timeline",
-        post_timeline,
-        scope="observations:read",
-        body=TimelineIn,
-        answers={200: (TimelineOut, _TIMELINE_LINES)},
-    ),
+    get("/v1/context", get_context, "observations:read", (IndexOut, _TEXT), query=ContextQuery),
+    get("/v1/sessions/{id}/context", get_session_context, "observations:read", ReceiptsOut, query=ReceiptsQuery),
+    get("/v1/observations/{id}/readers", get_readers, "observations:read", ReadersOut),
+    post("/v1/search", post_search, "observations:read", (SearchOut, SearchIndexOut, _HIT_LINES), body=SearchIn),
+    post("/v1/context", post_context, "observations:read", ContextOut, body=ContextIn),
+    post("/v1/timeline", post_timeline, "observations:read", (TimelineOut, _TIMELINE_LINES), body=TimelineIn),
 ]

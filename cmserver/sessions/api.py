@@ -9,7 +9,7 @@ from cmserver.access import repository as access
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base import paging
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get, patch
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.structs import reshape
 from cmserver.sessions import repository
@@ -64,7 +64,7 @@ async def patch_session(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/v1/sessions", get_sessions, scope="observations:read", query=SessionsQuery, answers={200: SessionsOut}),
-    Operation("GET", "/v1/sessions/{id}", get_session, scope="observations:read", answers={200: OneSessionOut}),
-    Operation("PATCH", "/v1/sessions/{id}", patch_session, scope="sessions:write", body=RenameIn, answers={200: OneSessionOut}),
+    get("/v1/sessions", get_sessions, "observations:read", SessionsOut, query=SessionsQuery),
+    get("/v1/sessions/{id}", get_session, "observations:read", OneSessionOut),
+    patch("/v1/sessions/{id}", patch_session, "sessions:write", OneSessionOut, body=RenameIn),
 ]

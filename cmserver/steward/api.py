@@ -8,7 +8,7 @@ from starlette.responses import Response
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get, post, put
 from cmserver.base.http.wire import answer, caller, db, dependency, query, read
 from cmserver.base.ids import named_id
 from cmserver.base.settings import Settings
@@ -174,25 +174,16 @@ async def post_rollback(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/v1/steward", get_status, scope="observations:read", answers={200: StewardStatusOut}),
-    Operation("PUT", "/v1/steward/mode", put_mode, scope="admin", body=ModeIn, answers={200: StewardStatusOut}),
-    Operation("POST", "/v1/steward/run", post_run, scope="admin", body=RunNowIn, answers={202: QueuedJobsOut}),
-    Operation("GET", "/v1/steward/runs", get_runs, scope="observations:read", query=RunsQuery, answers={200: StewardRunsOut}),
-    Operation("GET", "/v1/steward/runs/{id}", get_run, scope="observations:read", answers={200: StewardRunDetailOut}),
-    Operation("POST", "/v1/steward/runs/{id}/undo", post_undo, scope="admin", answers={200: UndoneRunOut}),
-    Operation(
-        "GET", "/v1/steward/jobs", get_jobs, scope="observations:read", query=StewardJobsQuery, answers={200: StewardJobsOut}
-    ),
-    Operation("GET", "/v1/steward/jobs/{id}/events", get_job_events, scope="observations:read", answers={200: StewardEventsOut}),
-    Operation("POST", "/v1/steward/jobs/{id}/retry", post_retry, scope="admin", answers={200: OneStewardJobOut}),
-    Operation("POST", "/v1/steward/jobs/{id}/cancel", post_cancel, scope="admin", answers={200: OneStewardJobOut}),
-    Operation(
-        "GET",
-        "/v1/steward/policies",
-        get_policies,
-        scope="observations:read",
-        query=PolicyHistoryQuery,
-        answers={200: PoliciesOut},
-    ),
-    Operation("POST", "/v1/steward/policies/{key}/rollback", post_rollback, scope="admin", answers={200: OnePolicyChangeOut}),
+    get("/v1/steward", get_status, "observations:read", StewardStatusOut),
+    put("/v1/steward/mode", put_mode, "admin", StewardStatusOut, body=ModeIn),
+    post("/v1/steward/run", post_run, "admin", QueuedJobsOut, status=202, body=RunNowIn),
+    get("/v1/steward/runs", get_runs, "observations:read", StewardRunsOut, query=RunsQuery),
+    get("/v1/steward/runs/{id}", get_run, "observations:read", StewardRunDetailOut),
+    post("/v1/steward/runs/{id}/undo", post_undo, "admin", UndoneRunOut),
+    get("/v1/steward/jobs", get_jobs, "observations:read", StewardJobsOut, query=StewardJobsQuery),
+    get("/v1/steward/jobs/{id}/events", get_job_events, "observations:read", StewardEventsOut),
+    post("/v1/steward/jobs/{id}/retry", post_retry, "admin", OneStewardJobOut),
+    post("/v1/steward/jobs/{id}/cancel", post_cancel, "admin", OneStewardJobOut),
+    get("/v1/steward/policies", get_policies, "observations:read", PoliciesOut, query=PolicyHistoryQuery),
+    post("/v1/steward/policies/{key}/rollback", post_rollback, "admin", OnePolicyChangeOut),
 ]

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get, post
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.graph.overviews.make import make_overview, read_overview
 from cmserver.graph.overviews.wire import ProjectOverviewOut, overview_out
@@ -32,10 +32,6 @@ async def post_overview(request: Request) -> Response:
 
 
 routes = [
-    Operation(
-        "GET", "/v1/projects/{project:path}/overview", get_overview, scope="observations:read", answers={200: ProjectOverviewOut}
-    ),
-    Operation(
-        "POST", "/v1/projects/{project:path}/overview", post_overview, scope="observations:write", answers={200: ProjectOverviewOut}
-    ),
+    get("/v1/projects/{project:path}/overview", get_overview, "observations:read", ProjectOverviewOut),
+    post("/v1/projects/{project:path}/overview", post_overview, "observations:write", ProjectOverviewOut),
 ]

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from cmserver.access import audit
 from cmserver.access.model import Principal
 from cmserver.base.errors import Forbidden
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import post
 from cmserver.base.http.wire import answer, caller, db, dependency
 from cmserver.base.settings import Settings
 from cmserver.recall.calibration.calibrate import calibrate_team
@@ -39,5 +39,5 @@ async def post_calibrate(request: Request) -> Response:
 
 
 routes = [
-    Operation("POST", "/v1/embeddings/calibrate", post_calibrate, scope="jobs:write", answers={200: CalibrationOut}),
+    post("/v1/embeddings/calibrate", post_calibrate, "jobs:write", CalibrationOut),
 ]

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from cmserver.access.model import Principal
 from cmserver.access.projects import Projects
-from cmserver.base.http.operation import Operation
+from cmserver.base.http.operation import get
 from cmserver.base.http.wire import answer, caller, db, dependency, query
 from cmserver.base.ids import named_id
 from cmserver.sessions.read import find_session
@@ -45,6 +45,6 @@ async def get_turn(request: Request) -> Response:
 
 
 routes = [
-    Operation("GET", "/v1/turns", get_turns, scope="observations:read", query=TurnsQuery, answers={200: TurnsOut}),
-    Operation("GET", "/v1/turns/{id}", get_turn, scope="observations:read", answers={200: OneTurnOut}),
+    get("/v1/turns", get_turns, "observations:read", TurnsOut, query=TurnsQuery),
+    get("/v1/turns/{id}", get_turn, "observations:read", OneTurnOut),
 ]
