@@ -39,7 +39,9 @@ from cmserver.mcp.allowed_hosts import AllowedHosts
 from cmserver.mcp.api import routes as mcp_routes
 from cmserver.memories.memories import Memories
 from cmserver.observations.api import routes as observation_routes
+from cmserver.observations.calibration.api import routes as calibration_routes
 from cmserver.observations.embedding.api import routes as embedding_routes
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.ops.activity.api import routes as activity_routes
 from cmserver.ops.analytics.api import routes as analytics_routes
 from cmserver.ops.api import routes as ops_routes
@@ -54,10 +56,8 @@ from cmserver.ops.spending.api import routes as spending_routes
 from cmserver.ops.stream.api import routes as stream_routes
 from cmserver.ops.stream.feed import Feed
 from cmserver.recall.api import routes as recall_routes
-from cmserver.recall.calibration.api import routes as calibration_routes
 from cmserver.recall.model import ContextBudget
 from cmserver.recall.search.model import Ranking
-from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.searcher import Searcher
 from cmserver.recall.timeline.timeline import Timelines
 from cmserver.redaction.identifiers import Identifiers

@@ -34,11 +34,11 @@ from cmserver.graph.read_observations import read_new_observations
 from cmserver.ingest import jobs as ingest_jobs
 from cmserver.ingest.policy import gathers_turns
 from cmserver.observations.accesses import jobs as access_jobs
+from cmserver.observations.calibration import jobs as calibration_jobs
 from cmserver.observations.embedding.embedding_worker import EmbeddingWorker, keep_indexed
 from cmserver.ops.backup import jobs as backup_jobs
 from cmserver.ops.joining import jobs as joining_jobs
 from cmserver.providers.model import Provider
-from cmserver.recall.calibration import jobs as calibration_jobs
 from cmserver.retention import jobs as retention_jobs
 from cmserver.steward import jobs as steward_jobs
 from cmserver.steward.run_job import StewardRunner

@@ -7,9 +7,9 @@ import click
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command
 from cmserver.cli.output import render_fields, render_table
+from cmserver.observations.calibration.wire import CalibrationOut
 from cmserver.observations.embedding.wire import EmbeddingStateOut, NextModelOut, RetriedEmbeddingsOut
 from cmserver.providers.failures import FAILURE_HELP
-from cmserver.recall.calibration.wire import CalibrationOut
 
 
 @click.group()

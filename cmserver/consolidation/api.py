@@ -48,6 +48,7 @@ from cmserver.consolidation.wire import (
 )
 from cmserver.consolidation.wording import MergeWriter
 from cmserver.observations.plain import render_observations
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import NO_SUCH, read_batch
 from cmserver.observations.wire import (
     BATCH_MOST,
@@ -57,7 +58,6 @@ from cmserver.observations.wire import (
     ObservationIn,
     observation_out,
 )
-from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.sessions.turns.wire import turn_out
 
 

@@ -26,14 +26,13 @@ from cmserver.consolidation.similarity import USUAL, Verdict, find_thresholds, j
 from cmserver.events.model import Origin
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import ObservationText, document_text
+from cmserver.observations.embedding.model import ObservationText, QueryVector, document_text
 from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import Change, Measure, MergeStrategy
 from cmserver.observations.model import TYPE_FAMILIES, ManualObservation, Observation
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.wire import ObservationIn, OnDuplicate
 from cmserver.observations.write import clean_observation, write
-from cmserver.recall.search.model import QueryVector
-from cmserver.recall.search.query_embedder import QueryEmbedder
 
 CANDIDATES = 5
 """A new observation is compared with so many others."""

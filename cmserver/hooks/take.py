@@ -29,12 +29,12 @@ from cmserver.hooks.payload import TRANSCRIPT_END
 from cmserver.ingest import session as sessions
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.ops.joining.follow import follow_name
 from cmserver.recall.context import build_context
 from cmserver.recall.file_context import build_file_context
 from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextRequest
 from cmserver.recall.prompt_context import build_prompt_context
-from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.redaction.clean import clean
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.sessions import repository

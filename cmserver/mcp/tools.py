@@ -24,11 +24,11 @@ from cmserver.mcp.project import ANY, NOTHING_YET, render_context
 from cmserver.observations import read as observations
 from cmserver.observations.model import TYPES, Correction, estimate_tokens
 from cmserver.observations.plain import fence, index_line, render_observations, render_turns
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import BatchReadIn, CorrectionIn, ObservationIn
 from cmserver.observations.write import correct
 from cmserver.recall.search.model import OBSERVATION_KINDS
-from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.searcher import Searcher, SearchResult, render_confidence
 from cmserver.recall.search.wire import ContextIn, SearchIn
 from cmserver.recall.timeline.timeline import Timelines, render_timeline

@@ -26,10 +26,10 @@ from cmserver.memories.wire import (
     page_size,
 )
 from cmserver.observations import repository as observations
-from cmserver.observations.embedding.model import ObservationText, document_text
+from cmserver.observations.embedding.model import ObservationText, QueryVector, document_text
 from cmserver.observations.model import TYPE_FAMILIES, ManualObservation, Observation
 from cmserver.observations.read import audit_read, find_observation
-from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, MatchType, QueryVector, SearchRequest
+from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, MatchType, SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.redaction.redact import redact
 

@@ -23,9 +23,9 @@ from cmserver.memories.model import NO_PROJECT, TelemetryEvent
 from cmserver.memories.wire import MemoryRecordOut, memory_out
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import may_read, sees_shared_observations
 from cmserver.recall.search.model import Ranking
-from cmserver.recall.search.query_embedder import QueryEmbedder
 
 _NO_ID = "Invalid memory id: send the uuid of a memory."
 

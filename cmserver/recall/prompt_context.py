@@ -19,11 +19,12 @@ from psycopg import errors
 from cmserver.access.model import Principal, Project
 from cmserver.base.sql import Conn
 from cmserver.base.text import UNSEGMENTED
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall import repository
 from cmserver.recall.inline_context import render_inline_context
 from cmserver.recall.model import Context, ContextRequest, PromptWordMatch
 from cmserver.recall.search import repository as search_repository
-from cmserver.recall.search.model import Filters, Hit, QueryVector, Ranking, SearchRequest
+from cmserver.recall.search.model import Filters, Hit, Ranking, SearchRequest
 from cmserver.recall.search.search import find_page
 
 THRESHOLD = 0.5

@@ -17,9 +17,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from cmserver.base.db import Db
 from cmserver.observations.embedding import repository as embeddings
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.providers.embedding.local import LocalEmbedder
 from cmserver.recall.search import repository
-from cmserver.recall.search.model import Filters, NearText, QueryVector
+from cmserver.recall.search.model import Filters, NearText
 from cmserver.recall.search.search import MAX_EXACT, count_probes
 from tests.bench.library import DIMENSIONS, Library, library, vector_text
 from tests.bench.measure import Aim, Figure, percentile, shown, spread

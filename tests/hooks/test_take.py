@@ -12,8 +12,8 @@ from cmserver.generation.job_notifier import JobNotifier
 from cmserver.hooks.claude_code import ADAPTER
 from cmserver.hooks.model import HookHeaders, HookReply
 from cmserver.hooks.take import HookDelivery, HookTaker
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.recall.model import ContextBudget
-from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.redaction.identifiers import Identifiers
 from tests.conftest import Cast
 from tests.generation.tools import Outbox

@@ -122,7 +122,7 @@ OWNERS_DOOR = {
     "observations.embedding.embedding_worker.EmbeddingWorker._advance": "observations of all teams get their rows of a new model",
     "observations.embedding.embedding_worker.EmbeddingWorker._clear": "embeddings of all teams with a retired model go",
     "observations.embedding.embedding_worker.EmbeddingWorker._recovered": "what waits of all teams is due",
-    "recall.calibration.jobs.calibrate_teams": "finds the teams that are not calibrated; each is then calibrated as itself",
+    "observations.calibration.jobs.calibrate_teams": "finds the teams that are not calibrated; each is then calibrated as itself",
     "observations.embedding.model_pull.ModelPull._store": "models are of all teams",
     "base.notifications.check_notifications": "a bare NOTIFY, which reads no table",
     "ops.deployment.read_deployment": "sizes and growth of all teams together, for the operator",

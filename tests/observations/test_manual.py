@@ -16,8 +16,8 @@ from cmserver.consolidation.store import store_observations
 from cmserver.events.model import Origin
 from cmserver.observations import read
 from cmserver.observations.model import Observation
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.wire import ObservationIn
-from cmserver.recall.search.query_embedder import QueryEmbedder
 from tests.conftest import Cast
 
 

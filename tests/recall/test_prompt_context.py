@@ -10,6 +10,7 @@ from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn, Query
 from cmserver.observations import repository as observations
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall import prompt_context, repository
 from cmserver.recall.model import Context, ContextReason, ContextRequest, NewReceipt, PromptWordMatch
 from cmserver.recall.prompt_context import (
@@ -22,7 +23,7 @@ from cmserver.recall.prompt_context import (
     select_matches,
 )
 from cmserver.recall.receipts import repository as receipts
-from cmserver.recall.search.model import Hit, QueryVector, SearchPage
+from cmserver.recall.search.model import Hit, SearchPage
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person, bound_to

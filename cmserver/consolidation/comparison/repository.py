@@ -8,8 +8,9 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
 from cmserver.consolidation.comparison.model import NewRow, StoredVector
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import LIVE_O, ManualObservation
-from cmserver.recall.search.model import NearText, QueryVector
+from cmserver.recall.search.model import NearText
 
 OWNS: set[str] = set()
 

@@ -114,6 +114,27 @@ class VectorIndex(msgspec.Struct, frozen=True, kw_only=True):
     lists: int
 
 
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """The log-odds that a title is one of the project: `intercept + slope * cosine`, of the title and its nearest document."""
+
+    intercept: float
+    slope: float
+
+
+class QueryVector(msgspec.Struct, frozen=True, kw_only=True):
+    """The embedding of a text of a request by the current model."""
+
+    model_id: int
+    provider: str
+    """The name of its embedder, as in the settings."""
+    model: str = ""
+    dimensions: int
+    vector: str
+    """The vector in the text form of pgvector."""
+    calibration: Calibration | None = None
+    """What a cosine of the model means in the caller's team; None where it was not measured."""
+
+
 def document_text(observation: Observation | ObservationText) -> str:
     """What is embedded of an observation. A summary, and what has no title, is its content; of all others that repeats the rest."""
     if observation.title is None or observation.summary is not None:

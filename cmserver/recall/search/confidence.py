@@ -10,11 +10,9 @@ from math import exp
 
 import msgspec
 
-from cmserver.recall.calibration.model import Calibration
-from cmserver.recall.search.model import QueryVector
+from cmserver.observations.calibration.model import CALIBRATED_EMBEDDER
+from cmserver.observations.embedding.model import Calibration, QueryVector
 
-CALIBRATED_EMBEDDER = "local"
-"""The embedder whose coefficients come with the program; of others they follow from a calibration."""
 _FULL_WORDS = 12
 
 

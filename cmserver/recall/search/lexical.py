@@ -18,8 +18,9 @@ from uuid import UUID
 
 from cmserver.base.sql import Conn
 from cmserver.base.text import UNSEGMENTED
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall.search import repository
-from cmserver.recall.search.model import QueryVector, RankedRow, Ranking, ScopeStatistics, SearchRequest, WordSample
+from cmserver.recall.search.model import RankedRow, Ranking, ScopeStatistics, SearchRequest, WordSample
 
 MAX_CHARS = 10_000
 MAX_WORDS = 64

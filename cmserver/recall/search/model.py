@@ -11,7 +11,6 @@ from uuid import UUID
 import msgspec
 
 from cmserver.observations.model import Observation, Scope
-from cmserver.recall.calibration.model import Calibration
 from cmserver.sessions.turns.model import SessionTurn
 
 MatchType = Literal["lexical", "semantic", "both"]
@@ -101,20 +100,6 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def are_any(self) -> bool:
         return any(getattr(self, name) not in (None, "") for name in self.__struct_fields__)
-
-
-class QueryVector(msgspec.Struct, frozen=True, kw_only=True):
-    """The embedding of a text of a request by the current model."""
-
-    model_id: int
-    provider: str
-    """The name of its embedder, as in the settings."""
-    model: str = ""
-    dimensions: int
-    vector: str
-    """The vector in the text form of pgvector."""
-    calibration: Calibration | None = None
-    """What a cosine of the model means in the caller's team; None where it was not measured."""
 
 
 _MAX_COUNT = 2**62

@@ -16,11 +16,11 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.sql import Conn, Query
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import MEMORY_CONDITIONS
 from cmserver.recall.search.model import (
     Filters,
     NearText,
-    QueryVector,
     RankedRow,
     Ranking,
     ScopeStatistics,

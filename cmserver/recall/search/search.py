@@ -13,6 +13,7 @@ from cmserver.access.projects import projects_found_together
 from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
 from cmserver.observations.embedding import repository as embeddings
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.recall.search import lexical, repository
 from cmserver.recall.search.confidence import ConfidenceFeatures, estimate_confidence, find_coefficients, share_of_words
@@ -23,7 +24,6 @@ from cmserver.recall.search.model import (
     Hit,
     NearText,
     PagePosition,
-    QueryVector,
     Ranking,
     ScopeStatistics,
     SearchPage,

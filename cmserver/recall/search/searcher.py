@@ -22,9 +22,9 @@ from cmserver.graph import repository as graph
 from cmserver.graph.model import fold_name
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import index_line, observation_lines, one_line, turn_line, turn_lines
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
 from cmserver.recall.search.model import OBSERVATION_KINDS, Filters, Hit, PagePosition, Ranking, SearchPage, SearchRequest
-from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.wire import TITLE_CHARS, ContextIn, SearchIn
 from cmserver.sessions.read import audit_prompt_read

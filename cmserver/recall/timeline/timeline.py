@@ -19,12 +19,13 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid, NotFound
 from cmserver.base.ids import from_iso, named_id
 from cmserver.base.sql import Conn
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import block, fence, observation_lines, one_line
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import NO_SUCH, audit_read, find_observation, parse_name, parse_number
 from cmserver.observations.wire import type_shown
-from cmserver.recall.search.model import QueryVector, Ranking
-from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.recall.search.model import Ranking
 from cmserver.recall.search.search import find_best
 from cmserver.recall.timeline import repository
 from cmserver.recall.timeline.model import ALL_KINDS, PROMPT_CHARS, TimedTurn, Timeline, TimelinePosition, TimelineRange

@@ -20,10 +20,10 @@ from cmserver.generation.operate import repository as jobs
 from cmserver.generation.operate.model import JobFilter
 from cmserver.observations.model import Observation, ObservationType
 from cmserver.observations.plain import one_line
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import list_summaries
 from cmserver.observations.wire import ObservationIn
 from cmserver.ops.provider_pauses import list_providers
-from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import SessionItem, list_projects, list_sessions
 from cmserver.web.templates import plural, project_names

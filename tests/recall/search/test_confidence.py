@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cmserver.base.http.frame import AsgiFrame
-from cmserver.recall.calibration.model import Calibration
+from cmserver.observations.embedding.model import Calibration, QueryVector
 from cmserver.recall.search.confidence import (
     LOCAL,
     LOCAL_CALIBRATION,
@@ -15,7 +15,6 @@ from cmserver.recall.search.confidence import (
     find_coefficients,
     share_of_words,
 )
-from cmserver.recall.search.model import QueryVector
 from cmserver.recall.search.searcher import Searcher, render_confidence
 from tests.conftest import Cast
 from tests.make import Make

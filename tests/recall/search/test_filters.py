@@ -14,9 +14,9 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.ids import epoch_ms
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
-from cmserver.recall.search.model import QueryVector
-from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.recall.search.searcher import Searcher
 from tests.compat.worker import prompt, session
 from tests.conftest import Cast, bound_to

@@ -10,8 +10,9 @@ import pytest
 
 from cmserver.base.db import Db
 from cmserver.observations.embedding import indexes
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.recall.search import lexical, repository, search
-from cmserver.recall.search.model import Filters, NearText, QueryVector, Ranking, SearchRequest
+from cmserver.recall.search.model import Filters, NearText, Ranking, SearchRequest
 from tests.conftest import Cast
 from tests.make import Make
 

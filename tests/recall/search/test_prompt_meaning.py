@@ -9,13 +9,14 @@ import pytest
 from psycopg import errors
 
 from cmserver.base.db import Db
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.recall import prompt_context
 from cmserver.recall.model import Context, ContextRequest, NewReceipt
 from cmserver.recall.prompt_context import build_prompt_context, remove_operators
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.search.lexical import parse_query
-from cmserver.recall.search.model import QueryVector, SearchPage
+from cmserver.recall.search.model import SearchPage
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.write import find_or_make
 from tests.conftest import Cast, Person

@@ -10,8 +10,9 @@ import httpx
 import psycopg
 
 from cmserver.base.db import Db
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
-from cmserver.recall.search.model import Filters, Hit, QueryVector, Ranking, SearchPage, SearchRequest
+from cmserver.recall.search.model import Filters, Hit, Ranking, SearchPage, SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.sessions.turns.model import SessionTurn
 from tests.conftest import Person

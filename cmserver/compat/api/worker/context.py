@@ -16,11 +16,11 @@ from cmserver.base.text import storable
 from cmserver.compat.api.guest import admit_caller
 from cmserver.compat.api.worker import session_events
 from cmserver.compat.api.worker.rows import platform
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.recall.context import build_context
 from cmserver.recall.index.layout import MAX_CHARS
 from cmserver.recall.model import ContextBudget, ContextRequest
 from cmserver.recall.prompt_context import build_prompt_context
-from cmserver.recall.search.query_embedder import QueryEmbedder
 
 _MAX_PROJECTS = 5
 _MIN_QUERY_CHARS = 20

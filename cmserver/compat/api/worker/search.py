@@ -41,12 +41,13 @@ from cmserver.compat.api.worker.rows import (
     summary_rows,
 )
 from cmserver.observations import repository as observations
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import fence, one_line
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.observations.read import audit_read
 from cmserver.observations.wire import type_shown
-from cmserver.recall.search.model import Filters, QueryVector, Ranking, SearchedKind, SearchRequest
-from cmserver.recall.search.query_embedder import QueryEmbedder
+from cmserver.recall.search.model import Filters, Ranking, SearchedKind, SearchRequest
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import render_confidence
 from cmserver.recall.timeline.model import MAX_ENTRIES, TimedTurn

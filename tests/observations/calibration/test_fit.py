@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from cmserver.recall.calibration.fit import fit
-from cmserver.recall.calibration.model import Calibration
+from cmserver.observations.calibration.fit import fit
+from cmserver.observations.embedding.model import Calibration
 
 
 def draw(mean: float, deviation: float, count: int, seed: int) -> list[float]:

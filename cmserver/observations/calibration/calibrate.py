@@ -16,16 +16,16 @@ from structlog.typing import FilteringBoundLogger
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid, Unavailable
 from cmserver.base.settings import Settings
+from cmserver.observations.calibration import repository
+from cmserver.observations.calibration.fit import fit
+from cmserver.observations.calibration.model import StoredCalibration, TitledText, is_built_in
+from cmserver.observations.calibration.stranger_titles import STRANGER_TITLES
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import EmbeddingModel, document_text
 from cmserver.observations.embedding.model_choice import settings_of_model
 from cmserver.providers.embedding import registry
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
 from cmserver.providers.model import ProviderError
-from cmserver.recall.calibration import repository
-from cmserver.recall.calibration.fit import fit
-from cmserver.recall.calibration.model import StoredCalibration, TitledText, is_built_in
-from cmserver.recall.calibration.stranger_titles import STRANGER_TITLES
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 

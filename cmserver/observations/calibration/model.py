@@ -7,17 +7,12 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.observations.embedding.model import ObservationText
+from cmserver.observations.embedding.model import Calibration, ObservationText
 
+CALIBRATED_EMBEDDER = "local"
+"""The embedder whose coefficients come with the program; of others they follow from a calibration."""
 BUILT_IN = ("local", "l2-supercat-256", 256)
 """Provider, model and dimensions of the embedder whose coefficients come with the program."""
-
-
-class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """The log-odds that a title is one of the project: `intercept + slope * cosine`, of the title and its nearest document."""
-
-    intercept: float
-    slope: float
 
 
 class StoredCalibration(Calibration, frozen=True, kw_only=True):

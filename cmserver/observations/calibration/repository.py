@@ -6,8 +6,9 @@ from typing import LiteralString
 from uuid import UUID
 
 from cmserver.base.sql import Conn, Query
+from cmserver.observations.calibration.model import StoredCalibration, TitledText, UncalibratedTeam
+from cmserver.observations.embedding.model import Calibration
 from cmserver.observations.model import LIVE_O
-from cmserver.recall.calibration.model import Calibration, StoredCalibration, TitledText, UncalibratedTeam
 
 OWNS = {"embedding_calibrations"}
 

@@ -11,12 +11,12 @@ from structlog.typing import FilteringBoundLogger
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Unavailable
 from cmserver.base.settings import Settings
+from cmserver.observations.calibration import repository
+from cmserver.observations.calibration.calibrate import MIN_TITLES, calibrate_team
+from cmserver.observations.calibration.model import is_built_in
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.providers.embedding import registry
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
-from cmserver.recall.calibration import repository
-from cmserver.recall.calibration.calibrate import MIN_TITLES, calibrate_team
-from cmserver.recall.calibration.model import is_built_in
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -13,11 +13,11 @@ from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.settings import Settings
+from cmserver.observations import query_embedder
 from cmserver.observations.embedding import model_choice
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 from cmserver.providers.model import FailureKind, ProviderError
-from cmserver.recall.search import query_embedder
-from cmserver.recall.search.query_embedder import QueryEmbedder
 from cmserver.recall.search.searcher import Searcher
 from tests.conftest import Cast
 from tests.make import Make

@@ -14,16 +14,14 @@ from structlog.typing import FilteringBoundLogger
 from cmserver.base.db import Db
 from cmserver.base.errors import CmserverError
 from cmserver.base.settings import Settings
+from cmserver.observations.calibration import repository as calibrations
+from cmserver.observations.calibration.model import CALIBRATED_EMBEDDER, is_built_in
 from cmserver.observations.embedding import repository as embeddings
-from cmserver.observations.embedding.model import EmbeddingModel
+from cmserver.observations.embedding.model import Calibration, EmbeddingModel, QueryVector
 from cmserver.observations.embedding.model_choice import settings_of_model
 from cmserver.providers.embedding import registry
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
 from cmserver.providers.model import FailureKind, ProviderError
-from cmserver.recall.calibration import repository as calibrations
-from cmserver.recall.calibration.model import Calibration, is_built_in
-from cmserver.recall.search.confidence import CALIBRATED_EMBEDDER
-from cmserver.recall.search.model import QueryVector
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
