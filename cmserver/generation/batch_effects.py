@@ -17,7 +17,6 @@ from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, LaneHold
 from cmserver.generation.prompt import agent_of, command_results_metadata, find_quoted_job, is_by_user
-from cmserver.generation.turn_names import find_turn
 from cmserver.generation.turn_work import add_turn_work
 from cmserver.graph.model import EntityName
 from cmserver.graph.read_turn import keep_turn_names
@@ -79,7 +78,8 @@ async def write_batch_effects(
     if any(observation.words for observation in drawn):
         # Moves and joins take the project's lock before the rows of sessions and jobs.
         await history.lock_project(conn, claim.project_id)
-    session_ids = sorted({job.server_session_id for job in jobs if job.server_session_id})
+    # A turn's job says nothing of how its session was worded.
+    session_ids = sorted({job.server_session_id for job in jobs if job.server_session_id and job.source_type != "turn"})
     failed = any(end.status == "failed" for end in ends)
     has_events = any(job.source_type == "agent_event" for job in jobs)
     for session_id in session_ids:
@@ -93,9 +93,7 @@ async def write_batch_effects(
     await add_turn_work(conn, [job for call in answered for job in call.jobs if job.id in held])
     for call in answered:
         if call.jobs[0].source_type == "turn" and call.jobs[0].id in held:
-            turn = await find_turn(conn, call.jobs[0])
-            if turn is not None:
-                await keep_turn_names(conn, claim.team_id, turn, call.names)
+            await keep_turn_names(conn, claim.team_id, call.jobs[0].source_id, call.names)
     numbers = await _store(conn, claim, cited)
     is_single = all(job.lane == job.id for job in jobs) and all(end.status != "queued" for end in ends)
     still_ours = (

@@ -257,11 +257,11 @@ class BatchRunner:
             if job.source_type != "turn":
                 others.append(job)
             elif await self._retry(lambda conn, job=job: find_turn(conn, job)) is None:
-                batch.fail([job], "source_gone", "The turn of this job was deleted.")
+                batch.answered.append(_named_turn(job, [], reason="its turn was deleted"))
             elif self._settings.entities == "model":
                 others.append(job)
             else:
-                batch.answered.append(_named_turn(job, []))
+                batch.answered.append(_named_turn(job, [], reason="no model names entities"))
         return others
 
     async def _handle_failed_call(self, batch: Batch, jobs: list[ClaimedJob], error: ProviderError, chain: _ProviderChain) -> None:
@@ -393,12 +393,14 @@ async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.Sessio
     )
 
 
-def _named_turn(job: ClaimedJob, names: list[EntityName], stored: StoredAnswer | None = None) -> AnsweredCall:
+def _named_turn(
+    job: ClaimedJob, names: list[EntityName], stored: StoredAnswer | None = None, *, reason: str = "its entities were found"
+) -> AnsweredCall:
     """What a model named in the turn of the job; nothing without a stored answer."""
     return AnsweredCall(
         run_id=stored.id if stored else None,
         jobs=[job],
-        answer=BatchAnswer(observations=[], summary=None, reasons={job.id: "its entities were found"}),
+        answer=BatchAnswer(observations=[], summary=None, reasons={job.id: reason}),
         provider=stored.provider if stored else "offline",
         model=stored.model if stored else "rules",
         tokens=stored.input_tokens + stored.output_tokens if stored else 0,

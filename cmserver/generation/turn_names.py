@@ -30,9 +30,9 @@ async def request_turn_names(conn: Conn, principal: Principal, turn: SessionTurn
 
 
 async def find_turn(conn: Conn, job: ClaimedJob) -> SessionTurn | None:
-    """The turn of the job; None when it was deleted or is in another project."""
+    """The turn of the job, wherever its session was moved to meanwhile; None when it was deleted."""
     rows = await turns.by_ids(conn, job.team_id, [job.source_id])
-    return rows[0] if rows and rows[0].project_id == job.project_id else None
+    return rows[0] if rows else None
 
 
 async def load_turn_prompt(conn: Conn, job: ClaimedJob) -> Prompt:

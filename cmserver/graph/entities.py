@@ -165,6 +165,7 @@ async def delete_entity(conn: Conn, principal: Principal, name: str) -> UUID:
 
 async def merge_entities(conn: Conn, principal: Principal, name: str, into: str) -> Entity:
     """Make the entity another name of `into`, which is returned: its mentions and relations count for that one."""
+    await repository.wait_for_team(conn, principal.team_id)  # a reader would go on with the alias
     entity = await find_entity(conn, principal, name)
     try:
         target = await find_entity(conn, principal, into)
@@ -186,6 +187,7 @@ async def merge_entities(conn: Conn, principal: Principal, name: str, into: str)
 
 async def separate_entity(conn: Conn, principal: Principal, name: str) -> Entity:
     """Make an alias, named by its id, an entity of its own again, with the mentions of its name."""
+    await repository.wait_for_team(conn, principal.team_id)
     alias_id = named_id(name)
     alias = await repository.by_id(conn, principal.team_id, alias_id) if alias_id else None
     if alias is None or not principal.sees(alias.project_id):

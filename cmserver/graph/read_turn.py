@@ -11,18 +11,20 @@ from uuid import UUID
 from cmserver.base.sql import Conn
 from cmserver.graph import repository
 from cmserver.graph.find_names import read_names
-from cmserver.graph.model import NOTES_MOST, EntityName
+from cmserver.graph.model import NOTES_MOST, EntityName, EntityType
 from cmserver.graph.read_observations import keep_names
 from cmserver.providers.model import Prompt
 from cmserver.redaction.redact import redact
+from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import SessionTurn
 
-ANSWER_TOKENS = 200
+ANSWER_TOKENS = 500
+"""Ten names with notes take some 300."""
 TEMPERATURE = 0.1
 _KNOWN = 20
 """So many entities of before are shown, so that one thing keeps one name."""
 _MAX_NAMES = 20
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+_OBJECT = re.compile(r"\{[^{}]*\}")
 
 
 async def build_turn_prompt(conn: Conn, team_id: UUID, project: str, turn: SessionTurn) -> Prompt:
@@ -39,24 +41,27 @@ async def build_turn_prompt(conn: Conn, team_id: UUID, project: str, turn: Sessi
 
 
 def read_answer(answer: str) -> list[EntityName]:
-    """The entities in an answer, whatever stands around its JSON; none of another type, and none that says nothing."""
-    found = _OBJECT.search(answer)
-    try:
-        value: object = json.loads(found[0], strict=False) if found else None
-    except (ValueError, RecursionError):
-        return []
-    rows = cast("dict[str, object]", value).get("entities") if isinstance(value, dict) else None
-    names: list[EntityName] = []
-    for row in cast("list[object]", rows)[:_MAX_NAMES] if isinstance(rows, list) else []:
-        fields = cast("dict[str, object]", row) if isinstance(row, dict) else {}
+    """The entities in an answer, whatever stands around them, up to where it was cut; none of another type or that says nothing."""
+    names: dict[tuple[EntityType, str], EntityName] = {}
+    for fields in map(_read_object, _OBJECT.findall(answer)):
         notes = fields.get("notes")
         cleaned = redact(notes)[0].strip()[:NOTES_MOST] if isinstance(notes, str) else ""
-        named = read_names([f"{fields.get('type')}: {redact(str(fields.get('name') or ''))[0]}"])
-        names += [EntityName(name.type, name.name, cleaned or None) for name in named]
-    return names
+        for named in read_names([f"{fields.get('type')}: {redact(str(fields.get('name') or ''))[0]}"]):
+            names.setdefault(named.key, EntityName(named.type, named.name, cleaned or None))
+    return list(names.values())[:_MAX_NAMES]
 
 
-async def keep_turn_names(conn: Conn, team_id: UUID, turn: SessionTurn, named: Sequence[EntityName]) -> None:
-    """Store what a model names in the turn as entities of its project and their mentions."""
+def _read_object(text: str) -> dict[str, object]:
+    """The fields of a JSON object; none when it is none."""
+    try:
+        value: object = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+async def keep_turn_names(conn: Conn, team_id: UUID, turn_id: UUID, named: Sequence[EntityName]) -> None:
+    """Store what a model names in the turn as entities of its project and their mentions; nothing when it was deleted."""
     await repository.wait_for_team(conn, team_id)
-    await keep_names(conn, team_id, {turn.id: turn.project_id}, {turn.id: named}, "model")
+    for turn in await turns.by_ids(conn, team_id, [turn_id]):
+        await keep_names(conn, team_id, {turn.id: turn.project_id}, {turn.id: named}, "model")

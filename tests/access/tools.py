@@ -59,6 +59,6 @@ async def audited(db: Db, prefix: str) -> list[tuple[str, str | None]]:
     return [(row["action"], row["resource_id"]) for row in found]
 
 
-async def until_it_waits_for_a_lock(db: Db, act: asyncio.Task[httpx.Response]) -> None:
+async def until_it_waits_for_a_lock(db: Db, act: asyncio.Task[Any]) -> None:
     waits = "SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"
     await until("it waits for a lock", lambda: rows(db, waits), act)

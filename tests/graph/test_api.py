@@ -280,3 +280,12 @@ async def test_one_that_is_deleted_at_the_same_moment_is_made_again_and_else_not
         if answer.status_code != status:
             wrong.append(f"{method} {path}: {answer.status_code} {answer.text}")
     assert wrong == []
+
+
+async def test_a_merge_waits_for_who_reads_the_team(api: Api, db: Db, cast: Cast):
+    entity_id, into = await api.id_of("a_name"), await api.id_of("b_name")
+    async with db.tenant(cast.alice.team_id) as conn:
+        assert await repository.lock_team(conn, cast.alice.team_id)
+        merging = asyncio.create_task(api("POST", f"/entities/{entity_id}/merge", {"intoId": into}))
+        await until_it_waits_for_a_lock(db, merging)
+    assert (await merging)["entity"]["mentionCount"] == 3

@@ -41,6 +41,7 @@ ANSWER = 'Sure:\n{"entities": [{"name": "Ana", "type": "person", "notes": "draws
             '{"entities": [{"name": "key AKIAIOSFODNN7EXAMPLE", "type": "concept"}]}',
             [EntityName("concept", "key [redacted:aws_access_key]")],
         ),
+        (ANSWER[: ANSWER.index('{"name": "dog"') + 12], [EntityName("person", "Ana", "draws maps")]),
         ('{"entities": "Ana"}', []),
         ('{"entities": [', []),
         ("[]", []),
@@ -91,13 +92,13 @@ async def test_a_model_is_shown_what_is_known_and_notes_what_people_did_not(
     ana = (await entities_of(client, cast.alice))["person", "Ana"]
     assert (ana["notes"], ana["mentionCount"], ana["foundBy"]) == (kept, 2, "people")
     first, second = provider.prompts
-    assert (first.kind, first.answer_tokens, first.temperature) == ("entities", 200, 0.1)
+    assert (first.kind, first.answer_tokens, first.temperature) == ("entities", 500, 0.1)
     assert first.keep == ["Ana (person)"]
     assert "Who draws maps?" in render(first, "json").user
     assert "hunter2" not in str(second.stored)
 
 
-async def test_a_call_that_fails_is_tried_again_and_a_deleted_turn_is_not_asked_about(
+async def test_a_call_that_is_refused_fails_its_job_alone_and_a_deleted_turn_is_not_asked_about(
     client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast
 ):
     def refuse(_prompt: Prompt) -> Completion:
@@ -109,13 +110,34 @@ async def test_a_call_that_fails_is_tried_again_and_a_deleted_turn_is_not_asked_
     await client.delete(f"/episodes/{gone['id']}", headers=cast.alice.headers)
     await hand.work()
     asked_about_deleted = len(provider.prompts)
-    await say(client, cast.alice, "Ana", "Oslo")
+    stays = await say(client, cast.alice, "Ana in `map_room`", "Oslo")
+    await hand.work()
+    await read_new_observations(db)
+
+    jobs = (await client.get("/v1/jobs", headers=cast.alice.headers)).json()["jobs"]
+    session = (await client.get(f"/v1/sessions/{stays['sessionId']}", headers=cast.alice.headers)).json()["session"]
+    assert asked_about_deleted == 0
+    assert sorted((job["sourceType"], job["status"]) for job in jobs) == [("turn", "completed"), ("turn", "failed")]
+    assert session["generationStatus"] != "failed"
+    assert (await entities_of(client, cast.alice)).keys() == {("symbol", "map_room")}, "rules find it all the same"
+
+
+async def test_what_a_model_names_follows_a_session_that_is_moved_meanwhile(
+    client: httpx.AsyncClient, db: Db, notifier: JobNotifier, cast: Cast
+):
+    project = str(cast.alice.project.id)
+
+    async def move(_prompt: Prompt) -> Completion:
+        moved = await client.patch("/sessions/by-external/chat", json={"projectId": project}, headers=cast.alice.headers)
+        assert moved.status_code == 200, moved.text
+        return Completion(text=ANSWER, model="script-1")
+
+    hand = await hand_with_model(db, notifier, cast.alice, Scripted(move))
+    await say(client, cast.alice, "Who draws maps?", "She does.")
     await hand.work()
 
-    jobs = (await client.get("/v1/jobs?status=failed", headers=cast.alice.headers)).json()["jobs"]
-    assert asked_about_deleted == 0
-    assert {job["sourceType"] for job in jobs} == {"turn"}
-    assert len(jobs) == 2
+    ana = (await entities_of(client, cast.alice))["person", "Ana"]
+    assert (ana["projectId"], ana["mentionCount"]) == (project, 1)
 
 
 async def test_what_a_turn_names_goes_with_it_and_with_its_session(client: httpx.AsyncClient, db: Db, cast: Cast):

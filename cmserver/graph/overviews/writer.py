@@ -26,7 +26,8 @@ from cmserver.redaction.redact import redact
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
-ANSWER_TOKENS = 1_200
+ANSWER_TOKENS = 2_500
+"""500 words take so many in German, Russian or Japanese."""
 TEMPERATURE = 0.2
 MAX_BODY_CHARS = 8_000
 _ANSWER_SECONDS = 60.0
