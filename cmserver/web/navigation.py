@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from cmserver.access.model import Principal
@@ -34,10 +36,39 @@ ITEMS = [
 """In the order of the page."""
 
 
+TABS = [
+    NavigationItem("Jobs", "/ui/jobs", "jobs:read"),
+    NavigationItem("Lanes", "/ui/jobs/lanes", "jobs:read"),
+    NavigationItem("Providers", "/ui/jobs/providers", "jobs:read"),
+    NavigationItem("Workers", "/ui/jobs/workers", "", is_for_operators=True),
+    NavigationItem("Calls", "/ui/costs", "jobs:read"),
+    NavigationItem("Budgets", "/ui/costs/budgets", "jobs:read"),
+    NavigationItem("Overview", "/ui/steward", "observations:read"),
+    NavigationItem("Runs", "/ui/steward/runs", "observations:read"),
+    NavigationItem("Policies", "/ui/steward/policies", "observations:read"),
+    NavigationItem("People", "/ui/team", ""),
+    NavigationItem("Keys", "/ui/team/keys", "keys:write"),
+    NavigationItem("Audit log", "/ui/team/audit", "admin"),
+]
+"""The pages of the areas that have several, below the area's path."""
+
+
+def visible_tabs(path: str, principal: Principal | None, *, is_operator: bool) -> list[NavigationItem]:
+    """The pages of the path's area that the visitor may open; none where the area has but one."""
+    area = "/".join(path.split("/")[:3])
+    return _visible(
+        [item for item in TABS if item.path == area or item.path.startswith(f"{area}/")], principal, is_operator=is_operator
+    )
+
+
 def visible_items(principal: Principal | None, *, is_operator: bool) -> list[NavigationItem]:
     """The areas that the visitor may open."""
+    return _visible(ITEMS, principal, is_operator=is_operator)
+
+
+def _visible(items: Sequence[NavigationItem], principal: Principal | None, *, is_operator: bool) -> list[NavigationItem]:
     return [
         item
-        for item in ITEMS
+        for item in items
         if (is_operator if item.is_for_operators else principal is not None and (not item.scope or principal.may(item.scope)))
     ]

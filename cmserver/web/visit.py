@@ -23,7 +23,7 @@ from cmserver.base.ids import parse_id
 from cmserver.base.sql import Conn
 from cmserver.base.text import storable
 from cmserver.web import security
-from cmserver.web.navigation import visible_items
+from cmserver.web.navigation import visible_items, visible_tabs
 from cmserver.web.templates import render_template
 
 T = TypeVar("T")
@@ -147,6 +147,7 @@ class Visit:
             "visit": self,
             "title": title,
             "navigation": visible_items(self._principal, is_operator=self.is_operator),
+            "tabs": visible_tabs(self.path, self._principal, is_operator=self.is_operator),
             "notice": _read_notice(notice) if notice else None,
             "error": self.error,
             "submitted": self.submitted,

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from cmserver.access import repository as access
 from cmserver.access.projects import Projects
 from cmserver.base.errors import Invalid
 from cmserver.base.ids import from_iso
@@ -22,10 +21,9 @@ from cmserver.generation.operate import manage, repository
 from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, JobSelection, SourceType
 from cmserver.observations import repository as observations
 from cmserver.observations.read import audit_read
-from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import find_session
 from cmserver.web.page import Page
-from cmserver.web.pages.memory import list_projects
+from cmserver.web.pages.memory import list_projects, names_of_work
 from cmserver.web.visit import Visit
 
 PAGE_ROWS = 50
@@ -222,19 +220,10 @@ async def post_cancel(visit: Visit) -> Response:
 
 
 async def name_jobs(conn: Conn, visit: Visit, jobs: list[Job], project_id: UUID | None) -> list[ShownJob]:
-    """The jobs with the names of their projects and sessions, as far as the visitor may read the memory.
-
-    A list of the team, without `project_id`, has no texts of isolated projects.
-    """
-    projects: dict[UUID, str] = {}
-    titles: dict[UUID, str] = {}
-    if visit.may("observations:read"):
-        projects = await access.names_of(conn, visit.team_id, {job.project_id for job in jobs})
-        session_ids = {job.server_session_id for job in jobs if job.server_session_id}
-        labels = await sessions.labels(conn, visit.team_id, session_ids, unless_isolated=project_id is None)
-        titles = {
-            session_id: label.title or label.first_prompt or "Session without a prompt" for session_id, label in labels.items()
-        }
+    """The jobs with the names of their projects and sessions; `project_id` is the one whose list it is."""
+    projects, titles = await names_of_work(
+        conn, visit.principal, [job.project_id for job in jobs], [job.server_session_id for job in jobs], of_project=project_id
+    )
     return [
         ShownJob(
             job=job,

@@ -127,6 +127,21 @@ async def session_labels(conn: Conn, team_id: UUID, ids: Sequence[UUID]) -> dict
     return {session_id: label_text(labels.get(session_id)) for session_id in ids}
 
 
+async def names_of_work(
+    conn: Conn, principal: Principal, project_ids: Iterable[UUID], session_ids: Iterable[UUID | None], *, of_project: UUID | None
+) -> tuple[dict[UUID, str], dict[UUID, str]]:
+    """Names of the projects and the sessions that have jobs, as far as the visitor may read the memory.
+
+    A list of the team, without `of_project`, has no texts of isolated projects.
+    """
+    if not principal.may("observations:read"):
+        return {}, {}
+    known = {session_id for session_id in session_ids if session_id}
+    labels = await sessions.labels(conn, principal.team_id, known, unless_isolated=of_project is None)
+    names = await access.names_of(conn, principal.team_id, set(project_ids))
+    return names, {session_id: label_text(label) for session_id, label in labels.items()}
+
+
 def label_text(label: SessionLabel | None) -> str:
     """Its title, or the beginning of its first prompt."""
     text = (label.title or label.first_prompt) if label else None

@@ -33,7 +33,7 @@ from cmserver.consolidation import review
 from cmserver.graph.overviews.make import make_overview, read_overview
 from cmserver.graph.overviews.model import Overview
 from cmserver.graph.overviews.writer import OverviewWriter
-from cmserver.ops.activity.read import NEWEST, ProjectActivity, read_activity
+from cmserver.ops.activity.read import NEWEST, read_activity
 from cmserver.ops.joining.join import join_projects, separate_projects
 from cmserver.recall.context import render_requested_context
 from cmserver.recall.model import ContextBudget, Index, SessionStart
@@ -41,6 +41,7 @@ from cmserver.recall.wire import ContextQuery
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import BADGES, list_projects
 from cmserver.web.pages.sessions import REASONS
+from cmserver.web.templates import plural
 from cmserver.web.visit import Visit
 
 _NUMBER = re.compile(r"#([0-9]{1,18})\b")
@@ -130,7 +131,7 @@ async def get_project(visit: Visit) -> Response:
         overview=_overview_sections(overview) if overview else [],
         overview_made_at=overview.made_at if overview else None,
         activity=activity,
-        chart=_chart(activity),
+        bars=[(day.day, day.observations, plural(day.observations, "observation")) for day in activity.days],
         newest=NEWEST,
         has_suggestions=bool(suggestions),
         others=others,
@@ -189,28 +190,6 @@ class OverviewSection(msgspec.Struct, frozen=True, kw_only=True):
 
     heading: str
     lines: list[list[str | int]] = []
-
-
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A bar of the chart, in its units: 300 wide and 60 high."""
-
-    x: float
-    y: float
-    height: float
-    day: str
-    count: int
-
-
-def _chart(activity: ProjectActivity) -> list[Bar]:
-    """Observations by day; no bars when there were none."""
-    most = max((day.observations for day in activity.days), default=0)
-    if not most:
-        return []
-    heights = [60 * day.observations / most for day in activity.days]
-    return [
-        Bar(x=place * 10 + 1, y=round(60 - height, 1), height=round(height, 1), day=day.day, count=day.observations)
-        for place, (day, height) in enumerate(zip(activity.days, heights, strict=True))
-    ]
 
 
 class PreviewQuery(msgspec.Struct, frozen=True):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 import msgspec
 from starlette.responses import Response
 
-from cmserver.access import repository as access
 from cmserver.access.projects import Projects
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
@@ -15,10 +12,8 @@ from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate import repository
 from cmserver.generation.operate.model import LaneState
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
-from cmserver.sessions import repository as sessions
-from cmserver.sessions.model import SessionLabel
 from cmserver.web.page import Page
-from cmserver.web.pages.memory import list_projects
+from cmserver.web.pages.memory import list_projects, names_of_work
 from cmserver.web.visit import Visit
 
 _MAX_LANES = 100
@@ -38,12 +33,13 @@ async def get_lanes(visit: Visit) -> Response:
     async with visit.tenant() as conn:
         lanes = await repository.lanes(conn, visit.team_id, project_id=project_id, state=filters.state, limit=_MAX_LANES)
         projects = await list_projects(conn, visit.principal)
-        names: dict[UUID, str] = {}
-        labels: dict[UUID, SessionLabel] = {}
-        if visit.may("observations:read"):
-            names = await access.names_of(conn, visit.team_id, {lane.project_id for lane in lanes})
-            session_ids = {lane.session_id for lane in lanes if lane.session_id}
-            labels = await sessions.labels(conn, visit.team_id, session_ids, unless_isolated=project_id is None)
+        names, labels = await names_of_work(
+            conn,
+            visit.principal,
+            [lane.project_id for lane in lanes],
+            [lane.session_id for lane in lanes],
+            of_project=project_id,
+        )
     return visit.render(
         "lanes.html",
         title="Lanes",
