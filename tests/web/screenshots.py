@@ -16,8 +16,8 @@ from tests.web.pages_table import PAGES
 from tests.web.running import find_chromium, new_context, run_seeded_server
 
 GUIDE = Path(__file__).parents[2] / "docs" / "howto" / "web"
-SHOWN = ("today", "team")
-"""The pages that the guide shows."""
+SHOWN = {"today": "/ui?project={project}", "review": "/ui/review", "team": "/ui/team"}
+"""The pages that the guide shows, and their addresses there."""
 
 
 async def take(folder: Path | None, names: Sequence[str]) -> None:
@@ -33,7 +33,8 @@ async def take(folder: Path | None, names: Sequence[str]) -> None:
                     context = await new_context(browser, url, None if case.is_signed_out else seed.full, theme=theme)
                     page = await context.new_page()
                     await page.set_viewport_size({"width": width, "height": 800})
-                    await page.goto(case.path.format(**seed.things))
+                    path = case.path if folder else SHOWN[case.name]
+                    await page.goto(path.format(**seed.things))
                     name = f"{case.name}-{width}-{theme}.png" if folder else f"{case.name}.png"
                     target = (folder or GUIDE) / name
                     target.parent.mkdir(parents=True, exist_ok=True)

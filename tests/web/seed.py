@@ -159,7 +159,9 @@ async def _add_history(ask: Any, db: Db, person: Person, texts: list[str], numbe
     await ask("PATCH", f"/v1/observations/{first}", {"narrative": texts[0] + " " + texts[4], "importance": 0.9})
     await ask("POST", "/v1/relations", {"from": first, "to": numbers[1], "relationship": "CAUSES", "context": texts[3]})
     make = Make(db)
-    pairs = [await make.observation(project=person.project, title=text[:150], narrative=text) for text in (*texts[2:], *texts[:3])]
+    alike = [text for once in PLAIN[:3] for text in (once, f"{once}, as the log of Tuesday shows")]
+    paired = alike if texts is PLAIN else [*texts[2:], *texts[:3]]
+    pairs = [await make.observation(project=person.project, title=text[:150], narrative=text) for text in paired]
     for one, two in zip(pairs[::2], pairs[1::2], strict=True):
         suggestion = await make.suggestion(project=person.project, left=one.id, right=two.id)
         things["suggestion"] = str(suggestion)
