@@ -42,7 +42,7 @@ from cmserver.graph.read_turn import read_answer
 from cmserver.observations import repository as observations
 from cmserver.providers.failures import find_error_in_prose
 from cmserver.providers.model import FailureKind, Prompt, Provider, ProviderError
-from cmserver.rules.summaries import summarise
+from cmserver.rules.summaries import NOTHING, summarise
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.turns import repository as turns
 
@@ -180,7 +180,7 @@ class BatchRunner:
         for job in allowed:
             if job.source_type == "observation_reindex":
                 await self._reindex(batch, job)
-        selected = _select_for_model(batch, await self._check_turns(batch, allowed), stored)
+        selected = _select_for_model(batch, await self._check_sources(batch, allowed), stored)
         groups = deque(group_by_answer(selected, stored))
         while groups:
             jobs, answer = groups.popleft()
@@ -250,11 +250,13 @@ class BatchRunner:
                 batch.give_back([job])
                 return
 
-    async def _check_turns(self, batch: Batch, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-        """The jobs without those of turns that need no call: no model is asked any more, or the turn is gone."""
+    async def _check_sources(self, batch: Batch, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+        """The jobs that need a call: not of sessions that recorded nothing, nor of turns that are gone or that no model names."""
         others: list[ClaimedJob] = []
         for job in jobs:
-            if job.source_type != "turn":
+            if job.source_type == "session_summary" and not await self._retry(lambda conn, job=job: _has_recorded(conn, job)):
+                batch.skip(job, NOTHING)
+            elif job.source_type != "turn":
                 others.append(job)
             elif await self._retry(lambda conn, job=job: find_turn(conn, job)) is None:
                 batch.answered.append(_named_turn(job, [], reason="its turn was deleted"))
@@ -365,6 +367,12 @@ async def _load(conn: Conn, claim: Claim) -> tuple[list[ClaimedJob], list[Pause]
         await sessions.mark_processing(conn, claim.team_id, session.id)
     run_ids = {job.generation_run_id for job in jobs if job.generation_run_id}
     return jobs, await calls.pauses(conn), await calls.stored_answers(conn, list(run_ids)) if run_ids else []
+
+
+async def _has_recorded(conn: Conn, job: ClaimedJob) -> bool:
+    """Whether anything of the job's session is recorded."""
+    session_id = job.server_session_id
+    return session_id is None or bool(await observations.of_session(conn, job.team_id, job.project_id, session_id, 1))
 
 
 async def _load_session(conn: Conn, jobs: Sequence[ClaimedJob]) -> prompt.SessionContext:

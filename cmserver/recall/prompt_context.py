@@ -35,8 +35,8 @@ MAX_LINES = 3
 MAX_CHARS = 10_000
 MAX_WORDS = 32
 """The rest of a longer prompt is ignored."""
-MIN_CONFIDENCE = 0.4
-"""What a search finds is shown from this confidence on that the prompt is about the project. Flat from 0.35 to 0.5."""
+MIN_CONFIDENCE = 0.5
+"""The nearest that a search finds is shown from this confidence on that the prompt is about the project. Flat from 0.4 to 0.6."""
 MIN_CONFIDENCE_OF_WORDS = 0.1
 """Below this confidence surprising words are a coincidence. What a user laid down is shown all the same."""
 _SEARCHED = 8
@@ -115,9 +115,10 @@ async def build_prompt_context(
         if confidence is not None and confidence < MIN_CONFIDENCE_OF_WORDS:
             scores = {match.id: scores[match.id] for match in matches if match.is_instruction}
         if confidence is not None and confidence >= MIN_CONFIDENCE:
-            # At most as many as are shown at once: what comes after what the session was already shown belongs less and less.
-            found = [hit for hit in hits if not _is_of_session(hit, request.session_id) and hit.id not in scores]
-            scores |= {hit.id: {"score": round(hit.score, 2)} for hit in found[: max(MAX_LINES - len(scores), 0)]}
+            # Only the nearest, whether the session was shown it or not: what comes after it belongs less and less.
+            nearest = next((hit for hit in hits if not _is_of_session(hit, request.session_id)), None)
+            if nearest and len(scores) < MAX_LINES:
+                scores.setdefault(nearest.id, {"score": round(nearest.score, 2)})
     return await render_inline_context(
         conn,
         principal,

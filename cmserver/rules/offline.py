@@ -6,9 +6,9 @@ import asyncio
 
 import msgspec
 
-from cmserver.providers.model import Answer, Completion, Prompt, ProviderSettings, Skip
+from cmserver.providers.model import Answer, Completion, Prompt, ProviderSettings
 from cmserver.rules.batch import observe
-from cmserver.rules.summaries import NOTHING, summarise
+from cmserver.rules.summaries import summarise
 
 _LARGE = 50_000
 """Bytes of JSON from which a prompt is read in a thread, so that the worker's heartbeats go on meanwhile."""
@@ -22,8 +22,6 @@ class Offline:
 
     async def complete(self, prompt: Prompt) -> Completion:
         """Answer any prompt; never raises ProviderError, and costs nothing."""
-        if prompt.kind == "summary" and not prompt.recorded:
-            return _complete(Answer(skipped=[Skip(event="summary", reason=NOTHING)]))
         rules = summarise if prompt.kind == "summary" else observe
         is_large = len(msgspec.json.encode(prompt)) > _LARGE
         answer = await asyncio.to_thread(rules, prompt) if is_large else rules(prompt)

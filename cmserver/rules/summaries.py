@@ -17,9 +17,9 @@ NOTHING = "nothing was changed, found or decided"
 
 
 def summarise(prompt: Prompt) -> Answer:
-    """A summary, however small; a skip only when nothing happened at all."""
+    """A summary, however small; a skip for a session of which nothing is recorded."""
     recorded = prompt.recorded
-    if not (prompt.requests or recorded or prompt.last_message or prompt.events_in_session):
+    if not recorded:
         return Answer(skipped=[Skip(event="summary", reason=NOTHING)])
     learned = [line for line in recorded if line.type not in _DONE and line.state is None and not _reports_failure(line)]
     return Answer(
@@ -75,8 +75,6 @@ def _next_steps(prompt: Prompt) -> str | None:
 def _notes(prompt: Prompt) -> str | None:
     files = list(dict.fromkeys(path for line in prompt.recorded for path in line.files_modified))
     changed = f"{count_noun(len(files), 'file')} changed: {join_names(files, 6)}." if files else ""
-    event_count = 0 if prompt.recorded else prompt.events_in_session
-    unrecorded = f"{count_noun(event_count, 'event')}, none of them worth recording." if event_count else ""
     said = shorten(prompt.last_message or "", 300)
     last_words = "" if is_vague(said) else said
-    return " ".join(filter(None, [changed, unrecorded, f"Last words: {last_words}" if last_words else ""])) or None
+    return " ".join(filter(None, [changed, f"Last words: {last_words}" if last_words else ""])) or None

@@ -19,7 +19,7 @@ from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.manage import resume_provider
 from cmserver.ingest import session as sessions
 from cmserver.providers.failures import classify_status, incomplete_answer_error
-from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError
+from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted, completion, each_observed
 from tests.timeouts import until
@@ -459,6 +459,20 @@ async def test_a_summary_whose_calls_failed_as_often_as_they_may_is_a_minimal_on
 
     assert await outbox.statuses() == {"completed": 2}
     assert await outbox.value("SELECT count(*) FROM observations WHERE kind = 'summary'") == 1
+
+
+async def test_no_model_is_asked_for_the_summary_of_a_session_that_recorded_nothing(outbox: Outbox, cast: Cast):
+    recorded = await outbox.put(1)
+    looked = Answer(skipped=[Skip(event="e1", reason="only looked")])
+    provider = Scripted(lambda _: completion(looked))
+    hand = await outbox.hand(provider)
+    await hand.work()
+    await end_session(outbox, cast, recorded[0].event.server_session_id)
+
+    await hand.work()
+
+    assert (len(provider.prompts), await outbox.statuses()) == (1, {"completed": 2})
+    assert await outbox.value("SELECT count(*) FROM observations") == 0
 
 
 # -- on record

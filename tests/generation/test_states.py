@@ -206,6 +206,7 @@ class JobsLife(RuleBasedStateMachine):
         self.lanes: dict[str, UUID] = {}
         self.held: list[Held] = []
         self.resting: set[UUID] = set()
+        self.recorded: set[UUID] = set()
         self.paused = False
         self.away = Counter[int]()
         """How often in a row each worker has found the provider out of reach."""
@@ -357,6 +358,9 @@ class JobsLife(RuleBasedStateMachine):
         if bought is not None:
             assert call_count == 0, "an answer that was bought is applied, not bought again"
             self._ends(held.jobs, "completed", "observed")
+        elif held.jobs[0].is_summary and held.claim.lane not in self.recorded:
+            assert call_count == 0, "of a session that recorded nothing there is no summary"
+            self._ends(held.jobs, "completed", "skipped")
         elif self.paused:
             assert call_count == 0, "a paused provider is left alone"
             self._sent_back(held)
@@ -392,6 +396,8 @@ class JobsLife(RuleBasedStateMachine):
     def _ends(self, jobs: list[JobModel], status: str, outcome: str = "") -> None:
         for job in jobs:
             job.end(status, outcome)
+            if outcome == "observed" and not job.is_summary:
+                self.recorded.add(job.lane)
             job.answer = None
 
     def _sent_back(self, held: Held) -> None:

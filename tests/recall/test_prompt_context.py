@@ -135,7 +135,7 @@ async def test_no_line_is_told_twice_in_a_session(db: Db, shop: Person):
 async def test_what_comes_after_what_was_told_is_not_told_instead(db: Db, shop: Person, monkeypatch: pytest.MonkeyPatch):
     """The search by meaning always finds something; only its best belongs to the prompt."""
     session_id = await session(db, shop, "a")
-    nearest = [91, 20, 21, 22, 23, 24]
+    nearest = [20, 21, 22, 23, 24]
 
     async def find(conn: Conn, *_: object) -> SearchPage:
         found = {row.number: row for row in await observations.by_numbers(conn, shop.team_id, nearest)}

@@ -52,6 +52,15 @@ async def test_what_is_near_in_meaning_is_shown(db: Db, cast: Cast, bounce: Obse
     assert first_number(await show(db, cast.alice, vectors.near(1, 0))) == bounce.number
 
 
+async def test_only_the_nearest_is_shown(db: Db, cast: Cast, make: Make, bounce: Observation, vectors: Vectors):
+    vectors.give(await make.observation(project=cast.alice.project, title="Soft bounces are counted"), [1, 0.1])
+
+    context = await show(db, cast.alice, vectors.near(1, 0))
+
+    assert context is not None
+    assert [line.number for line in context.observations] == [bounce.number]
+
+
 @pytest.mark.usefixtures("bounce")
 async def test_nothing_is_shown_for_a_prompt_that_is_near_to_nothing(db: Db, cast: Cast, vectors: Vectors):
     assert await show(db, cast.alice, vectors.near(-1, -0.2)) is None
