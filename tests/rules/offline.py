@@ -100,9 +100,5 @@ def edit(tag: str, path: str, old: str = "def a():\n    return 1\n", new: str = 
     return tool_use(tag, "Edit", {"file_path": f"{ROOT}/{path}", "old_string": old, "new_string": new})
 
 
-def file_read(tag: str, path: str) -> PromptEvent:
-    return tool_use(tag, "Read", {"file_path": f"{ROOT}/{path}"}, "x = 1")
-
-
 def note(tag: str, event_type: str, payload: object) -> PromptEvent:
     return PromptEvent(tag=tag, event_type=event_type, occurred_at_epoch=1_790_000_000_000, payload=payload)

@@ -9,7 +9,7 @@ import pytest
 
 from cmserver.providers.model import CommandResult, PriorObservation, Verbosity
 from cmserver.rules.failures import open_failures
-from tests.rules.offline import edit, failed_run, file_read, note, observe, record, run, summarise
+from tests.rules.offline import edit, failed_run, note, observe, record, run, summarise
 from tests.rules.session_orders import REQUESTS, long_session, prompt_events
 
 FAILED = "FAILED tests/test_a.py::test_total - AssertionError: assert 1 == 2\n1 failed, 3 passed in 0.1s"
@@ -67,46 +67,6 @@ async def test_minimal_still_knows_in_a_later_batch_what_failed_and_that_it_pass
 
     assert [line.number for line in open_failures(first)] == [1]
     assert open_failures([*first, *second]) == []
-
-
-async def test_verbose_also_tells_what_was_looked_at_what_passes_and_what_was_run():
-    events = [
-        file_read("e1", "a.py"),
-        file_read("e2", "b.py"),
-        run("e3", "ls"),
-        run("e4", "pytest -q", PASSED),
-        run("e5", "ruff check"),
-        run("e6", "docker compose up -d", "Container db  Started"),
-    ]
-
-    normal, verbose = await observe(*events), await observe(*events, verbosity="verbose")
-
-    assert normal.observations == []
-    assert [(draft.type, draft.title, draft.facts, draft.files_read, draft.events) for draft in verbose.observations] == [
-        ("discovery", "Looked at a.py and b.py", [], ["a.py", "b.py"], ["e1", "e2"]),
-        (
-            "discovery",
-            "Checks pass: pytest and ruff check",
-            ["Passes: `pytest -q` (4 passed)", "Passes: `ruff check`"],
-            [],
-            ["e4", "e5"],
-        ),
-        (
-            "change",
-            "Ran `docker compose up -d`",
-            ["Command: `docker compose up -d`", "Answer: Container db Started"],
-            [],
-            ["e6"],
-        ),
-    ]
-    assert [skip.event for skip in verbose.skipped] == ["e3"]
-
-
-async def test_verbose_does_not_tell_twice_what_was_read_for_a_change():
-    answer = await observe(file_read("e1", "a.py"), edit("e2", "a.py"), verbosity="verbose")
-
-    assert [draft.files_read for draft in answer.observations] == [["a.py"]]
-    assert [(skip.event, skip.reason) for skip in answer.skipped] == [("e1", "read for what was changed")]
 
 
 async def test_verbose_has_room_for_more_facts():
