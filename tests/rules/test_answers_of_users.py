@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from cmserver.providers.model import DraftObservation, PriorObservation, PromptEvent
+from itertools import count
+
+from cmserver.providers.model import DraftObservation, PriorObservation, Prompt, PromptEvent
 from cmserver.rules.offers import read_answer, read_offer
-from tests.rules.offline import edit, note, observe, tool_use
+from tests.rules.offline import complete, edit, note, observe, record, tool_use
+from tests.rules.session_orders import ROOT
 
 QUESTION = "Which key should refunds have?"
 OPTIONS = [{"label": "Intent and sequence"}, {"label": "A queue with a dedupe table"}]
@@ -109,3 +112,25 @@ async def test_unfinished_items_of_the_agents_list_are_open_until_they_are_done(
 
     assert item.title == "Write the docs"
     assert [number for draft in second.observations for number in draft.closes] == [7]
+
+
+async def test_work_closes_an_item_of_the_agents_list_in_a_later_session():
+    names = ("Retry `send_invoice` after a timeout", "Cap the batch")
+    items = [{"content": name, "status": "pending"} for name in names]
+    stop = note("e3", "assistant_message", {"last_assistant_message": "Paused here, more tomorrow."})
+    first = await observe(edit("e1", "a.py"), tool_use("e2", "TodoWrite", {"todos": items}, {}), stop)
+    ends = record(first, [], count(1))
+    said = "I added the retry to `send_invoice` in `invoices.py`, because the bank times out at night."
+
+    later = await complete(
+        Prompt(
+            kind="observations",
+            project="orders",
+            root=ROOT,
+            open_ends=ends,
+            events=[edit("e1", "invoices.py"), note("e2", "assistant_message", {"last_assistant_message": said})],
+        )
+    )
+
+    closed = {number for draft in later.observations for number in draft.closes}
+    assert [end.title for end in ends if end.number in closed] == [names[0]]
