@@ -68,7 +68,7 @@ _MANIFEST_DATA_MEMBERS = frozenset({"data", "stringData"})
 _COOKIE_MEMBERS = frozenset(
     {"cookie", "Cookie", "COOKIE", "cookies", "Cookies", "set-cookie", "Set-Cookie", "set_cookie", "setCookie", "HTTP_COOKIE"}
 )
-_SUSPICIOUS_MEMBERS = _VALUE_MEMBERS | _LOGIN_MEMBERS | _COOKIE_MEMBERS | {_MANIFEST_MEMBER}
+_SUSPICIOUS_MEMBERS = _VALUE_MEMBERS | _LOGIN_MEMBERS | _COOKIE_MEMBERS | {_MANIFEST_MEMBER, places.JWK_TYPE}
 _HARMLESS_MEMBERS = frozenset({
     "type", "format", "description", "title", "pattern", "label", "placeholder", "help", "message", "hint", "example", "id",
     "name", "key", "user", "username", "login", "email", "account", "host", "url", "uri", "href", "endpoint", "path", "file",
@@ -478,6 +478,8 @@ def _classify_value(source: dict[str, object], name: str, value: object) -> str 
     """The kind of secret that this member of an object is; None when it is none."""
     if not isinstance(value, str):
         return None
+    if name in places.JWK_SECRETS and places.JWK_TYPE in source:
+        return "private_key" if is_token_like(value) else None
     kind = _classify_member(name)
     if kind is None and name in _VALUE_MEMBERS:
         kind = next((kind for label in _find_labels(source) if (kind := _classify_member(label))), None)

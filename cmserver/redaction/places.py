@@ -54,6 +54,14 @@ _YAML_MEMBER = re.compile(
     r"[\"']?[\w./-]{1,256}[\"']?:[ \t]{1,8}[\"']?([^\s\"'\\|>]{3,}+)"
 )
 
+JWK_TYPE = "kty"
+JWK_SECRETS = frozenset({"d", "p", "q", "dp", "dq", "qi", "k"})
+_JWK = re.compile(r"\bkty\b", re.ASCII)
+_JWK_SECRET = re.compile(
+    rf"[\"'{{,\s](?:{'|'.join(sorted(JWK_SECRETS))})\\{{0,3}}[\"']?\s{{0,4}}:\s{{0,4}}\\{{0,3}}[\"']([\w+/=-]{{20,}})", re.ASCII
+)
+_JWK_REACH = REACH // 2
+
 # Between two arguments, also in a list in code: `"-p", "..."`.
 _ARGUMENT_GAP = r"(?:[ \t]|\\?[\"'],?[ \t]?)"
 _ARGUMENT = r"(?:\\?[\"'])?([^\s\"',;|&<>()\\]{4,512})"
@@ -163,6 +171,15 @@ def _find_kubernetes_data(text: str, low: str) -> Iterator[Span]:
                 read_to = member.end()
 
 
+def _find_jwk(text: str, _low: str) -> Iterator[Span]:
+    """The secret members of a JSON Web Key, on both sides of its type."""
+    done = 0  # nothing is read twice
+    for key in scan(_JWK, text):
+        start, done = max(done, key.start() - _JWK_REACH), max(done, key.end() + _JWK_REACH)
+        for secret in scan(_JWK_SECRET, text, start, min(done, len(text))):
+            yield Span(*secret.span(1), "private_key")
+
+
 def _find_short_options(text: str, _low: str) -> Iterator[Span]:
     """Passwords of commands with a short option for them: `docker login -p`, `mysql -p...`, `sshpass -p`."""
     for command, program, option in _COMMANDS:
@@ -228,6 +245,7 @@ PLACE_RULES = (
     Rule(("password", "identified"), True, _find_sql_passwords),
     Rule(("",), False, _find_pgpass, _COLON),
     Rule(("secret",), True, _find_kubernetes_data),
+    Rule((JWK_TYPE,), False, _find_jwk),
 )
 COMMAND_RULES = (
     Rule(("",), False, _find_short_options, _SHORT_OPTION),

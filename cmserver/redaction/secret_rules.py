@@ -14,11 +14,20 @@ from cmserver.redaction.named_values import NAME_RULES
 from cmserver.redaction.places import COMMAND_RULES, PLACE_RULES
 from cmserver.redaction.rule import Rule, has_match, lower
 from cmserver.redaction.spans import Span
+from cmserver.redaction.split import split_rule
 from cmserver.redaction.token_forms import TOKEN_RULES
 
 K = TypeVar("K", bound=Hashable)
 
-RULES = (*TOKEN_RULES, *PLACE_RULES, *NAME_RULES, *COMMAND_RULES)
+
+def _find_undivided(text: str) -> Iterator[Span]:
+    """Spans of secrets that no break divides."""
+    low = lower(text)
+    return find(text, [rule for rule in select_rules(text, low) if rule is not _SPLIT_RULE], low)
+
+
+_SPLIT_RULE = split_rule(_find_undivided)
+RULES = (*TOKEN_RULES, *PLACE_RULES, *NAME_RULES, *COMMAND_RULES, _SPLIT_RULE)
 
 
 def _index_rules(keys: Callable[[Rule], Iterable[K]]) -> list[tuple[K, list[int]]]:

@@ -5,10 +5,11 @@ Nothing here is a secret. Each is made when the tests run.
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 
-from tests.redaction.shapes import Shape, made
+from tests.redaction.shapes import BODY, KEY, TOKENS, Shape, made
 
 _random = random.Random(207)
 
@@ -90,4 +91,78 @@ def _texts() -> list[Shape]:
     return [Shape(name, {"stdout": text.replace("{}", secret)}, (secret,)) for name, (text, secret) in texts.items()]
 
 
-SHAPES_2 = [*_quoted(), *_cookies(), *_texts()]
+def _jwk() -> list[Shape]:
+    """JSON Web Keys: only some members are secret, and most names have one letter."""
+    one = made(43)
+    rsa = {"kty": "RSA", "n": made(342), "e": "AQAB", **dict.fromkeys(("d", "p", "q", "dp", "dq", "qi"), one)}
+    okp = {"kty": "OKP", "crv": "Ed25519", "x": made(43), "d": one}
+    texts: dict[str, object] = {
+        "object": rsa,
+        "set": json.dumps({"keys": [{"d": one, "kty": "EC", "crv": "P-256", "x": made(43), "y": made(43)}]}, indent=2),
+        "symmetric": {"stdout": json.dumps({"kty": "oct", "k": one, "alg": "HS256"})},
+        "text-in-text": json.dumps(json.dumps(okp)),
+        "code": f"const key = {{kty: 'RSA',\n  qi: '{one}'}}",
+    }
+    return [Shape(f"jwk/{name}", payload, (one,)) for name, payload in texts.items()]
+
+
+def _split() -> list[Shape]:
+    """Secrets that lie in two lines, or two texts that a program puts together."""
+    token, word, key = TOKENS["github-classic"], made(14), made(48)
+    halves = {"T": (token[:20], token[20:]), "W": (word[:7], word[7:]), "K": (key[:24], key[24:])}
+    texts = {
+        "shell": 'export T="{}\\\n{}"',
+        "python": 't = "{}" \\\n    "{}"',
+        "brackets": 't = (\n    "{}"\n    f"{}"\n)',
+        "plus": 'const t = "{}" +\n  "{}";',
+        "plus-in-one-line": 'const t = "{}" + "{}";',
+        "plus-first": "const t = '{}'\n  + '{}';",
+        "point": "$t = '{}' .\n  '{}';",
+        "ampersand": 't = "{}" & _\n  "{}"',
+        "windows": 't = "{}" +\r\n    "{}"',
+        "escaped": json.dumps('t = "{}" \\\n    "{}"'),
+        "escaped-twice": json.dumps(json.dumps('t = (\n    "{}"\n    "{}")')),
+        "added-lines": '+t = "{}" \\\n+    "{}"',
+        "read-with-numbers": '  12→t = "{}" +\n  13→    "{}"',
+        "W-python": 'password = "{}" \\\n    "{}"',
+        "W-plus": 'password: "{}" +\n    "{}",',
+        "W-brackets": 'PASSWORD = (\n    "{}"\n    "{}"\n)',
+        "W-next-line": 'password =\n    "{}{}"',
+        "W-continued": 'password = \\\n    "{}{}"',
+        "W-yaml-folded": "password: >-\n    {}{}\nnext: a",
+        "W-yaml-literal": "  db_password: |\n    {}{}\n",
+        "W-url": 'url = "https://alice:" \\\n  "{}{}@host/x"',
+        "W-mysql": "mysql -h db \\\n  -u root \\\n  -p{}{} orders",
+        "W-docker": "docker login \\\n  -u alice \\\n  -p {}{} reg",
+        "W-flag": "helm login --username a --password \\\n   {}{} reg",
+        "K-yaml-continued": '  token: "{}\\\n    {}"\n',
+        "K-bearer": 'curl -H "Authorization: Bearer \\\n{}{}"',
+        "K-go": 'token := "{}" +\n\t"{}"',
+        "K-aws": 'aws_secret_access_key = "{}" \\\n "{}"',
+    }
+    shapes: list[Shape] = []
+    for name, text in texts.items():
+        first, second = halves[name[0] if name[0] in halves else "T"]
+        shapes.append(Shape(f"split/{name}", {"stdout": text.replace("{}", first, 1).replace("{}", second)}, (first, second)))
+    return shapes
+
+
+def _wrapped() -> list[Shape]:
+    """Tokens in lines of 76 characters, and keys in texts of one line each."""
+    jwt, pem = _lines(TOKENS["jwt"]), _lines(base64.b64encode("\n".join(KEY).encode()).decode())
+    shapes: list[tuple[str, object, list[str]]] = [
+        ("jwt", "\n".join(jwt), jwt[:-1]),
+        ("jwt-escaped", json.dumps({"out": "\n".join(jwt)}), jwt[:-1]),
+        ("pem-in-base64", "\r\n".join(pem), pem[:-1]),
+        ("pem-in-base64-escaped", json.dumps({"out": "\n".join(pem)}), pem[:-1]),
+        ("pem-in-texts", "k = '" + "\\n' .\n  '".join(KEY) + "';", BODY),
+        ("pem-continued", 'k = "' + "\\n\\\n".join(KEY) + '"', BODY),
+    ]
+    return [Shape(f"wrapped/{name}", payload, tuple(secrets)) for name, payload, secrets in shapes]
+
+
+def _lines(text: str) -> list[str]:
+    return [text[start : start + 76] for start in range(0, len(text), 76)]
+
+
+SHAPES_2 = [*_quoted(), *_cookies(), *_texts(), *_jwk(), *_split(), *_wrapped()]

@@ -66,6 +66,10 @@ TEXTS = [
     'ENV TOKEN_FILE /run/secrets/token; ARG API_TOKEN; ENV API_TOKEN ${API_TOKEN}; gh secret set A --body "$TOKEN"',
     "a dynamic library identified by 'name', a user identified by \"login\"",
     'variable "db_password" {\n  type = string\n  sensitive = true\n}\nvariable "token" {\n  default = ""\n}',
+    'raise Invalid("The password " \\\n    "must have 1 digit")\nhelp = ("the token "\n  "is read from ORDERS_API_KEY2")',
+    "password:\n  'minLength': 8\ntoken: |\n  the token that Login2 gave\nsecret: >-\n  see docs/login2.md\n",
+    "docker run \\\n  -p 8080:80 \\\n  -u 1000:1000 nginx; mkdir \\\n  -p src/orders2/api",
+    '{"kty": "EC", "crv": "P-256", "x": "aB3dE5fG7hJ9kL2mN4pQ", "y": "aB3dE5fG7hJ9kL2mN4pQ", "kid": "q-2026-11-22-orders"}',
     "task-4f1f19a2-0d2c-4f0e-8a36-1c2e9f4d7b60 call_Zk4AbCdEfGhIjKlMnOpQr msg_01ABCdefGHIjkl",
 ]
 

@@ -37,6 +37,8 @@ UNITS = [
     "é", "password is ", "password for a is ", "my token ", "api key ", "api key is aaaaaaaaaaaa", "ENV TOKEN ", "setx API_TOKEN a",
     'password" {', 'password" {\n default', "secret set ", "secret set --body ", "--body a", "identified by ", "identified by '",
     "identified with a ", "alter user ", "alter user password '", "set password for ", "PASSWORD='a b ", "passwordaA", "token aAbB",
+    '"\n"', '" +\n  "', '"+"', "\\\n", '\\"\\n\\"', "\\\\\\n", "a" * 60 + "\n" + "a" * 8, "= (\n 'aaa'\n", ": |\n a",
+    "kty", '"kty": "d": "',
 ]  # fmt: skip
 TRIGGERS = [
     "kind: secret\n---\n", "kind: Secret\ndata:\n  a: aaaaaaaa\n", "data:\n  a: data:\n", "kind: secret\ndata:" + "\n" * 200,
@@ -49,6 +51,7 @@ TRIGGERS = [
     "my api key is aB3dE5fG7hJ9kL2mN4pQ ", "--token aB3dE5fG7hJ9 ", "config set token aB3dE5fG7hJ9 ", "ENV TOKEN aB3dE5fG7hJ9\n",
     'variable "db_password" { default = "abcd1234" }\n', "sk-aB3dE5fG7hJ9kL2mN4pQ ", "1234567:A" + "a1" * 17 + " ",
     "-----BEGIN PRIVATE KEY-----\n" + "aB1/" * 16 + "\n", "aB1/" * 16 + "\n-----END PRIVATE KEY-----\n", "<private>a</private>",
+    '{"kty": "oct", "k": "aB3dE5fG7hJ9kL2mN4pQ"}', 'password = "abcd" \\\n "1234"\n', 'token: "aB3dE5fG7hJ9" +\n "kL2mN4pQ"\n',
     "\x1b[0m", "pass\u200bword=abcd1234 ",
 ]  # fmt: skip
 """Whole secrets, one of each rule: the pieces above come no further than its beginning."""
