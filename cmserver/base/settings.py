@@ -319,7 +319,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             0,
             100_000_000,
             "Tokens that the steward may spend in a day (UTC) on a project, besides the budgets: 3,200 are under 100,000 a month. "
-            "0: the budgets alone.",
+            "Two thirds are for comparing pairs. 0: the budgets alone.",
         ),
     ] = 3_200
     steward_lease_seconds: Annotated[

@@ -13,7 +13,9 @@ from cmserver.base.errors import Invalid
 from cmserver.base.settings import Settings
 from cmserver.calls import repository as calls
 from cmserver.calls.recorded_call import RecordedCaller
+from cmserver.observations.model import estimate_tokens
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
+from cmserver.providers.prompts.render import render
 from cmserver.steward.model import ModelCall
 from cmserver.steward.runs import repository as runs
 
@@ -21,6 +23,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 ANSWER_SECONDS = 30.0
 """A model that takes longer is asked another day."""
+_GUARD_SHARE = 2 / 3
+"""Of a day's tokens, for comparing pairs: the rest is left for a derivation."""
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -67,7 +71,7 @@ class ModelAsker:
 
     async def ask(self, team_id: UUID, project_id: UUID, prompt: Prompt, answer_type: type[T]) -> ModelAnswer[T]:
         """Never raises for a provider."""
-        if refusal := await self._find_refusal(team_id, project_id):
+        if refusal := await self._find_refusal(team_id, project_id, prompt):
             return ModelAnswer[T](refusal=refusal)
         name, model = self._caller.first_provider, ""
         try:
@@ -87,8 +91,8 @@ class ModelAsker:
         reason = "model_unreadable" if answer is None else None
         return ModelAnswer[T](answer=answer, refusal=reason, call=_call(name, completion.model or model, completion, reason))
 
-    async def _find_refusal(self, team_id: UUID, project_id: UUID) -> str | None:
-        """Why no model is asked at this moment."""
+    async def _find_refusal(self, team_id: UUID, project_id: UUID, prompt: Prompt) -> str | None:
+        """Why no model is asked at this moment. A call whose prompt does not fit into the day's tokens is not made."""
         if not self.has_model:
             return "no_model"
         async with self._db.tenant(team_id) as conn:
@@ -96,7 +100,10 @@ class ModelAsker:
             tokens = await calls.steward_tokens(conn, team_id, project_id, "day")
         if breaker.is_open:
             return "breaker_open"
-        return "daily_tokens_spent" if self._daily_tokens and tokens >= self._daily_tokens else None
+        rendered = render(prompt, "json")
+        tokens += estimate_tokens(rendered.system + rendered.user)
+        most = self._daily_tokens * _GUARD_SHARE if prompt.kind == "guard" else self._daily_tokens
+        return "daily_tokens_spent" if most and tokens > most else None
 
 
 def _call(provider: str, model: str, completion: Completion | None, error: str | None, message: str | None = None) -> ModelCall:

@@ -164,19 +164,21 @@ async def test_a_model_that_fails_three_times_is_left_alone_and_tried_once_later
 async def test_the_tokens_of_a_day_are_a_bound(asking: Keeper, model: Model):
     planted = await plant_pair(asking, "longer")
     await asking.switch("write")
-    model.reply, model.tokens = "no", (3_190, 10)
+    model.reply = '{"same": true, "conflict": false, "confidence": 0.5, "reason": ""}'
+    model.tokens = 900, 100
     payload = await payload_of(asking, planted)
 
-    for _ in range(2):
+    for _ in range(3):
         await asking.enqueue("auto_merge", payload, project_id=planted.project.id)
         await asking.drain()
 
+    # A third call would go beyond two thirds of the 3,200 of a day, so it is not made.
     assert [(run.output_snapshot or {})["reasons"] for run in await asking.runs()] == [
-        ["model_unreadable"],
+        *[["model_unsure"]] * 2,
         ["daily_tokens_spent"],
     ]
     spent = await rows(asking.db, "SELECT kind, input_tokens FROM generation_runs")
-    assert [(row["kind"], row["input_tokens"]) for row in spent] == [("guard", 3_190)]
+    assert [(row["kind"], row["input_tokens"]) for row in spent] == [("guard", 900)] * 2
 
 
 async def test_a_dry_run_writes_nothing_but_its_own_rows(keeper: Keeper):
