@@ -24,6 +24,9 @@ _ASKING_SCOPES = {"events:write", "sessions:write", "jobs:write", "admin", "*"}
 """Any of these lets a key ask for observations and summaries."""
 _REINDEX_SCOPES = {"jobs:write", "admin", "*"}
 
+_JOINED_SECONDS = 60.0
+"""Until then, a job that was written while its project was joined is moved."""
+
 Group = tuple[list[ClaimedJob], StoredAnswer | None]
 """Jobs that share one answer, and the answer if it was stored before."""
 
@@ -45,6 +48,10 @@ class Batch:
         for job in self.jobs:
             if refusal := key_refusal(job):
                 self.fail([job], "key_revoked", refusal)
+            elif job.project_joined:
+                message = "The project of this job was joined to another one meanwhile."
+                self._requeue([job], {"reason": "project_joined", "message": message})
+                self._rest(_JOINED_SECONDS, "project_joined")
             elif not job.project_open:
                 self.fail([job], "project_closed", "The project or team of this job is archived or no longer the same.")
             elif job.source_type == "agent_event" and job.event_type is None:

@@ -141,6 +141,7 @@ CLAIMED_JOBS = Query(
            CASE WHEN j.last_error ->> 'times' ~ '^[0-9]{1,6}$'
                 THEN (j.last_error ->> 'times')::integer ELSE 0 END AS unreached_times,
            coalesce(p.archived_at IS NULL AND t.archived_at IS NULL AND p.team_id = j.team_id, false) AS project_open,
+           coalesce(p.joined_to IS NOT NULL AND t.archived_at IS NULL, false) AS project_joined,
            coalesce(k.revoked_at IS NOT NULL, false) AS key_revoked,
            coalesce(k.expires_at <= now() AND k.replaced_by IS NULL, false) AS key_expired,
            k.scopes AS key_scopes, k.project_id AS key_project_id

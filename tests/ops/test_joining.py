@@ -16,7 +16,7 @@ from cmserver.graph.read_observations import read_new_observations
 from cmserver.ops.joining.join import move_strays
 from cmserver.ops.joining.normalise import normalise_all
 from tests.conftest import Cast, bound_to, mint
-from tests.generation.tools import Scripted
+from tests.generation.tools import Outbox, Scripted
 from tests.ops.test_erasure import hand, rows_of, send, tables_with, with_the_word
 from tests.rows import rows
 
@@ -348,6 +348,26 @@ async def test_what_is_written_into_a_joined_project_meanwhile_is_moved(client: 
     assert moved == [1, 0]
     (row,) = await rows(db, "SELECT project_id FROM observations WHERE number = %s", number)
     assert row["project_id"] == cast.alice.project.id
+
+
+async def test_an_event_that_comes_meanwhile_is_generated_where_it_is_moved_to(
+    client: httpx.AsyncClient, cast: Cast, db: Db, outbox: Outbox
+):
+    """Its job failed for good, so nothing was ever remembered of it."""
+    target = (await act(client, cast, "POST", "/v1/projects", {"canonicalId": OLD}, 201))["project"]["id"]
+    await act(client, cast, "POST", f"/v1/projects/{NEW}/join", {"into": OLD})
+    await outbox.put()
+    worker = await outbox.hand(Scripted())
+
+    await worker.work()
+    waiting = await outbox.statuses()
+    await move_strays(db)
+    await rows(db, "UPDATE generation_lanes SET held_until = NULL, held_reason = NULL, due_at = now()")
+    await worker.work()
+
+    assert (waiting, await outbox.statuses()) == ({"queued": 1}, {"completed": 1})
+    (made,) = await rows(db, "SELECT project_id FROM observations")
+    assert str(made["project_id"]) == target
 
 
 async def test_deleting_a_project_takes_along_what_was_joined_to_it(client: httpx.AsyncClient, cast: Cast, database: str, old: str):

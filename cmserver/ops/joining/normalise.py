@@ -14,7 +14,7 @@ from cmserver.access.projects import canonical_id
 from cmserver.base.db import Db
 from cmserver.base.errors import Conflict, Invalid
 from cmserver.base.sql import Conn
-from cmserver.ops.joining.join import join_projects, move_strays
+from cmserver.ops.joining.join import join_projects
 from cmserver.ops.joining.refuse import require_team_key
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -26,8 +26,7 @@ SYSTEM = "system"
 
 
 async def normalise_all(db: Db) -> None:
-    """Normalise the projects of all teams, and move what was written into joined ones."""
-    await move_strays(db)
+    """Normalise the projects of all teams."""
     for team in await db.in_system(access.all_teams):
         if team.archived_at is not None:
             continue
