@@ -18,7 +18,6 @@ from tests.faults.plan import Fault, can_mount
 from tests.faults.provider import MoodyProvider
 from tests.faults.proxy import Proxy
 from tests.faults.system import FrozenWorker, System, descendants
-from tests.process.program import rows
 
 End = Callable[[], None]
 
@@ -72,13 +71,13 @@ def _kill(fault: Fault, system: System, role: str) -> End:
 
 def _freeze(system: System, pid: int) -> End:
     """Stop the process. Workers whose lease is over when it goes on must claim nothing more."""
-    workers = _ask(system, "SELECT worker_id FROM generation_workers WHERE label LIKE %(label)s", label=f"%:{pid}")
+    workers = system.ask("SELECT worker_id FROM generation_workers WHERE label LIKE %(label)s", label=f"%:{pid}")
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
 
     def go_on() -> None:
-        live = {row["live_workers"] for row in _ask(system, "SELECT live_workers()")}
-        newest = _ask(system, "SELECT coalesce(max(id), 0) AS id FROM observation_generation_job_events")
+        live = {row["live_workers"] for row in system.ask("SELECT live_workers()")}
+        newest = system.ask("SELECT coalesce(max(id), 0) AS id FROM observation_generation_job_events")
         if newest:
             ids = [int(str(row["worker_id"])) for row in workers if row["worker_id"] not in live]
             system.frozen += [FrozenWorker(worker_id=worker_id, log_id=int(str(newest[0]["id"]))) for worker_id in ids]
@@ -86,13 +85,6 @@ def _freeze(system: System, pid: int) -> End:
             os.kill(pid, signal.SIGCONT)
 
     return go_on
-
-
-def _ask(system: System, question: str, **values: object) -> list[dict[str, object]]:
-    """Rows of the database; none while it is away."""
-    with suppress(psycopg.Error):
-        return rows(system.database, question, **values)
-    return []
 
 
 def _break_net(fault: Fault, proxy: Proxy, how: str) -> End:

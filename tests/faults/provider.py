@@ -19,6 +19,12 @@ _SLOW_SECONDS = (2.0, 3.5)
 """So long that a worker that is frozen meanwhile wakes up while another one has made the same call."""
 
 
+def _guard() -> Reply:
+    """The answer to the steward, who asks whether two notes say the same."""
+    words = json.dumps({"same": True, "conflict": False, "confidence": 0.97, "reason": "the same fact"})
+    return json_reply(chat.completion(chat.message(words)))
+
+
 class _Turn(msgspec.Struct):
     content: str
 
@@ -49,7 +55,7 @@ class MoodyProvider:
             mood = self._random.choice(self._moods) if self._moods else ""
         seconds = _SLOW_SECONDS if mood == "provider-slow" else _QUICK_SECONDS
         await asyncio.sleep(self._random.uniform(*seconds))
-        good = chat.play(request)
+        good = _guard() if b'"conflict"' in request.body else chat.play(request)
         if mood == "provider-hang":
             return msgspec.structs.replace(good, stall_after=self._random.choice([0, len(good.body) // 2]))
         if mood == "provider-cut":

@@ -13,6 +13,7 @@ from cmserver.embedded.files import SetupError
 from tests.faults import faults
 from tests.faults.base import PROGRAM, Base
 from tests.faults.judge import Judge
+from tests.faults.keeping import Figures, Keeping, KeepingJudge
 from tests.faults.load import HookAgent, Writers
 from tests.faults.plan import LEASE_SECONDS, LOAD_SECONDS, Storm
 from tests.faults.provider import MoodyProvider
@@ -36,6 +37,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     hook_calls: int = 0
     failed_jobs: dict[str, int] = {}
     """Given up, by reason."""
+    keeping: Figures = msgspec.field(default_factory=Figures)
     recovery_seconds: float = 0.0
     """From readiness until no dead worker held anything."""
     seconds: float = 0.0
@@ -46,7 +48,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         given_up = "".join(f"{jobs} given up ({reason}), " for reason, jobs in sorted(self.failed_jobs.items()))
         numbers = (
-            f"{self.events} events, {self.repeated} repeated, {self.hook_calls} hooks, {given_up}"
+            f"{self.events} events, {self.repeated} repeated, {self.hook_calls} hooks, {given_up}{self.keeping}, "
             f"{self.restarts} restarts{''.join(f', {exit_}' for exit_ in self.exits)}, recovered in {self.recovery_seconds:.1f} s, "
             f"{self.seconds:.0f} s"
         )
@@ -90,12 +92,14 @@ def _rage(storm: Storm, system: System, provider: MoodyProvider, began: float) -
     system.wait_until_ready()
     _note("ready", began)
     starts, exits = system.count_starts(), len(system.list_exits())
+    keeping = Keeping(system, storm.seed)
     writers, agent = Writers(system, storm.seed), HookAgent(system, storm.seed)
     _play(storm, system, provider, writers, agent)
     _wait_for_postgres(system)
     system.wait_until_ready()
     _note("ready again", began)
     judge = Judge(storm, system, writers, agent)
+    keeping.end()
     writers.end()
     agent.end()
     _note("load has ended", began)
@@ -106,10 +110,13 @@ def _rage(storm: Storm, system: System, provider: MoodyProvider, began: float) -
     if not judge.violations:
         judge.wait_until_recovered()
     judge.look()
+    keeping_judge = KeepingJudge(system, keeping)
+    keeping_judge.look()
     _note("looked", began)
     return Report(
         storm=storm,
-        violations=judge.violations,
+        violations=[*judge.violations, *keeping_judge.violations],
+        keeping=keeping.figures,
         events=writers.count,
         repeated=writers.repeated,
         hook_calls=len(agent.calls),

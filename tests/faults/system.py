@@ -7,29 +7,33 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import msgspec
+import psycopg
 
 from cmserver.base import credentials
 from cmserver.embedded.files import Binaries, copy_binaries, find_binaries
 from cmserver.embedded.postgres import EmbeddedPostgres
 from tests.bench.world import free_port
 from tests.faults.base import HOOK_CLIENT, Base
-from tests.faults.plan import LEASE_SECONDS, can_mount, find_faketime
+from tests.faults.plan import LEASE_SECONDS, STEWARD_LEASE_SECONDS, can_mount, find_faketime
 from tests.faults.provider import SETTINGS
 from tests.faults.proxy import Proxy
-from tests.process.program import environment, is_there, wait_for
-from tests.timeouts import scaled
+from tests.process.program import environment, is_there, rows, wait_for
+from tests.timeouts import Deadline, scaled
 
 _CALL_BEYOND_LEASE_SECONDS = 7
 """A call may take longer than a freeze, so that a worker that wakes up has an answer in its hands."""
 _HOLD_BEYOND_LEASE_SECONDS = 11
 """A batch that a live worker holds for longer goes back."""
 _LONGEST_LEASE_SECONDS = 6.0
+_STEWARD_SECONDS = 5.0
+"""How long a fault waits for the steward to work; its workers look for jobs every few seconds."""
 _DISK, _SPOOL_DISK = "300m", "2m"
 _SITECUSTOMIZE = Path(__file__).parent / "clock"
 _CLUSTER_SETTINGS = {"fsync": "off"}
@@ -128,6 +132,8 @@ class System:
             self.proxy = Proxy(self.own.sockets / f".s.PGSQL.{_port_of(self.own)}", seed)
         self.settings = {
             **SETTINGS,
+            "CMSERVER_STEWARD_LEASE_SECONDS": f"{STEWARD_LEASE_SECONDS:g}",
+            "CMSERVER_STEWARD_DAILY_TOKENS": "0",
             "CMSERVER_BASE_URL": f"{provider_url}/v1",
             "CMSERVER_PORT": str(self.port),
             "CMSERVER_LEASE_SECONDS": f"{self.lease_seconds:g}",
@@ -204,13 +210,27 @@ class System:
             for process in self.processes.values():
                 process.look_after()
 
+    def ask(self, question: str, **values: object) -> list[dict[str, object]]:
+        """Rows of the database; none while it is away."""
+        with suppress(psycopg.Error):
+            return rows(self.database, question, **values)
+        return []
+
     # -- finding victims
 
     def find(self, role: str, dice: float) -> int:
         """The pid of the API (`api`), of a worker (`worker`), of PostgreSQL (`postgres`), or of one of its backends (`backend`).
 
-        In `cmserver run` a worker may be a process of its own, below the first one.
+        `steward` is the worker that has a job of the steward, once there is one. In `cmserver run` a worker may be a process of its
+        own, below the first one.
         """
+        if role == "steward":
+            deadline = Deadline(_STEWARD_SECONDS)
+            while not deadline.is_over:
+                if held := self.ask("SELECT locked_by FROM steward_jobs WHERE status = 'running' LIMIT 1"):
+                    return int(str(held[0]["locked_by"]).rpartition(":")[2])
+                time.sleep(0.005)
+            return self.find("worker", dice)
         if role in {"postgres", "backend"}:
             postgres = self.own.pid if self.own else _choose(_named(descendants(self._main.pid), "postgres"), 0)
             return postgres if role == "postgres" else _choose(descendants(postgres), dice)
