@@ -1,4 +1,4 @@
-"""The storms find what they are for: five faults, each planted into a copy of the program, are seen within a few storms each."""
+"""The storms find what they are for: six faults, each planted into a copy of the program, are seen within a few storms each."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ HUNTS = {
     "reaper": Hunt(kinds=["kill-worker"], seeds=[1, 2, 3], words=("held by dead workers",)),
     "group-commit": Hunt(kinds=["kill-api", "net-cut", "net-slow"], seeds=[11, 5, 3], words=("lost: ", "out of order: ")),
     "spool": Hunt(kinds=["kill-api", "net-refuse"], seeds=[1, 2, 3], words=("hook payloads",)),
+    "steward-reaper": Hunt(kinds=["kill-steward", "provider-slow"], seeds=[7, 8, 9], words=("jobs have not ended",)),
     "heartbeat": Hunt(kinds=["freeze-worker"], seeds=[1, 2, 3], words=("after its lease was over",)),
 }
 

@@ -39,6 +39,16 @@ def test_connections_that_fall_silent_for_good_hold_nothing_up(base: Base, folde
     assert report.hook_calls > 0
 
 
+def test_what_the_steward_wrote_under_kills_and_freezes_can_be_undone_and_people_keep_their_words(base: Base, folder: Path):
+    """bin/storm --kinds kill-steward,freeze-steward,kill-postgres,kill-backend --storms 70 is the long form."""
+    report = run_storm(draw(_SEED, ["kill-steward", "freeze-steward", "kill-backend", "provider-500"], ["split"]), base, folder)
+
+    measured(str(report))
+    assert report.violations == [], str(report)
+    assert report.keeping.merged > 0
+    assert report.keeping.undone > 0
+
+
 def test_a_storm_is_repeated_by_its_seed():
     kinds = available_kinds()
 
