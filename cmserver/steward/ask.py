@@ -100,8 +100,7 @@ class ModelAsker:
             tokens = await calls.steward_tokens(conn, team_id, project_id, "day")
         if breaker.is_open:
             return "breaker_open"
-        rendered = render(prompt, "json")
-        tokens += estimate_tokens(rendered.system + rendered.user)
+        tokens += estimate_tokens("".join(msgspec.structs.astuple(render(prompt, "json"))))
         most = self._daily_tokens * _GUARD_SHARE if prompt.kind == "guard" else self._daily_tokens
         return "daily_tokens_spent" if most and tokens > most else None
 
