@@ -202,22 +202,25 @@ class Keeping:
         path = f"/v1/observations/{pair.ids[place]}"
         edits = self.edits.setdefault(pair.numbers[place], [])
         edits.append((words, False))
-        answer = self.request("PATCH", path, {"facts": [words]}, 200, 404, 409)
+        answer = self.request("PATCH", path, {"facts": [words]}, 200, 404, 409, 410)
         if answer is not None and answer.status_code == 200:
             edits[-1] = words, True
         elif answer is not None:
             edits.pop()
 
     def _merge(self, pair: Pair) -> None:
-        self.request("POST", f"/v1/observations/{pair.ids[0]}/merge", {"sources": [pair.numbers[1]]}, 200, 404, 409)
+        self.request("POST", f"/v1/observations/{pair.ids[0]}/merge", {"sources": [pair.numbers[1]]}, 200, 404, 409, 410)
 
     def _dismiss(self, pair: Pair) -> None:
         question = "SELECT id FROM consolidation_suggestions WHERE left_id = ANY(%(ids)s)"
         for row in self._system.ask(question, ids=list(pair.ids)):
-            self.request("PATCH", f"/v1/suggestions/{row['id']}", {"status": "dismissed"}, 200, 404, 409)
+            self.request("PATCH", f"/v1/suggestions/{row['id']}", {"status": "dismissed"}, 200, 404, 409, 410)
 
     def _undo(self, pair: Pair) -> None:
-        self.request("POST", f"/v1/observations/{pair.ids[0]}/undo", None, 200, 404, 409)
+        """Which may take back what was edited last."""
+        answer = self.request("POST", f"/v1/observations/{pair.ids[0]}/undo", None, 200, 404, 409, 410)
+        if answer is None or answer.status_code == 200:
+            self.edits.pop(pair.numbers[0], None)
 
     def _switch(self, _pair: Pair) -> None:
         self._set_mode(**self._random.choice([{"mode": "dry_run"}, {"paused": True}]))
@@ -287,9 +290,13 @@ class KeepingJudge:
             acknowledged = [place for place, (_, is_acknowledged) in enumerate(edits) if is_acknowledged]
             if not acknowledged or note not in by_number:
                 continue
-            row: dict[str, object] | None = by_number[note]
-            while row is not None and row["superseded_by"] is not None:
-                row = found.get(UUID(str(row["superseded_by"])))
+            row = by_number[note]
+            while row["superseded_by"] is not None:
+                # Whoever edits what it was merged into replaces its words there; then they are in the note itself.
+                into = found.get(UUID(str(row["superseded_by"])))
+                if into is None or int(str(into["number"])) in self._keeping.edits:
+                    break
+                row = into
             text = json.dumps(row, default=str)
             if not any(words in text for words, _ in edits[acknowledged[-1] :]):
                 self.violations.append(f"an edit of #{note} is overwritten {when}: {edits[acknowledged[-1]]}")

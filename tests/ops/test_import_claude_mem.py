@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import httpx
@@ -84,6 +86,29 @@ async def test_everything_of_version_13_is_found_shown_and_counted(
     assert "Never push on Fridays." in index.text
     async with db.system() as conn:
         assert all(team.holds for team in [*await ops.conservation(conn), *await ops.number_sums(conn)])
+
+
+async def test_no_value_of_a_column_ends_the_import(db: Db, cast: Cast, tmp_path: Path):
+    """A session's title with a NUL in it did."""
+    ended: list[str] = []
+    for table, column in _columns(make_v13(tmp_path / "whole.db")):
+        for place, value in enumerate(("a\x00b", 2**62)):
+            file = make_v13(tmp_path / f"{table}-{column}-{place}.db")
+            with contextlib.suppress(sqlite3.IntegrityError), sqlite3.connect(file) as conn:
+                conn.execute(f'UPDATE "{table}" SET "{column}" = ?', [value])
+            try:
+                await take(db, cast, file)
+            except Exception as error:  # noqa: BLE001 - all are listed
+                ended.append(f"{table}.{column} = {value!r}: {error!r}"[:300])
+            file.unlink()
+
+    assert ended == []
+
+
+def _columns(file: Path) -> list[tuple[str, str]]:
+    with sqlite3.connect(file) as conn:
+        tables = conn.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE '%fts%'").fetchall()
+        return [(table, row[1]) for (table,) in tables for row in conn.execute(f'PRAGMA table_info("{table}")')]
 
 
 async def test_items_of_its_own_server_come_in_once(client: httpx.AsyncClient, cast: Cast, db: Db, tmp_path: Path):

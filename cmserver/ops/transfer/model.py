@@ -7,15 +7,18 @@ others by their ids. `number` is the number of an observation or a turn in its t
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from cmserver.graph.model import EntityType, FoundBy
 from cmserver.observations.model import Kind, ObservationState, Scope
 
 FORMAT = 2
+Number = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
+"""A larger one would leave none for what comes after it."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="record"):
@@ -112,7 +115,7 @@ class TurnLine(Line, frozen=True, kw_only=True, tag="prompt"):
     id: UUID
     project_id: UUID
     server_session_id: UUID
-    number: int | None = None
+    number: Number | None = None
     """None takes the team's next number, after those of all observations of the file."""
     agent_event_id: UUID | None = None
     prompt_number: int | None = None
@@ -131,7 +134,7 @@ class ObservationLine(Line, frozen=True, kw_only=True, tag="observation"):
     """What is remembered; also what was merged into another (`superseded_by`) or has expired and is not deleted yet."""
 
     id: UUID
-    number: int | None = None
+    number: Number | None = None
     """None takes the team's next number."""
     project_id: UUID
     server_session_id: UUID | None = None

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from cmserver.base.sql import Conn, Jsonb, Query
+from cmserver.base.text import storable
 from cmserver.ops.transfer.model import (
     DataLine,
     EntityLine,
@@ -470,8 +471,17 @@ async def present(conn: Conn, team_id: UUID, line_type: type[DataLine], ids: Col
 
 async def match_sessions(conn: Conn, team_id: UUID, sessions: Sequence[SessionLine]) -> dict[UUID, UUID]:
     """By the id of those of the sessions that the team has with another id: that one."""
-    rows = await MATCH_SESSIONS.all(conn, team_id=team_id, rows=Jsonb(list(sessions)))
-    return {row.other_id: row.id for row in rows}
+    rows = [
+        {
+            "id": session.id,
+            "project_id": session.project_id,
+            "platform_source": session.platform_source and storable(session.platform_source),
+            "external_session_id": session.external_session_id and storable(session.external_session_id),
+        }
+        for session in sessions
+    ]
+    matches = await MATCH_SESSIONS.all(conn, team_id=team_id, rows=Jsonb(rows))
+    return {match.other_id: match.id for match in matches}
 
 
 async def set_project(conn: Conn, team_id: UUID, project: ProjectLine) -> None:
