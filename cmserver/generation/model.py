@@ -119,7 +119,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the user's newest prompt when the event arrived."""
     project_name: str
     project_open: bool
-    project_joined: bool
+    project_joined: bool = False
     """To another one, to which what was written meanwhile is moved within a minute."""
     policy: GenerationPolicy
     team_policy: GenerationPolicy

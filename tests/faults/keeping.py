@@ -198,7 +198,9 @@ class Keeping:
 
     def _edit(self, pair: Pair) -> None:
         place = self._random.randrange(2)
-        words = f"counted again by hand as {self._seed}-{self.figures.acts}"
+        # Without a number, for which the steward would leave the pair to people.
+        mark = "".join("abcdefghij"[int(digit)] for digit in str(self.figures.acts))
+        words = f"the clerk counted again by hand and marked it {mark}mark"
         path = f"/v1/observations/{pair.ids[place]}"
         edits = self.edits.setdefault(pair.numbers[place], [])
         edits.append((words, False))
