@@ -211,6 +211,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     call: ModelCall | None = None
     read_to: datetime | None = None
     """Up to where a log was read; the next job of its kind goes on there."""
+    is_cut: bool = False
+    """More is to be written than one run may; another one begins where this one did."""
     tries_again: bool = False
     """The reason may be gone tomorrow: no model was there, or no budget."""
 

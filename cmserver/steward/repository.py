@@ -37,6 +37,9 @@ _J_COLUMNS: LiteralString = "j." + JOB_COLUMNS.replace(", ", ", j.")
 _LIVE_L: LiteralString = LIVE_O.replace("o.", "l.")
 _LIVE_R: LiteralString = LIVE_O.replace("o.", "r.")
 
+# Of a job `j`: what it looked at need not be looked at again. `goesOn`: it may not have written what it decided, or not all of it.
+_COUNTS: LiteralString = f"j.last_error IS DISTINCT FROM '{SWITCHED_OFF}' AND (j.decision -> 'goesOn') IS DISTINCT FROM 'true'"
+
 # Of a job `j`: neither its team's steward is off or paused, nor is its team or project archived.
 _MAY_RUN: LiteralString = """EXISTS (
                SELECT FROM steward_modes m JOIN teams t ON t.id = m.team_id AND t.archived_at IS NULL
@@ -205,7 +208,9 @@ HOLD = Query(
 END_JOB = Query(
     int,
     """
-    UPDATE steward_jobs SET status = 'succeeded', decision = %(decision)s
+    UPDATE steward_jobs
+       SET status = 'succeeded', decision = %(decision)s,
+           idempotency_key = CASE WHEN (%(decision)s::jsonb -> 'goesOn') IS DISTINCT FROM 'true' THEN idempotency_key END
      WHERE id = %(job_id)s AND team_id = %(team_id)s AND claim = %(claim)s
     """,
 )
@@ -293,7 +298,7 @@ UNJUDGED_SUGGESTIONS = Query(
                 WHERE j.team_id = s.team_id AND j.job_type = 'auto_merge' AND j.payload ->> 'suggestionId' = s.id::text
                   AND j.payload ->> 'mode' = %(mode)s AND j.payload ->> 'asked' = %(asked)s
                   AND j.payload -> 'versions' = jsonb_build_array(l.version, r.version)
-                  AND j.last_error IS DISTINCT FROM '{SWITCHED_OFF}'
+                  AND {_COUNTS}
                   AND ((j.decision -> 'triesAgain') IS DISTINCT FROM 'true' OR j.ended_at > now() - interval '1 day'))
        AND NOT EXISTS (
                SELECT FROM steward_modes m
@@ -314,7 +319,7 @@ PROJECTS_WITH_CALLS = Query(
                   coalesce((j.decision ->> 'readTo')::timestamptz, (j.payload ->> 'until')::timestamptz) AS read_to
              FROM steward_jobs j
             WHERE j.team_id = p.team_id AND j.job_type = 'recheck' AND j.project_id = p.id AND j.payload ->> 'mode' = %(mode)s
-              AND j.last_error IS DISTINCT FROM '{SWITCHED_OFF}'
+              AND {_COUNTS}
             ORDER BY j.created_at DESC, j.id DESC LIMIT 1) last ON true
      WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL
        AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)
@@ -336,7 +341,7 @@ PROJECTS_WITH_NEWS = Query(
       LEFT JOIN LATERAL (
            SELECT j.created_at, j.status FROM steward_jobs j
             WHERE j.team_id = p.team_id AND j.job_type = 'derive' AND j.project_id = p.id AND j.payload ->> 'mode' = %(mode)s
-              AND j.last_error IS DISTINCT FROM '{SWITCHED_OFF}'
+              AND {_COUNTS}
             ORDER BY j.created_at DESC, j.id DESC LIMIT 1) last ON true
      WHERE p.team_id = %(team_id)s AND p.archived_at IS NULL
        AND (%(project_id)s::uuid IS NULL OR p.id = %(project_id)s::uuid)

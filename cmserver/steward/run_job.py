@@ -9,7 +9,7 @@ import os
 import random
 import socket
 from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -17,7 +17,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.base.db import Db
-from cmserver.base.errors import Unavailable
+from cmserver.base.errors import StatementTimeout, Unavailable
 from cmserver.base.ids import new_id
 from cmserver.base.metrics import metrics
 from cmserver.base.settings import Settings
@@ -108,6 +108,8 @@ class StewardRunner:
             _count(job, await self._db.in_tenant(job.team_id, lambda conn: _end(conn, context, executor, plan)))
         except TimeoutError:
             await self._fail(job, context.run_id, "timeout", f"It took longer than {self._job_seconds:g} seconds.")
+        except StatementTimeout as error:
+            await self._fail(job, context.run_id, "timeout", str(error))
         except (JobLostError, Unavailable):
             raise
         except Exception as error:
@@ -211,6 +213,8 @@ async def _end(conn: Conn, context: JobContext, executor: Executor[Any], plan: P
         error_message=plan.call and plan.call.message and str(_clean(plan.call.message)),
     )
     kept = {**decision, "runId": run_id, "skipped": output["skipped"], "triesAgain": plan.tries_again, "readTo": plan.read_to}
+    if refusal not in (None, cast("dict[str, object]", job.payload).get("mode")) or (plan.is_cut and applied.effects):
+        kept["goesOn"] = True
     await repository.end_job(conn, job, {name: value for name, value in kept.items() if value is not None})
     return status
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from cmserver.base.db import Db
-from cmserver.base.errors import Conflict
+from cmserver.base.errors import Conflict, StatementTimeout
 from cmserver.base.metrics import metrics
 from cmserver.providers.model import FailureKind, ProviderError
 from cmserver.retention.sweep import sweep
@@ -216,6 +216,36 @@ async def test_what_a_dry_run_proposed_is_written_once_writing_is_allowed(keeper
     assert stale.stale.reason == "deleted"
 
 
+@pytest.mark.parametrize("change", [{"mode": "dry_run"}, {"mode": "write", "executors": ["derive"]}])
+async def test_what_could_not_be_written_when_it_was_decided_is_written_later(keeper: Keeper, change: Any):
+    """Its job had succeeded, so nobody looked at the pair and the calls again."""
+    for name in ("exact-0", "deleted-0"):
+        await plant_pair(keeper, name)
+    await keeper.switch("write")
+    await keeper.plan("auto_merge", "recheck")
+    await keeper.switch(**change)
+    await keeper.drain()
+    refused = await keeper.runs()
+
+    await keeper.switch("write")
+    runs = await keeper.work("auto_merge", "recheck")
+
+    assert {run.status for run in refused} == {"skipped"}
+    assert {run.job_type for run in runs if run.status == "succeeded"} == {"auto_merge", "recheck"}
+    assert await keeper.plan("auto_merge", "recheck") == []
+
+
+async def test_more_marks_than_one_run_may_make_are_made_by_the_next(keeper: Keeper, monkeypatch: pytest.MonkeyPatch):
+    planted = await plant_pair(keeper, "deleted-0")
+    await write_note(keeper.db, planted.project, planted.case.notes[0])
+    monkeypatch.setattr("cmserver.steward.executors.recheck._MAX_MARKS", 1)
+    await keeper.switch("write")
+
+    for marked in (1, 2):
+        await keeper.work("recheck")
+        assert sum(row.stale is not None for row in await keeper.observations(planted.project)) == marked
+
+
 @pytest.mark.parametrize(
     ("before", "after", "is_merged"), [("dry_run", "write", True), ("write", "dry_run", False), ("write", "off", False)]
 )
@@ -251,6 +281,11 @@ async def test_what_cannot_be_run_ends(keeper: Keeper, monkeypatch: pytest.Monke
         async def prepare(self, *args: object) -> None:
             raise RuntimeError("password=hunter2secret broke")
 
+    class Heavy:
+        async def prepare(self, *args: object) -> None:
+            raise StatementTimeout("The query took longer than 2 seconds.")
+
+    monkeypatch.setitem(EXECUTORS, "policy_tune", (EXECUTORS["derive"][0], Heavy()))
     monkeypatch.setitem(EXECUTORS, "derive", (EXECUTORS["derive"][0], Slow()))
     monkeypatch.setitem(EXECUTORS, "recheck", (EXECUTORS["derive"][0], Broken()))
     keeper.runner = StewardRunner(keeper.db, keeper.settings, job_seconds=0.05)
@@ -260,6 +295,7 @@ async def test_what_cannot_be_run_ends(keeper: Keeper, monkeypatch: pytest.Monke
         "bad": await keeper.enqueue("auto_merge", {"mode": "write", "suggestionId": "x"}),
         "slow": await keeper.enqueue("derive", {"mode": "write"}),
         "broken": await keeper.enqueue("recheck", {"mode": "write"}),
+        "heavy": await keeper.enqueue("policy_tune", {"mode": "write"}),
     }
 
     for _ in range(3):
@@ -272,8 +308,9 @@ async def test_what_cannot_be_run_ends(keeper: Keeper, monkeypatch: pytest.Monke
         "bad": ("failed", 1),
         "slow": ("dead_letter", 3),
         "broken": ("dead_letter", 3),
+        "heavy": ("dead_letter", 3),
     }
-    assert "timeout" in str(ended["slow"].last_error)
+    assert all("timeout" in str(ended[name].last_error) for name in ("slow", "heavy"))
     assert "hunter2secret" not in str(ended["broken"].last_error)
     assert {run.status for run in await keeper.runs()} == {"failed"}
     with pytest.raises(Conflict):

@@ -31,6 +31,7 @@ from cmserver.steward.executors.recurring import (
     RecurringFailure,
     find_recurring,
     list_new_words,
+    list_words,
     measure_novelty,
     source_ids,
 )
@@ -79,8 +80,7 @@ class Derive(Executor[DerivePayload]):
             project = await access.project(conn, job.team_id, job.project_id)
         rows = [row for row in rows if row.kind != "summary"]
         notes = [row for row in rows if row.agent != STEWARD and row.stale is None]
-        found = await asyncio.to_thread(_derive_by_rule, notes, rows)
-        proposals = [proposal for proposal in found if proposal.fingerprint not in known]
+        proposals = await asyncio.to_thread(_derive_by_rule, notes, rows, known)
         call: ModelCall | None = None
         reasons: list[str] = []
         refused: list[DerivedProposal] = []
@@ -228,11 +228,14 @@ async def _store(conn: Conn, context: JobContext, proposal: DerivedProposal, sou
     return Effect(kind="derived", observation_id=new.id, number=number, version=stored.version, source_numbers=numbers)
 
 
-def _derive_by_rule(notes: Sequence[Observation], rows: Sequence[Observation]) -> list[DerivedProposal]:
-    return [_propose(recurring, rows) for recurring in find_recurring(notes)]
+def _derive_by_rule(notes: Sequence[Observation], rows: Sequence[Observation], known: set[str]) -> list[DerivedProposal]:
+    """What recurs and is not known. The rows are read once for all, as reading one takes a millisecond."""
+    recurring = [failure for failure in find_recurring(notes) if failure.fingerprint not in known]
+    words = {row.id: list_words(row) for row in rows} if recurring else {}
+    return [_propose(failure, words) for failure in recurring]
 
 
-def _propose(recurring: RecurringFailure, rows: Sequence[Observation]) -> DerivedProposal:
+def _propose(recurring: RecurringFailure, words_by_id: Mapping[UUID, frozenset[str]]) -> DerivedProposal:
     sources = [failure.observation for failure in recurring.sources]
     ids = set(source_ids(recurring.sources))
     first = min(recurring.sources, key=lambda failure: len(failure.error_words))
@@ -248,7 +251,7 @@ def _propose(recurring: RecurringFailure, rows: Sequence[Observation]) -> Derive
         versions={str(row.number): row.version for row in sources},
         fingerprint=recurring.fingerprint,
         confidence=min(0.95, 0.85 + 0.05 * (recurring.sessions - MIN_SESSIONS)),
-        novelty=round(measure_novelty(words, (row for row in rows if row.id not in ids)), 3),
+        novelty=round(measure_novelty(words, (other for id_, other in words_by_id.items() if id_ not in ids)), 3),
     )
 
 
@@ -293,7 +296,7 @@ def _check_answer(
         versions={str(row.number): row.version for row in sources},
         fingerprint=_group_fingerprint(group),
         confidence=answer.confidence,
-        novelty=round(measure_novelty(words, (row for row in rows if row.id not in ids)), 3),
+        novelty=round(measure_novelty(words, (list_words(row) for row in rows if row.id not in ids)), 3),
         model=call.model if call else None,
     )
     if not answer.common:

@@ -76,6 +76,7 @@ class Recheck(Executor[RecheckPayload]):
             reasons=sorted({proposal.mark.reason for proposal in proposals}) or ["nothing_changed"],
             confidence=1.0 if proposals else None,
             proposals=list(proposals[:_MAX_MARKS]),
+            is_cut=len(proposals) > _MAX_MARKS,
             input=facts,
             read_to=payload.until if len(rows) < CALLS_AT_ONCE else calls[-1].received_at,
         )

@@ -105,15 +105,14 @@ def _is_same(first: Failure, other: Failure) -> bool:
     return same_error and (first.remedy_words <= other.remedy_words or other.remedy_words <= first.remedy_words)
 
 
-def measure_novelty(words: frozenset[str], others: Iterable[Observation]) -> float:
-    """1 when no other observation has a word of it, 0 when one has all of them."""
+def measure_novelty(words: frozenset[str], others: Iterable[frozenset[str]]) -> float:
+    """1 when no other observation has a word of it, 0 when one has all of them. `others` are the words of each."""
     if not words:
         return 0.0
-    known = max((len(words & _words(row)) / len(words) for row in others), default=0.0)
-    return 1.0 - known
+    return 1.0 - max((len(words & other) / len(words) for other in others), default=0.0)
 
 
-def _words(row: Observation) -> frozenset[str]:
+def list_words(row: Observation) -> frozenset[str]:
     return frozenset(read_marks(compared_text(row)).whole.counts)
 
 
