@@ -21,7 +21,7 @@ from tests.process.program import number, rows, wait_for
 from tests.timeouts import Deadline, scaled
 
 PAIRS = 24
-_DRAIN_SECONDS = 60.0
+_DRAIN_SECONDS = 30.0
 _ASK_EVERY_SECONDS = 0.25
 _LATER = 503
 _NOT_COMPARED = ("version", "updated_at", "created_at", "content_search", "last_accessed_at")
