@@ -117,12 +117,7 @@ def create_app(
     meter = Meter(db)
     projects = Projects(db, notifications)
     embedder = QueryEmbedder(settings, db)
-    ranking = Ranking(
-        k1=settings.search_k1,
-        b=settings.search_b,
-        meaning_weight=settings.search_meaning_weight,
-        min_score=settings.search_min_score,
-    )
+    ranking = Ranking(meaning_weight=settings.search_meaning_weight)
     merge_writer = MergeWriter(db, settings)
     recorder = EventRecorder(
         db,

@@ -219,20 +219,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     embedder_key: Annotated[str | None, described("API key of the embedder at CMSERVER_EMBEDDER_BASE_URL.", _KEY)] = None
     voyage_api_key: Annotated[str | None, described("API key of the embedder voyage.", _KEY)] = None
-    search_k1: Annotated[float, within(0, 10, "Term-frequency saturation of BM25 (k1).")] = 0.9
-    search_b: Annotated[float, within(0, 1, "Document-length normalization of BM25 (b).")] = 0.75
     search_meaning_weight: Annotated[
         float,
         within(0, 1, "Weight of nearness in meaning in a hit's score (0 to 1); the rest is shared words. Both count alike at 0.5."),
     ] = 0.5
-    search_min_score: Annotated[
-        float,
-        within(
-            0,
-            1,
-            "Minimum score of a hit (0 to 1), for searches that say none. An average document has 0.1. 0: all hits are shown.",
-        ),
-    ] = 0.0
     allowed_hosts: Annotated[
         str,
         described(

@@ -443,7 +443,7 @@ def test_every_number_has_a_unit_in_its_name_or_counts_something_and_has_limits(
         "embedder_dimensions",
         "queue_warning_jobs",
     }
-    shares = {"search_k1", "search_b", "search_meaning_weight", "search_min_score"}
+    shares = {"search_meaning_weight"}
 
     times = ("_seconds", "_minutes", "_hours")
     for field in settings.fields():

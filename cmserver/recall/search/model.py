@@ -44,7 +44,7 @@ REPEATING_SHARE = 0.3
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """How hits are scored. The settings give the defaults; a search may override them.
+    """How hits are scored. The settings give the default of `meaning_weight`; a search may override it, and others.
 
     `k1` and `b` are those of BM25. `meaning_weight` (0 to 1) is the share of nearness in meaning in a score, the rest is words.
     `recency` is the share of its score that a very old hit loses. With `neighbours`, a document's words count for those beside it

@@ -210,16 +210,14 @@ async def test_of_equal_ones_the_newer_comes_first_when_age_counts_and_the_bette
 async def test_what_the_settings_say_is_how_hits_are_judged(
     settings: Settings, db: Db, hub: NotificationListener, notifier: JobNotifier
 ):
-    changed_settings = msgspec.structs.replace(
-        settings, search_k1=1.5, search_b=0.7, search_meaning_weight=0.2, search_min_score=0.1
-    )
+    changed_settings = msgspec.structs.replace(settings, search_meaning_weight=0.2)
 
     by_default, as_said = [
         create_app(choice, db, hub, notifier, secret=b"x" * 32).dependencies.get(Ranking) for choice in (settings, changed_settings)
     ]
 
     assert by_default == Ranking()
-    assert as_said == Ranking(k1=1.5, b=0.7, meaning_weight=0.2, min_score=0.1)
+    assert as_said == Ranking(meaning_weight=0.2)
 
 
 def judge(statistics: ScopeStatistics = STATISTICS, ranking: Ranking = RANKING, **fields: Any) -> Candidate:
