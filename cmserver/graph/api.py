@@ -34,6 +34,7 @@ from cmserver.graph.wire import (
     entity_out,
     mention_out,
 )
+from cmserver.observations.query_embedder import QueryEmbedder
 
 
 async def get_entities(request: Request) -> Response:
@@ -42,6 +43,7 @@ async def get_entities(request: Request) -> Response:
     filters = query(request, EntitiesQuery)
     project_id = await dependency(request, Projects).within(principal, filters.project)
     after = decode_place(filters.cursor)
+    vector = await dependency(request, QueryEmbedder).embed(filters.search) if filters.search else None
     async with db(request).tenant(principal.team_id) as conn:
         page, place = await entities.list_entities(
             conn,
@@ -49,6 +51,7 @@ async def get_entities(request: Request) -> Response:
             project_id=project_id,
             type_=filters.type,
             search=filters.search,
+            vector=vector,
             after=after,
             limit=filters.limit,
         )

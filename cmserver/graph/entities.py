@@ -18,6 +18,7 @@ from cmserver.graph import repository
 from cmserver.graph.find_names import is_ignored
 from cmserver.graph.model import Entity, EntityMention, EntityName, EntityRelation, EntityType, Neighbour, NewEntity, fold_name
 from cmserver.observations import repository as observations
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.read import audit_read
 from cmserver.redaction.redact import redact
 
@@ -25,6 +26,8 @@ NO_SUCH = "Entity not found."
 NO_SUCH_RELATION = "Relation not found."
 NEIGHBOURS_MOST = 20
 RELATIONS_MOST = 100
+NEAR_MOST = 10
+"""So many that have another name are found by meaning."""
 
 
 class EntityDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,21 +47,33 @@ async def list_entities(
     project_id: UUID | None,
     type_: EntityType | None = None,
     search: str | None = None,
+    vector: QueryVector | None = None,
     after: tuple[int, UUID] | None = None,
     limit: int,
 ) -> tuple[list[Entity], tuple[int, UUID] | None]:
-    """A page of entities, most mentioned first, and the place of the next page. `search` is a part of a name or alias."""
+    """A page of entities, most mentioned first, and the place of the next page. `search` is a part of a name or alias.
+
+    With its `vector` the last page ends with a few that are near to it in meaning, the nearest first.
+    """
+    folded = fold_name(search) if search else None
     rows = await repository.list_entities(
         conn,
         principal.team_id,
         project_id=project_id,
         type_=type_,
-        search=fold_name(search) if search else None,
+        search=folded,
         after=after,
         limit=limit + 1,
     )
     page = rows[:limit]
-    return page, (page[-1].mention_count, page[-1].id) if len(rows) > limit else None
+    if len(rows) > limit:
+        return page, (page[-1].mention_count, page[-1].id)
+    room = min(NEAR_MOST, limit - len(page))
+    if folded and vector and room:
+        page += await repository.find_near(
+            conn, principal.team_id, vector, project_id=project_id, type_=type_, search=folded, limit=room
+        )
+    return page, None
 
 
 async def find_entity(conn: Conn, principal: Principal, name: str) -> Entity:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import LiteralString
 from uuid import UUID
 
-from cmserver.access.model import IN_REACH
+from cmserver.access.model import IN_REACH, IN_REACH_O
 from cmserver.base.sql import Conn, Jsonb, Query
 from cmserver.graph.model import (
     ENTITY_COLUMNS,
@@ -21,12 +21,14 @@ from cmserver.graph.model import (
     ReadableText,
     TypeCount,
 )
+from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import LIVE_O
 
 OWNS = {"entities", "entity_mentions", "entity_relations", "entity_relation_evidence", "entity_progress", "entity_rereads"}
 
 # Those of a joined project wait there until it is separated.
 _IS_SEEN: LiteralString = "project_id NOT IN (SELECT id FROM projects WHERE joined_to IS NOT NULL)"
+_E_COLUMNS: LiteralString = "e." + ENTITY_COLUMNS.replace(", ", ", e.")
 NEIGHBOUR_MENTIONS = 300
 """So many of an entity's latest mentions are looked at for what is mentioned with it."""
 
@@ -150,6 +152,9 @@ BY_ID = Query(Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = %(id)s 
 LOCK = Query(
     Entity, f"SELECT {ENTITY_COLUMNS} FROM entities WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s ORDER BY id FOR UPDATE"
 )
+_HAS_NAME: LiteralString = """(strpos(e.folded_name, %(search)s::text) > 0
+            OR EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id AND a.team_id = e.team_id
+                                                AND strpos(a.folded_name, %(search)s::text) > 0))"""
 # Most mentioned first; `after_count` and `after_id` are the place of the last one on the page before.
 LIST_ENTITIES = Query(
     Entity,
@@ -159,12 +164,31 @@ LIST_ENTITIES = Query(
      WHERE team_id = %(team_id)s AND merged_into IS NULL
        AND {IN_REACH} AND {_IS_SEEN}
        AND (%(type)s::text IS NULL OR type = %(type)s::text)
-       AND (%(search)s::text IS NULL OR strpos(folded_name, %(search)s::text) > 0
-            OR EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id AND a.team_id = e.team_id
-                                                AND strpos(a.folded_name, %(search)s::text) > 0))
+       AND (%(search)s::text IS NULL OR {_HAS_NAME})
        AND (%(after_count)s::integer IS NULL OR mention_count < %(after_count)s::integer
             OR (mention_count = %(after_count)s::integer AND id > %(after_id)s::uuid))
      ORDER BY mention_count DESC, id LIMIT %(limit)s
+    """,
+    prepare=False,
+)
+# What stands out among the entities of the scope; two more of cosine 0 keep a few from hiding each other. All vectors are compared:
+# entities are few beside observations.
+FIND_NEAR = Query(
+    Entity,
+    f"""
+    WITH near AS MATERIALIZED (
+        SELECT o.entity_id, 1 - (o.embedding <=> %(vector)s::halfvec) AS cosine FROM observation_embeddings o
+         WHERE o.team_id = %(team_id)s AND o.model_id = %(model_id)s AND o.embedding IS NOT NULL AND o.entity_id IS NOT NULL
+           AND {IN_REACH_O}
+    ), best AS (
+        SELECT coalesce(n.merged_into, n.id) AS id, max(near.cosine) AS cosine
+          FROM near JOIN entities n ON n.id = near.entity_id AND n.team_id = %(team_id)s
+         WHERE near.cosine > (SELECT sum(cosine) / (count(*) + 2) + stddev_pop(cosine) FROM near)
+         GROUP BY coalesce(n.merged_into, n.id)
+    )
+    SELECT {_E_COLUMNS} FROM best JOIN entities e ON e.id = best.id AND e.team_id = %(team_id)s
+     WHERE (%(type)s::text IS NULL OR e.type = %(type)s::text) AND e.{_IS_SEEN} AND NOT {_HAS_NAME}
+     ORDER BY best.cosine DESC, e.id LIMIT %(limit)s
     """,
     prepare=False,
 )
@@ -492,6 +516,29 @@ async def list_entities(
         search=search,
         after_count=after_count,
         after_id=after_id,
+        limit=limit,
+    )
+
+
+async def find_near(
+    conn: Conn,
+    team_id: UUID,
+    vector: QueryVector,
+    *,
+    project_id: UUID | None,
+    type_: EntityType | None,
+    search: str,
+    limit: int,
+) -> list[Entity]:
+    """Entities whose name, type and notes are near in meaning, the nearest first, but for those that have `search` in a name."""
+    return await FIND_NEAR.all(
+        conn,
+        team_id=team_id,
+        project_id=project_id,
+        type=type_,
+        search=search,
+        model_id=vector.model_id,
+        vector=vector.vector,
         limit=limit,
     )
 

@@ -22,7 +22,10 @@ RelationLabel = Annotated[Text, Meta(min_length=1, max_length=LABEL_MOST)]
 
 
 class EntitiesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`search` is a part of a name or an alias, whatever its case. Without `project`, a key of the whole team sees all projects."""
+    """`search` is a part of a name or an alias, whatever its case; on the last page up to ten follow that mean the like.
+
+    Without `project`, a key of the whole team sees all projects.
+    """
 
     project: str | None = None
     type: EntityType | None = None

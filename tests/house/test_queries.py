@@ -205,6 +205,7 @@ WITHOUT_TEAM = {
     "a model's vectors, of all teams": [
         "observations.embedding.repository.BACKFILL",
         "observations.embedding.repository.CLEAR",
+        "observations.embedding.repository.ENTITY_TEXTS",
         "observations.embedding.repository.FORGET",
         "observations.embedding.repository.TEXTS",
         "observations.embedding.repository.TURN_TEXTS",

@@ -32,6 +32,7 @@ STAYS = {
     "generation_spending": "history; a trigger moves what is spent by runs",
     "memory_telemetry": "history",
     "entities": "they wait until it is separated; the other one has copies",
+    "observation_embeddings": "those of entities, which wait, too",
     "entity_relations": "they wait until it is separated; the other one has copies",
     "project_overviews": "the page is emptied, and made anew",
     "project_joined_rows": "the list of what is to go back",

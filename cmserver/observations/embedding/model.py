@@ -1,4 +1,4 @@
-"""An embedding is the place of an observation or a turn among meanings: the vector that a model makes of its text."""
+"""An embedding is the place of an observation, a turn or an entity among meanings: the vector that a model makes of its text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MODEL_COLUMNS: LiteralString = (
 
 
 class ClaimedEmbedding(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting row, of the observation or turn `id`, that a worker has in hand until `claimed_until`.
+    """A waiting row, of the observation, turn or entity `id`, that a worker has in hand until `claimed_until`.
 
     Whoever finds another moment there has lost it.
     """
@@ -77,6 +77,15 @@ class TurnText(msgspec.Struct, frozen=True, kw_only=True):
     reply: str | None
 
 
+class EntityText(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an entity."""
+
+    entity_id: UUID
+    name: str
+    type: str
+    notes: str | None
+
+
 class NewVector(ClaimedEmbedding, frozen=True, kw_only=True):
     """The vector of a claimed row."""
 
@@ -84,7 +93,7 @@ class NewVector(ClaimedEmbedding, frozen=True, kw_only=True):
 
 
 class WaitingCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many observations and turns have no vector of the model yet; `failing` ones could not be embedded when last tried."""
+    """How many texts have no vector of the model yet; `failing` ones could not be embedded when last tried."""
 
     model_id: int
     waiting: int
@@ -92,7 +101,7 @@ class WaitingCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailureReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why some of a team's observations and turns could not be embedded. `given_up` ones are not tried again by themselves."""
+    """Why some of a team's texts could not be embedded. `given_up` ones are not tried again by themselves."""
 
     reason: str
     observations: int
@@ -149,3 +158,8 @@ def turn_document(turn: TurnText) -> str:
     if not turn.reply:
         return turn.prompt[:DOCUMENT_MOST]
     return f"{turn.prompt[: DOCUMENT_MOST // 2]}\n\n{turn.reply}"[:DOCUMENT_MOST]
+
+
+def entity_document(entity: EntityText) -> str:
+    """What is embedded of an entity: "Redis (technology): holds the queue"."""
+    return f"{entity.name} ({entity.type}): {entity.notes}" if entity.notes else f"{entity.name} ({entity.type})"

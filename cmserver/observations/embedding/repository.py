@@ -1,7 +1,7 @@
 """All SQL on embeddings and the models they are made with.
 
-A row belongs to an observation or to a turn that has ended, and begins with a trigger of it, see migrations 0014 and 0040: nobody
-inserts them here but who gives a new model what was there before it.
+A row belongs to an observation, to a turn that has ended or to an entity, and begins with a trigger of it, see migrations 0014,
+0040 and 0051: nobody inserts them here but who gives a new model what was there before it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cmserver.observations.embedding.model import (
     MODEL_COLUMNS,
     ClaimedEmbedding,
     EmbeddingModel,
+    EntityText,
     FailureReason,
     LargeTeam,
     NewVector,
@@ -26,6 +27,7 @@ from cmserver.observations.embedding.model import (
     VectorIndex,
     WaitingCount,
     document_text,
+    entity_document,
     turn_document,
 )
 from cmserver.observations.model import LIVE, LIVE_O
@@ -37,7 +39,7 @@ _INDEX = "embeddings_near_"
 _WAITS: LiteralString = "(embedding IS NULL OR is_outdated)"
 _WAITS_E: LiteralString = "(e.embedding IS NULL OR e.is_outdated)"
 _CLAIMED: LiteralString = f"""
-     WHERE (e.observation_id = n.id OR e.turn_id = n.id) AND e.model_id = %(model_id)s
+     WHERE (e.observation_id = n.id OR e.turn_id = n.id OR e.entity_id = n.id) AND e.model_id = %(model_id)s
        AND {_WAITS_E} AND e.next_at = n.claimed_until
 """
 """The rows that a worker has in hand, among the given `n`."""
@@ -113,14 +115,19 @@ BACKFILL = Query(
     ), ended AS (
         SELECT id, team_id, project_id FROM turns
          WHERE id < (SELECT below FROM model) AND ended_at IS NOT NULL ORDER BY id DESC LIMIT %(most)s FOR KEY SHARE
+    ), named AS (
+        SELECT id, team_id, project_id FROM entities
+         WHERE id < (SELECT below FROM model) AND is_found_by_meaning(type, notes) ORDER BY id DESC LIMIT %(most)s FOR KEY SHARE
     ), batch AS (
-        SELECT id, id AS observation_id, NULL::uuid AS turn_id, team_id, project_id, expires_at FROM older
+        SELECT id, id AS observation_id, NULL::uuid AS turn_id, NULL::uuid AS entity_id, team_id, project_id, expires_at FROM older
          UNION ALL
-        SELECT id, NULL, id, team_id, project_id, NULL FROM ended
+        SELECT id, NULL, id, NULL, team_id, project_id, NULL FROM ended
+         UNION ALL
+        SELECT id, NULL, NULL, id, team_id, project_id, NULL FROM named
          ORDER BY id DESC LIMIT %(most)s
     ), added AS (
-        INSERT INTO observation_embeddings (observation_id, turn_id, model_id, team_id, project_id, expires_at)
-        SELECT batch.observation_id, batch.turn_id, model.id, batch.team_id, batch.project_id, batch.expires_at
+        INSERT INTO observation_embeddings (observation_id, turn_id, entity_id, model_id, team_id, project_id, expires_at)
+        SELECT batch.observation_id, batch.turn_id, batch.entity_id, model.id, batch.team_id, batch.project_id, batch.expires_at
           FROM batch CROSS JOIN model
         ON CONFLICT DO NOTHING
     )
@@ -146,10 +153,14 @@ CLEAR = Query(
         (SELECT turn_id FROM observation_embeddings
           WHERE turn_id < (SELECT below FROM model) AND model_id = (SELECT id FROM model)
           ORDER BY turn_id DESC LIMIT %(most)s)
+         UNION ALL
+        (SELECT entity_id FROM observation_embeddings
+          WHERE entity_id < (SELECT below FROM model) AND model_id = (SELECT id FROM model)
+          ORDER BY entity_id DESC LIMIT %(most)s)
          ORDER BY id DESC LIMIT %(most)s
     ), gone AS (
         DELETE FROM observation_embeddings e USING batch, model
-         WHERE (e.observation_id = batch.id OR e.turn_id = batch.id) AND e.model_id = model.id
+         WHERE (e.observation_id = batch.id OR e.turn_id = batch.id OR e.entity_id = batch.id) AND e.model_id = model.id
     )
     UPDATE embedding_models m
        SET backfilled_to = coalesce((SELECT id FROM batch ORDER BY id LIMIT 1), m.backfilled_to)
@@ -193,12 +204,12 @@ CLAIM = Query(
     ClaimedEmbedding,
     f"""
     WITH due AS (
-        SELECT coalesce(observation_id, turn_id) AS id FROM observation_embeddings
+        SELECT coalesce(observation_id, turn_id, entity_id) AS id FROM observation_embeddings
          WHERE model_id = %(model_id)s AND {_WAITS} AND next_at <= now()
          ORDER BY next_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
     )
     UPDATE observation_embeddings e SET next_at = now() + make_interval(secs => %(lease_seconds)s)
-      FROM due WHERE (e.observation_id = due.id OR e.turn_id = due.id) AND e.model_id = %(model_id)s
+      FROM due WHERE (e.observation_id = due.id OR e.turn_id = due.id OR e.entity_id = due.id) AND e.model_id = %(model_id)s
     RETURNING due.id, e.next_at AS claimed_until
     """,
 )
@@ -212,6 +223,8 @@ TEXTS = Query(
 )
 
 TURN_TEXTS = Query(TurnText, "SELECT id AS turn_id, prompt, reply FROM turns WHERE id = ANY(%(ids)s)")
+
+ENTITY_TEXTS = Query(EntityText, "SELECT id AS entity_id, name, type, notes FROM entities WHERE id = ANY(%(ids)s)")
 
 # float8[] becomes a halfvec by assignment, where the column is one; real[] would refuse numbers that are next to nothing.
 STORE = Query(
@@ -281,6 +294,12 @@ WAITING = Query(
                 WHERE t.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR t.project_id = %(project_id)s::uuid)
                   AND t.id < coalesce(m.backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AND t.ended_at IS NOT NULL
                   AND NOT EXISTS (SELECT FROM observation_embeddings w WHERE w.turn_id = t.id AND w.model_id = m.id)
+           ) + (
+               SELECT count(*) FROM entities n
+                WHERE n.team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR n.project_id = %(project_id)s::uuid)
+                  AND n.id < coalesce(m.backfilled_to, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                  AND is_found_by_meaning(n.type, n.notes)
+                  AND NOT EXISTS (SELECT FROM observation_embeddings w WHERE w.entity_id = n.id AND w.model_id = m.id)
            ) END AS waiting
       FROM embedding_models m
       LEFT JOIN observation_embeddings e
@@ -295,8 +314,8 @@ WAITING = Query(
 REASONS = Query(
     FailureReason,
     f"""
-    SELECT coalesce(last_error, '') AS reason, count(DISTINCT coalesce(observation_id, turn_id)) AS observations,
-           count(DISTINCT coalesce(observation_id, turn_id)) FILTER (WHERE next_at = 'infinity') AS given_up
+    SELECT coalesce(last_error, '') AS reason, count(DISTINCT coalesce(observation_id, turn_id, entity_id)) AS observations,
+           count(DISTINCT coalesce(observation_id, turn_id, entity_id)) FILTER (WHERE next_at = 'infinity') AS given_up
       FROM observation_embeddings
      WHERE team_id = %(team_id)s AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
        AND {_WAITS} AND last_error IS NOT NULL
@@ -442,7 +461,7 @@ async def set_dimensions(conn: Conn, model_id: int, dimensions: int) -> None:
 
 
 async def backfill(conn: Conn, model_id: int, limit: int) -> bool:
-    """Queue up to `limit` older observations and turns for the model; returns whether more are left.
+    """Queue up to `limit` older observations, turns and entities for the model; returns whether more are left.
 
     False while another process does it.
     """
@@ -472,6 +491,8 @@ async def claim(conn: Conn, model_id: int, limit: int, lease_seconds: float) -> 
     texts = {text.observation_id: document_text(text) for text in await TEXTS.all(conn, ids=list(claimed))} if claimed else {}
     if turn_ids := claimed.keys() - texts.keys():
         texts |= {text.turn_id: turn_document(text) for text in await TURN_TEXTS.all(conn, ids=list(turn_ids))}
+    if entity_ids := claimed.keys() - texts.keys():
+        texts |= {text.entity_id: entity_document(text) for text in await ENTITY_TEXTS.all(conn, ids=list(entity_ids))}
     return [(claimed[id_], text) for id_, text in texts.items()]
 
 
@@ -518,7 +539,7 @@ async def hurry(conn: Conn, model_id: int) -> None:
 
 
 async def waiting(conn: Conn, team_id: UUID, project_id: UUID | None) -> dict[int, WaitingCount]:
-    """How many observations and turns of the team, or its project, wait for a vector, by model; retired models are left out."""
+    """How much of the team, or of its project, waits for a vector, by model; retired models are left out."""
     return {row.model_id: row for row in await WAITING.all(conn, team_id=team_id, project_id=project_id)}
 
 

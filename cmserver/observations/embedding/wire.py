@@ -39,7 +39,7 @@ class EmbeddingsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReasonOut(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Why observations and turns could not be embedded; those that are `givenUp` are not tried again by themselves."""
+    """Why observations, turns and entities could not be embedded; those that are `givenUp` are not tried again by themselves."""
 
     reason: str
     observations: int

@@ -16,6 +16,7 @@ from cmserver.graph import entities, repository
 from cmserver.graph.model import LABEL_MOST, NAME_MOST, NOTES_MOST, EntityName, EntityType, Neighbour
 from cmserver.graph.wire import decode_place, encode_place
 from cmserver.observations.plain import one_line
+from cmserver.observations.query_embedder import QueryEmbedder
 from cmserver.web.page import Page
 from cmserver.web.pages.memory import TITLE_CHARS, list_projects, names_of_projects
 from cmserver.web.visit import Visit
@@ -82,9 +83,17 @@ async def get_graph(visit: Visit) -> Response:
     principal = visit.principal
     project_id = await visit.dependency(Projects).within(principal, filters.project)
     after = decode_place(filters.cursor)
+    vector = await visit.dependency(QueryEmbedder).embed(filters.search) if filters.search else None
     async with visit.tenant() as conn:
         rows, place = await entities.list_entities(
-            conn, principal, project_id=project_id, type_=filters.type, search=filters.search, after=after, limit=_PAGE
+            conn,
+            principal,
+            project_id=project_id,
+            type_=filters.type,
+            search=filters.search,
+            vector=vector,
+            after=after,
+            limit=_PAGE,
         )
         counts = await repository.count_types(conn, principal.team_id, project_id)
         projects = await list_projects(conn, principal)

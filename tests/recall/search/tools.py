@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import httpx
 import psycopg
@@ -78,15 +79,18 @@ class Vectors:
         self.model_id = int(row[0])
 
     def give(self, text: Observation | SessionTurn, vector: Sequence[float]) -> None:
-        kind = "turn" if isinstance(text, SessionTurn) else "observation"
+        self.give_to("turn" if isinstance(text, SessionTurn) else "observation", text.id, vector)
+
+    def give_to(self, kind: str, id_: UUID, vector: Sequence[float]) -> None:
+        table = "entities" if kind == "entity" else f"{kind}s"
         self._run(
             f"INSERT INTO observation_embeddings ({kind}_id, model_id, team_id, project_id, embedding, embedded_at)"
-            f" SELECT id, %s, team_id, project_id, %s::halfvec, now() FROM {kind}s WHERE id = %s"
+            f" SELECT id, %s, team_id, project_id, %s::halfvec, now() FROM {table} WHERE id = %s"
             f" ON CONFLICT ({kind}_id, model_id) WHERE {kind}_id IS NOT NULL"
             " DO UPDATE SET embedding = excluded.embedding RETURNING 1",
             self.model_id,
             str(list(vector)),
-            text.id,
+            id_,
         )
 
     def near(self, *vector: float) -> QueryVector:

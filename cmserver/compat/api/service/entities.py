@@ -13,13 +13,16 @@ from starlette.responses import Response
 from cmserver.access.model import Principal
 from cmserver.base.errors import Invalid, Issue, NotFound
 from cmserver.base.http.operation import delete, get, post
-from cmserver.base.http.wire import answer, db, query, read
+from cmserver.base.http.wire import answer, db, dependency, query, read
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text
-from cmserver.compat.api.service.frame import DeletionOut, ServicePageQuery, admit, find_project, find_reserved_id, iso
+from cmserver.compat.api.service.frame import DeletionOut, ServicePageQuery, Words, admit, find_project, find_reserved_id, iso
 from cmserver.graph import entities, repository
 from cmserver.graph.model import ENTITY_TYPES, LABEL_MOST, NAME_MOST, NOTES_MOST, Entity, EntityName, EntityRelation, EntityType
+from cmserver.observations.query_embedder import QueryEmbedder
 
+_SEARCHED = 1_000
+"""So many of those that a search finds can be read."""
 _TYPES: dict[str, EntityType] = {type_: type_ for type_ in ENTITY_TYPES}
 
 
@@ -30,6 +33,12 @@ class ServiceEntityIn(msgspec.Struct, rename="camel", kw_only=True):
     type: EntityType
     notes: Annotated[Text, Meta(max_length=NOTES_MOST)] | None = None
     project_id: Key | None = None
+
+
+class EntitiesOfTypeQuery(ServicePageQuery, kw_only=True):
+    """All of the type, or those that a search finds."""
+
+    q: Words | None = None
 
 
 class ServiceRelationshipIn(msgspec.Struct, rename="camel", kw_only=True):
@@ -76,16 +85,24 @@ async def post_entity(request: Request) -> Response:
 
 
 async def get_by_type(request: Request) -> Response:
-    """The entities of a type, the newest first."""
+    """The entities of a type, the newest first; with `q` those that have it in a name, and those that mean the like."""
     principal = await admit(request)
-    page = query(request, ServicePageQuery)
+    page = query(request, EntitiesOfTypeQuery)
     type_ = _TYPES.get(str(request.path_params["type"]))
     if type_ is None:
         raise Invalid.at("$.type", f"Not a type of entities: {', '.join(ENTITY_TYPES)}.")
+    vector = await dependency(request, QueryEmbedder).embed(page.q) if page.q else None
     async with db(request).tenant(principal.team_id) as conn:
-        rows = await repository.list_by_type(
-            conn, principal.team_id, principal.project_id, type_, limit=page.limit, offset=page.offset
-        )
+        if page.q:
+            most = min(page.offset + page.limit, _SEARCHED)
+            found, _ = await entities.list_entities(
+                conn, principal, project_id=principal.project_id, type_=type_, search=page.q, vector=vector, limit=most
+            )
+            rows = found[page.offset :]
+        else:
+            rows = await repository.list_by_type(
+                conn, principal.team_id, principal.project_id, type_, limit=page.limit, offset=page.offset
+            )
         reserved_id = await find_reserved_id(conn, principal)
     return answer([_entity_out(row, reserved_id) for row in rows])
 
@@ -177,7 +194,7 @@ _WRITE = "observations:write"
 _READ = "observations:read"
 routes = [
     post("/entities", post_entity, _WRITE, ServiceEntityOut, status=201, body=ServiceEntityIn),
-    get("/entities/by-type/{type}", get_by_type, _READ, list[ServiceEntityOut], query=ServicePageQuery),
+    get("/entities/by-type/{type}", get_by_type, _READ, list[ServiceEntityOut], query=EntitiesOfTypeQuery),
     get("/entities/{id}", get_entity, _READ, ServiceEntityOut),
     delete("/entities/{id}", delete_entity, _WRITE, DeletionOut),
     get("/entities/{id}/relationships", get_relationships, _READ, list[ServiceRelationshipOut]),
