@@ -107,6 +107,19 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Name: entity_waits_for_embedding(); Type: FUNCTION
+
+CREATE FUNCTION public.entity_waits_for_embedding() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO observation_embeddings AS e (entity_id, model_id, team_id, project_id)
+    SELECT NEW.id, m.id, NEW.team_id, NEW.project_id FROM embedding_models m WHERE m.state <> 'retired'
+    ON CONFLICT (entity_id, model_id) WHERE entity_id IS NOT NULL DO UPDATE
+       SET is_outdated = e.embedding IS NOT NULL, attempts = 0, next_at = now(), last_error = NULL;
+    RETURN NULL;
+END $$;
+
 -- Name: erase_observation(uuid, uuid); Type: FUNCTION
 
 CREATE FUNCTION public.erase_observation(gone uuid, team uuid) RETURNS boolean
@@ -450,6 +463,18 @@ BEGIN
      WHERE e.project_id = source AND e.team_id = team AND e.id = ANY(copies) AND e.mention_count = 0 AND e.found_by <> 'people'
        AND NOT EXISTS (SELECT FROM entities a WHERE a.merged_into = e.id);
 END $$;
+
+-- Name: is_found_by_meaning(text, text); Type: FUNCTION
+
+CREATE FUNCTION public.is_found_by_meaning(type text, notes text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT type IN ('person', 'place', 'project', 'technology', 'concept', 'organization') OR notes IS NOT NULL
+$$;
+
+-- Name: FUNCTION is_found_by_meaning(type text, notes text); Type: COMMENT
+
+COMMENT ON FUNCTION public.is_found_by_meaning(type text, notes text) IS 'Whether an entity of the type, with the notes, has a vector.';
 
 -- Name: is_generation_policy(jsonb); Type: FUNCTION
 
@@ -1990,7 +2015,7 @@ COMMENT ON COLUMN public.embedding_models.dimensions IS 'How long they are; NULL
 
 -- Name: COLUMN embedding_models.backfilled_to; Type: COMMENT
 
-COMMENT ON COLUMN public.embedding_models.backfilled_to IS 'Down to which observation or turn, by id, earlier ones have their rows in observation_embeddings; of a retired model: have none any more.';
+COMMENT ON COLUMN public.embedding_models.backfilled_to IS 'Down to which observation, turn or entity, by id, earlier ones have their rows in observation_embeddings; of a retired model: have none any more.';
 
 -- Name: COLUMN embedding_models.pulled_percent; Type: COMMENT
 
@@ -2568,13 +2593,14 @@ CREATE TABLE public.observation_embeddings (
     expires_at timestamp with time zone,
     is_outdated boolean DEFAULT false NOT NULL,
     turn_id uuid,
-    CONSTRAINT observation_embeddings_of_one CHECK ((num_nonnulls(observation_id, turn_id) = 1))
+    entity_id uuid,
+    CONSTRAINT observation_embeddings_of_one CHECK ((num_nonnulls(observation_id, turn_id, entity_id) = 1))
 )
 WITH (toast_tuple_target='8160');
 
 -- Name: TABLE observation_embeddings; Type: COMMENT
 
-COMMENT ON TABLE public.observation_embeddings IS 'The place of each observation and each turn among meanings, by model. Without an embedding it waits for one.';
+COMMENT ON TABLE public.observation_embeddings IS 'The place of each observation, turn and entity among meanings, by model. Without an embedding it waits for one.';
 
 -- Name: COLUMN observation_embeddings.next_at; Type: COMMENT
 
@@ -3909,6 +3935,14 @@ CREATE INDEX observation_derivations_fingerprint ON public.observation_derivatio
 
 CREATE INDEX observation_derivations_run ON public.observation_derivations USING btree (run_id) WHERE (run_id IS NOT NULL);
 
+-- Name: observation_embeddings_entity_scope; Type: INDEX
+
+CREATE INDEX observation_embeddings_entity_scope ON public.observation_embeddings USING btree (team_id, model_id, project_id) WHERE ((embedding IS NOT NULL) AND (entity_id IS NOT NULL));
+
+-- Name: observation_embeddings_of_entity; Type: INDEX
+
+CREATE UNIQUE INDEX observation_embeddings_of_entity ON public.observation_embeddings USING btree (entity_id, model_id) WHERE (entity_id IS NOT NULL);
+
 -- Name: observation_embeddings_of_observation; Type: INDEX
 
 CREATE UNIQUE INDEX observation_embeddings_of_observation ON public.observation_embeddings USING btree (observation_id, model_id) WHERE (observation_id IS NOT NULL);
@@ -4212,6 +4246,14 @@ CREATE TRIGGER ended_turns_are_read AFTER INSERT ON public.turns FOR EACH ROW WH
 -- Name: projects entities_follow_project; Type: TRIGGER
 
 CREATE TRIGGER entities_follow_project AFTER UPDATE OF joined_to ON public.projects FOR EACH ROW WHEN (((old.joined_to IS DISTINCT FROM new.joined_to) OR (new.joined_to IS NOT NULL))) EXECUTE FUNCTION public.entities_follow_project();
+
+-- Name: entities entities_to_embed; Type: TRIGGER
+
+CREATE TRIGGER entities_to_embed AFTER INSERT ON public.entities FOR EACH ROW WHEN (public.is_found_by_meaning(new.type, new.notes)) EXECUTE FUNCTION public.entity_waits_for_embedding();
+
+-- Name: entities entities_to_embed_again; Type: TRIGGER
+
+CREATE TRIGGER entities_to_embed_again AFTER UPDATE OF name, notes ON public.entities FOR EACH ROW WHEN ((((old.name IS DISTINCT FROM new.name) OR (old.notes IS DISTINCT FROM new.notes)) AND (public.is_found_by_meaning(new.type, new.notes) OR (old.notes IS NOT NULL)))) EXECUTE FUNCTION public.entity_waits_for_embedding();
 
 -- Name: entity_mentions entity_mentions_added; Type: TRIGGER
 
@@ -4539,6 +4581,11 @@ ALTER TABLE ONLY public.observation_derivations
 
 ALTER TABLE ONLY public.observation_derivations
     ADD CONSTRAINT observation_derivations_run_id_team_id_fkey FOREIGN KEY (run_id, team_id) REFERENCES public.steward_runs(id, team_id) ON DELETE SET NULL (run_id);
+
+-- Name: observation_embeddings observation_embeddings_entity_id_project_id_team_id_fkey; Type: FK CONSTRAINT
+
+ALTER TABLE ONLY public.observation_embeddings
+    ADD CONSTRAINT observation_embeddings_entity_id_project_id_team_id_fkey FOREIGN KEY (entity_id, project_id, team_id) REFERENCES public.entities(id, project_id, team_id) ON DELETE CASCADE DEFERRABLE;
 
 -- Name: observation_embeddings observation_embeddings_model_id_fkey; Type: FK CONSTRAINT
 
