@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import httpx
@@ -11,6 +12,7 @@ from psycopg.types.json import Jsonb
 from cmserver.base.db import Db
 from cmserver.consolidation.combine import merge_observations
 from cmserver.graph.read_observations import read_new_observations
+from cmserver.steward.derivations import repository as derivations
 from cmserver.steward.model import Mode
 from tests.conftest import Cast
 from tests.ops.test_erasure import told_anywhere
@@ -80,6 +82,26 @@ async def test_what_was_derived_goes_with_the_first_of_its_sources(
     deleted = await rows(keeper.db, "SELECT resource_id FROM audit_log WHERE action = 'observation.deleted'")
     assert {str(row["id"]) for row in derived} <= {row["resource_id"] for row in deleted}
     assert told_anywhere(database, WORD) == []
+
+
+async def test_what_a_person_deletes_counts_as_refused_and_what_grew_old_does_not(
+    client: httpx.AsyncClient, cast: Cast, keeper: Keeper
+):
+    planted = await derive(keeper, "write")
+
+    async def rejected() -> int:
+        since = datetime.now(UTC) - timedelta(days=1)
+        return (await keeper.db.in_system(lambda conn: derivations.counts(conn, keeper.team_id, since))).rejected
+
+    derived = (await keeper.observations(planted.project))[-1]
+    # As the purge of expired ones leaves it.
+    await rows(keeper.db, "UPDATE observation_derivations SET derived_observation_id = NULL")
+    aged = await rejected()
+    await rows(keeper.db, "UPDATE observation_derivations SET derived_observation_id = %s", derived.id)
+    deleted = await client.delete(f"/v1/observations/{derived.id}", headers=cast.alice.headers)
+
+    assert deleted.is_success, deleted.text
+    assert (aged, await rejected()) == (0, 1)
 
 
 async def test_a_purge_takes_along_what_other_projects_derived_of_moved_sessions(

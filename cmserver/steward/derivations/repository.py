@@ -73,7 +73,7 @@ COUNTS = Query(
     DerivationCounts,
     """
     SELECT count(*) FILTER (WHERE d.status = 'accepted' AND o.superseded_at IS NULL) AS kept,
-           count(*) FILTER (WHERE d.status = 'undone' OR (d.status = 'accepted' AND o.id IS NULL)) AS rejected
+           count(*) FILTER (WHERE d.status = 'undone') AS rejected
       FROM observation_derivations d
       LEFT JOIN observations o ON o.id = d.derived_observation_id AND o.team_id = d.team_id
      WHERE d.team_id = %(team_id)s AND d.created_at > %(since)s
