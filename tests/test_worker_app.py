@@ -17,6 +17,7 @@ async def test_a_restarted_worker_knows_its_periodic_tasks_by_the_same_names(db:
         "recall.calibrate_teams",
         "retention.sweep",
         "consolidation.compare",
+        "projects.move_strays",
         "projects.normalise",
         "backups.make",
         "steward.plan",
