@@ -64,3 +64,5 @@ class ToolUseOfTurn(msgspec.Struct, frozen=True, kw_only=True):
     tool_name: str | None
     tool_input: object
     cwd: str | None
+    root: str | None
+    """The root of the repository that the session is in, where its client named it."""

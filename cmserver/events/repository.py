@@ -109,7 +109,9 @@ RUNNING_TURNS = Query(
            AND server_session_id IS NOT NULL
          ORDER BY occurred_at DESC, id DESC LIMIT 300)
     SELECT r.server_session_id, r.payload ->> 'tool_name' AS tool_name, r.payload -> 'tool_input' AS tool_input,
-           r.payload ->> 'cwd' AS cwd
+           r.payload ->> 'cwd' AS cwd,
+           (SELECT s.metadata ->> 'root' FROM server_sessions s
+             WHERE s.id = r.server_session_id AND s.team_id = %(team_id)s) AS root
       FROM recent r
      WHERE r.event_type = 'tool_use'
        AND NOT EXISTS (

@@ -19,7 +19,7 @@ from cmserver.rules.acts import read_command_results
 from cmserver.sessions.turns.model import SessionPrompt
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.read import TOOL_KINDS
-from cmserver.tooluse.text import FOLDER_MARK
+from cmserver.tooluse.text import join_root
 
 MAX_PRIOR_OBSERVATIONS = 50
 """The newest ones of the session."""
@@ -178,16 +178,10 @@ def command_results(metadata: dict[str, object]) -> list[CommandResult]:
 
 
 def find_root(jobs: Sequence[ClaimedJob]) -> str | None:
-    """What paths are relative to, see `relative`: the root of the repository, with the folder in it where the agent works.
-
-    Where no root is known, or the agent works elsewhere, it is the agent's working folder, if an event names it.
-    """
+    """What paths are relative to: the root that their session's client named, and the folder that an event names."""
     folders = (_event_payload(job).get("cwd") for job in jobs)
     cwd = next((folder for folder in folders if isinstance(folder, str) and folder), None)
-    root = next((job.root for job in jobs if job.root), "").rstrip("/")
-    if not root or cwd is None:
-        return cwd or root or None
-    return f"{root}{FOLDER_MARK}{cwd[len(root) + 1 :].rstrip('/')}" if cwd.startswith(f"{root}/") else cwd
+    return join_root(next((job.root for job in jobs if job.root), None), cwd)
 
 
 def _prior_observation(observation: Observation) -> PriorObservation:

@@ -12,7 +12,7 @@ from cmserver.observations.plain import one_line
 from cmserver.tooluse.commands import Purpose, read_command_line
 from cmserver.tooluse.model import ToolKind
 from cmserver.tooluse.read import read_tool_use
-from cmserver.tooluse.text import relative
+from cmserver.tooluse.text import join_root, relative
 
 _MAX_OTHERS, _MAX_NAMES, _MAX_OWN_NAMES, _NAME_CHARS = 3, 4, 20, 100
 
@@ -35,7 +35,7 @@ def _describe(uses: Sequence[ToolUseOfTurn], max_names: int) -> str:
     for sent in uses:
         use = read_tool_use(sent.tool_name, sent.tool_input)
         if use.edits_files:
-            paths |= dict.fromkeys(relative(path, sent.cwd) for path in use.paths)
+            paths |= dict.fromkeys(relative(path, join_root(sent.root, sent.cwd)) for path in use.paths)
         elif use.kind is ToolKind.SHELL and (line := read_command_line(use.command)).main.purpose > Purpose.ROUTINE:
             commands[f"`{line.text}`"] = None
     done = [f"{verb} {_join(list(names), max_names)}" for verb, names in (("edited", paths), ("ran", commands)) if names]

@@ -41,6 +41,17 @@ def relative(path: str, root: str | None) -> str:
     return posixpath.normpath(f"{folder}/{path}") if folder and path and not is_absolute else path.removeprefix("./")
 
 
+def join_root(root: str | None, folder: str | None) -> str | None:
+    """What paths are relative to, see `relative`: the root of the repository, with the folder in it where the agent works.
+
+    Where no root is known, or the agent works elsewhere, it is the agent's working folder.
+    """
+    root = (root or "").rstrip("/")
+    if not root or folder is None:
+        return folder or root or None
+    return f"{root}{FOLDER_MARK}{folder[len(root) + 1 :].rstrip('/')}" if folder.startswith(f"{root}/") else folder
+
+
 def printed_text(output: object) -> str:
     """What a command printed: its output and its errors, else the readable text."""
     answer = record(output)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 
 from tests.conftest import Cast
 
 
-async def send(client: httpx.AsyncClient, cast: Cast, hook: str, session: str = "s1", **fields: object) -> str:
-    headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id}
+async def send(
+    client: httpx.AsyncClient, cast: Cast, hook: str, session: str = "s1", headers: dict[str, str] | None = None, **fields: object
+) -> str:
+    headers = {**cast.alice.headers, "X-Cmserver-Project": cast.alice.project.canonical_id, **(headers or {})}
     body = {"hook_event_name": hook, "session_id": session, "cwd": "/src", **fields}
     response = await client.post("/v1/hooks/claude-code", json=body, headers=headers)
     assert response.status_code == 200, response.text
@@ -18,9 +22,13 @@ async def send(client: httpx.AsyncClient, cast: Cast, hook: str, session: str = 
 async def work(client: httpx.AsyncClient, cast: Cast, name: str, session: str = "s1") -> None:
     edit = {"file_path": f"/src/{name}.py", "old_string": "float(1)", "new_string": "Decimal(1)"}
     await send(client, cast, "PostToolUse", session, tool_name="Edit", tool_use_id=f"e-{name}", tool_input=edit)
-    ran = {"tool_name": "Bash", "tool_input": {"command": f"pytest -q tests/test_{name}.py"}, "tool_response": {"stdout": ""}}
+    ran: dict[str, Any] = {
+        "tool_name": "Bash",
+        "tool_input": {"command": f"pytest -q tests/test_{name}.py"},
+        "tool_response": {"stdout": ""},
+    }
     await send(client, cast, "PostToolUse", session, tool_use_id=f"r-{name}", **ran)
-    looked = {"tool_name": "Bash", "tool_input": {"command": f"cat {name}.py"}, "tool_response": {"stdout": ""}}
+    looked: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": f"cat {name}.py"}, "tool_response": {"stdout": ""}}
     await send(client, cast, "PostToolUse", session, tool_use_id=f"l-{name}", **looked)
 
 
@@ -54,3 +62,17 @@ async def test_a_session_beside_another_is_told_in_one_line_what_that_does(clien
     assert "#7 fake.py" in line
     assert beside.count("</cmserver-context>") == 1
     assert "Another session" not in later
+
+
+async def test_paths_are_told_from_the_root_of_the_repository(client: httpx.AsyncClient, cast: Cast):
+    edit: dict[str, Any] = {
+        "tool_name": "Edit",
+        "tool_input": {"file_path": "/src/packages/api/app.py", "old_string": "1", "new_string": "2"},
+    }
+    package, root = {"cwd": "/src/packages/api"}, {"X-Cmserver-Root": "/src"}
+    await send(client, cast, "SessionStart", headers=root, source="startup", **package)
+    await send(client, cast, "PostToolUse", headers=root, tool_use_id="e1", **edit, **package)
+
+    beside = await send(client, cast, "SessionStart", "s2", source="startup")
+
+    assert "Another session is at work here now: edited packages/api/app.py." in beside
