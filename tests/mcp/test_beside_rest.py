@@ -219,5 +219,6 @@ async def test_what_is_written_leaves_the_same_rows_as_by_rest(client: httpx.Asy
     assert [one["action"] for one in wrote] == ["observations.created"]
     assert without_ids(wrote) == without_ids(wrote_there)
     assert without_ids(said) == without_ids(said_there)
-    origins = await rows(db, "SELECT origin FROM observations UNION ALL SELECT origin FROM agent_events")
-    assert [one["origin"] for one in origins] == ["mcp", "api", "mcp", "api"]
+    observations = await rows(db, "SELECT origin FROM observations ORDER BY number")
+    events = await rows(db, "SELECT origin FROM agent_events ORDER BY received_at")
+    assert [row["origin"] for row in [*observations, *events]] == ["mcp", "api", "mcp", "api"]
