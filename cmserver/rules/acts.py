@@ -287,15 +287,17 @@ def _read_agent(event: PromptEvent, use: ToolUse, _root: str | None) -> Act:
 
 def _read_answer(event: PromptEvent, use: ToolUse, _root: str | None) -> Act:
     """What the user answered to questions or to a plan, as a decision that quotes both."""
-    plan, said = field(use.fields, "plan"), prose(event.tool_response).strip()
+    plan, reply = field(use.fields, "plan"), prose(event.tool_response).strip()
     pairs = list(record(use.answer.get("answers")).items())
-    pairs = pairs or _ANSWERED.findall(said)
+    pairs = pairs or _ANSWERED.findall(reply)
     if is_failed(event) or not (plan or pairs):
         return IgnoredEvent(f"nothing answered: {event.tool_name}")
     if plan:
-        said = "" if said == plan.strip() else shorten(said, _MAX_NARRATIVE // 2)
-        title = shorten(f"Accepted plan: {said or first_line(plan)}", MAX_LAID_DOWN)
-        narrative = " ".join(filter(None, [f'The user, to the plan: "{said}"' if said else "", shorten(plan, _MAX_NARRATIVE // 2)]))
+        reply = "" if reply == plan.strip() else shorten(reply, _MAX_NARRATIVE // 2)
+        title = shorten(f"Accepted plan: {reply or first_line(plan)}", MAX_LAID_DOWN)
+        narrative = " ".join(
+            filter(None, [f'The user, to the plan: "{reply}"' if reply else "", shorten(plan, _MAX_NARRATIVE // 2)])
+        )
     else:
         answers = [(shorten(question, 200), shorten(prose(answer) or ", ".join(texts(answer)), 300)) for question, answer in pairs]
         title = shorten("; ".join(title_answer(answer, question) for question, answer in answers), MAX_LAID_DOWN)

@@ -67,14 +67,14 @@ def _next_steps(prompt: Prompt) -> str | None:
     """What is open by number; of a session that was not finished its last message, whole."""
     open_failure_numbers = {line.number for line in open_failures(prompt.recorded)}
     titles = _titles([line for line in prompt.recorded if line.state == "open" or line.number in open_failure_numbers])
-    said = (prompt.last_message or "").strip()
-    is_unfinished = any(conclusion.is_open for conclusion in read_conclusions(said))
-    return "\n".join(filter(None, [titles, said[:_MAX_MESSAGE] if is_unfinished else ""])) or None
+    message = (prompt.last_message or "").strip()
+    is_unfinished = any(conclusion.is_open for conclusion in read_conclusions(message))
+    return "\n".join(filter(None, [titles, message[:_MAX_MESSAGE] if is_unfinished else ""])) or None
 
 
 def _notes(prompt: Prompt) -> str | None:
     files = list(dict.fromkeys(path for line in prompt.recorded for path in line.files_modified))
     changed = f"{count_noun(len(files), 'file')} changed: {join_names(files, 6)}." if files else ""
-    said = shorten(prompt.last_message or "", 300)
-    last_words = "" if is_vague(said) else said
+    message = shorten(prompt.last_message or "", 300)
+    last_words = "" if is_vague(message) else message
     return " ".join(filter(None, [changed, f"Last words: {last_words}" if last_words else ""])) or None

@@ -26,14 +26,14 @@ __all__ = ["keeper"]
 Json = dict[str, Any]
 
 
-async def tell(client: httpx.AsyncClient, cast: Cast, project: str, name: str, notes: str | None = None) -> str:
+async def add_entity(client: httpx.AsyncClient, cast: Cast, project: str, name: str, notes: str | None = None) -> str:
     body = {"projectId": project, "type": "technology", "name": name, "notes": notes}
     answered = await client.post("/v1/entities", json=body, headers=cast.alice.headers)
     assert answered.is_success, answered.text
     return answered.json()["entity"]["id"]
 
 
-async def told(client: httpx.AsyncClient, cast: Cast, project: str) -> dict[str, tuple[str | None, str, int]]:
+async def list_entities(client: httpx.AsyncClient, cast: Cast, project: str) -> dict[str, tuple[str | None, str, int]]:
     """The notes, the finder and the number of mentions of the project's entities, by name."""
     page = await act(client, cast, "GET", f"/v1/entities?project={project}&limit=100")
     return {row["name"]: (row["notes"], row["foundBy"], row["mentionCount"]) for row in page["entities"]}
@@ -46,20 +46,20 @@ async def old(client: httpx.AsyncClient, cast: Cast, db: Db) -> str:
     for project in (OLD, NEW):
         await write(client, cast, project, "The queue needs `redis`", filesModified=["src/queue.py"])
     await read_new_observations(db)
-    redis = await tell(client, cast, OLD, "redis", "Alice runs it.")
-    queue = await tell(client, cast, OLD, "Orders queue")
-    alias = await tell(client, cast, OLD, "The old queue")
+    redis = await add_entity(client, cast, OLD, "redis", "Alice runs it.")
+    queue = await add_entity(client, cast, OLD, "Orders queue")
+    alias = await add_entity(client, cast, OLD, "The old queue")
     await act(client, cast, "POST", f"/v1/entities/{alias}/merge", {"intoId": queue})
     await act(client, cast, "POST", f"/v1/entities/{queue}/relations", {"toId": redis, "label": "waits for"}, 201)
     return old
 
 
 async def test_what_people_wrote_on_entities_is_joined_and_goes_back(client: httpx.AsyncClient, cast: Cast, old: str):
-    before = [await told(client, cast, project) for project in (OLD, NEW)]
+    before = [await list_entities(client, cast, project) for project in (OLD, NEW)]
     assert before[1]["Redis"] == (None, "rules", 1)
 
     await join(client, cast)
-    during = await told(client, cast, NEW)
+    during = await list_entities(client, cast, NEW)
     (queue,) = (await act(client, cast, "GET", f"/v1/entities?project={NEW}&search=orders"))["entities"]
     around = await act(client, cast, "GET", f"/v1/entities/{queue['id']}")
     everywhere = (await act(client, cast, "GET", "/v1/entities?limit=100"))["entities"]
@@ -69,7 +69,7 @@ async def test_what_people_wrote_on_entities_is_joined_and_goes_back(client: htt
     assert [alias["name"] for alias in around["aliases"]] == ["The old queue"]
     assert [(row["label"], row["toName"]) for row in around["relations"]] == [("waits for", "Redis")]
     assert {row["projectId"] for row in everywhere} == {str(cast.alice.project.id)}, "the joined one's own wait unseen"
-    assert [await told(client, cast, project) for project in (OLD, NEW)] == before
+    assert [await list_entities(client, cast, project) for project in (OLD, NEW)] == before
     (queue,) = (await act(client, cast, "GET", f"/v1/entities?project={OLD}&search=orders"))["entities"]
     around = await act(client, cast, "GET", f"/v1/entities/{queue['id']}")
     assert [alias["name"] for alias in around["aliases"]] == ["The old queue"]
@@ -77,31 +77,34 @@ async def test_what_people_wrote_on_entities_is_joined_and_goes_back(client: htt
 
 
 async def test_notes_of_both_are_kept_and_each_gets_its_own_back(client: httpx.AsyncClient, cast: Cast, old: str):
-    await tell(client, cast, NEW, "redis", "Bob pays for it.")
+    await add_entity(client, cast, NEW, "redis", "Bob pays for it.")
 
     await join(client, cast)
-    during = (await told(client, cast, NEW))["Redis"][0]
+    during = (await list_entities(client, cast, NEW))["Redis"][0]
     await separate(client, cast, old)
 
     assert during == "Bob pays for it.\n\nAlice runs it."
-    assert [(await told(client, cast, project))["Redis"][0] for project in (OLD, NEW)] == ["Alice runs it.", "Bob pays for it."]
+    assert [(await list_entities(client, cast, project))["Redis"][0] for project in (OLD, NEW)] == [
+        "Alice runs it.",
+        "Bob pays for it.",
+    ]
 
 
 async def test_of_several_joined_projects_each_gets_its_own_notes_back(client: httpx.AsyncClient, cast: Cast, old: str):
     third = "github.com/acme/third"
     joined_last = (await act(client, cast, "POST", "/v1/projects", {"canonicalId": third}, 201))["project"]["id"]
-    await tell(client, cast, NEW, "redis", "Bob pays for it.")
-    await tell(client, cast, third, "redis", "Alice runs it. Carol, too.")
+    await add_entity(client, cast, NEW, "redis", "Bob pays for it.")
+    await add_entity(client, cast, third, "redis", "Alice runs it. Carol, too.")
 
     await join(client, cast)
     await act(client, cast, "POST", f"/v1/projects/{quote(third, safe='')}/join", {"into": NEW})
     await separate(client, cast, old)
-    between = [(await told(client, cast, project))["Redis"][0] for project in (OLD, NEW)]
+    between = [(await list_entities(client, cast, project))["Redis"][0] for project in (OLD, NEW)]
     await separate(client, cast, joined_last)
 
     assert between == ["Alice runs it.", "Bob pays for it.\n\nAlice runs it. Carol, too."]
-    assert (await told(client, cast, NEW))["Redis"][0] == "Bob pays for it."
-    assert (await told(client, cast, third))["redis"][0] == "Alice runs it. Carol, too."
+    assert (await list_entities(client, cast, NEW))["Redis"][0] == "Bob pays for it."
+    assert (await list_entities(client, cast, third))["redis"][0] == "Alice runs it. Carol, too."
 
 
 async def test_what_people_change_or_delete_after_a_join_stays_so(client: httpx.AsyncClient, cast: Cast, db: Db, old: str):
@@ -114,7 +117,7 @@ async def test_what_people_change_or_delete_after_a_join_stays_so(client: httpx.
     await separate(client, cast, old)
 
     assert kept == []
-    mine = await told(client, cast, OLD)
+    mine = await list_entities(client, cast, OLD)
     assert mine["Redis"][0] == "Carol runs it."
     assert "Orders queue" not in mine
 
@@ -262,7 +265,7 @@ async def test_a_project_that_has_only_turns_has_memory(client: httpx.AsyncClien
 
 async def test_a_project_that_has_only_entities_of_people_has_memory(client: httpx.AsyncClient, cast: Cast):
     await act(client, cast, "POST", "/v1/projects", {"canonicalId": OLD}, 201)
-    await tell(client, cast, OLD, "Redis")
+    await add_entity(client, cast, OLD, "Redis")
     await isolate(client, cast, NEW)
 
     assert "isolated" in (await join(client, cast, 409))["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
@@ -83,37 +84,36 @@ class Operation(Route):
         return raw is None or unquote_to_bytes(raw.rpartition(b"/")[2]) == self._last
 
 
-def _make(method: Method):  # noqa: ANN202 - pyright knows
-    def operation(
-        path: str,
-        endpoint: Handler,
-        scope: str | None,
-        answer: Answer | tuple[Answer, ...] | Mapping[int, Answer | tuple[Answer, ...]],
-        *,
-        status: int = 200,
-        query: type[msgspec.Struct] | None = None,
-        body: object = None,
-        key_optional: bool = False,
-        refusals: Sequence[type[CmserverError]] = (),
-    ) -> Operation:
-        """An `Operation` with one `answer` and its `status`, or with answers by status."""
-        answers = answer if isinstance(answer, Mapping) else {status: answer}
-        return Operation(
-            method,
-            path,
-            endpoint,
-            scope=scope,
-            answers=answers,
-            query=query,
-            body=body,
-            key_optional=key_optional,
-            refusals=refusals,
-        )
-
-    return operation
+def _make(
+    method: Method,
+    path: str,
+    endpoint: Handler,
+    scope: str | None,
+    answer: Answer | tuple[Answer, ...] | Mapping[int, Answer | tuple[Answer, ...]],
+    *,
+    status: int = 200,
+    query: type[msgspec.Struct] | None = None,
+    body: object = None,
+    key_optional: bool = False,
+    refusals: Sequence[type[CmserverError]] = (),
+) -> Operation:
+    """An `Operation` with one `answer` and its `status`, or with answers by status."""
+    answers = answer if isinstance(answer, Mapping) else {status: answer}
+    return Operation(
+        method,
+        path,
+        endpoint,
+        scope=scope,
+        answers=answers,
+        query=query,
+        body=body,
+        key_optional=key_optional,
+        refusals=refusals,
+    )
 
 
-get, post, put, patch, delete = _make("GET"), _make("POST"), _make("PUT"), _make("PATCH"), _make("DELETE")
+get, post, put = partial(_make, "GET"), partial(_make, "POST"), partial(_make, "PUT")
+patch, delete = partial(_make, "PATCH"), partial(_make, "DELETE")
 
 
 def _can_be_a_name(scope: Scope) -> bool:

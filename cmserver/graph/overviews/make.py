@@ -17,7 +17,7 @@ from cmserver.base.sql import Conn
 from cmserver.graph.overviews import repository
 from cmserver.graph.overviews.compose import OverviewSource, compose_overview
 from cmserver.graph.overviews.model import Overview
-from cmserver.graph.overviews.writer import MadeOverview, OverviewWriter, list_texts
+from cmserver.graph.overviews.writer import OverviewDraft, OverviewWriter, list_texts
 from cmserver.observations import repository as observations
 from cmserver.sessions.turns import repository as turns
 
@@ -31,7 +31,7 @@ _DUE_AT_ONCE = 20
 async def make_overview(db: Db, writer: OverviewWriter, principal: Principal, name: str) -> Overview:
     """Make the page of the project with that id or name anew; Conflict when nothing is remembered of it."""
 
-    async def make(conn: Conn) -> MadeOverview:
+    async def make(conn: Conn) -> OverviewDraft:
         project = await require_project(conn, principal, name)
         made = await _make(conn, principal.team_id, project, texts=writer.max_texts)
         if made is None:
@@ -90,14 +90,14 @@ async def make_due_overviews(db: Db, writer: OverviewWriter) -> bool:
     return is_any_made and len(due) == _DUE_AT_ONCE
 
 
-async def _make_due(conn: Conn, team_id: UUID, project_id: UUID, *, texts: int) -> MadeOverview | None:
+async def _make_due(conn: Conn, team_id: UUID, project_id: UUID, *, texts: int) -> OverviewDraft | None:
     if not await repository.take_due(conn, team_id, project_id):
         return None
     project = await access.project(conn, team_id, project_id)
     return None if project is None else await _make(conn, team_id, project, texts=texts)
 
 
-async def _make(conn: Conn, team_id: UUID, project: Project, *, texts: int) -> MadeOverview | None:
+async def _make(conn: Conn, team_id: UUID, project: Project, *, texts: int) -> OverviewDraft | None:
     """Make and store the page by rules, of so many summaries or turns; None, and none is kept, when nothing is remembered."""
     counts = await observations.counts(conn, team_id, project.id)
     latest = [] if counts.summaries else await turns.newest(conn, team_id, project_id=project.id, limit=texts)
@@ -129,4 +129,4 @@ async def _make(conn: Conn, team_id: UUID, project: Project, *, texts: int) -> M
         made_by="rules",
         summary_count=counts.summaries,
     )
-    return MadeOverview(overview=overview, project=project.name, texts=list_texts(source))
+    return OverviewDraft(overview=overview, project=project.name, texts=list_texts(source))

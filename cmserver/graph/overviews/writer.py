@@ -42,7 +42,7 @@ _CHATML = re.compile(r"<\|im_start\|>(?:system|user|assistant|tool)?[ \t]*\n?|<\
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 
-class MadeOverview(msgspec.Struct, frozen=True, kw_only=True):
+class OverviewDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A page that was made by rules, and what a model may make it of: texts with their numbers, the newest last."""
 
     overview: Overview
@@ -63,7 +63,7 @@ class OverviewWriter:
         """Of how many summaries or turns a page is made."""
         return _MAX_TEXTS if self.is_on else LATEST
 
-    async def word(self, team_id: UUID, made: MadeOverview) -> Overview:
+    async def word(self, team_id: UUID, made: OverviewDraft) -> Overview:
         """The page in a model's words; as it is where no model is to be asked, or none answers. Never raises for a provider."""
         if not self.is_on or not made.texts:
             return made.overview

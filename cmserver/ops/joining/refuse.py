@@ -27,7 +27,7 @@ async def find_target(conn: Conn, principal: Principal, into: str) -> Project:
     return target
 
 
-def refuse_merged(numbers: Sequence[int], what: str) -> None:
+def refuse_merged(numbers: Sequence[int], reason: str) -> None:
     """Conflict when there are numbers: those of observations that were merged."""
     if numbers:
-        raise Conflict(f"{what}. Undo that first: {', '.join(map(str, numbers[:_MAX_NUMBERS]))}.")
+        raise Conflict(f"{reason}. Undo that first: {', '.join(map(str, numbers[:_MAX_NUMBERS]))}.")

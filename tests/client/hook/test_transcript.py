@@ -12,7 +12,7 @@ from tests.client.hook.agent import Agent
 from tests.client.hook.recorder import Recorder
 
 
-def said(text: str, **fields: object) -> str:
+def reply_line(text: str, **fields: object) -> str:
     """A line of Claude Code's transcript."""
     message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
     return json.dumps({"type": "assistant", "message": message, **fields}, separators=(",", ":"))
@@ -45,16 +45,18 @@ def session(agent: Agent) -> Session:
 
 def sent(server: Recorder) -> list[tuple[object, object]]:
     """Each hook's name, with the text of the line of a transcript."""
-    lines = [(one.payload["hook_event_name"], one.payload.get("transcript_line")) for one in server.sent]
+    lines = [(request.payload["hook_event_name"], request.payload.get("transcript_line")) for request in server.sent]
     return [(name, json.loads(json.dumps(line))["message"]["content"][0]["text"] if line else None) for name, line in lines]
 
 
 def test_an_interrupted_turn_s_last_words_come_behind_the_next_prompt_whose_answer_is_given(session: Session, server: Recorder):
     session.hook("UserPromptSubmit", prompt="Why is it slow?")
-    session.write(said("Looking."), said("A cold cache, so far."), '{"type":"user","message":{"role":"user","content":"stop"}}')
+    session.write(
+        reply_line("Looking."), reply_line("A cold cache, so far."), '{"type":"user","message":{"role":"user","content":"stop"}}'
+    )
 
     answer = session.hook("UserPromptSubmit", prompt='Never mind "transcript_path":"/etc/passwd.jsonl"')
-    session.write(said("All right."))
+    session.write(reply_line("All right."))
     session.hook("Stop", last_assistant_message="All right.")
     session.hook("UserPromptSubmit", prompt="thanks")
 
@@ -67,12 +69,12 @@ def test_an_interrupted_turn_s_last_words_come_behind_the_next_prompt_whose_answ
         ("UserPromptSubmit", None),
     ]
     assert server.sent[2].payload["session_id"] == "s1"
-    assert len({one.headers["x-cmserver-delivery"] for one in server.sent}) == 5
+    assert len({request.headers["x-cmserver-delivery"] for request in server.sent}) == 5
 
 
 def test_a_session_that_ends_in_a_turn_sends_its_last_words_before_its_end(session: Session, server: Recorder):
     session.hook("UserPromptSubmit", prompt="Why?")
-    session.write(said("Because."))
+    session.write(reply_line("Because."))
     session.hook("SessionEnd", reason="other")
 
     assert sent(server) == [("UserPromptSubmit", None), ("TranscriptEnd", "Because."), ("SessionEnd", None)]
@@ -80,9 +82,9 @@ def test_a_session_that_ends_in_a_turn_sends_its_last_words_before_its_end(sessi
 
 def test_a_killed_session_s_last_words_come_when_it_or_a_later_one_starts(agent: Agent, session: Session, server: Recorder):
     other, busy = Session(agent, "s2"), Session(agent, "s3")
-    for one in (session, other, busy):
-        one.hook("UserPromptSubmit", prompt="Why?")
-        one.write(said(f"Because of {one.transcript.stem}."))
+    for agent_session in (session, other, busy):
+        agent_session.hook("UserPromptSubmit", prompt="Why?")
+        agent_session.write(reply_line(f"Because of {agent_session.transcript.stem}."))
     hour_ago = other.transcript.stat().st_mtime - 3600
     os.utime(other.transcript, (hour_ago, hour_ago))
     server.sent.clear()
@@ -97,10 +99,14 @@ def test_a_killed_session_s_last_words_come_when_it_or_a_later_one_starts(agent:
 
 
 def test_what_is_no_last_word_is_not_sent(session: Session, server: Recorder, tmp_path: Path):
-    whole = [said("Of a sub-agent.", isSidechain=True), said("API Error", isApiErrorMessage=True), '{"type":"assistant"}']
+    whole = [
+        reply_line("Of a sub-agent.", isSidechain=True),
+        reply_line("API Error", isApiErrorMessage=True),
+        '{"type":"assistant"}',
+    ]
     session.hook("UserPromptSubmit", prompt="Why?")
     session.write(*whole)
-    session.transcript.write_text(session.transcript.read_text() + said("Torn")[:-5])
+    session.transcript.write_text(session.transcript.read_text() + reply_line("Torn")[:-5])
     session.hook("UserPromptSubmit", prompt="Why?")
     session.transcript.unlink()
     session.hook("SessionEnd", reason="other")
