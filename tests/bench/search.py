@@ -20,7 +20,7 @@ from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.providers.embedding.local import LocalEmbedder
 from cmserver.recall.search import repository
-from cmserver.recall.search.model import Filters, NearText
+from cmserver.recall.search.model import Filters, NearText, SearchRequest
 from cmserver.recall.search.search import MAX_EXACT, count_probes
 from tests.bench.library import DIMENSIONS, Library, library, vector_text
 from tests.bench.measure import Aim, Figure, percentile, shown, spread
@@ -231,11 +231,10 @@ async def _compared(
             async with db.tenant(here.place.team_id) as conn:
                 began = time.perf_counter()
                 lists = await embeddings.lists(conn, here.place.team_id, model_id) or 0
-                near = await repository.nearest_by_index(
-                    conn, here.place.team_id, scope, sought, wanted, count_probes(lists), _DEPTH
-                )
+                request = SearchRequest(query="", project_ids=scope, filters=wanted)
+                near = await repository.nearest(conn, here.place.team_id, request, sought, _DEPTH, probes=count_probes(lists))
                 between = time.perf_counter()
-                exact = await repository.nearest(conn, here.place.team_id, scope, sought, wanted, _DEPTH)
+                exact = await repository.nearest(conn, here.place.team_id, request, sought, _DEPTH)
                 end = time.perf_counter()
             share = _share(near, exact) if len(near) == _DEPTH else None
             done.append(Compared(share=share, by_index_ms=(between - began) * 1000, exact_ms=(end - between) * 1000))

@@ -91,7 +91,7 @@ async def test_words_find_it_and_the_score_is_explained_on_demand(cast: Cast, ma
         ("q=retry&kind=summary", False),
         ("q=retry&type=change", True),
         ("q=retry&min_score=0.999", False),
-        ("q=retry&meaning=0&recency=1", True),
+        ("q=retry&meaning=0", True),
         ("scope=team", False),
         ("kind=observation", True),
     ],

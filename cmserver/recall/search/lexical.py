@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from math import log, prod
+from math import prod
 from uuid import UUID
 
 from cmserver.base.sql import Conn
@@ -128,16 +128,6 @@ def select_leading(samples: Sequence[WordSample]) -> tuple[list[int], bool]:
     return leading, False
 
 
-def idf(documents: float, found_in: float) -> float:
-    """The inverse document frequency of a word that `found_in` of the documents have."""
-    return log(1 + max(documents - found_in + 0.5, 0.5) / (found_in + 0.5))
-
-
-def idfs_of(statistics: ScopeStatistics) -> list[float]:
-    """The idf of each word of the query."""
-    return [idf(statistics.documents, found_in) for found_in in statistics.found_in]
-
-
 def count_matching(statistics: ScopeStatistics) -> int:
     """How many documents have any of the words, as if words were distributed independently."""
     without = prod(1 - min(found_in / max(statistics.documents, 1), 1) for found_in in statistics.found_in)
@@ -154,7 +144,7 @@ async def rank_observations(
     near_ids: Sequence[UUID],
     vector: QueryVector | None,
     limit: int,
-) -> tuple[list[RankedRow], RankedRow]:
+) -> list[RankedRow]:
     """The observations that match the words best and pass the filters, with those that are near; and the row of statistics.
 
     On a further page every document count is known; before, those of the leading words are counted in the hits.
@@ -164,23 +154,21 @@ async def rank_observations(
     if statistics.by_pairs:
         any_of = " | ".join(f"({first} & {second})" for first, second in combinations(quoted, 2))
     is_counted = set[int]() if request.after or statistics.by_pairs else set(statistics.leading)
-    rows = await repository.rank(
+    return await repository.rank(
         conn,
         team_id,
-        request.project_ids,
+        request,
         lexemes,
         [None if place in is_counted else found_in for place, found_in in enumerate(statistics.found_in)],
         any_of,
         near_ids,
         vector,
-        request.filters,
         ranking,
         statistics,
         has_other_words=statistics.by_pairs or len(statistics.leading) < len(lexemes),
         whole=statistics.documents <= SMALL_SCOPE,
         limit=limit,
     )
-    return [row for row in rows if row.id is not None], next(row for row in rows if row.id is None)
 
 
 def _estimate_rows(sample: WordSample) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from math import isfinite
+from math import isfinite, log
 from typing import Literal
 from uuid import UUID
 
@@ -44,18 +44,15 @@ REPEATING_SHARE = 0.3
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """How hits are scored. The settings give the default of `meaning_weight`; a search may override it, and others.
+    """How hits are scored. The settings give the default of `meaning_weight`; a search may override it, and `neighbours`.
 
     `k1` and `b` are those of BM25. `meaning_weight` (0 to 1) is the share of nearness in meaning in a score, the rest is words.
-    `recency` is the share of its score that a very old hit loses. With `neighbours`, a document's words count for those beside it
-    in its session. Hits that score less than `min_score` (0 to 1) are hidden.
+    With `neighbours`, a document's words count for those beside it in its session.
     """
 
     k1: float = K1
     b: float = B
     meaning_weight: float = MEANING_WEIGHT
-    min_score: float = 0.0
-    recency: float = 0.0
     neighbours: bool = True
 
 
@@ -119,6 +116,21 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 _SAME_DEVIATION = 1e-6
 
 
+class Baseline(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What the scores of observations, or of turns, are relative to: all of the scope that is searched, before filters."""
+
+    words: Spread = Spread()
+    """Of the BM25."""
+    meaning: Spread = Spread()
+    """Of the cosine."""
+    background: float = 0.0
+    """How near in meaning anything is."""
+
+    @property
+    def figures(self) -> tuple[float, ...]:
+        return (self.words.mean, self.words.deviation, self.meaning.mean, self.meaning.deviation, self.background)
+
+
 class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """What the scores of one query are relative to: the scope that is searched, before filters.
 
@@ -132,16 +144,13 @@ class ScopeStatistics(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     found_in: list[float]
     leading: list[int]
     by_pairs: bool
-    words: Spread = Spread()
-    """Of the BM25."""
-    meaning: Spread = Spread()
-    """Of the cosine."""
-    background: float = 0.0
-    """How near in meaning anything is."""
-    turn_words: Spread = Spread()
-    turn_meaning: Spread = Spread()
-    turn_background: float = 0.0
-    """The same three of turns."""
+    observations: Baseline = Baseline()
+    turns: Baseline = Baseline()
+
+    @property
+    def idfs(self) -> list[float]:
+        """The inverse document frequency of each word of the query."""
+        return [log(1 + max(self.documents - found_in + 0.5, 0.5) / (found_in + 0.5)) for found_in in self.found_in]
 
 
 class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -157,26 +166,21 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         """Whether its numbers can be computed with: it comes from outside."""
         it = self.statistics
         counts = [self.seen, it.documents, it.mean_words - 1, *it.found_in]
-        spreads = (it.words, it.meaning, it.turn_words, it.turn_meaning)
-        figures = [self.rank, it.background, it.turn_background]
-        figures += [figure for spread in spreads for figure in (spread.mean, spread.deviation)]
+        figures = [self.rank, *it.observations.figures, *it.turns.figures]
         places = range(len(it.found_in))
         is_finite = all(0 <= count <= _MAX_COUNT for count in counts) and all(map(isfinite, figures))
         return is_finite and bool(it.leading) and all(place in places for place in it.leading)
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One search, of the whole team when `project_ids` is None.
-
-    `min_score` replaces the ranking's.
-    """
+    """One search, of the whole team when `project_ids` is None. Hits that score less than `min_score` (0 to 1) are hidden."""
 
     query: str
     project_ids: Sequence[UUID] | None
     filters: Filters = Filters()
     limit: int = 20
     after: PagePosition | None = None
-    min_score: float | None = None
+    min_score: float = 0.0
     order: HitOrder = "relevance"
 
 
@@ -218,6 +222,11 @@ class RankedRow(msgspec.Struct, frozen=True, kw_only=True):
     cosine_mean: float = 0.0
     cosine_deviation: float = 0.0
     background: float = 0.0
+
+    @property
+    def baseline(self) -> Baseline:
+        meaning = Spread(mean=self.cosine_mean, deviation=self.cosine_deviation)
+        return Baseline(words=Spread(mean=self.mean, deviation=self.deviation), meaning=meaning, background=self.background)
 
 
 class NearText(msgspec.Struct, frozen=True, kw_only=True):

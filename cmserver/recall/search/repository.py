@@ -19,11 +19,11 @@ from cmserver.base.sql import Conn, Query
 from cmserver.observations.embedding.model import QueryVector
 from cmserver.observations.model import MEMORY_CONDITIONS
 from cmserver.recall.search.model import (
-    Filters,
     NearText,
     RankedRow,
     Ranking,
     ScopeStatistics,
+    SearchRequest,
     WordSample,
 )
 
@@ -539,13 +539,12 @@ async def turn_count(conn: Conn, team_id: UUID, project_ids: Sequence[UUID] | No
 async def rank(
     conn: Conn,
     team_id: UUID,
-    project_ids: Sequence[UUID] | None,
+    request: SearchRequest,
     lexemes: Sequence[str],
     known: Sequence[float | None],
     any_of: str,
     near_ids: Sequence[UUID],
     vector: QueryVector | None,
-    filters: Filters,
     ranking: Ranking,
     statistics: ScopeStatistics,
     *,
@@ -559,7 +558,7 @@ async def rank(
     matches `any_of`. `whole` scans the scope without an index. With the `vector`, rows have cosines. The rows are in no order.
     """
     words: dict[str, object] = {
-        "project_ids": _listed(project_ids),
+        "project_ids": _listed(request.project_ids),
         "any": any_of,
         "quoted": [quote_lexeme(lexeme) for lexeme in lexemes],
         "known": list(known),
@@ -575,7 +574,7 @@ async def rank(
         "whole": whole,
         "limit": limit,
     }
-    wanted = msgspec.structs.asdict(filters) if filters.are_any else {}
+    wanted = msgspec.structs.asdict(request.filters) if request.filters.are_any else {}
     if vector is None:
         return await (RANK_WANTED if wanted else RANK).all(conn, **words, **wanted)
     meaning = {"team_id": team_id, "model_id": vector.model_id, "vector": vector.vector, "sample": SAMPLE}
@@ -585,13 +584,12 @@ async def rank(
 async def turns(
     conn: Conn,
     team_id: UUID,
-    project_ids: Sequence[UUID] | None,
+    request: SearchRequest,
     lexemes: Sequence[str],
-    idfs: Sequence[float],
+    statistics: ScopeStatistics,
+    ranking: Ranking,
     near_ids: Sequence[UUID],
     vector: QueryVector | None,
-    filters: Filters,
-    ranking: Ranking,
     limit: int,
 ) -> list[RankedRow]:
     """The first `limit` turns that match, by their words, those of `near_ids`, and the statistics, in no order.
@@ -602,10 +600,10 @@ async def turns(
     meaning = {"model_id": vector.model_id, "vector": vector.vector, "team_id": team_id} if vector else {}
     return await (TURNS_BY_MEANING if vector else TURNS).all(
         conn,
-        project_ids=_listed(project_ids),
+        project_ids=_listed(request.project_ids),
         any=" | ".join(words),
         quoted=words,
-        idfs=list(idfs),
+        idfs=statistics.idfs,
         near=list(near_ids),
         k1=ranking.k1,
         b=ranking.b,
@@ -613,54 +611,32 @@ async def turns(
         max_turns=MAX_TURNS,
         limit=limit,
         **meaning,
-        **msgspec.structs.asdict(filters),
+        **msgspec.structs.asdict(request.filters),
     )
 
 
 async def nearest(
-    conn: Conn,
-    team_id: UUID,
-    project_ids: Sequence[UUID] | None,
-    vector: QueryVector,
-    filters: Filters,
-    limit: int,
-    *,
-    turns: bool = False,
+    conn: Conn, team_id: UUID, request: SearchRequest, vector: QueryVector, limit: int, *, turns: bool = False, probes: int = 0
 ) -> list[NearText]:
-    """The observations of the scope, or the `turns`, nearest to the vector that pass the filters, exactly."""
-    scope = _nearest_scope(team_id, project_ids, vector, limit)
-    if filters.are_any:
-        wanted = msgspec.structs.asdict(filters)
-        return await (NEAREST_TURNS_WANTED if turns else NEAREST_WANTED).all(conn, **scope, **wanted)
-    return await (NEAREST_TURNS if turns else NEAREST).all(conn, **scope)
+    """The observations of the scope, or the `turns`, nearest to the vector that pass the filters.
 
-
-async def nearest_by_index(
-    conn: Conn,
-    team_id: UUID,
-    project_ids: Sequence[UUID] | None,
-    vector: QueryVector,
-    filters: Filters,
-    probes: int,
-    limit: int,
-    *,
-    turns: bool = False,
-) -> list[NearText]:
-    """As `nearest`, approximately: by at least `probes` lists of the team's index, which must exist."""
-    scope = _nearest_scope(team_id, project_ids, vector, limit) | {"dimensions": vector.dimensions}
-    await BY_INDEX.run(conn, probes=str(probes), sorts="off")
-    if filters.are_any:
-        wanted = msgspec.structs.asdict(filters)
-        rows = await (NEAREST_TURNS_WANTED_BY_INDEX if turns else NEAREST_WANTED_BY_INDEX).all(conn, **scope, **wanted)
+    Exactly; with `probes` approximately, by at least so many lists of the team's index, which must exist.
+    """
+    values: dict[str, object] = {"team_id": team_id, "project_ids": _listed(request.project_ids), "limit": limit}
+    values |= {"model_id": vector.model_id, "vector": vector.vector}
+    if request.filters.are_any:
+        values |= msgspec.structs.asdict(request.filters)
+        exact, by_index = (
+            (NEAREST_TURNS_WANTED, NEAREST_TURNS_WANTED_BY_INDEX) if turns else (NEAREST_WANTED, NEAREST_WANTED_BY_INDEX)
+        )
     else:
-        rows = await (NEAREST_TURNS_BY_INDEX if turns else NEAREST_BY_INDEX).all(conn, **scope)
+        exact, by_index = (NEAREST_TURNS, NEAREST_TURNS_BY_INDEX) if turns else (NEAREST, NEAREST_BY_INDEX)
+    if not probes:
+        return await exact.all(conn, **values)
+    await BY_INDEX.run(conn, probes=str(probes), sorts="off")
+    rows = await by_index.all(conn, **values, dimensions=vector.dimensions)
     await BY_INDEX.run(conn, probes=str(probes), sorts="on")
     return rows
-
-
-def _nearest_scope(team_id: UUID, project_ids: Sequence[UUID] | None, vector: QueryVector, limit: int) -> dict[str, object]:
-    scope: dict[str, object] = {"team_id": team_id, "project_ids": _listed(project_ids), "limit": limit}
-    return scope | {"model_id": vector.model_id, "vector": vector.vector}
 
 
 def quote_lexeme(lexeme: str) -> str:

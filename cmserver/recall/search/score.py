@@ -11,12 +11,19 @@ import msgspec
 
 from cmserver.observations.model import Observation
 from cmserver.recall.index.selection import is_similar
-from cmserver.recall.search.model import NEIGHBOUR_SHARE, REPEATING_SHARE, HitOrder, MatchType, Ranking, ScopeStatistics
+from cmserver.recall.search.model import (
+    NEIGHBOUR_SHARE,
+    REPEATING_SHARE,
+    Baseline,
+    HitOrder,
+    MatchType,
+    Ranking,
+    ScopeStatistics,
+    Spread,
+)
 
 _AVERAGE_ODDS = 9.0
 """A document as good as the average has one in ten of the score, one that is eight deviations better a half."""
-_HALF_DAYS = 90.0
-"""The part of the score that depends on age halves in this many days."""
 _SAME = 0.9
 """Two texts that share this part of their words say the same."""
 _WORD = re.compile(r"\w+")
@@ -49,8 +56,10 @@ class Candidate(msgspec.Struct, kw_only=True):
 
     def is_hit(self, statistics: ScopeStatistics) -> bool:
         """Whether it or a neighbour has a word of the query, or it is nearer in meaning than anything is."""
-        background = statistics.turn_background if self.is_turn else statistics.background
-        return self.bm25 + self.neighbours > 0 or (self.cosine or 0.0) > background
+        return self.bm25 + self.neighbours > 0 or (self.cosine or 0.0) > self.baseline(statistics).background
+
+    def baseline(self, statistics: ScopeStatistics) -> Baseline:
+        return statistics.turns if self.is_turn else statistics.observations
 
     @property
     def score(self) -> float:
@@ -69,27 +78,23 @@ def score_of(deviations: float) -> float:
     return odds / (odds + _AVERAGE_ODDS)
 
 
-def score_candidate(candidate: Candidate, statistics: ScopeStatistics, ranking: Ranking, now: datetime) -> None:
+def score_candidate(candidate: Candidate, statistics: ScopeStatistics, ranking: Ranking) -> None:
     """Set how far the candidate stands out, and the parts of it. What has no vector is as near as the average."""
     share = NEIGHBOUR_SHARE if ranking.neighbours and not candidate.is_turn else 0.0
-    spread = statistics.turn_words if candidate.is_turn else statistics.words
+    baseline = candidate.baseline(statistics)
     # A document and the shares of its neighbours vary, as if independently, by so much; a missing neighbour is an average one.
-    spread = msgspec.structs.replace(spread, deviation=spread.deviation * sqrt(1 + 2 * share**2))
+    spread = Spread(mean=baseline.words.mean, deviation=baseline.words.deviation * sqrt(1 + 2 * share**2))
     lent = share * (candidate.neighbours - candidate.neighbour_count * spread.mean)
     words = spread.standardize(candidate.bm25 + lent)
     parts = {"words": words, "bm25": candidate.bm25, "neighbours": words - spread.standardize(candidate.bm25)}
     meaning = 0.0
     if candidate.cosine is not None:
-        meaning = (statistics.turn_meaning if candidate.is_turn else statistics.meaning).standardize(candidate.cosine)
+        meaning = baseline.meaning.standardize(candidate.cosine)
         parts |= {"meaning": meaning, "cosine": candidate.cosine}
     deviations = 2 * ((1 - ranking.meaning_weight) * words + ranking.meaning_weight * meaning)
-    factor = REPEATING_SHARE if candidate.repeats else 1.0
-    if ranking.recency and candidate.created_at:
-        age_days = max((now - candidate.created_at).total_seconds(), 0) / 86_400
-        factor *= 1 - ranking.recency * (1 - 0.5 ** (age_days / _HALF_DAYS))
-    if factor != 1:
-        parts["factor"] = factor
-        deviations *= factor if deviations > 0 else 1
+    if candidate.repeats:
+        parts["factor"] = REPEATING_SHARE
+        deviations *= REPEATING_SHARE if deviations > 0 else 1
     candidate.deviations, candidate.parts = deviations, parts | {"deviations": deviations}
 
 

@@ -24,11 +24,11 @@ from cmserver.recall.search.model import (
     Hit,
     NearText,
     PagePosition,
+    RankedRow,
     Ranking,
     ScopeStatistics,
     SearchPage,
     SearchRequest,
-    Spread,
 )
 from cmserver.recall.search.score import Candidate, is_same_text, score_candidate, text_words
 from cmserver.recall.search.time_cues import add_time_bonus, find_time_cue
@@ -108,18 +108,13 @@ async def find_nearest(
     What filters leave of a single project, or a session has, is too little of the team's index: it would find less than there is,
     and later. Where the index does not find `limit` of them, all are compared, too.
     """
-    lists = None
-    filters, project_ids = request.filters, request.project_ids
-    is_wide = not filters.are_any or (project_ids is None and filters.session_id is None)
-    if documents > MAX_EXACT and is_wide:
-        lists = await embeddings.lists(conn, team_id, vector.model_id)
-    if lists is not None:
-        nearest = await repository.nearest_by_index(
-            conn, team_id, project_ids, vector, filters, count_probes(lists), limit, turns=turns
-        )
+    filters = request.filters
+    is_wide = not filters.are_any or (request.project_ids is None and filters.session_id is None)
+    if documents > MAX_EXACT and is_wide and (lists := await embeddings.lists(conn, team_id, vector.model_id)) is not None:
+        nearest = await repository.nearest(conn, team_id, request, vector, limit, turns=turns, probes=count_probes(lists))
         if len(nearest) == limit:
             return nearest
-    return await repository.nearest(conn, team_id, project_ids, vector, filters, limit, turns=turns)
+    return await repository.nearest(conn, team_id, request, vector, limit, turns=turns)
 
 
 def count_probes(lists: int) -> int:
@@ -163,25 +158,24 @@ class _Search:
         candidates = await self._find_observations(depth if filters.takes_observations else 0)
         candidates += await self._find_turns(depth) if filters.takes_turns else []
         for candidate in candidates:
-            score_candidate(candidate, self.statistics, self._ranking, now)
+            score_candidate(candidate, self.statistics, self._ranking)
         if cue := find_time_cue(self._request.query, now):
             add_time_bonus([candidate for candidate in candidates if candidate.tier == 0], cue)
-        min_score = self._request.min_score if self._request.min_score is not None else self._ranking.min_score
-        hits = [it for it in candidates if it.is_hit(self.statistics) and it.score >= min_score]
+        hits = [it for it in candidates if it.is_hit(self.statistics) and it.score >= self._request.min_score]
         order = self._request.order
         return sorted(hits, key=lambda it: (-it.tier, it.rank(order), it.id), reverse=True)
 
     def terms(self) -> dict[str, float]:
         """The idf of each word, 0 for one that no document has."""
-        idfs, found_in = lexical.idfs_of(self.statistics), self.statistics.found_in
-        return {word: idf if count else 0.0 for word, idf, count in zip(self._lexemes, idfs, found_in, strict=True)}
+        by_word = zip(self._lexemes, self.statistics.idfs, self.statistics.found_in, strict=True)
+        return {word: idf if count else 0.0 for word, idf, count in by_word}
 
     def confidence(self) -> float | None:
         """How likely the query is about the scope; None without an embedder that is calibrated."""
         coefficients = find_coefficients(self._vector) if self._vector else None
         if coefficients is None:
             return None
-        words = share_of_words(self._best_bm25, lexical.idfs_of(self.statistics))
+        words = share_of_words(self._best_bm25, self.statistics.idfs)
         features = ConfidenceFeatures(words=words, cosine=self._best_cosine, word_count=len(self._lexemes))
         return estimate_confidence(features, coefficients)
 
@@ -230,28 +224,30 @@ class _Search:
     async def _find_observations(self, depth: int) -> list[Candidate]:
         """The first `depth` observations by words and by meaning; each has both values where they exist."""
         near = await self._find_near(depth) if depth else []
-        cosines = {it.id: it.cosine for it in near}
-        rows, sums = await lexical.rank_observations(
-            self._conn,
-            self._team_id,
-            self._request,
-            self._lexemes,
-            self.statistics,
-            self._ranking,
-            list(cosines),
-            self._vector if near else None,
-            depth,
-        )
+        rows = await lexical.rank_observations(*self._scope, [it.id for it in near], self._vector if near else None, depth)
+        sums = next(row for row in rows if row.id is None)
         self._best_bm25, self._best_cosine = sums.bm25, near[0].cosine if near else 0.0
         if self._request.after is None:
-            self.statistics = msgspec.structs.replace(
-                self.statistics,
-                found_in=sums.found_in or [],
-                words=Spread(mean=sums.mean, deviation=sums.deviation),
-                meaning=Spread(mean=sums.cosine_mean, deviation=sums.cosine_deviation),
-                background=sums.background,
-            )
-        self.is_cut = sums.matching > depth or 0 < depth <= len(cosines)
+            changes = {"found_in": sums.found_in or [], "observations": sums.baseline}
+            self.statistics = msgspec.structs.replace(self.statistics, **changes)
+        return self._make_candidates(rows, near, sums.matching, depth)
+
+    async def _find_turns(self, depth: int) -> list[Candidate]:
+        """The same of turns."""
+        near = await self._find_near(depth, turns=True)
+        rows = await repository.turns(*self._scope, [it.id for it in near], self._vector if near else None, depth)
+        sums = next(row for row in rows if row.id is None)
+        self.matching_turns = sums.matching
+        if self._request.after is None:
+            self.statistics = msgspec.structs.replace(self.statistics, turns=sums.baseline)
+        return self._make_candidates(rows, near, sums.matching, depth, is_turn=True)
+
+    def _make_candidates(
+        self, rows: Sequence[RankedRow], near: Sequence[NearText], matching: int, depth: int, *, is_turn: bool = False
+    ) -> list[Candidate]:
+        self.is_cut = self.is_cut or matching > depth or 0 < depth <= len(near)
+        cosines = {it.id: it.cosine for it in near}
+        places = {it.id: place for place, it in enumerate(near, 1)}
         return [
             Candidate(
                 id=row.id,
@@ -260,55 +256,19 @@ class _Search:
                 neighbour_count=row.neighbour_count,
                 cosine=cosines.get(row.id, row.cosine),
                 is_near=row.id in cosines,
+                is_turn=is_turn,
                 repeats=row.repeats,
                 created_at=row.created_at,
-                tier=_tier(row.place),
+                tier=_tier(min(row.place, places.get(row.id, row.place))),
             )
             for row in rows
             if row.id
         ]
 
-    async def _find_turns(self, depth: int) -> list[Candidate]:
-        """The first `depth` turns by words and by meaning; each has both values where they exist."""
-        near = await self._find_near(depth, turns=True)
-        cosines = {it.id: it.cosine for it in near}
-        near_places = {it.id: place for place, it in enumerate(near, 1)}
-        rows = await repository.turns(
-            self._conn,
-            self._team_id,
-            self._request.project_ids,
-            self._lexemes,
-            lexical.idfs_of(self.statistics),
-            list(cosines),
-            self._vector if near else None,
-            self._request.filters,
-            self._ranking,
-            depth,
-        )
-        sums = next(row for row in rows if row.id is None)
-        if self._request.after is None:
-            self.statistics = msgspec.structs.replace(
-                self.statistics,
-                turn_words=Spread(mean=sums.mean, deviation=sums.deviation),
-                turn_meaning=Spread(mean=sums.cosine_mean, deviation=sums.cosine_deviation),
-                turn_background=sums.background,
-            )
-        self.matching_turns = sums.matching
-        self.is_cut = self.is_cut or sums.matching >= depth or len(near) >= depth
-        return [
-            Candidate(
-                id=row.id,
-                bm25=row.bm25,
-                cosine=cosines.get(row.id, row.cosine),
-                is_near=row.id in cosines,
-                is_turn=True,
-                repeats=row.repeats,
-                created_at=row.created_at,
-                tier=_tier(min(row.place, near_places.get(row.id, row.place))),
-            )
-            for row in rows
-            if row.id
-        ]
+    @property
+    def _scope(self) -> tuple[Conn, UUID, SearchRequest, Sequence[str], ScopeStatistics, Ranking]:
+        """What both arms are asked with, as far as it is known by now."""
+        return self._conn, self._team_id, self._request, self._lexemes, self.statistics, self._ranking
 
     async def _find_near(self, depth: int, *, turns: bool = False) -> list[NearText]:
         """The `depth` observations or turns nearest to the query; none without a vector."""

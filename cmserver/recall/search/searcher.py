@@ -51,7 +51,7 @@ class Searcher:
     async def search(self, principal: Principal, query: SearchIn, *, full: bool) -> SearchResult:
         """The best first. `full` says whether whole texts are read, or lines. Raises Invalid or NotFound."""
         project_ids = await self._project_ids(principal, query)
-        changes = {name: getattr(query, name) for name in ("meaning_weight", "recency", "neighbours")}
+        changes = {name: getattr(query, name) for name in ("meaning_weight", "neighbours")}
         changes = {name: value for name, value in changes.items() if value is not None}
         ranking = msgspec.structs.replace(self._ranking, **changes)
         request = SearchRequest(
@@ -60,7 +60,7 @@ class Searcher:
             filters=_filters(query),
             limit=query.limit,
             after=_decode_cursor(query.cursor),
-            min_score=query.min_score,
+            min_score=query.min_score or 0.0,
             order=query.sort,
         )
         vector = await self.embedder.embed(query.query, team_id=principal.team_id) if ranking.meaning_weight > 0 else None

@@ -39,7 +39,7 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
 
     `format: "index"` returns one line per hit, to be fetched by number; `full`, the default as in claude-mem, returns whole
     texts. `minScore` hides hits that score less; usually none are hidden. `meaningWeight` (0: words only, 0.5: both alike, 1:
-    meaning only), `recency` and `neighbours` override the ranking; `explain` adds the parts of each score. Other keys of
+    meaning only) and `neighbours` override the ranking; `explain` adds the parts of each score. Other keys of
     claude-mem's clients have no effect; the answer names them.
     """
 
@@ -65,7 +65,6 @@ class SearchIn(msgspec.Struct, rename="camel", kw_only=True):
     format: Literal["index", "full"] | None = None
     min_score: Fraction | None = None
     meaning_weight: Fraction | None = None
-    recency: Fraction | None = None
     neighbours: bool | None = None
     explain: bool = False
 

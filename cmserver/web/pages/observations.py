@@ -59,12 +59,11 @@ class ObservationsPageQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: Text | None = None
     min_score: Annotated[float, Meta(ge=0, le=1)] | None = None
     meaning: Annotated[float, Meta(ge=0, le=1)] | None = None
-    recency: Annotated[float, Meta(ge=0, le=1)] | None = None
     explain: bool = False
     cursor: str | None = None
 
 
-_OF_SEARCH = ("concept", "file", "file_prefix", "agent", "since", "until", "min_score", "meaning", "recency", "explain")
+_OF_SEARCH = ("concept", "file", "file_prefix", "agent", "since", "until", "min_score", "meaning", "explain")
 """Filters that need words to search for."""
 _OF_LIST = ("scope",)
 """Filters that a search does not have."""
@@ -162,7 +161,6 @@ async def _search(visit: Visit, filters: ObservationsPageQuery, words: str) -> t
         until=filters.until,
         min_score=filters.min_score,
         meaning_weight=filters.meaning,
-        recency=filters.recency,
         explain=filters.explain,
         limit=_PAGE,
         cursor=filters.cursor,

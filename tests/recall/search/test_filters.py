@@ -225,7 +225,6 @@ async def test_prompts_are_found_by_default_and_by_the_filters_that_they_have(
         ({"limit": 101}, "$.limit"),
         ({"minScore": 1.5}, "$.minScore"),
         ({"meaningWeight": -1}, "$.meaningWeight"),
-        ({"recency": "much"}, "$.recency"),
         ({"neighbours": "no"}, "$.neighbours"),
         ({"format": "short"}, "$.format"),
         ({"query": ""}, "$.query"),

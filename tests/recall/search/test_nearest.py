@@ -97,14 +97,15 @@ async def room(db: Db, database: str, cast: Cast) -> Room:
 def asked_of_the_index(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many it found, each time it was asked."""
     hit_counts: list[int] = []
-    by_index = repository.nearest_by_index
+    nearest = repository.nearest
 
-    async def counted(*args: object, turns: bool) -> list[NearText]:
-        near = await by_index(*args, turns=turns)  # pyright: ignore[reportArgumentType]
-        hit_counts.append(len(near))
+    async def counted(*args: object, turns: bool, probes: int = 0) -> list[NearText]:
+        near = await nearest(*args, turns=turns, probes=probes)  # pyright: ignore[reportArgumentType]
+        if probes:
+            hit_counts.append(len(near))
         return near
 
-    monkeypatch.setattr(repository, "nearest_by_index", counted)
+    monkeypatch.setattr(repository, "nearest", counted)
     return hit_counts
 
 

@@ -97,7 +97,7 @@ async def test_pages_of_words_and_meaning_are_the_whole_too(
         vectors.give(observation, [1, (observation.number * 37 % 240) / 60])
     app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0))
 
-    result_pages = await pages(client, cast, limit=20, neighbours=False, recency=0)
+    result_pages = await pages(client, cast, limit=20, neighbours=False)
 
     numbers = [hit["number"] for hit in hits(result_pages)]
     assert len(numbers) == len(set(numbers))

@@ -19,7 +19,7 @@ from cmserver.base.notifications import NotificationListener
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.observations.model import Observation
-from cmserver.recall.search.model import MatchType, Ranking, ScopeStatistics, SearchPage, SearchRequest, Spread
+from cmserver.recall.search.model import Baseline, MatchType, Ranking, ScopeStatistics, SearchPage, SearchRequest, Spread
 from cmserver.recall.search.score import Candidate, score_candidate, score_of
 from cmserver.recall.search.search import find_page
 from cmserver.recall.search.searcher import Searcher
@@ -27,7 +27,7 @@ from tests.compat.worker import session
 from tests.conftest import Cast, bound_to
 from tests.make import Make
 from tests.recall.search.test_filters import FakeEmbedder
-from tests.recall.search.tools import MEANT, NOON, PLAIN, Vectors, hit_of, numbers, post_search, run_search, search_numbers
+from tests.recall.search.tools import MEANT, PLAIN, Vectors, hit_of, numbers, post_search, run_search, search_numbers
 
 STATISTICS = ScopeStatistics(
     documents=100,
@@ -35,16 +35,14 @@ STATISTICS = ScopeStatistics(
     found_in=[5],
     leading=[0],
     by_pairs=False,
-    words=Spread(mean=1.0, deviation=2.0),
-    meaning=Spread(mean=0.1, deviation=0.1),
-    turn_words=Spread(mean=1.0, deviation=4.0),
-    turn_meaning=Spread(mean=0.3, deviation=0.1),
+    observations=Baseline(words=Spread(mean=1.0, deviation=2.0), meaning=Spread(mean=0.1, deviation=0.1)),
+    turns=Baseline(words=Spread(mean=1.0, deviation=4.0), meaning=Spread(mean=0.3, deviation=0.1)),
 )
 RANKING = Ranking()
 
 
 def by_formula(parts: Mapping[str, float], weight: float) -> float:
-    """Words and meaning by their weights, in standard deviations, times what it is and its age if it stands out at all."""
+    """Words and meaning by their weights, in standard deviations, times what it is if it stands out at all."""
     deviations = 2 * ((1 - weight) * parts["words"] + weight * parts.get("meaning", 0))
     deviations *= parts.get("factor", 1) if deviations > 0 else 1
     assert parts["deviations"] == pytest.approx(deviations, abs=0.001)
@@ -77,7 +75,7 @@ async def test_the_parts_that_are_told_make_the_score(
         vectors.give(observation, [1, n])
     app.dependencies.get(Searcher).embedder = FakeEmbedder(vectors.near(1, 0.5))
 
-    judged: list[dict[str, Any]] = [{}, {"neighbours": False}, {"recency": 0.8}, {"meaningWeight": 1}, {"meaningWeight": 0}]
+    judged: list[dict[str, Any]] = [{}, {"neighbours": False}, {"meaningWeight": 1}, {"meaningWeight": 0}]
     for fields in judged:
         answer = await post_search(client, cast.alice, "wombat quokka zebra", explain=True, limit=100, **fields)
         weight = fields.get("meaningWeight", app.dependencies.get(Ranking).meaning_weight)
@@ -145,7 +143,7 @@ async def test_a_query_about_nothing_known_finds_what_is_nearest_and_nothing_wit
     wanted = await make.observation(project=cast.alice.project, title="A quokka escaped", narrative="The fence was open.")
 
     async def search(query: str, min_score: float) -> list[int]:
-        return numbers(await run_search(db, cast.alice, query, ranking=Ranking(min_score=min_score)))
+        return numbers(await run_search(db, cast.alice, query, ranking=Ranking(), min_score=min_score))
 
     nonsense = "how does the quantum flux capacitor of the keeper align tachyon harmonics before teleportation"
     assert len(await search(nonsense, 0)) > 0
@@ -192,21 +190,6 @@ async def test_a_neighbour_in_the_session_speaks_for_a_hit(db: Db, client: httpx
     assert hit_of(together, made[2]).parts["neighbours"] == 0
 
 
-async def test_of_equal_ones_the_newer_comes_first_when_age_counts_and_the_better_does_when_not(db: Db, cast: Cast, make: Make):
-    now = datetime.now(UTC)
-    for n in range(20):
-        await make.observation(project=cast.alice.project, title=f"something else {n}")
-    old = await make.observation(project=cast.alice.project, title="wombat hay", created_at=now - timedelta(days=900))
-    new = await make.observation(project=cast.alice.project, title="wombat and other animals of the zoo", created_at=now)
-
-    by_words = await run_search(db, cast.alice, "wombat hay", ranking=PLAIN)
-    by_age = await run_search(db, cast.alice, "wombat hay", ranking=msgspec.structs.replace(PLAIN, recency=1.0))
-
-    assert numbers(by_words) == [old.number, new.number]
-    assert numbers(by_age) == [new.number, old.number]
-    assert hit_of(by_age, old).parts["factor"] == pytest.approx(0.5**10, rel=0.01)
-
-
 async def test_what_the_settings_say_is_how_hits_are_judged(
     settings: Settings, db: Db, hub: NotificationListener, notifier: JobNotifier
 ):
@@ -223,13 +206,15 @@ async def test_what_the_settings_say_is_how_hits_are_judged(
 def judge(statistics: ScopeStatistics = STATISTICS, ranking: Ranking = RANKING, **fields: Any) -> Candidate:
     """A scored candidate with these fields."""
     candidate = Candidate(id=uuid4(), bm25=fields.pop("bm25", 0.0), **fields)
-    score_candidate(candidate, statistics, ranking, NOON)
+    score_candidate(candidate, statistics, ranking)
     return candidate
 
 
 def test_each_arm_counts_in_units_of_its_own_spread():
-    far_apart = msgspec.structs.replace(STATISTICS, meaning=Spread(mean=0.0, deviation=0.2))
-    close_together = msgspec.structs.replace(STATISTICS, meaning=Spread(mean=0.7, deviation=0.02))
+    far_apart, close_together = (
+        msgspec.structs.replace(STATISTICS, observations=msgspec.structs.replace(STATISTICS.observations, meaning=meaning))
+        for meaning in (Spread(mean=0.0, deviation=0.2), Spread(mean=0.7, deviation=0.02))
+    )
 
     assert judge(far_apart, cosine=0.4).deviations == pytest.approx(judge(close_together, cosine=0.74).deviations)
     assert judge(cosine=0.3).parts["meaning"] == pytest.approx(2)
@@ -241,7 +226,7 @@ def test_an_arm_that_is_missing_counts_as_the_average():
 
 
 def test_neighbours_lend_their_words_and_a_missing_one_is_an_average_one():
-    alone, beside_average = judge(bm25=3.0), judge(bm25=3.0, neighbours=2 * STATISTICS.words.mean, neighbour_count=2)
+    alone, beside_average = judge(bm25=3.0), judge(bm25=3.0, neighbours=2 * STATISTICS.observations.words.mean, neighbour_count=2)
 
     assert alone.deviations == pytest.approx(beside_average.deviations)
     assert judge(bm25=3.0, neighbours=6.0, neighbour_count=2).deviations > alone.deviations
@@ -267,7 +252,9 @@ async def test_of_a_session_s_summaries_the_best_is_listed_and_names_the_others(
 
 @pytest.mark.parametrize("spread", [Spread(), Spread(mean=3.0), Spread(mean=3.0, deviation=1e-12)])
 def test_where_all_are_the_same_none_stands_out(spread: Spread):
-    candidate = judge(msgspec.structs.replace(STATISTICS, words=spread, meaning=spread), bm25=3.0, cosine=3.0)
+    candidate = judge(
+        msgspec.structs.replace(STATISTICS, observations=Baseline(words=spread, meaning=spread)), bm25=3.0, cosine=3.0
+    )
 
     assert (candidate.deviations, candidate.score) == (0, pytest.approx(0.1))
 
@@ -278,13 +265,6 @@ def test_the_score_grows_with_the_deviations_and_lies_between_0_and_1():
     assert scores == sorted(set(scores))
     assert 0 < scores[0] < scores[-1] < 1
     assert score_of(8) == 0.5
-
-
-def test_what_will_be_is_not_newer_than_now():
-    ranking = msgspec.structs.replace(RANKING, recency=0.5)
-
-    assert judge(ranking=ranking, bm25=5.0, created_at=NOON + timedelta(days=1)).deviations == judge(bm25=5.0).deviations
-    assert judge(ranking=ranking, bm25=5.0, created_at=NOON - timedelta(days=90)).parts["factor"] == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -36,10 +36,8 @@ async def search_everywhere(client: httpx.AsyncClient, person: Person) -> list[A
     """All that search says, in each scope."""
     scopes: list[dict[str, object]] = [{}, {"projects": [person.project.canonical_id]}, {"projectId": str(person.project.id)}]
     kinds = ["observation", "prompt"]
-    answers = [
-        await post_search(client, person, "wombat zoo zebra", explain=True, kinds=kinds, recency=0, **scope) for scope in scopes
-    ]
-    whole = {"query": "wombat", "minScore": 0, "explain": True, "recency": 0, "kinds": kinds}
+    answers = [await post_search(client, person, "wombat zoo zebra", explain=True, kinds=kinds, **scope) for scope in scopes]
+    whole = {"query": "wombat", "minScore": 0, "explain": True, "kinds": kinds}
     response = await client.post("/v1/search", json=whole, headers=person.headers)
     return [*answers, response.json()]
 

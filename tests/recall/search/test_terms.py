@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from cmserver.recall.search.lexical import idf, select_leading
-from cmserver.recall.search.model import WordSample
+from cmserver.recall.search.lexical import select_leading
+from cmserver.recall.search.model import ScopeStatistics, WordSample
 from cmserver.recall.search.repository import quote_lexeme
 
 
@@ -44,9 +44,11 @@ def test_a_word_is_quoted_for_the_query():
 
 
 def test_the_rarer_a_word_the_more_it_weighs_and_none_weighs_nothing_or_less():
-    weights = [idf(100, documents) for documents in range(101)]
+    counts = [float(documents) for documents in range(101)]
+    weights = ScopeStatistics(documents=100, mean_words=10, found_in=counts, leading=[0], by_pairs=False).idfs
 
     assert weights == sorted(weights, reverse=True)
     assert weights[-1] > 0
     assert weights[1] == pytest.approx(math.log(1 + 99.5 / 1.5))
-    assert idf(10, 50) > 0  # more than there are, as an estimate may say
+    estimated = ScopeStatistics(documents=10, mean_words=10, found_in=[50.0], leading=[0], by_pairs=False)
+    assert estimated.idfs[0] > 0  # of more than there are

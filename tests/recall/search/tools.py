@@ -19,9 +19,9 @@ from cmserver.sessions.turns.model import SessionTurn
 from tests.conftest import Person
 
 NOON = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
-PLAIN = Ranking(meaning_weight=0.0, min_score=0.0, recency=0.0, neighbours=False)
+PLAIN = Ranking(meaning_weight=0.0, neighbours=False)
 """Words alone."""
-MEANT = Ranking(meaning_weight=0.5, min_score=0.0, recency=0.0, neighbours=False)
+MEANT = Ranking(neighbours=False)
 
 
 async def post(client: httpx.AsyncClient, person: Person, path: str, /, **fields: object) -> httpx.Response:
@@ -51,9 +51,11 @@ async def run_search(
     sought: QueryVector | None = None,
     filters: Filters | None = None,
     limit: int = 100,
+    min_score: float = 0.0,
 ) -> SearchPage:
     """What `find` finds in his project."""
-    request = SearchRequest(query=query, project_ids=[person.project.id], filters=filters or Filters(), limit=limit)
+    project_ids = [person.project.id]
+    request = SearchRequest(query=query, project_ids=project_ids, filters=filters or Filters(), limit=limit, min_score=min_score)
     async with db.tenant(person.team_id) as conn:
         return await find_page(conn, person.principal, request, ranking, sought)
 
