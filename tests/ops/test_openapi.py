@@ -250,7 +250,32 @@ def test_the_table_of_links_names_only_routes_that_there_are():
     assert {kind for kinds in ID_POINTERS.values() for kind in kinds} <= ID_PATHS.keys()
 
 
+def test_paths_of_other_systems_have_groups_of_their_own_behind_ours():
+    spec = openapi()
+    groups: dict[str, set[str]] = {}
+    for _, path, described in list_operations(spec):
+        groups.setdefault(described["tags"][0], set()).add(path)
+
+    names = [tag["name"] for tag in spec["tags"]]
+    assert names[0] == "server"
+    assert names[-3:] == ["claude-mem", "contextify", "memory-service"]
+    assert {"/healthz", "/readyz", "/metrics", "/mcp"} <= groups["server"]
+    for name in names[:-3]:
+        assert not [path for path in groups[name] if path.startswith(("/api/", "/claude-mem"))], name
+    assert all(path.startswith("/api/v1/") for path in groups["contextify"])
+    assert not groups.keys() - set(names)
+    assert "entity-relations" not in groups
+
+
 # ---- over HTTP
+
+
+async def test_json_ends_with_a_newline(client: AsyncClient, cast: Cast):
+    for path, status in [("/healthz", 200), ("/openapi.json", 200), ("/no/such", 404), ("/v1/search", 405), ("/v1/events", 401)]:
+        response = await client.get(path)
+
+        assert response.status_code == status, path
+        assert response.content.endswith(b"}\n"), path
 
 
 async def test_the_document_and_the_page_are_there_without_a_key(client: AsyncClient, cast: Cast):

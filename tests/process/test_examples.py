@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,7 +21,6 @@ from tests.timeouts import scaled
 pytestmark = pytest.mark.slow
 
 SHOWN_URL = "http://127.0.0.1:37877"
-SHOWN_DATA = "~/.local/share/cmserver"
 COMPARED = {"README.md": 1, "docs/quickstart.md": 5}
 """How many answers each page shows."""
 
@@ -110,10 +110,14 @@ def test_the_key_is_found_as_the_page_says(run: Run, page: str):
     program.wait_until_ready()
     line = next(line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith("KEY="))
 
-    script = f'{line.replace(SHOWN_DATA, str(program.data_dir))}\nprintf %s "$KEY"'
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    home = program.data_dir.parent / "home"
+    (home / ".local" / "share").mkdir(parents=True)
+    (home / ".local" / "share" / "cmserver").symlink_to(program.data_dir)
+    for variables in ({"CMSERVER_DATA_DIR": str(program.data_dir)}, {"HOME": str(home)}):
+        script = f'{line}\nprintf %s "$KEY"'
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env=os.environ | variables)
 
-    assert done.stdout == program.key
+        assert done.stdout == program.key
 
 
 def test_an_answer_that_says_less_or_something_else_does_not_fit():

@@ -106,8 +106,8 @@ _ignored: ContextVar[list[str] | None] = ContextVar("ignored", default=None)
 
 
 def answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A JSON response."""
-    return Response(_ENCODER.encode(value), status, headers, media_type="application/json")
+    """A JSON response. It ends with a newline, so that a terminal's prompt begins on a line of its own."""
+    return Response(_ENCODER.encode(value) + b"\n", status, headers, media_type="application/json")
 
 
 async def body(request: Request, cutter: JsonCutter | None = None) -> bytes:
@@ -239,9 +239,9 @@ def report_ignored(handler: Handler) -> Handler:
         _ignored.set(ignored)  # each request is a task, and so a context, of its own
         response = await handler(request)
         body: object = getattr(response, "body", None)
-        if ignored and response.media_type == "application/json" and isinstance(body, bytes) and body.endswith(b"}"):
-            comma = b"" if body == b"{}" else b","
-            response.body = b'%b%b"ignored":%b}' % (body[:-1], comma, _ENCODER.encode(ignored))
+        if ignored and response.media_type == "application/json" and isinstance(body, bytes) and body.endswith(b"}\n"):
+            comma = b"" if body == b"{}\n" else b","
+            response.body = b'%b%b"ignored":%b}\n' % (body[:-2], comma, _ENCODER.encode(ignored))
             response.headers["content-length"] = str(len(response.body))
         return response
 

@@ -38,6 +38,15 @@ Memory for coding agents. Times are epoch milliseconds, ids are text, lists are 
 canonical id (`github.com/user/repo`, a name, a path), a URL form of it, or an alias. What belongs to another team, or to a
 project outside the key's, answers as if it did not exist. `X-Request-Id` is accepted or generated, and returned."""
 
+_COMPATIBLE = {"contextify": "contextify", "service": "memory-service"}
+"""Groups of the packages of `cmserver.compat.api`; all other modules there are for claude-mem."""
+_GROUPS = {
+    "server": "The server itself: whether it runs, its numbers, this reference, and MCP.",
+    "claude-mem": "Paths of claude-mem's worker and server, for its clients and viewer.",
+    "contextify": "Paths of Contextify, for its clients.",
+    "memory-service": "Paths of the memory service, for its clients.",
+}
+
 ID_POINTERS: dict[tuple[str, str], dict[str, str]] = {
     ("POST", "/v1/sessions/start"): {"session": "/session/id", "project": "/session/projectId", "team": "/session/teamId"},
     ("POST", "/v1/sessions/{id}/end"): {"session": "/session/id", "job": "/generationJob/id"},
@@ -200,7 +209,7 @@ def build_document(operations: Sequence[Operation]) -> Document:
     return Document(
         info=DocumentInfo(title="cmserver", version=__version__, description=" ".join(_ABOUT.split())),
         servers=[{"url": "/"}],
-        tags=[{"name": tag} for tag in sorted({_find_tag(operation) for operation in operations})],
+        tags=_list_tags({_find_tag(operation) for operation in operations}),
         paths=paths,
         components=Components(
             schemas={name: schema for name, schema in schemas.components.items() if name not in queries},
@@ -367,8 +376,18 @@ def _format_path(operation: Operation) -> str:
 
 
 def _find_tag(operation: Operation) -> str:
-    """Return the first word of a path below /v1; `server` for the others."""
-    return _split_path(operation)[0] if operation.path.startswith("/v1/") else "server"
+    """Return the group: the system whose paths these are, the first word of a path below /v1, or `server`."""
+    package, _, module = operation.endpoint.__module__.partition(".compat.api.")
+    if package != operation.endpoint.__module__:
+        return _COMPATIBLE.get(module.partition(".")[0], "claude-mem")
+    word = operation.path.removeprefix("/v1/").partition("/")[0]
+    return {"entity-relations": "entities"}.get(word, word) if operation.path.startswith("/v1/") else "server"
+
+
+def _list_tags(tags: set[str]) -> list[dict[str, str]]:
+    """Return the groups in their order: the server, what is our own, other systems' paths."""
+    order = sorted(tags, key=lambda tag: (tag != "server", tag in _GROUPS, tag))
+    return [{"name": tag, **({"description": _GROUPS[tag]} if tag in _GROUPS else {})} for tag in order]
 
 
 def _list_forms(forms: Answer | tuple[Answer, ...]) -> tuple[Answer, ...]:

@@ -94,7 +94,7 @@ def render_page(document: Document) -> str:
     return template.render(
         document=document,
         style=Markup(STYLE),  # noqa: S704 - ours
-        tags=[(tag["name"], view.list_sections(tag["name"])) for tag in document.tags],
+        tags=[(tag["name"], tag.get("description", ""), view.list_sections(tag["name"])) for tag in document.tags],
         refusals=view.list_refusals(),
         schemas=[
             (name, str(schema.get("description", "")), view.list_fields(schema)) for name, schema in sorted(view.schemas.items())
