@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cmserver.client.client_folder import ClientFolder, Connection, list_connect
 from cmserver.client.server_api import is_local
 
 _TIMEOUT_SECONDS = 3.0
+_MAX_CALLS = 32
 _NO_KEY = "lacks its key"
 _REFUSES_KEY = "refuses the key"
 _REFUSES_KEYLESS = "refuses guests"
@@ -92,8 +94,10 @@ class ConnectionList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_connections(clients: Path) -> list[AgentStatus]:
-    """The status of each connected agent. Calls its server."""
-    return [_check(folder, connection) for folder, connection in list_connections(clients)]
+    """The status of each connected agent. Calls their servers at the same time: one that hangs delays no other."""
+    found = list_connections(clients)
+    with ThreadPoolExecutor(_MAX_CALLS) as pool:
+        return list(pool.map(_check, [folder for folder, _ in found], [connection for _, connection in found]))
 
 
 def render_unsent_calls(clients: Path) -> list[str]:

@@ -6,18 +6,27 @@ import http.server
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
+from cmserver.base.configuration import LoadedSettings
+from cmserver.base.settings import Settings
+from cmserver.cli.doctor import examine
+from cmserver.client.agents import AGENTS
+from cmserver.client.client_folder import ClientFolder, Connection
 from cmserver.client.connections import AgentStatus
 from cmserver.ops.doctor.machine import check_agents, check_port
+from cmserver.ops.doctor.model import DoctorFinding, find
 from cmserver.ops.doctor.wire import DiagnosisOut
 from tests.cli.conftest import Cms
 from tests.conftest import Cast
 from tests.generation.tools import Outbox, Scripted
 from tests.table import try_rows
+from tests.timeouts import ENOUGH_SECONDS
 
 WELL = AgentStatus(
     agent="claude-code",
@@ -133,3 +142,29 @@ async def test_where_no_server_was_ever_started_no_database_is_made(cms: Cms, tm
 
     assert said.code == 0, said.out
     assert not (tmp_path / "data").exists()
+
+
+def test_servers_that_hang_are_waited_for_at_the_same_time(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for agent in AGENTS:
+        folder = ClientFolder(tmp_path, agent)
+        folder.install({}, "cms_key")
+        folder.save(Connection(agent=agent, url="http://127.0.0.1:1", settings=[]))
+    all_wait = threading.Barrier(len(AGENTS) + 1)
+
+    def hang(*_: object) -> str:
+        all_wait.wait(ENOUGH_SECONDS)
+        return "does not answer"
+
+    async def hang_in_database(*_: object) -> list[DoctorFinding]:
+        all_wait.wait(ENOUGH_SECONDS)
+        return [find("worker.none")]
+
+    monkeypatch.setenv("CMSERVER_CLIENT_DIR", str(tmp_path))
+    monkeypatch.setattr("cmserver.client.connections._check_server", hang)
+    monkeypatch.setattr("cmserver.cli.doctor.database_urls", nullcontext)
+    monkeypatch.setattr("cmserver.cli.doctor._examine_database", hang_in_database)
+    found = examine(
+        LoadedSettings(settings=replace(settings, port=1), sources={}, warnings=[], translated={}, config_file=tmp_path)
+    )
+
+    assert [finding.code for finding in found.findings] == ["worker.none"]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 from msgspec import structs
+from psycopg.conninfo import conninfo_to_dict
 
 from cmserver.base.db import DatabaseUrls, Db
 from cmserver.base.http.frame import AsgiFrame
@@ -23,6 +24,7 @@ from cmserver.ops.doctor.server import check_server
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, Server, mint
 from tests.generation.tools import Outbox, Scripted
+from tests.house.house import ROOT
 from tests.make import Make
 from tests.observations.embedding.test_without_vectors import superuser
 from tests.web.visitor import visit_as
@@ -216,6 +218,21 @@ async def test_a_missing_extension_is_found_when_an_embedder_is_set(
     assert codes(await check_database(db, structs.replace(settings, embedder="ollama"))) == {"database.extension"}
 
 
+async def test_another_order_of_sorting_is_found(healthy: Outbox, db: Db, settings: Settings, server: Server, database: str):
+    """As in a database whose collation has a version: the embedded one's has none."""
+    with superuser(server, database) as conn:
+        if conn.info.server_version < 170_000:
+            pytest.skip("PostgreSQL before 17 has no collation provider that is always there")
+        conn.execute(
+            "UPDATE pg_database SET datlocprovider = 'b', datlocale = 'C.UTF-8', datcollversion = '0'"
+            " WHERE datname = current_database()"
+        )
+    found = await check_database(db, settings)
+
+    assert codes(found) == {"database.collation"}
+    assert str(conninfo_to_dict(database)["dbname"]) in found[0].command
+
+
 async def test_notifications_that_do_not_arrive_are_found(
     healthy: Outbox, db: Db, settings: Settings, server: Server, urls: DatabaseUrls
 ):
@@ -252,7 +269,8 @@ async def test_a_long_transaction_is_found_with_its_process(
 
         found = await check_database(db, settings)
 
-    assert [finding.command for finding in found] == [f"psql -c 'SELECT pg_terminate_backend({pid})'"]
+    command = f"psql -c 'SELECT pg_terminate_backend({pid})'"
+    assert [(finding.code, finding.command) for finding in found] == [("database.transaction", command)]
 
 
 async def test_dead_rows_are_found(healthy: Outbox, db: Db, settings: Settings, monkeypatch: pytest.MonkeyPatch):
@@ -264,7 +282,8 @@ async def test_dead_rows_are_found(healthy: Outbox, db: Db, settings: Settings, 
 
     found = await check_database(db, settings)
 
-    assert "psql -c 'VACUUM (ANALYZE) agent_events'" in [finding.command for finding in found]
+    command = "psql -c 'VACUUM (ANALYZE) agent_events'"
+    assert ("database.vacuum", command) in [(finding.code, finding.command) for finding in found]
 
 
 async def test_a_database_that_does_not_answer_is_found(settings: Settings):
@@ -316,7 +335,7 @@ def test_a_credentials_file_that_others_can_read_is_found(settings: Settings):
 
     (finding,) = check_server(settings)
 
-    assert finding.command == f"chmod 600 {file}"
+    assert (finding.code, finding.command) == ("credentials.readable", f"chmod 600 {file}")
 
 
 def test_files_of_somebody_else_and_unreadable_files_are_found(settings: Settings, monkeypatch: pytest.MonkeyPatch):
@@ -345,6 +364,13 @@ def test_each_check_has_a_code_of_its_own_and_a_command():
     assert len(BY_CODE) == len(CHECKS)
     assert all(check.command and check.fault.endswith(".") for check in CHECKS)
     assert find("provider.paused", name="x").command == "cmserver providers resume x"
+
+
+def test_each_check_has_a_planted_fault():
+    files = ("ops/test_doctor.py", "ops/test_doctor_backups.py", "cli/test_doctor_findings.py")
+    texts = "".join((ROOT / "tests" / file).read_text(encoding="utf-8") for file in files)
+
+    assert [code for code in BY_CODE if f'"{code}"' not in texts] == []
 
 
 async def test_the_route_is_for_the_operator(client: httpx.AsyncClient, healthy: Outbox, db: Db, cast: Cast):

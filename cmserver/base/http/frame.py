@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import cache
 
 import structlog
+from prometheus_client import Counter, Histogram
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -100,5 +102,12 @@ def _count(scope: Scope, status: int, seconds: float) -> None:
     """Count the answer; all paths that no route has count as one, and so do unknown methods."""
     route = scope.get("route")
     labels = (scope["method"], route.path) if isinstance(route, Route) else ("-", "-")
-    metrics().responses.labels(*labels, str(status)).inc()
-    metrics().request_seconds.labels(*labels).observe(seconds)
+    responses, request_seconds = _find_counters(*labels, status)
+    responses.inc()
+    request_seconds.observe(seconds)
+
+
+@cache
+def _find_counters(method: str, path: str, status: int) -> tuple[Counter, Histogram]:
+    """Return the counter and the histogram with these labels: to look them up costs more than to count."""
+    return metrics().responses.labels(method, path, str(status)), metrics().request_seconds.labels(method, path)
