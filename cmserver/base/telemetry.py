@@ -37,6 +37,7 @@ EVENTS: dict[str, str] = {
     "embeddings.index_dropped": "An approximate index of embeddings was dropped: it is not needed now, or was never completed.",
     "embeddings.indexed": "A team has so many embeddings that search now uses an approximate index of them.",
     "embeddings.not_indexed": "The check of approximate indexes failed, which is a bug. It is repeated in ten minutes.",
+    "embeddings.progress": "A backlog is being embedded: once a minute, how many were embedded since it began.",
     "embeddings.switched": "A new model has embedded all observations, and search uses it from now on.",
     "entities.failed": "Observations of a team could not be read for entities, which is a bug. It is repeated.",
     "hook.told_nothing": "A hook's event is stored, but the context for its agent could not be read. The agent gets none.",

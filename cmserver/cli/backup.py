@@ -115,8 +115,8 @@ def drill(settings: Settings, name: str | None, *, as_json: bool) -> None:
     make_backup_folder(folder)
     with open_backup(file) as reader:
         manifest = reader.manifest
-    with restore_progress(manifest) as show:
-        report = run_drill(file, settings.data_dir, folder, show)
+    with restore_progress(manifest) as progress:
+        report = run_drill(file, settings.data_dir, folder, progress.show)
     if as_json:
         click.echo(render_json(msgspec.json.encode(report)))
     else:

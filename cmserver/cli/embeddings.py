@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import click
 
 from cmserver.base.lookalikes import sanitize_line
 from cmserver.cli.api_client import ApiClient, api_command
 from cmserver.cli.output import render_fields, render_table
+from cmserver.cli.progress import POLL_SECONDS, Progress
+from cmserver.client.server_api import ApiAnswer
 from cmserver.observations.calibration.wire import CalibrationOut
 from cmserver.observations.embedding.wire import EmbeddingStateOut, NextModelOut, RetriedEmbeddingsOut
 from cmserver.providers.failures import FAILURE_HELP
@@ -18,10 +22,25 @@ def embeddings() -> None:
 
 
 @embeddings.command()
+@click.option("--wait", is_flag=True, help="Show how far embedding is until nothing waits but what fails.")
 @api_command
-async def status(client: ApiClient) -> None:
+async def status(client: ApiClient, *, wait: bool) -> None:
     """Show the model in use, how many observations wait for vectors, and why embedding failed."""
-    client.show(await client.get("/v1/embeddings"), EmbeddingStateOut, _lines)
+    answer = await client.get("/v1/embeddings")
+    if wait:
+        total = _count_pending(answer)
+        with Progress("Embedding", total, "observations", interrupted="Interrupted. The server goes on.") as progress:
+            while pending := _count_pending(answer):
+                progress.show(max(0, total - pending))
+                await asyncio.sleep(POLL_SECONDS)
+                answer = await client.get("/v1/embeddings")
+    client.show(answer, EmbeddingStateOut, _lines)
+
+
+def _count_pending(answer: ApiAnswer) -> int:
+    """How many observations wait for the model in use and the next one, without those that fail."""
+    current = answer.read(EmbeddingStateOut).embeddings
+    return sum(model.waiting - model.failing for model in (current, current.building) if model)
 
 
 def _lines(state: EmbeddingStateOut) -> str:

@@ -7,8 +7,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,14 +74,9 @@ def restore(file: Path, settings: Settings, journal: Path | None, *, replace: bo
         sys.exit(ExitCode.FAILURE)
 
 
-@contextmanager
-def restore_progress(manifest: Manifest) -> Generator[Callable[[int], None]]:
+def restore_progress(manifest: Manifest) -> Progress:
     """Shows how many of the backup's rows are loaded."""
-    progress = Progress("Restoring", sum(manifest.counts.values()), "rows")
-    try:
-        yield progress.show
-    finally:
-        progress.end()
+    return Progress("Restoring", sum(manifest.counts.values()), "rows", interrupted="Interrupted. The target is left as it was.")
 
 
 def _find_journal(manifest: Manifest, file: Path, settings: Settings, journal: Path | None) -> KnownErasures:
@@ -112,8 +106,10 @@ def restore_data_dir(
             embedded.start()
             # The tenant role is created by its owner, who may then assume it.
             embedded.create_roles(role for role in reader.manifest.roles if role != TENANT_ROLE)
-            with restore_progress(reader.manifest) as show:
-                restored = asyncio.run(fill(reader, embedded.url, embedded.data_dir, erasures, keep_keys=keep_keys, progress=show))
+            with restore_progress(reader.manifest) as progress:
+                restored = asyncio.run(
+                    fill(reader, embedded.url, embedded.data_dir, erasures, keep_keys=keep_keys, progress=progress.show)
+                )
             embedded.reset_settings()
             embedded.stop()
             aside = [_move_aside(cluster) for cluster in clusters]
@@ -166,8 +162,8 @@ async def _fill_database(
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as conn:
         if await is_served(conn):
             raise ResourceInUse("A cmserver is connected to this database. Stop it first.")
-    with restore_progress(reader.manifest) as show:
-        return await fill(reader, url, folder, erasures, keep_keys=keep_keys, progress=show)
+    with restore_progress(reader.manifest) as progress:
+        return await fill(reader, url, folder, erasures, keep_keys=keep_keys, progress=progress.show)
 
 
 def _restore_credentials(data_dir: Path, stored: bytes) -> None:

@@ -137,10 +137,9 @@ def import_claude_code(settings: Settings, folder: Path | None, team: str | None
 
 
 def _import(settings: Settings, source: Source, team: str | None, *, dry_run: bool, as_json: bool) -> None:
-    progress = Progress("Importing", source.count(), "lines")
-    with database_urls(settings) as urls:
+    kept = "Interrupted. What was taken stays; run it again, and it goes on there."
+    with Progress("Importing", source.count(), "lines", interrupted=kept) as progress, database_urls(settings) as urls:
         report = asyncio.run(_run(urls, settings, source, team, progress, dry_run=dry_run))
-    progress.end()
     click.echo(render_json(msgspec.json.encode(report)) if as_json else _render(report, dry_run=dry_run))
 
 

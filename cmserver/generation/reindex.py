@@ -7,7 +7,7 @@ progress is stored in the job's payload, where the next claim resumes it; a work
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -32,9 +32,10 @@ Scope = Literal["observation", "session", "project"]
 
 
 class ReindexProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload of a reindex job: its scope, how many observations are done, and the last one."""
+    """The payload of a reindex job: its scope, how many observations it had, how many are done, and the last one."""
 
     scope: Scope
+    total: int = 0
     done: int = 0
     created_at: datetime | None = None
     id: UUID | None = None
@@ -48,6 +49,13 @@ class ReindexTarget(msgspec.Struct, frozen=True, kw_only=True):
     source_id: UUID
 
 
+class Narrowing(TypedDict):
+    """To which observations of the project a reindex is narrowed."""
+
+    session_id: UUID | None
+    observation_id: UUID | None
+
+
 async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarget) -> tuple[Job, bool]:
     """The job, and whether it is new: while one is queued, the same one is returned."""
     last = await operate.last_reindex(conn, principal.team_id, target.project_id, target.source_id)
@@ -59,6 +67,9 @@ async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarge
         actor_id=principal.actor_id,
         request_id=audit.request_id(),
     )
+    total = await observations.count_for_reindex(
+        conn, principal.team_id, target.project_id, **_narrow(target.scope, target.source_id)
+    )
     try:
         job = await operate.insert_reindex(
             conn,
@@ -67,7 +78,7 @@ async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarge
             project_id=target.project_id,
             source_id=target.source_id,
             source_run=last.source_run + 1 if last else 1,
-            payload={"scope": target.scope},
+            payload={"scope": target.scope, "total": total},
         )
     except errors.ForeignKeyViolation as error:  # deleted meanwhile
         raise NotFound("Project not found.") from error
@@ -121,17 +132,24 @@ async def reindex_chunk(conn: Conn, claim: Claim, job: ClaimedJob, progress: Rei
         conn,
         job.team_id,
         job.project_id,
-        session_id=job.source_id if progress.scope == "session" else None,
-        observation_id=job.source_id if progress.scope == "observation" else None,
+        **_narrow(progress.scope, job.source_id),
         after=after,
         limit=CHUNK,
     )
     if not reindexed:
         return None
     last = max(reindexed, key=lambda place: (place.created_at, place.id))
-    updated = ReindexProgress(scope=progress.scope, done=progress.done + len(reindexed), created_at=last.created_at, id=last.id)
+    done = progress.done + len(reindexed)
+    updated = msgspec.structs.replace(progress, done=done, created_at=last.created_at, id=last.id)
     await repository.save_progress(conn, claim.claim, job.id, updated)
     return updated
+
+
+def _narrow(scope: Scope, source_id: UUID) -> Narrowing:
+    return {
+        "session_id": source_id if scope == "session" else None,
+        "observation_id": source_id if scope == "observation" else None,
+    }
 
 
 def completed_end(job: ClaimedJob, progress: ReindexProgress) -> End:

@@ -431,6 +431,17 @@ COUNTS = Query(
 
 
 # A trigger keeps the search columns: they are computed anew when a column that they are made of is set, be it to what it was.
+COUNT_FOR_REINDEX = Query(
+    int,
+    """
+    SELECT count(*) FROM observations
+     WHERE team_id = %(team_id)s AND project_id = %(project_id)s
+       AND (%(session_id)s::uuid IS NULL OR server_session_id = %(session_id)s::uuid)
+       AND (%(observation_id)s::uuid IS NULL OR id = %(observation_id)s::uuid)
+    """,
+    prepare=False,
+)
+
 REINDEX = Query(
     Place,
     """
@@ -662,6 +673,15 @@ async def listed(
 
 async def counts(conn: Conn, team_id: UUID, project_id: UUID | None) -> ObservationCounts:
     return await COUNTS.one(conn, team_id=team_id, project_id=project_id)
+
+
+async def count_for_reindex(
+    conn: Conn, team_id: UUID, project_id: UUID, *, session_id: UUID | None, observation_id: UUID | None
+) -> int:
+    """How many observations `reindex` goes through."""
+    return await COUNT_FOR_REINDEX.one(
+        conn, team_id=team_id, project_id=project_id, session_id=session_id, observation_id=observation_id
+    )
 
 
 async def reindex(

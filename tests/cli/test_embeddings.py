@@ -20,7 +20,7 @@ async def fail(db: Db, make: Make, cast: Cast) -> None:
 async def test_the_model_and_what_keeps_it_are_shown(cms: Cms, cast: Cast, db: Db, make: Make):
     await fail(db, make, cast)
 
-    said = await cms("embeddings", "status", key=cast.alice.key)
+    said = await cms("embeddings", "status", "--wait", key=cast.alice.key)  # what fails is not waited for
 
     assert said.code == 0, said.err
     assert "nomic" in said.out

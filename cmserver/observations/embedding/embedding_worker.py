@@ -38,6 +38,7 @@ LONGEST_OUTAGE_PAUSE_SECONDS = 60.0
 IN_USE_SECONDS = 60.0
 """After a vain attempt to change the models: all who write wait for as long as that takes, and a dump takes hours."""
 INDEX_SECONDS = 600.0
+REPORT_SECONDS = 60.0
 ROWS_AT_A_TIME = 2_000
 """How many older texts are queued, or embeddings deleted, in a transaction; a new one never waits behind more."""
 
@@ -71,6 +72,8 @@ class EmbeddingWorker:
         self._embedders: dict[int, Embedder | None] = {}
         self._outages: dict[int, Outage] = {}
         self._pulls: dict[int, tuple[ModelPull, asyncio.Task[None]]] = {}
+        self._backlogs: dict[int, tuple[float, int, float]] = {}
+        """By model: when its backlog began, how many were embedded since, and when that was logged."""
         self._hints: set[str] = set()
         self.switched = asyncio.Event()
         """Set when another model has become the current one."""
@@ -151,7 +154,21 @@ class EmbeddingWorker:
             return False
         if count and outage is not None:
             await self._recovered(model)
-        return more or count == embedder.max_texts
+        more = more or count == embedder.max_texts
+        self._report(model, count, more=more)
+        return more
+
+    def _report(self, model: EmbeddingModel, count: int, *, more: bool) -> None:
+        """Log once a minute how many were embedded since a backlog began."""
+        began_at, embedded, shown_at = self._backlogs.get(model.id, (monotonic(), 0, monotonic()))
+        embedded += count
+        if monotonic() - shown_at >= REPORT_SECONDS:
+            shown_at = monotonic()
+            seconds = round(shown_at - began_at)
+            log.info("embeddings.progress", embedder=model.provider, model=model.model, embedded=embedded, seconds=seconds)
+        self._backlogs[model.id] = (began_at, embedded, shown_at)
+        if not more:
+            del self._backlogs[model.id]
 
     def _is_pull_deciding(self, embedder: Embedder, model: EmbeddingModel) -> bool:
         """Whether the embedder may lack the model, which it downloads in the background; looks once for each model."""

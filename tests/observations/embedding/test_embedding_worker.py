@@ -122,6 +122,22 @@ async def test_the_log_does_not_repeat_what_a_refusal_quotes(room: Room, keeper:
     assert "secret words" not in str(logs)
 
 
+async def test_how_far_a_backlog_is_stands_in_the_log_once_a_minute(
+    room: Room, keeper: EmbeddingWorker, clock: Clock, make: Make, cast: Cast
+):
+    most = room.makers.named("one").max_texts
+    await keeper.round()
+    for _ in range(3 * most):
+        await make.observation(project=cast.alice.project)
+
+    with capture_logs() as logs:
+        for _ in range(3):
+            await keeper.round()
+            clock.now += 40
+
+    assert [(one["embedded"], one["seconds"]) for one in logs if one["event"] == "embeddings.progress"] == [(3 * most, 80)]
+
+
 async def test_an_embedder_that_cannot_be_made_is_said_once_and_texts_wait(room: Room, make: Make, cast: Cast):
     await room.choose("one")
     await make.observation(project=cast.alice.project)
