@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from typing import TypeVar
 
 from cmserver.base.errors import Unavailable
@@ -36,6 +36,18 @@ async def run_unless_stopped(stop: asyncio.Event, act: Coroutine[object, object,
         return None
     finally:
         task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def run_beside(*acts: Coroutine[object, object, None]) -> AsyncGenerator[list[asyncio.Task[None]]]:
+    """The tasks of `acts`, which run beside the block and are cancelled at its end."""
+    tasks = [asyncio.create_task(act) for act in acts]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def run_periodically(

@@ -7,21 +7,31 @@ import socket
 
 from cmserver.access.limits.meter import Meter
 from cmserver.app import create_app
+from cmserver.base.http.frame import AsgiFrame
 from cmserver.base.http.server import make_server
+from cmserver.base.migrate import installation_secret
 from cmserver.base.settings import Settings
 from cmserver.cli.process import DatabaseConnections, freeze_garbage
 from cmserver.generation.queue_monitor import QueueMonitor
 from cmserver.ops.stream.feed import Feed
 
 
-class ApiServer:
-    """The HTTP server of this process."""
+async def open_api_server(
+    settings: Settings, connections: DatabaseConnections, listener: socket.socket, monitor: QueueMonitor
+) -> ApiServer:
+    """The HTTP server of this process, not started yet."""
+    async with connections.db.system_statement() as conn:
+        secret = await installation_secret(conn)
+    db, notifications = connections.db, connections.notifications
+    app = create_app(settings, db, notifications, connections.notifier, secret=secret, monitor=monitor)
+    return ApiServer(app, settings, listener)
 
-    def __init__(
-        self, settings: Settings, connections: DatabaseConnections, listener: socket.socket, secret: bytes, monitor: QueueMonitor
-    ) -> None:
+
+class ApiServer:
+    """Serves the app on the listener."""
+
+    def __init__(self, app: AsgiFrame, settings: Settings, listener: socket.socket) -> None:
         self._listener = listener
-        app = create_app(settings, connections.db, connections.notifications, connections.notifier, secret=secret, monitor=monitor)
         self._meter = app.dependencies.get(Meter)
         self._feed = app.dependencies.get(Feed)
         self._server = make_server(app, settings)

@@ -27,9 +27,15 @@ from cmserver.base.db import DatabaseUrls
 from cmserver.base.errors import CmserverError, Invalid
 from cmserver.base.process import return_freed_memory
 from cmserver.base.settings import Settings
-from cmserver.base.waiting import wait_any
 from cmserver.cli.exit_codes import exit_code
-from cmserver.cli.process import DatabaseConnections, divide_pool, open_connections, stop_on_signals, work
+from cmserver.cli.process import (
+    DatabaseConnections,
+    divide_pool,
+    open_connections,
+    run_jobs,
+    run_until_stopped,
+    stop_on_signals,
+)
 from cmserver.providers import registry
 from cmserver.providers.model import Provider
 
@@ -83,16 +89,15 @@ def main() -> None:
 
 
 async def _run(order: ChildOrder) -> None:
-    settings, stop = order.settings, asyncio.Event()
-    stop_on_signals(stop)
+    settings, stop = order.settings, stop_on_signals()
     loop = asyncio.get_running_loop()
     threading.Thread(target=_watch_parent, args=(loop, stop, settings.drain_seconds), daemon=True).start()
     pool_size = divide_pool(settings) if order.role == "api" else None
     async with open_connections(settings, order.urls, is_embedded=order.is_embedded, pool_size=pool_size) as connections:
         if order.role == "worker":
             os.nice(WORKER_NICENESS)
-            working = asyncio.create_task(work(settings, connections, _load_providers(settings), stop))
-            await _run_until_stopped(connections, stop, working)
+            working = asyncio.create_task(run_jobs(settings, connections, _load_providers(settings), stop))
+            await run_until_stopped(connections, stop, working)
             await working
         else:
             await _serve(order, connections, stop)
@@ -107,28 +112,18 @@ def _load_providers(settings: Settings) -> list[Provider]:
 
 async def _serve(order: ChildOrder, connections: DatabaseConnections, stop: asyncio.Event) -> None:
     # What the worker does not need takes 15 MB.
-    from cmserver.base.migrate import installation_secret  # noqa: PLC0415
-    from cmserver.cli.api_server import ApiServer  # noqa: PLC0415
+    from cmserver.cli.api_server import open_api_server  # noqa: PLC0415
     from cmserver.generation.queue_monitor import QueueMonitor  # noqa: PLC0415
 
     assert order.listener is not None
-    async with connections.db.system_statement() as conn:
-        secret = await installation_secret(conn)
     monitor = QueueMonitor(connections.db, order.settings, warns=False)
-    server = ApiServer(order.settings, connections, socket.socket(fileno=order.listener), secret, monitor)
+    server = await open_api_server(order.settings, connections, socket.socket(fileno=order.listener), monitor)
     tasks = [await server.start(), asyncio.create_task(monitor.run(stop))]
     log.info("process.ready", pid=os.getpid())
-    await _run_until_stopped(connections, stop, *tasks)
+    await run_until_stopped(connections, stop, *tasks)
     server.stop()
     await asyncio.gather(*tasks)
     await server.flush()
-
-
-async def _run_until_stopped(connections: DatabaseConnections, stop: asyncio.Event, *tasks: asyncio.Task[None]) -> None:
-    await wait_any(stop, connections.listening, *tasks)
-    stop.set()
-    connections.db.hurry()
-    connections.notifications.close()  # wakes requests that wait for observations
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, drain_seconds: float) -> None:

@@ -16,6 +16,7 @@ from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.metrics import observe_loop_lag
 from cmserver.base.notifications import PROBE, NotificationListener
 from cmserver.base.settings import Settings
+from cmserver.base.waiting import run_beside, wait_any
 from cmserver.generation.job_notifier import CHANNELS, JobNotifier
 from cmserver.providers.model import Provider
 
@@ -45,14 +46,9 @@ async def open_connections(
         journal=ErasureJournal(settings.backup_folder),
     ) as db:
         notifications = NotificationListener(urls.session)
-        listening = asyncio.create_task(notifications.listen([*CHANNELS, announce.CHANNEL, announce.NEWS, PROBE]))
-        observing = asyncio.create_task(observe_loop_lag())
-        try:
+        channels = [*CHANNELS, announce.CHANNEL, announce.NEWS, PROBE]
+        async with run_beside(notifications.listen(channels), observe_loop_lag()) as (listening, _):
             yield DatabaseConnections(db, notifications, JobNotifier(db, notifications), listening)
-        finally:
-            for task in (listening, observing):
-                task.cancel()
-            await asyncio.gather(listening, observing, return_exceptions=True)
 
 
 def divide_pool(settings: Settings) -> int:
@@ -60,14 +56,25 @@ def divide_pool(settings: Settings) -> int:
     return max(min(2, settings.database_pool_size), -(-settings.database_pool_size // settings.api_processes))
 
 
-def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` on SIGINT and SIGTERM."""
-    loop = asyncio.get_running_loop()
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, stop.set)
+    return stop
 
 
-async def work(settings: Settings, connections: DatabaseConnections, providers: Sequence[Provider], stop: asyncio.Event) -> None:
+async def run_until_stopped(connections: DatabaseConnections, stop: asyncio.Event, *tasks: asyncio.Task[None]) -> None:
+    """Return on `stop`, or when a task ends; then nothing waits for the database or for notifications for long."""
+    await wait_any(stop, connections.listening, *tasks)
+    stop.set()
+    connections.db.hurry()
+    connections.notifications.close()  # wakes requests that wait for observations
+
+
+async def run_jobs(
+    settings: Settings, connections: DatabaseConnections, providers: Sequence[Provider], stop: asyncio.Event
+) -> None:
     """Be the worker until `stop`."""
     from cmserver.worker import run_worker  # noqa: PLC0415 - twenty megabytes, which no process of the API should take
 

@@ -7,9 +7,9 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 import msgspec
@@ -27,11 +27,11 @@ from cmserver.base.db import DatabaseUrls, Db, check_pooling, prepare_tenant
 from cmserver.base.erasure_journal import ErasureJournal
 from cmserver.base.errors import Invalid, Unavailable
 from cmserver.base.metrics import counting_together
-from cmserver.base.migrate import connect_when_ready, installation_secret, migrate
+from cmserver.base.migrate import connect_when_ready, migrate
 from cmserver.base.process import DOCKER_FILE, container_signs, return_freed_memory
-from cmserver.base.service_manager import READY, STOPPING, keep_watchdog_quiet, notify_service_manager, watchdog_seconds
+from cmserver.base.service_manager import READY, STOPPING, keep_watchdog_quiet, notify_service_manager
 from cmserver.base.settings import Settings
-from cmserver.base.waiting import wait_any
+from cmserver.base.waiting import run_beside, run_unless_stopped
 from cmserver.cli import state
 from cmserver.cli.child import ChildOrder
 from cmserver.cli.children import keep_child_running
@@ -39,7 +39,7 @@ from cmserver.cli.config import config_file_option
 from cmserver.cli.database import own_database
 from cmserver.cli.exit_codes import ResourceInUse
 from cmserver.cli.first_key import FirstKey, echo_first_key, ensure_first_key, make_owner_link, shows_key, update_address
-from cmserver.cli.process import DatabaseConnections, divide_pool, open_connections, stop_on_signals, work
+from cmserver.cli.process import divide_pool, open_connections, run_jobs, run_until_stopped, stop_on_signals
 from cmserver.cli.provider_offer import offer_provider
 from cmserver.embedded.files import SetupError, make_data_dir
 from cmserver.embedded.postgres import EmbeddedPostgres
@@ -50,9 +50,6 @@ from cmserver.ops.backup.restore import check_restore_ended
 from cmserver.providers import registry
 from cmserver.providers.http_client import MissingKey
 from cmserver.providers.model import Provider
-
-if TYPE_CHECKING:
-    from cmserver.cli.api_server import ApiServer
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -89,19 +86,83 @@ def _run(role: Role, config_file: Path | None, options: Mapping[str, str | None]
     if role == "worker" and settings.database_url is None:
         raise BadSetting("--role worker needs CMSERVER_DATABASE_URL: a separate worker shares its database with an API process.")
     refuse_trusted_loopback_in_container(settings, os.environ)
-    listener = _bind_listener(settings) if role != "worker" else None
+    if role == "worker":
+        settings, providers = load_providers(loaded, role)
+        with counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work(settings, providers))
+        return
+    listener = _bind_listener(settings)
     is_in_use = settings.database_url is None and state.running(settings.data_dir) is not None  # the start will say so
     if role == "all" and not is_in_use and offer_provider(loaded):
         loaded = load(environ, config_file=config_file)
-    settings, providers = load_providers(loaded, role)
+    settings, _ = load_providers(loaded, role)
     embedded = _start_embedded(settings)
     with counting_together(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_Process(settings, role, providers, listener, embedded, background=background).run())
+            runner.run(serve(settings, role, listener, embedded, background=background))
         finally:
             # Before the runner waits for its threads: one may wait for a postgres that is being restarted.
             if embedded is not None:
                 embedded.stop()
+
+
+async def serve(
+    settings: Settings, role: Literal["all", "api"], listener: socket.socket, embedded: EmbeddedPostgres | None, *, background: bool
+) -> None:
+    """Answer requests until a signal, with the processes beside this one: the others of the API, and with `all` the worker."""
+    stop = stop_on_signals()
+    urls = embedded.urls if embedded else own_database(settings)
+    assert urls is not None
+    async with run_beside(keep_watchdog_quiet()), run_beside(*([embedded.keep_running()] if embedded else [])) as guards:
+        if await run_unless_stopped(stop, _prepare_database(settings, urls)) is None:
+            return
+        is_embedded = embedded is not None
+        async with open_connections(settings, urls, is_embedded=is_embedded, pool_size=divide_pool(settings)) as connections:
+            guards.append(connections.listening)
+            await _begin(settings, connections.db)
+            url = _local_url(listener)
+            first_key = await ensure_first_key(connections.db, settings, url, embedded=is_embedded)
+            children = _child_orders(settings, role, urls, listener, is_embedded=is_embedded)
+            monitor = QueueMonitor(connections.db, settings)
+            tasks = [asyncio.create_task(keep_child_running(child, stop)) for child in children]
+            tasks.append(asyncio.create_task(monitor.run(stop)))
+            from cmserver.cli.api_server import open_api_server  # noqa: PLC0415 - half a second, which no other command should take
+
+            server = await open_api_server(settings, connections, listener, monitor)
+            try:
+                tasks.append(await server.start())
+            except OSError as error:
+                raise _port_error(settings, error) from error  # another process had bound the port too, and listened first
+            await _announce(settings, connections.db, url, role, first_key, is_embedded=is_embedded, background=background)
+            try:
+                await run_until_stopped(connections, stop, *tasks, *guards)
+                _report_stopping()
+                server.stop()
+                await asyncio.gather(*tasks, *(guard for guard in guards if guard.done()))
+                await server.flush()
+            finally:
+                state.withdraw(settings.data_dir)
+            log.info("server.stopped")
+
+
+async def work(settings: Settings, providers: Sequence[Provider]) -> None:
+    """Work on jobs until a signal, on the database that the settings name."""
+    stop = stop_on_signals()
+    urls = own_database(settings)
+    assert urls is not None
+    async with run_beside(keep_watchdog_quiet()):
+        if await run_unless_stopped(stop, _prepare_database(settings, urls)) is None:
+            return
+        async with open_connections(settings, urls, is_embedded=False) as connections:
+            await _begin(settings, connections.db)
+            click.echo("The worker is running. Ctrl-C stops it.")
+            monitor = QueueMonitor(connections.db, settings)
+            tasks = [asyncio.create_task(act) for act in (monitor.run(stop), run_jobs(settings, connections, providers, stop))]
+            notify_service_manager(READY)
+            await run_until_stopped(connections, stop, *tasks)
+            _report_stopping()
+            await asyncio.gather(*tasks, *([connections.listening] if connections.listening.done() else []))
+            log.info("server.stopped")
 
 
 def load_providers(loaded: LoadedSettings, role: Role) -> tuple[Settings, list[Provider]]:
@@ -198,165 +259,79 @@ def _port_error(settings: Settings, error: OSError) -> ResourceInUse:
     )
 
 
-class _Process:
-    """The tasks of this process, from start to shutdown."""
+async def _prepare_database(settings: Settings, urls: DatabaseUrls) -> Literal[True]:
+    """Wait for the database, check it, and bring its schema up to date."""
+    urls_by_setting = {
+        "CMSERVER_DATABASE_URL": urls.owner,
+        "CMSERVER_DATABASE_DIRECT_URL": urls.direct,
+        "CMSERVER_DATABASE_TENANT_URL": urls.tenant,
+    }
+    for setting, url in urls_by_setting.items():
+        if url is not None:
+            await _wait_for_database(settings, setting, url)
+    await check_pooling(urls)
+    await check_restore_ended(urls.session)
+    await migrate(urls.session)
+    await prepare_tenant(urls)
+    return True
 
-    def __init__(
-        self,
-        settings: Settings,
-        role: Role,
-        providers: list[Provider],
-        listener: socket.socket | None,
-        embedded: EmbeddedPostgres | None,
-        *,
-        background: bool,
-    ) -> None:
-        self._settings = settings
-        self._role = role
-        self._providers = providers
-        self._listener = listener
-        self._embedded = embedded
-        self._background = background
-        self._stop = asyncio.Event()
 
-    async def run(self) -> None:
-        stop_on_signals(self._stop)
-        urls = self._embedded.urls if self._embedded else own_database(self._settings)
-        assert urls is not None
-        supervising = None if self._embedded is None else asyncio.create_task(self._embedded.keep_running())
-        try:
-            if not await self._finish_before_stop(self._prepare(urls)):
-                return
-            pool_size = divide_pool(self._settings) if self._listener else None
-            async with open_connections(
-                self._settings, urls, is_embedded=self._embedded is not None, pool_size=pool_size
-            ) as connections:
-                async with connections.db.system() as conn:
-                    await ensure_vectors(conn)  # pgvector may have been installed since the tables were made
-                await begin_journal(connections.db, ErasureJournal(self._settings.backup_folder))
-                background = [connections.listening, *([supervising] if supervising else [])]
-                if watchdog_seconds() is not None:
-                    background.append(asyncio.create_task(keep_watchdog_quiet()))
-                await self._work(urls, connections, background)
-        finally:
-            if supervising is not None:
-                supervising.cancel()
-                await asyncio.gather(supervising, return_exceptions=True)
+async def _wait_for_database(settings: Settings, setting: str, url: str) -> None:
+    try:
+        await connect_when_ready(url, settings.database_wait_seconds)
+    except OperationalError as error:
+        host = conninfo_to_dict(url).get("host") or "its socket"
+        reason = (str(error).strip().splitlines() or ["no answer"])[0]
+        raise Unavailable(
+            f"The database at {host} ({setting}) cannot be reached: {reason}. "
+            f"Gave up after {settings.database_wait_seconds:g} seconds (CMSERVER_DATABASE_WAIT_SECONDS)."
+        ) from error
 
-    async def _finish_before_stop(self, action: Coroutine[None, None, None]) -> bool:
-        """Run the action. Returns False when a signal to stop cancelled it."""
-        task = asyncio.create_task(action)
-        await wait_any(self._stop, task)
-        if task.done():
-            await task
-            return True
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return False
 
-    async def _prepare(self, urls: DatabaseUrls) -> None:
-        urls_by_setting = {
-            "CMSERVER_DATABASE_URL": urls.owner,
-            "CMSERVER_DATABASE_DIRECT_URL": urls.direct,
-            "CMSERVER_DATABASE_TENANT_URL": urls.tenant,
-        }
-        for setting, url in urls_by_setting.items():
-            if url is not None:
-                await self._wait_for_database(setting, url)
-        await check_pooling(urls)
-        await check_restore_ended(urls.session)
-        await migrate(urls.session)
-        await prepare_tenant(urls)
+def _report_stopping() -> None:
+    notify_service_manager(STOPPING)
+    log.info("server.stopping")
 
-    async def _wait_for_database(self, setting: str, url: str) -> None:
-        try:
-            await connect_when_ready(url, self._settings.database_wait_seconds)
-        except OperationalError as error:
-            host = conninfo_to_dict(url).get("host") or "its socket"
-            reason = (str(error).strip().splitlines() or ["no answer"])[0]
-            raise Unavailable(
-                f"The database at {host} ({setting}) cannot be reached: {reason}. "
-                f"Gave up after {self._settings.database_wait_seconds:g} seconds (CMSERVER_DATABASE_WAIT_SECONDS)."
-            ) from error
 
-    async def _work(self, urls: DatabaseUrls, connections: DatabaseConnections, background: list[asyncio.Task[None]]) -> None:
-        settings, db, stop = self._settings, connections.db, self._stop
-        monitor = QueueMonitor(db, settings)
-        tasks = [asyncio.create_task(monitor.run(stop))]
-        server: ApiServer | None = None
-        if self._listener is None:
-            click.echo("The worker is running. Ctrl-C stops it.")
-            tasks.append(asyncio.create_task(work(settings, connections, self._providers, stop)))
-        else:
-            first_key = await ensure_first_key(db, settings, self._url, embedded=self._embedded is not None)
-            async with db.system_statement() as conn:
-                secret = await installation_secret(conn)
-            tasks += [asyncio.create_task(keep_child_running(order, stop)) for order in self._child_orders(urls)]
-            from cmserver.cli.api_server import ApiServer  # noqa: PLC0415 - half a second, which no other command should take
+async def _begin(settings: Settings, db: Db) -> None:
+    async with db.system() as conn:
+        await ensure_vectors(conn)  # pgvector may have been installed since the tables were made
+    await begin_journal(db, ErasureJournal(settings.backup_folder))
 
-            server = ApiServer(settings, connections, self._listener, secret, monitor)
-            try:
-                tasks.append(await server.start())
-            except OSError as error:
-                raise _port_error(settings, error) from error  # another process had bound the port too, and listened first
-            await self._announce(db, first_key)
-        notify_service_manager(READY)
-        try:
-            await wait_any(stop, *tasks, *background)
-            notify_service_manager(STOPPING)
-            log.info("server.stopping")
-            stop.set()
-            db.hurry()
-            if server is not None:
-                server.stop()
-            connections.notifications.close()  # requests that wait for observations do not end by themselves
-            await asyncio.gather(*tasks, *(task for task in background if task.done()))
-            if server is not None:
-                await server.flush()
-        finally:
-            state.withdraw(settings.data_dir)
-        log.info("server.stopped")
 
-    def _child_orders(self, urls: DatabaseUrls) -> list[ChildOrder]:
-        """The processes beside this one: the worker, and what `api_processes` asks for."""
-        assert self._listener is not None
-        listener = self._listener.fileno()
-        roles: list[Literal["api", "worker"]] = ["api" for _ in range(self._settings.api_processes - 1)]
-        if self._role == "all":
-            roles.insert(0, "worker")
-        return [
-            ChildOrder(
-                role=role,
-                settings=self._settings,
-                urls=urls,
-                is_embedded=self._embedded is not None,
-                listener=listener if role == "api" else None,
-            )
-            for role in roles
-        ]
+def _child_orders(
+    settings: Settings, role: Literal["all", "api"], urls: DatabaseUrls, listener: socket.socket, *, is_embedded: bool
+) -> list[ChildOrder]:
+    """The processes beside this one: the worker, and what `api_processes` asks for."""
+    order = ChildOrder(role="worker", settings=settings, urls=urls, is_embedded=is_embedded, listener=None)
+    api = msgspec.structs.replace(order, role="api", listener=listener.fileno())
+    return [*([order] if role == "all" else []), *[api] * (settings.api_processes - 1)]
 
-    @property
-    def _url(self) -> str:
-        """The URL of this process for clients on this machine."""
-        assert self._listener is not None
-        host, port = self._listener.getsockname()[:2]
-        address = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104
-        return f"http://{address}:{port}"
 
-    async def _announce(self, db: Db, first_key: FirstKey | None) -> None:
-        """Report that the server is ready: on standard output, in the log, and in files for commands on this machine."""
-        settings, url = self._settings, self._url
-        try:
-            make_data_dir(settings.data_dir)
-            await update_address(db, settings, url)
-            state.announce(settings.data_dir, url, self._role, background=self._background)
-        except (OSError, SetupError, BadCredentials) as error:
-            log.warning("credentials.not_written", folder=str(settings.data_dir), error=str(error))
-        log.info("server.started", url=url, role=self._role)
-        click.echo(f"cmserver {__version__} is ready at {url}")
-        embedded = f"{settings.data_dir} (embedded PostgreSQL)"
-        click.echo(f"Data: {embedded if self._embedded else 'your PostgreSQL (CMSERVER_DATABASE_URL)'}")
-        click.echo(_describe_providers(settings))
-        if first_key is not None:
-            link = await make_owner_link(db, settings, url) if shows_key() else None
-            echo_first_key(settings, msgspec.structs.replace(first_key, owner_link=link))
+def _local_url(listener: socket.socket) -> str:
+    """The URL of this process for clients on this machine."""
+    host, port = listener.getsockname()[:2]
+    address = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104
+    return f"http://{address}:{port}"
+
+
+async def _announce(
+    settings: Settings, db: Db, url: str, role: Role, first_key: FirstKey | None, *, is_embedded: bool, background: bool
+) -> None:
+    """Report that the server is ready: on standard output, in the log, to systemd, and in files for commands on this machine."""
+    try:
+        make_data_dir(settings.data_dir)
+        await update_address(db, settings, url)
+        state.announce(settings.data_dir, url, role, background=background)
+    except (OSError, SetupError, BadCredentials) as error:
+        log.warning("credentials.not_written", folder=str(settings.data_dir), error=str(error))
+    log.info("server.started", url=url, role=role)
+    click.echo(f"cmserver {__version__} is ready at {url}")
+    click.echo(
+        f"Data: {f'{settings.data_dir} (embedded PostgreSQL)' if is_embedded else 'your PostgreSQL (CMSERVER_DATABASE_URL)'}"
+    )
+    click.echo(_describe_providers(settings))
+    if first_key is not None:
+        link = await make_owner_link(db, settings, url) if shows_key() else None
+        echo_first_key(settings, msgspec.structs.replace(first_key, owner_link=link))
+    notify_service_manager(READY)
