@@ -23,7 +23,8 @@ from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_periodically, run_unless_stopped, wait_any
 from cmserver.calls import repository as calls
 from cmserver.consolidation import jobs as consolidation_jobs
-from cmserver.generation import jobs, repository
+from cmserver.generation import jobs
+from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import DONE, JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import QUEUE, OutboxManager, WorkerLimits, check_contract
@@ -107,7 +108,7 @@ async def run_worker(
         return _make_worker(settings, app, steward_jobs.QUEUE, 1, listens=False)
 
     with contextlib.suppress(Unavailable):  # the settings may name other providers now: jobs that wait for one are tried again
-        await db.in_system(repository.unhold_lanes)
+        await db.in_system(generation.make_paused_lanes_due)
     log.info("worker.started", label=name, providers=[provider.name for provider in providers])
     async with asyncio.TaskGroup() as group:
         group.create_task(_supervise(QUEUE, make_outbox_worker, db, stop))

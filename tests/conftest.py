@@ -22,9 +22,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cmserver.access import keys
 from cmserver.access import repository as access
 from cmserver.access.authenticate import Authenticator
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Principal, Project
 from cmserver.access.projects import make_project
@@ -239,7 +239,7 @@ async def make_person(db: Db, team_id: UUID, name: str, project: str) -> Person:
 async def mint(db: Db, team_id: UUID, name: str, *, scopes: list[str], project_id: UUID | None = None) -> tuple[Principal, str]:
     """A key and the principal it stands for."""
     async with db.system() as conn:
-        key = await keys.mint(conn, team_id, scopes=scopes, actor_id=name, project_id=project_id)
+        key = await manage_keys.mint(conn, team_id, scopes=scopes, actor_id=name, project_id=project_id)
     principal = Principal(
         kind="key", team_id=team_id, project_id=project_id, key_id=key.id, actor_id=name, scopes=frozenset(scopes), team_name=name
     )

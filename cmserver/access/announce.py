@@ -24,6 +24,6 @@ def drop_cached_here(notifications: NotificationListener, team_id: UUID) -> None
     notifications.deliver(CHANNEL, str(team_id))
 
 
-async def wake_stream(conn: Conn) -> None:
+async def notify_stream(conn: Conn) -> None:
     """Wake the live stream, which otherwise polls once a second."""
     await repository.notify(conn, NEWS, "")

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from cmserver.access import keys, repository
+from cmserver.access import repository
 from cmserver.access.announce import CHANNEL
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.limits.meter import Meter
 from cmserver.access.limits.wrong_keys import SharedLookup, WrongKeys
 from cmserver.access.model import Limits, Principal, StoredKey, expand_scopes
@@ -105,7 +106,7 @@ def find_refusal(key: StoredKey) -> str | None:
 
 async def _find_keys(conn: Conn, texts: Sequence[str]) -> dict[str, StoredKey]:
     """The existing keys by their texts."""
-    parsed = {text: keys.parse(text) for text in texts}
+    parsed = {text: manage_keys.parse(text) for text in texts}
     ids = [key_id for key_id, _ in parsed.values() if key_id is not None]
     stored = await repository.find_keys(conn, ids, [key_hash for key_id, key_hash in parsed.values() if key_id is None])
     by_id = {key.id: key for key in stored}

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from cmserver.access import keys, repository
+from cmserver.access import repository
 from cmserver.access.audit import record
-from cmserver.access.keys import manage
-from cmserver.access.keys import repository as key_repository
+from cmserver.access.keys import manage as manage_keys
+from cmserver.access.keys import repository as keys
 from cmserver.access.keys.model import NewKey
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
@@ -36,7 +36,7 @@ async def bootstrap(db: Db, team_name: str, key_text: str | None, keep: KeepKey 
         if await repository.any_team(conn):
             return None
         team = await repository.insert_team(conn, new_id(), team_name)
-        key = await keys.mint(conn, team.id, scopes=["*"], actor_id="owner", name="first key", text=key_text)
+        key = await manage_keys.mint(conn, team.id, scopes=["*"], actor_id="owner", name="first key", text=key_text)
         await repository.put_member(conn, team.id, "owner", "owner", {})
         principal = Principal(
             kind="key", team_id=team.id, project_id=None, key_id=key.id, actor_id="bootstrap", scopes=frozenset({"*"})
@@ -56,7 +56,7 @@ async def bootstrap(db: Db, team_name: str, key_text: str | None, keep: KeepKey 
 
 async def is_key(conn: Conn, text: str) -> bool:
     """Whether the key exists, also when it was revoked or expired."""
-    key_id, key_hash = keys.parse(text)
+    key_id, key_hash = manage_keys.parse(text)
     stored = await repository.find_keys(conn, [key_id] if key_id else [], [] if key_id else [key_hash])
     return any(key.key_hash == key_hash for key in stored)
 
@@ -67,13 +67,13 @@ async def replace_unused_first_key(db: Db, keep: KeepKey) -> NewKey | None:
     async def replace(conn: Conn) -> NewKey | None:
         """Rotate the first key if it was never used; the new one is kept before the commit."""
         await repository.lock_bootstrap(conn)
-        unused_key = await key_repository.unused_first(conn)
+        unused_key = await keys.unused_first(conn)
         if unused_key is None:
             return None
         operator = Principal(
             kind="operator", team_id=unused_key.team_id, project_id=None, key_id=None, actor_id="bootstrap", scopes=frozenset({"*"})
         )
-        new_key = await manage.rotate(conn, operator, unused_key.id, overlap_seconds=0)
+        new_key = await manage_keys.rotate(conn, operator, unused_key.id, overlap_seconds=0)
         await keep(new_key.text)
         return new_key
 

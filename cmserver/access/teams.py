@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cmserver.access import announce, audit, keys, repository
-from cmserver.access.keys import manage
+from cmserver.access import announce, audit, repository
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.keys.model import KeyGrant, NewKey
 from cmserver.access.model import GenerationPolicy, Member, Principal, RetentionPolicy, Role, Team
 from cmserver.base.errors import Conflict, Forbidden, NotFound
@@ -51,10 +51,10 @@ async def create(
         project_id=None,
         actor_id=operator.actor_id,
         expires_at=caller_grant.expires_at,
-        requests_per_minute=keys.min_limit(usual_requests_per_minute, caller_grant.requests_per_minute),
+        requests_per_minute=manage_keys.min_limit(usual_requests_per_minute, caller_grant.requests_per_minute),
         events_per_month=caller_grant.events_per_month,
     )
-    new_key = await keys.make(conn, team.id, first, name="first key")
+    new_key = await manage_keys.make(conn, team.id, first, name="first key")
     await audit.record(conn, operator, "key.created", "api_key", new_key.id, scopes=first.scopes, actor=first.actor_id)
     return team, new_key
 
@@ -121,7 +121,7 @@ async def remove_member(conn: Conn, principal: Principal, reference: str, user_i
     if previous is None:
         raise NotFound("Member not found.")
     await _leave_an_owner(conn, previous)
-    revoked = await manage.revoke_all_of(conn, principal, user_id)
+    revoked = await manage_keys.revoke_all_of(conn, principal, user_id)
     await repository.remove_member(conn, principal.team_id, user_id)
     await audit.record(conn, principal, "member.removed", "team_member", user_id, revoked_keys=revoked)
     return revoked

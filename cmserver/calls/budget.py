@@ -13,10 +13,10 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from cmserver.access.audit import repository as audit
+from cmserver.access.audit import repository as audit_log
 from cmserver.access.budgets import repository as budgets
 from cmserver.base.sql import Conn
-from cmserver.calls import repository as calls
+from cmserver.calls import repository
 from cmserver.calls.model import BudgetStatus
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -41,8 +41,8 @@ async def admit(conn: Conn, *, team_id: UUID, project_id: UUID) -> BudgetRefusal
     if not await budgets.lock(conn, team_id, project_id):
         return None
     # A separate statement: it sees what those wrote whose locks were waited for.
-    statuses = await calls.budget_statuses(conn, team_id, project_id=project_id)
-    pending = await calls.pending_calls(conn, team_id)
+    statuses = await repository.budget_statuses(conn, team_id, project_id=project_id)
+    pending = await repository.pending_calls(conn, team_id)
     exhausted = [status for status in statuses if status.expecting(pending).state == "exhausted"]
     certain = [status for status in exhausted if status.without(pending).state == "exhausted"]
     for status in certain:
@@ -70,7 +70,7 @@ def _log_fields(status: BudgetStatus) -> dict[str, object]:
 
 async def _audit(conn: Conn, action: str, status: BudgetStatus) -> None:
     """Record in the audit log what became of the budget."""
-    await audit.append(
+    await audit_log.append(
         conn,
         team_id=status.team_id,
         project_id=status.project_id,

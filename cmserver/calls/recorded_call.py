@@ -12,8 +12,7 @@ from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
-from cmserver.calls import budget
-from cmserver.calls import repository as calls
+from cmserver.calls import budget, repository
 from cmserver.calls.complete import ANSWER_TOKENS, clamp_completion, complete_in_time, truncated_error
 from cmserver.calls.provider_health import find_active_pause
 from cmserver.providers import registry
@@ -62,7 +61,7 @@ class RecordedCaller:
         async def begin(conn: Conn) -> bool:
             if await budget.admit(conn, team_id=team_id, project_id=project_id):
                 return False
-            await calls.begin_run(
+            await repository.begin_run(
                 conn,
                 run_id=run_id,
                 team_id=team_id,
@@ -94,7 +93,9 @@ class RecordedCaller:
         price = completion and compute_cost(provider.name, completion)
 
         async def finish(conn: Conn) -> None:
-            await calls.finish_run(conn, run_id, status, latency_ms=latency_ms, completion=recorded, cost_usd=price, error=error)
+            await repository.finish_run(
+                conn, run_id, status, latency_ms=latency_ms, completion=recorded, cost_usd=price, error=error
+            )
 
         await self._db.in_system(finish)
         if error is not None:

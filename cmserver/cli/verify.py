@@ -14,7 +14,7 @@ from cmserver.cli.config import settings_option
 from cmserver.cli.database import database_urls
 from cmserver.cli.exit_codes import ExitCode
 from cmserver.cli.output import render_table
-from cmserver.ops import repository
+from cmserver.ops import repository as ops
 from cmserver.ops.repository import Conservation, EntitySums, NumberSums
 from cmserver.retention import repository as retention
 from cmserver.retention.model import TakenRows
@@ -103,8 +103,8 @@ def _echo_entities(teams: Sequence[EntitySums]) -> bool:
 async def _sums(urls: DatabaseUrls) -> tuple[list[Conservation], list[NumberSums], list[EntitySums], list[TakenRows]]:
     async with Db(urls, size=1) as db, db.system() as conn:
         return (
-            await repository.conservation(conn),
-            await repository.number_sums(conn),
-            await repository.entity_sums(conn),
+            await ops.conservation(conn),
+            await ops.number_sums(conn),
+            await ops.entity_sums(conn),
             await retention.counts(conn),
         )

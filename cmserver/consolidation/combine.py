@@ -88,7 +88,7 @@ async def merge_observations(
         strategy=strategy,
         worded_by=worded_by,
     )
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     return Merge(observation=merged, merged=sources, skipped=skipped, strategy=strategy, worded_by=worded_by, model_refused=refusal)
 
 
@@ -224,7 +224,7 @@ async def undo(conn: Conn, principal: Principal, name: str) -> Undo:
     await audit.record(
         conn, principal, "observation.undone", "observation", found.id, project_id=found.project_id, restored=restored
     )
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     return Undo(observation=undone, restored=restored)
 
 

@@ -8,7 +8,7 @@ from cmserver.access.model import Principal
 from cmserver.base.errors import NotFound
 from cmserver.base.sql import Conn
 from cmserver.observations import repository as observations
-from cmserver.observations.history import repository
+from cmserver.observations.history import repository as history
 from cmserver.observations.history.model import ObservationVersion
 from cmserver.observations.model import Observation
 from cmserver.observations.read import NO_SUCH, audit_read, find_any_observation
@@ -27,7 +27,7 @@ async def read_history(conn: Conn, principal: Principal, name: str, limit: int) 
     observation = await find_any_observation(conn, principal, name)
     if not principal.sees(observation.project_id):
         raise NotFound(NO_SUCH)
-    versions = await repository.of_observation(conn, principal.team_id, observation.id, limit)
+    versions = await history.of_observation(conn, principal.team_id, observation.id, limit)
     gone = await observations.gone(conn, principal.team_id, ids=[observation.id])
     await audit_read(conn, principal, observation.project_id, "history", [observation])
     return History(observation=observation, versions=versions, superseded_by=next((row.superseded_by for row in gone), None))

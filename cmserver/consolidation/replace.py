@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.access.audit import repository as audit
+from cmserver.access.audit import repository as audit_log
 from cmserver.base.sql import Conn
 from cmserver.consolidation.combine import combine, text_of
 from cmserver.consolidation.later_words import judge_later
@@ -82,7 +82,7 @@ async def replace_earlier_words(conn: Conn, team_id: UUID, newer_id: UUID, earli
         measured_by="words",
     )
     stored = await combine(conn, newer, replaced, change, text_of(newer))
-    await audit.append(
+    await audit_log.append(
         conn,
         team_id=team_id,
         project_id=newer.project_id,

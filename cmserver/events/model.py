@@ -13,7 +13,7 @@ PROMPT_TYPES = frozenset({"user_prompt", "UserPromptSubmit"})
 REPLY_TYPE = "assistant_message"
 """The event that carries an agent's last words of a turn."""
 IS_WORK: LiteralString = "e.event_type NOT IN ('user_prompt', 'UserPromptSubmit', 'assistant_message')"
-"""In SQL: the event `e` is more than words."""
+"""In SQL: the event `e` is neither a prompt nor a reply."""
 
 Origin = Literal["hook", "api", "mcp", "import", "model"]
 """How an event or what somebody writes reached the server, which sets it. What is generated says `rules` or `model`."""

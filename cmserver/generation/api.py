@@ -30,7 +30,8 @@ from cmserver.generation import reindex
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Job, Status
-from cmserver.generation.operate import manage, repository
+from cmserver.generation.operate import manage as manage_jobs
+from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.manage import SelectionResult
 from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, JobSelection, LaneState, Payload, SourceType
 from cmserver.generation.wire import (
@@ -51,7 +52,8 @@ from cmserver.generation.wire import (
     listed_job_out,
     run_out,
 )
-from cmserver.observations import read as observations
+from cmserver.observations.read import NO_SUCH as NO_SUCH_OBSERVATION
+from cmserver.observations.read import find_observation
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import SessionLabel
 from cmserver.sessions.read import find_session
@@ -147,9 +149,9 @@ async def get_job(request: Request) -> Response:
     params = query(request, JobQuery)
     _check_include(principal, params.include)
     async with db(request).tenant(principal.team_id) as conn:
-        job = await manage.find_job(conn, principal, str(request.path_params["id"]))
+        job = await manage_jobs.find_job(conn, principal, str(request.path_params["id"]))
         payloads = await _load_payloads(conn, principal, [job], params.include)
-        runs = await repository.runs(conn, job, limit=1, with_answer=params.include is not None)
+        runs = await queue.runs(conn, job, limit=1, with_answer=params.include is not None)
     return answer(
         JobDetailOut(
             generation_job=job_out_with_details(job, payloads.get(job.id)),
@@ -164,7 +166,7 @@ async def get_job_events(request: Request) -> Response:
     params = query(request, JobEventsQuery)
     async with db(request).tenant(principal.team_id) as conn:
         job_id = str(request.path_params["id"])
-        events, cursor = await manage.list_job_events(conn, principal, job_id, limit=params.limit, cursor=params.cursor)
+        events, cursor = await manage_jobs.list_job_events(conn, principal, job_id, limit=params.limit, cursor=params.cursor)
     return answer(JobEventsOut(events=[job_event_out(event) for event in events], next_cursor=cursor))
 
 
@@ -174,7 +176,7 @@ async def get_job_calls(request: Request) -> Response:
     params = query(request, JobQuery)
     _check_include(principal, params.include)
     async with db(request).tenant(principal.team_id) as conn:
-        runs = await manage.list_runs(conn, principal, str(request.path_params["id"]), with_answer=params.include is not None)
+        runs = await manage_jobs.list_runs(conn, principal, str(request.path_params["id"]), with_answer=params.include is not None)
     return answer(JobCallsOut(calls=[run_out(run, with_answer=params.include is not None) for run in runs]))
 
 
@@ -184,7 +186,7 @@ async def get_lanes(request: Request) -> Response:
     params = query(request, LanesQuery)
     project_id = await dependency(request, Projects).within(principal, params.project)
     async with db(request).tenant(principal.team_id) as conn:
-        lanes = await repository.lanes(conn, principal.team_id, project_id=project_id, state=params.state, limit=params.limit)
+        lanes = await queue.lanes(conn, principal.team_id, project_id=project_id, state=params.state, limit=params.limit)
         projects: dict[UUID, str] = {}
         labels: dict[UUID, SessionLabel] = {}
         if principal.may("observations:read"):
@@ -211,7 +213,7 @@ async def get_workers(request: Request) -> Response:
 
 async def post_jobs_retry(request: Request) -> Response:
     """Queue up to 1,000 failed or cancelled jobs again, with three more attempts each; with `dryRun` only count them."""
-    result = await _change_jobs(request, manage.retry_jobs)
+    result = await _change_jobs(request, manage_jobs.retry_jobs)
     if result.changed:
         dependency(request, JobNotifier).notify_due()
     return _answer_selected(result)
@@ -219,8 +221,8 @@ async def post_jobs_retry(request: Request) -> Response:
 
 async def post_jobs_cancel(request: Request) -> Response:
     """Cancel up to 1,000 queued or running jobs, which write nothing; with `dryRun` only count them."""
-    result = await _change_jobs(request, manage.cancel_jobs)
-    manage.notify_cancelled(dependency(request, JobNotifier), result.changed)
+    result = await _change_jobs(request, manage_jobs.cancel_jobs)
+    manage_jobs.notify_cancelled(dependency(request, JobNotifier), result.changed)
     return _answer_selected(result)
 
 
@@ -260,7 +262,7 @@ async def post_job_retry(request: Request) -> Response:
     """Queue a failed or cancelled job again, with three more attempts."""
     principal = await caller(request, Principal)
     job_id = str(request.path_params["id"])
-    job, is_new = await db(request).in_tenant(principal.team_id, lambda conn: manage.retry_job(conn, principal, job_id))
+    job, is_new = await db(request).in_tenant(principal.team_id, lambda conn: manage_jobs.retry_job(conn, principal, job_id))
     if is_new:
         dependency(request, JobNotifier).notify_due()
     return answer(
@@ -277,7 +279,7 @@ async def post_job_cancel(request: Request) -> Response:
     """Cancel a queued or running job; it writes nothing."""
     principal = await caller(request, Principal)
     job_id = str(request.path_params["id"])
-    job, is_new = await db(request).in_tenant(principal.team_id, lambda conn: manage.cancel_job(conn, principal, job_id))
+    job, is_new = await db(request).in_tenant(principal.team_id, lambda conn: manage_jobs.cancel_job(conn, principal, job_id))
     if is_new and job.status == "cancelled":
         dependency(request, JobNotifier).notify_ended(job.lane)
     elif is_new:
@@ -311,7 +313,7 @@ async def _list_jobs(request: Request, principal: Principal, params: JobsQuery, 
             source_type=params.source_type,
             since=since,
         )
-        page = await manage.list_jobs(conn, criteria, limit=params.limit, offset=params.offset, cursor=params.cursor)
+        page = await manage_jobs.list_jobs(conn, criteria, limit=params.limit, offset=params.offset, cursor=params.cursor)
         payloads = await _load_payloads(conn, principal, page.jobs, params.include)
         projects, labels = await _load_names(conn, principal, page.jobs, project_id)
     return answer(
@@ -360,9 +362,9 @@ async def _resolve_target(request: Request, principal: Principal, body: ReindexI
         if body.session_id is not None:
             session = await find_session(conn, principal, str(body.session_id))
             return reindex.ReindexTarget(project_id=session.project_id, scope="session", source_id=session.id)
-        observation = await observations.find_observation(conn, principal, str(body.observation))
+        observation = await find_observation(conn, principal, str(body.observation))
         if not principal.sees(observation.project_id):  # shared by another project: readable only
-            raise NotFound(observations.NO_SUCH)
+            raise NotFound(NO_SUCH_OBSERVATION)
         return reindex.ReindexTarget(project_id=observation.project_id, scope="observation", source_id=observation.id)
 
 
@@ -383,7 +385,7 @@ def _check_include(principal: Principal, include: Include | None) -> None:
 
 
 async def _load_payloads(conn: Conn, principal: Principal, jobs: Sequence[Job], include: Include | None) -> dict[UUID, Payload]:
-    return await repository.payloads(conn, principal.team_id, [job.id for job in jobs]) if include else {}
+    return await queue.payloads(conn, principal.team_id, [job.id for job in jobs]) if include else {}
 
 
 routes = [

@@ -19,14 +19,14 @@ log: FilteringBoundLogger = structlog.get_logger(__name__)
 async def keep_ready_list(db: Db) -> None:
     """Repair the list of lanes that workers take work from, as a crash or a race may have left it.
 
-    Removes lanes that were idle for a day, wakes lanes that sleep although they have due jobs, releases lanes that were put on hold
-    while their budget was being raised, and marks provider calls as lost whose worker died.
+    Removes lanes that were idle for a day, makes those due that have jobs and are not, or were held while their budget was raised,
+    and marks provider calls as lost whose worker died.
     """
     removed = await db.in_system(repository.remove_idle_lanes)
-    woken = await db.in_system(leases.wake_sleeping_lanes)
-    if woken:
-        log.warning("lanes.woken", lanes=woken)
-    await db.in_system(repository.unhold_for_budget)
+    stray = await db.in_system(leases.make_stray_lanes_due)
+    if stray:
+        log.warning("lanes.woken", lanes=stray)
+    await db.in_system(repository.make_affordable_lanes_due)
     if lost := await db.in_system(calls.lose_runs):
         log.warning("calls.lost", calls=lost)
     log.debug("lanes.removed", lanes=removed)

@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from cmserver.base.db import Db
 from cmserver.base.settings import Settings
 from cmserver.base.waiting import run_periodically
-from cmserver.generation.operate import repository
+from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import QueueCounts, QueueDelay, QueueLength
 from cmserver.sessions import repository as sessions
 
@@ -57,8 +57,8 @@ class QueueMonitor:
         """Read the queue's lengths, and warn of teams that are over a limit."""
         limits = self.settings
         async with self._db.system() as conn:
-            delays = await repository.queue_delays(conn, limits.queue_warning_seconds) if limits.queue_warning_seconds else []
-            lengths = await repository.queue_lengths(conn)
+            delays = await queue.queue_delays(conn, limits.queue_warning_seconds) if limits.queue_warning_seconds else []
+            lengths = await queue.queue_lengths(conn)
             active_sessions = await sessions.open_count_of_all(conn)
         self.load = Load(
             queued=sum(length.queued for length in lengths),

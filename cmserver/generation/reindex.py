@@ -21,7 +21,7 @@ from cmserver.base.sql import Conn
 from cmserver.generation import repository
 from cmserver.generation.lease import LeaseLostError
 from cmserver.generation.model import Claim, ClaimedJob, End, Job, JobOrigin
-from cmserver.generation.operate import repository as operate
+from cmserver.generation.operate import repository as queue
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Place
 from cmserver.sessions import repository as sessions
@@ -58,7 +58,7 @@ class Narrowing(TypedDict):
 
 async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarget) -> tuple[Job, bool]:
     """The job, and whether it is new: while one is queued, the same one is returned."""
-    last = await operate.last_reindex(conn, principal.team_id, target.project_id, target.source_id)
+    last = await queue.last_reindex(conn, principal.team_id, target.project_id, target.source_id)
     if last is not None and last.status == "queued":
         return last, False
     job_origin = JobOrigin(
@@ -71,7 +71,7 @@ async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarge
         conn, principal.team_id, target.project_id, **_narrow(target.scope, target.source_id)
     )
     try:
-        job = await operate.insert_reindex(
+        job = await queue.insert_reindex(
             conn,
             job_origin,
             job_id=new_id(),
@@ -83,7 +83,7 @@ async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarge
     except errors.ForeignKeyViolation as error:  # deleted meanwhile
         raise NotFound("Project not found.") from error
     if job is None:  # requested at the same moment by another
-        last = await operate.last_reindex(conn, principal.team_id, target.project_id, target.source_id)
+        last = await queue.last_reindex(conn, principal.team_id, target.project_id, target.source_id)
         if last is None:
             raise Conflict("The same reindex was requested at the same moment. Try again.")
         return last, False
@@ -97,7 +97,7 @@ async def request_reindex(conn: Conn, principal: Principal, target: ReindexTarge
         scope=target.scope,
         source=str(target.source_id),
     )
-    await repository.wake_lane(conn, job.lane, principal.team_id, target.project_id)
+    await repository.make_lane_due(conn, job.lane, principal.team_id, target.project_id)
     return job, True
 
 

@@ -222,7 +222,7 @@ ATTACH_RUN = Query(
 )
 
 # A lane is held for the provider whose pause was to end first; one that comes back earlier may answer it, too.
-UNHOLD_LANES = Query(
+MAKE_PAUSED_LANES_DUE = Query(
     int,
     """
     WITH held AS (
@@ -235,7 +235,7 @@ UNHOLD_LANES = Query(
 )
 
 # Lanes without an exhausted budget; a budget that was raised or deleted is not exhausted.
-UNHOLD_FOR_BUDGET = Query(
+MAKE_AFFORDABLE_LANES_DUE = Query(
     int,
     """
     WITH held AS (
@@ -329,7 +329,7 @@ INSERT_SUMMARY_JOB = Query(
     """,
 )
 
-WAKE_LANE = Query(
+MAKE_LANE_DUE = Query(
     UUID,
     """
     INSERT INTO generation_lanes AS l (lane, team_id, project_id, due_at)
@@ -340,7 +340,7 @@ WAKE_LANE = Query(
 )
 
 # What waits for the end of its turn need wait no longer.
-HASTEN_LANE = Query(
+MAKE_WAITING_LANE_DUE = Query(
     UUID,
     """
     UPDATE generation_lanes SET due_at = greatest(held_until, least(due_at, now()))
@@ -468,14 +468,14 @@ async def attach_run(conn: Conn, claim: int, run_id: UUID, job_ids: Sequence[UUI
     await ATTACH_RUN.run(conn, claim=claim, run_id=run_id, job_ids=list(job_ids))
 
 
-async def unhold_lanes(conn: Conn) -> int:
+async def make_paused_lanes_due(conn: Conn) -> int:
     """Make the lanes due that are held for a provider's pause; not those held for a back-off or a budget."""
-    return await UNHOLD_LANES.run(conn)
+    return await MAKE_PAUSED_LANES_DUE.run(conn)
 
 
-async def unhold_for_budget(conn: Conn, team_id: UUID | None = None) -> int:
+async def make_affordable_lanes_due(conn: Conn, team_id: UUID | None = None) -> int:
     """Make the lanes due whose budget allows calls again, of a team or of all; return their number."""
-    return await UNHOLD_FOR_BUDGET.run(conn, team_id=team_id)
+    return await MAKE_AFFORDABLE_LANES_DUE.run(conn, team_id=team_id)
 
 
 async def jobs(conn: Conn, team_id: UUID, job_ids: Sequence[UUID]) -> list[Job]:
@@ -547,13 +547,13 @@ async def insert_summary_job(
     )
 
 
-async def wake_lane(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> None:
-    await WAKE_LANE.run(conn, lane=lane, team_id=team_id, project_id=project_id)
+async def make_lane_due(conn: Conn, lane: UUID, team_id: UUID, project_id: UUID) -> None:
+    await MAKE_LANE_DUE.run(conn, lane=lane, team_id=team_id, project_id=project_id)
 
 
-async def hasten_lane(conn: Conn, lane: UUID) -> None:
+async def make_waiting_lane_due(conn: Conn, lane: UUID) -> None:
     """Make the lane due now, if anything waits in it. The last statement of its transaction."""
-    await HASTEN_LANE.all(conn, lane=lane)
+    await MAKE_WAITING_LANE_DUE.all(conn, lane=lane)
 
 
 async def notify(conn: Conn, channel: str, payload: str) -> None:

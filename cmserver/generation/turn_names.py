@@ -8,7 +8,7 @@ from cmserver.base.ids import new_id
 from cmserver.base.sql import Conn
 from cmserver.generation import repository
 from cmserver.generation.model import ClaimedJob, JobOrigin
-from cmserver.generation.operate import repository as operate
+from cmserver.generation.operate import repository as queue
 from cmserver.graph.read_turn import build_turn_prompt
 from cmserver.providers.model import Prompt
 from cmserver.sessions.turns import repository as turns
@@ -23,10 +23,10 @@ async def request_turn_names(conn: Conn, principal: Principal, turn: SessionTurn
         actor_id=principal.actor_id,
         request_id=audit.request_id(),
     )
-    job_id = await operate.insert_turn_job(
+    job_id = await queue.insert_turn_job(
         conn, job_origin, job_id=new_id(), project_id=turn.project_id, session_id=turn.server_session_id, turn_id=turn.id
     )
-    await repository.wake_lane(conn, job_id, principal.team_id, turn.project_id)
+    await repository.make_lane_due(conn, job_id, principal.team_id, turn.project_id)
 
 
 async def find_turn(conn: Conn, job: ClaimedJob) -> SessionTurn | None:

@@ -26,7 +26,7 @@ from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.hooks.model import HookCall, HookHeaders, HookReply
 from cmserver.hooks.payload import TRANSCRIPT_END
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn
 from cmserver.observations.query_embedder import QueryEmbedder
@@ -37,7 +37,7 @@ from cmserver.recall.model import MAX_CHANGED_FILES, ContextBudget, ContextReque
 from cmserver.recall.prompt_context import build_prompt_context
 from cmserver.redaction.clean import clean
 from cmserver.redaction.identifiers import Identifiers
-from cmserver.sessions import repository
+from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession
 from cmserver.sessions.turns import repository as turns
 from cmserver.tooluse.typed_prompt import typed_text
@@ -183,7 +183,9 @@ class HookTaker:
             actor_id=principal.actor_id,
             from_hooks=True,
         )
-        session, _ = await self._db.in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
+        session, _ = await self._db.in_tenant(
+            principal.team_id, lambda conn: session_lifecycle.start(conn, principal, project, new)
+        )
         return session.id
 
     async def _store_events(self, delivery: HookDelivery, project: Project) -> UUID | None:
@@ -222,11 +224,11 @@ class HookTaker:
         call, sent_at = delivery.call, delivery.sent_at
         place = self._db, self._notifier, self._settings, delivery.principal
         if call.moment == "turn_end":
-            await sessions.checkpoint_turn(*place, project, session_id, occurred_at=sent_at)
+            await session_lifecycle.checkpoint_turn(*place, project, session_id, occurred_at=sent_at)
         elif call.moment == "end":
-            await sessions.end_session(self._db, self._notifier, delivery.principal, session_id, occurred_at=sent_at)
+            await session_lifecycle.end_session(self._db, self._notifier, delivery.principal, session_id, occurred_at=sent_at)
         elif call.moment == "prompt" or any(event.event_type == "turn_failed" for event in call.events):
-            await sessions.release_turn(*place, project, session_id)
+            await session_lifecycle.make_turn_due(*place, project, session_id)
 
     async def _find_context(self, delivery: HookDelivery, project: Project, session_id: UUID | None) -> str | None:
         """The context for the model at this moment, if there is any."""
@@ -260,7 +262,7 @@ class HookTaker:
                 )
                 found = await build_context(conn, principal, project, request, self._budget)
             else:
-                session = await repository.by_hook(
+                session = await sessions.by_hook(
                     conn, principal.team_id, call.session_id, delivery.platform, only=principal.project_id
                 )
                 request = new_request(reason="file", session_id=session.id if session else None)

@@ -18,7 +18,7 @@ from cmserver.base.settings import Settings
 from cmserver.base.structs import reshape
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.wire import job_out
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle
 from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import (
@@ -58,7 +58,9 @@ async def post_session_start(request: Request) -> Response:
         platform_source=clean(start.platform_source),
         metadata=cast("dict[str, object]", metadata.value),
     )
-    session, is_new = await db(request).in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
+    session, is_new = await db(request).in_tenant(
+        principal.team_id, lambda conn: session_lifecycle.start(conn, principal, project, new)
+    )
     prompt = start.metadata.get("prompt")
     if isinstance(prompt, str) and prompt and principal.may("events:write"):
         await _record_prompt(request, principal, project, session, prompt)
@@ -86,7 +88,7 @@ async def post_session_end(request: Request) -> Response:
     """
     principal = await caller(request, Principal)
     session_id = path_id(request, NO_SUCH)
-    session, job = await sessions.end_session_or_turn(
+    session, job = await session_lifecycle.end_session_or_turn(
         db(request), dependency(request, JobNotifier), dependency(request, Settings), principal, session_id
     )
     return answer(SessionChangeOut(session=reshape(session, SessionOut), generation_job=job_out(job) if job else UNSET))

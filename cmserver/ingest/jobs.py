@@ -13,7 +13,7 @@ from cmserver.base.errors import Unavailable
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job
-from cmserver.ingest import session
+from cmserver.ingest import session_lifecycle
 from cmserver.sessions import repository as sessions
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -29,7 +29,7 @@ async def sweep(db: Db, notifier: JobNotifier, *, idle_seconds: float) -> list[J
         idle_sessions = await sessions.seem_idle(conn, idle_seconds=idle_seconds, limit=MAX_SESSIONS)
     jobs: list[Job] = []
     for idle in idle_sessions:
-        act = partial(session.end_if_idle, idle_session=idle, idle_seconds=idle_seconds)
+        act = partial(session_lifecycle.end_if_idle, idle_session=idle, idle_seconds=idle_seconds)
         try:
             job = await db.in_tenant(idle.team_id, act)
         except Unavailable:

@@ -21,8 +21,8 @@ from cmserver.base.ids import new_id
 from cmserver.base.metrics import metrics
 from cmserver.base.sql import Conn
 from cmserver.base.structs import reshape
-from cmserver.events import repository as stored_events
 from cmserver.events.model import PROMPT_TYPES, REPLY_TYPE, Origin, StoredEvent
+from cmserver.events.repository import by_keys, times_by_keys
 from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import JOB_FOR_EVENT, MAX_ATTEMPTS, Job, JobOrigin
@@ -191,7 +191,7 @@ class EventRecorder:
             return {}
         keys = list(dict.fromkeys(event.idempotency_key for event in events))
         async with self._db.tenant(principal.team_id) as conn:
-            stored = await stored_events.by_keys(conn, principal.team_id, keys)
+            stored = await by_keys(conn, principal.team_id, keys)
             jobs = await generation.jobs_of_events(conn, principal.team_id, [event.id for event in stored])
         if len(stored) < len(keys):
             raise _GoneError
@@ -204,13 +204,13 @@ class EventRecorder:
         await self._clean_all(submissions)
         await self._check_sessions(principal, submissions)
 
-    async def find_hook_session(self, principal: Principal, agents_id: str, platform_source: str) -> SessionPlace | None:
+    async def find_hook_session(self, principal: Principal, external_id: str, platform_source: str) -> SessionPlace | None:
         """The session that a hook means, and the project that it is in, whatever the folder's project is now."""
-        key = _session_key(principal, None, agents_id, platform_source)
+        key = _session_key(principal, None, external_id, platform_source)
         if (place := self._sessions.get(key)) is not None:
             return place
         async with self._db.tenant(principal.team_id) as conn:
-            session = await sessions.by_hook(conn, principal.team_id, agents_id, platform_source, only=principal.project_id)
+            session = await sessions.by_hook(conn, principal.team_id, external_id, platform_source, only=principal.project_id)
         return self._remember(key, session) if session else None
 
     def forget_sessions(self) -> None:
@@ -362,18 +362,18 @@ class EventRecorder:
 
     async def _find_session(self, principal: Principal, submission: EventSubmission, event: EventIn) -> SessionPlace | None:
         """The session that is sent, or that the agent names (found or made), and the project that it is in now."""
-        agents_id, project = event.content_session_id, submission.project
+        external_id, project = event.content_session_id, submission.project
         if event.server_session_id is not None:
             return self._looked_up[principal.team_id, event.server_session_id]
-        if not agents_id:
+        if not external_id:
             return None
         from_hooks = submission.origin == "hook"
-        key = _session_key(principal, None if from_hooks else project, agents_id, event.platform_source)
+        key = _session_key(principal, None if from_hooks else project, external_id, event.platform_source)
         if (place := self._sessions.get(key)) is not None:
             return place
         new = NewSession(
-            external_session_id=agents_id,
-            content_session_id=agents_id,
+            external_session_id=external_id,
+            content_session_id=external_id,
             platform_source=event.platform_source,
             metadata=submission.session_metadata,
             actor_id=principal.actor_id,
@@ -385,10 +385,10 @@ class EventRecorder:
 
 
 def _session_key(
-    principal: Principal, project: Project | None, agents_id: str, platform_source: str | None
+    principal: Principal, project: Project | None, external_id: str, platform_source: str | None
 ) -> tuple[UUID, str, str | None]:
     """Of a session of the project, or without one of those that the caller's hooks may mean."""
-    return (project.key_id if project else principal.project_id or principal.team_id), agents_id, platform_source
+    return (project.key_id if project else principal.project_id or principal.team_id), external_id, platform_source
 
 
 def _count(events: Sequence[NewEvent], stored_at: Mapping[UUID, datetime]) -> None:
@@ -413,7 +413,7 @@ async def _find_or_make_session(conn: Conn, principal: Principal, project: Proje
     session, is_new = await find_or_make(conn, principal.team_id, project.id, new, key_id=project.key_id, only=principal.project_id)
     if is_new:
         await audit.record(conn, principal, "session.started", "session", session.id, project_id=project.id)
-        await announce.wake_stream(conn)
+        await announce.notify_stream(conn)
     return session
 
 
@@ -431,7 +431,7 @@ async def _find_twin_key(conn: Conn, team_id: UUID, event: NewEvent) -> str:
     """The key of the stored event that this one repeats, or else its own. The caller has locked the session."""
     if not event.near_keys:
         return event.idempotency_key
-    near = await stored_events.times_by_keys(conn, team_id, event.near_keys)
+    near = await times_by_keys(conn, team_id, event.near_keys)
     twins = [twin.idempotency_key for twin in near if abs(twin.occurred_at - event.occurred_at) < MOMENT]
     return twins[0] if twins else event.idempotency_key
 

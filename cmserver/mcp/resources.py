@@ -15,10 +15,11 @@ from cmserver.base.http.wire import convert
 from cmserver.base.text import Key
 from cmserver.mcp.call import Call
 from cmserver.mcp.project import render_context
-from cmserver.observations import read as observations
 from cmserver.observations.plain import one_line, render_observation
+from cmserver.observations.read import NO_SUCH as NO_SUCH_OBSERVATION
+from cmserver.observations.read import read_batch, read_summary
 from cmserver.recall.wire import ContextQuery
-from cmserver.sessions import read as sessions
+from cmserver.sessions.read import find_session
 
 SCOPE = "observations:read"
 OBSERVATION = "cmserver://observations/{number}"
@@ -123,11 +124,11 @@ async def _render(call: Call, name: ResourceName) -> str:
         return await render_context(call, ContextQuery(project=name.project))
     async with call.dependency(Db).tenant(call.principal.team_id) as conn:
         if name.number is not None:
-            batch = await observations.read_batch(conn, call.principal, [name.number])
+            batch = await read_batch(conn, call.principal, [name.number])
             if not batch.observations:
-                raise NotFound(observations.NO_SUCH)
+                raise NotFound(NO_SUCH_OBSERVATION)
             return render_observation(batch.observations[0])
         if name.id is not None:
-            session = await sessions.find_session(conn, call.principal, name.id)
-            return render_observation(await observations.read_summary(conn, call.principal, session))
+            session = await find_session(conn, call.principal, name.id)
+            return render_observation(await read_summary(conn, call.principal, session))
     raise NotFound(NO_SUCH)

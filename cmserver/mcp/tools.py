@@ -21,10 +21,10 @@ from cmserver.ingest.intake import EventIntake
 from cmserver.ingest.wire import EventIn, RecordOptions
 from cmserver.mcp.call import Call, Tool, handle
 from cmserver.mcp.project import ANY, NOTHING_YET, render_context
-from cmserver.observations import read as observations
 from cmserver.observations.model import TYPES, Correction, estimate_tokens
 from cmserver.observations.plain import fence, index_line, render_observations, render_turns
 from cmserver.observations.query_embedder import QueryEmbedder
+from cmserver.observations.read import read_batch
 from cmserver.observations.tidy import tidy_correction
 from cmserver.observations.wire import BatchReadIn, CorrectionIn, ObservationIn
 from cmserver.observations.write import correct
@@ -116,7 +116,7 @@ async def observation_timeline(call: Call, request: TimelineIn) -> str:
 async def observation_get(call: Call, request: BatchReadIn) -> str:
     """The full texts of the observations, and the ids that do not exist."""
     async with call.dependency(Db).tenant(call.principal.team_id) as conn:
-        batch = await observations.read_batch(conn, call.principal, request.ids)
+        batch = await read_batch(conn, call.principal, request.ids)
     missing = f"There is no observation {', '.join(map(str, batch.missing))}." if batch.missing else ""
     found = render_observations(batch.observations) if batch.observations else ""
     return found + (render_turns(batch.turns) if batch.turns else "") + missing

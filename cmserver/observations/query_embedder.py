@@ -19,7 +19,7 @@ from cmserver.observations.calibration.model import CALIBRATED_EMBEDDER, is_buil
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import Calibration, EmbeddingModel, QueryVector
 from cmserver.observations.embedding.model_choice import settings_of_model
-from cmserver.providers.embedding import registry
+from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
 from cmserver.providers.model import FailureKind, ProviderError
 
@@ -45,7 +45,7 @@ _QUERY_FAILURES = {FailureKind.REFUSED, FailureKind.CONTEXT_TOO_LONG}
 class QueryEmbedder:
     """Embeds queries, and observations to be compared before they are stored; never raises: without vectors it goes by words."""
 
-    def __init__(self, settings: Settings, db: Db, make: Callable[[EmbedderSettings], Embedder] = registry.make) -> None:
+    def __init__(self, settings: Settings, db: Db, make: Callable[[EmbedderSettings], Embedder] = embedders.make) -> None:
         self._settings = settings
         self._db = db
         self._make = make

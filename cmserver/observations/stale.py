@@ -33,5 +33,5 @@ async def mark_stale(conn: Conn, principal: Principal, observation_id: UUID, ver
         number=marked.number,
         reason=mark.reason,
     )
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     return marked

@@ -89,7 +89,7 @@ async def write(
             await repository.insert(conn, principal.team_id, project_id, numbered)
         except errors.ProgramLimitExceeded:
             _too_many_words()
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     stored = {row.id: row for row in await repository.by_ids(conn, principal.team_id, [row.id for row in new])}
     return [stored[row.id] for row in new]
 
@@ -115,7 +115,7 @@ async def write_summary(
         await repository.insert(conn, principal.team_id, project_id, [msgspec.structs.replace(row, number=number)])
     except errors.ProgramLimitExceeded:
         _too_many_words()
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     (stored,) = await repository.by_ids(conn, principal.team_id, [row.id])
     return stored
 
@@ -143,7 +143,7 @@ async def correct(conn: Conn, principal: Principal, name: str, correction: Corre
     await audit.record(
         conn, principal, "observation.corrected", "observation", old.id, project_id=old.project_id, fields=correction.fields
     )
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     return corrected
 
 
@@ -156,7 +156,7 @@ async def promote(conn: Conn, principal: Principal, name: str) -> Observation:
     if old.ttl_seconds is None:
         return old
     promoted = await _make_permanent(conn, principal, old, performed_by=principal.actor_id)
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     return promoted
 
 
@@ -165,7 +165,7 @@ async def expire(conn: Conn, principal: Principal, name: str) -> Observation:
     old = await _lock_writable(conn, principal, name)
     expired = await lifetime.expire(conn, principal.team_id, old.id)
     await audit.record(conn, principal, "observation.expired", "observation", old.id, project_id=old.project_id, number=old.number)
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     return expired
 
 
@@ -232,7 +232,7 @@ async def record_deleted(conn: Conn, principal: Principal, deleted: Iterable[Obs
         await audit.record(
             conn, principal, "observation.deleted", "observation", row.id, project_id=row.project_id, number=row.number
         )
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
 
 
 async def _lock_writable(conn: Conn, principal: Principal, name: str, *, also_expired: bool = False) -> Observation:

@@ -46,7 +46,7 @@ from cmserver.recall.wire import (
     readers_out,
     receipt_out,
 )
-from cmserver.sessions import read as sessions
+from cmserver.sessions.read import find_session
 
 
 async def get_context(request: Request) -> Response:
@@ -70,7 +70,7 @@ async def get_session_context(request: Request) -> Response:
     team_id, limit = principal.team_id, parameters.limit
     before, before_id = paging.place(parameters.cursor)
     async with db(request).tenant(team_id) as conn:
-        session = await sessions.find_session(conn, principal, str(request.path_params["id"]))
+        session = await find_session(conn, principal, str(request.path_params["id"]))
         rows = await receipts.of_session(conn, team_id, session.id, before=before, before_id=before_id, limit=limit + 1)
     page, next_cursor = paging.page(rows, limit, lambda receipt: (receipt.created_at, receipt.id))
     shown = [receipt_out(receipt, explain=parameters.explain) for receipt in page]

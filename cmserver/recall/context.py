@@ -38,7 +38,7 @@ from cmserver.recall.model import (
 from cmserver.recall.receipts import repository as receipts
 from cmserver.recall.running_turns import describe_running_turns
 from cmserver.recall.wire import ContextQuery
-from cmserver.sessions import read as sessions
+from cmserver.sessions.read import NO_SUCH, find_session
 
 # How many rows of each kind are looked at, and for how many files: none of it grows with the project.
 _NEWEST, _TOUCHING, _SHARED, _OWN, _FULL, _FILES = 300, 100, 50, 100, 40, 20
@@ -92,11 +92,11 @@ async def render_requested_context(
     session = None
     if query.session:
         async with db.tenant(principal.team_id) as conn:
-            session = await sessions.find_session(conn, principal, query.session)
+            session = await find_session(conn, principal, query.session)
     name = str(session.project_id) if session and query.project is None else query.project
     project = await projects.named_or_own(principal, name, at=at)
     if session is not None and session.project_id != project.id:
-        raise NotFound(sessions.NO_SUCH)
+        raise NotFound(NO_SUCH)
     budget = budget.share(project_count)
     if query.limit is not None:
         budget = msgspec.structs.replace(budget, observations=query.limit)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from cmserver.access.audit import repository as audit
+from cmserver.access.audit import repository as audit_log
 from cmserver.access.audit.model import ReaderCount
 from cmserver.access.model import Principal
 from cmserver.base.errors import NotFound
@@ -42,7 +42,7 @@ async def read_readers(conn: Conn, principal: Principal, name: str) -> Readers:
     )
     people = None
     if principal.may("admin"):
-        people = await audit.readers(
+        people = await audit_log.readers(
             conn, principal.team_id, observation.number, project_id=principal.project_id, looked_at=MAX_AUDIT_ROWS, limit=_LIMIT
         )
     return Readers(observation=observation, shown=shown, people=people)

@@ -91,7 +91,7 @@ class SessionBrief(msgspec.Struct, frozen=True, kw_only=True):
     """A session with the id that its agent gave it."""
 
     id: UUID
-    agents_id: str | None
+    external_id: str | None
     platform_source: str | None
 
 

@@ -20,7 +20,7 @@ async def find_session(conn: Conn, principal: Principal, name: str) -> Session:
     session_id = named_id(name)
     session = await repository.by_id(conn, principal.team_id, session_id) if session_id else None
     if session is None:
-        session = await repository.by_agents_id(conn, principal.team_id, name, project_id=principal.project_id)
+        session = await repository.by_content_id(conn, principal.team_id, name, project_id=principal.project_id)
     if session is None or not principal.sees(session.project_id):
         raise NotFound(NO_SUCH)
     return session

@@ -48,9 +48,9 @@ BY_EXTERNAL_ID = Query(
     SELECT {SESSION_COLUMNS}
       FROM server_sessions
      WHERE coalesce(origin_project_id, project_id) = %(key_id)s AND team_id = %(team_id)s
-       AND (external_session_id = %(agents_id)s OR content_session_id = %(agents_id)s)
+       AND (external_session_id = %(external_id)s OR content_session_id = %(external_id)s)
        AND (%(platform_source)s::text IS NULL OR coalesce(platform_source, '') = %(platform_source)s::text)
-     ORDER BY external_session_id = %(agents_id)s DESC NULLS LAST, started_at DESC LIMIT 1
+     ORDER BY external_session_id = %(external_id)s DESC NULLS LAST, started_at DESC LIMIT 1
     """,
 )
 
@@ -61,7 +61,7 @@ BY_HOOK = Query(
     f"""
     SELECT {SESSION_COLUMNS}
       FROM server_sessions
-     WHERE team_id = %(team_id)s AND content_session_id = %(agents_id)s AND coalesce(platform_source, '') = %(platform_source)s
+     WHERE team_id = %(team_id)s AND content_session_id = %(external_id)s AND coalesce(platform_source, '') = %(platform_source)s
        AND (%(only)s::uuid IS NULL OR project_id = %(only)s::uuid)
      ORDER BY from_hooks DESC, greatest(started_at, idle_from, ended_at) DESC, id LIMIT 1
     """,
@@ -220,7 +220,7 @@ STILL_ALIVE = Query(
 BRIEFS = Query(
     SessionBrief,
     """
-    SELECT id, coalesce(content_session_id, external_session_id) AS agents_id, platform_source
+    SELECT id, coalesce(content_session_id, external_session_id) AS external_id, platform_source
       FROM server_sessions WHERE id = ANY(%(ids)s) AND team_id = %(team_id)s
     """,
 )
@@ -266,12 +266,12 @@ LABELS = Query(
 )
 
 # The index has the id at the agent behind the team.
-BY_AGENTS_ID = Query(
+BY_CONTENT_ID = Query(
     Session,
     f"""
     SELECT {SESSION_COLUMNS}
       FROM server_sessions
-     WHERE team_id = %(team_id)s AND content_session_id = %(agents_id)s
+     WHERE team_id = %(team_id)s AND content_session_id = %(external_id)s
        AND (%(project_id)s::uuid IS NULL OR project_id = %(project_id)s::uuid)
      ORDER BY started_at DESC, id DESC LIMIT 1
     """,
@@ -288,7 +288,7 @@ SESSION_AND_LAST_PROMPT = Query(
       LEFT JOIN LATERAL (SELECT prompt_number, prompt, created_at FROM turns
                           WHERE server_session_id = s.id AND team_id = %(team_id)s AND agent_id IS NULL
                           ORDER BY prompt_number DESC LIMIT 1) p ON true
-     WHERE s.team_id = %(team_id)s AND s.content_session_id = %(agents_id)s AND s.platform_source = %(platform_source)s
+     WHERE s.team_id = %(team_id)s AND s.content_session_id = %(external_id)s AND s.platform_source = %(platform_source)s
        AND (%(only)s::uuid IS NULL OR s.project_id = %(only)s::uuid)
      ORDER BY s.from_hooks DESC, greatest(s.started_at, s.idle_from, s.ended_at) DESC, s.id LIMIT 1
     """,
@@ -305,19 +305,21 @@ async def by_id(conn: Conn, team_id: UUID, session_id: UUID) -> Session | None:
     return await BY_ID.first(conn, id=session_id, team_id=team_id)
 
 
-async def by_agents_id(conn: Conn, team_id: UUID, agents_id: str, *, project_id: UUID | None) -> Session | None:
+async def by_content_id(conn: Conn, team_id: UUID, external_id: str, *, project_id: UUID | None) -> Session | None:
     """The newest with that id at its agent, in the project or else in any."""
-    return await BY_AGENTS_ID.first(conn, team_id=team_id, agents_id=agents_id, project_id=project_id)
+    return await BY_CONTENT_ID.first(conn, team_id=team_id, external_id=external_id, project_id=project_id)
 
 
-async def by_external_id(conn: Conn, team_id: UUID, key_id: UUID, agents_id: str, platform_source: str | None) -> Session | None:
+async def by_external_id(conn: Conn, team_id: UUID, key_id: UUID, external_id: str, platform_source: str | None) -> Session | None:
     """The session that its agent gave that id, in the project by whose `key_id` it was made, wherever it is now."""
-    return await BY_EXTERNAL_ID.first(conn, team_id=team_id, key_id=key_id, agents_id=agents_id, platform_source=platform_source)
+    return await BY_EXTERNAL_ID.first(
+        conn, team_id=team_id, key_id=key_id, external_id=external_id, platform_source=platform_source
+    )
 
 
-async def by_hook(conn: Conn, team_id: UUID, agents_id: str, platform_source: str | None, *, only: UUID | None) -> Session | None:
+async def by_hook(conn: Conn, team_id: UUID, external_id: str, platform_source: str | None, *, only: UUID | None) -> Session | None:
     """The session that a hook means by its agent and the agent's id, in the project `only` or else in any."""
-    return await BY_HOOK.first(conn, team_id=team_id, agents_id=agents_id, platform_source=platform_source or "", only=only)
+    return await BY_HOOK.first(conn, team_id=team_id, external_id=external_id, platform_source=platform_source or "", only=only)
 
 
 async def adopt(conn: Conn, team_id: UUID, session_id: UUID) -> None:
@@ -471,7 +473,14 @@ async def open_count_of_all(conn: Conn) -> int:
 
 
 async def session_and_last_prompt(
-    conn: Conn, team_id: UUID, agents_id: str, platform_source: str, *, only: UUID | None, prompt: str | None, within_seconds: float
+    conn: Conn,
+    team_id: UUID,
+    external_id: str,
+    platform_source: str,
+    *,
+    only: UUID | None,
+    prompt: str | None,
+    within_seconds: float,
 ) -> SessionAndLastPrompt | None:
     """The session with that id at its agent, in the project `only` or else in any of the team's.
 
@@ -480,7 +489,7 @@ async def session_and_last_prompt(
     return await SESSION_AND_LAST_PROMPT.first(
         conn,
         team_id=team_id,
-        agents_id=agents_id,
+        external_id=external_id,
         platform_source=platform_source,
         only=only,
         prompt=prompt,

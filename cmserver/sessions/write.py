@@ -45,11 +45,11 @@ async def find_or_make(
 
 async def _find(conn: Conn, team_id: UUID, key_id: UUID, new: NewSession, only: UUID | None) -> Session | None:
     """The session, if there is one; Conflict when it was moved out of the project that the key is bound to."""
-    agents_id = new.external_session_id or new.content_session_id
-    if agents_id is None:
+    external_id = new.external_session_id or new.content_session_id
+    if external_id is None:
         return None
-    session = await repository.by_hook(conn, team_id, agents_id, new.platform_source, only=only) if new.from_hooks else None
-    session = session or await repository.by_external_id(conn, team_id, key_id, agents_id, new.platform_source)
+    session = await repository.by_hook(conn, team_id, external_id, new.platform_source, only=only) if new.from_hooks else None
+    session = session or await repository.by_external_id(conn, team_id, key_id, external_id, new.platform_source)
     if session is None:
         return None
     if only not in {None, session.project_id}:

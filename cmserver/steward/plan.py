@@ -36,7 +36,7 @@ async def plan_all(db: Db, settings: Settings) -> int:
             planned += len(await plan_team(db, settings, team_id))
         except Exception as error:  # of one team: the others are planned
             log.exception("steward.plan_failed", team=str(team_id), exc_info=error)
-    await db.in_system(repository.wake)
+    await db.in_system(repository.make_missing_tasks)
     return planned
 
 

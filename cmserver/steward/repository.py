@@ -189,7 +189,7 @@ RETRY = Query(
 )
 
 REQUEUE_LOST = Query(UUID, "SELECT * FROM requeue_steward_jobs()")
-WAKE = Query(int, "SELECT wake_steward_jobs()")
+MAKE_MISSING_TASKS = Query(int, "SELECT wake_steward_jobs()")
 
 # -- jobs, as their team
 
@@ -458,9 +458,9 @@ async def requeue_lost(conn: Conn) -> list[UUID]:
     return await REQUEUE_LOST.all(conn)
 
 
-async def wake(conn: Conn) -> int:
+async def make_missing_tasks(conn: Conn) -> int:
     """Make tasks for the queued jobs that have none; returns whether there were any."""
-    return await WAKE.one(conn)
+    return await MAKE_MISSING_TASKS.one(conn)
 
 
 async def hold(conn: Conn, job: StewardJob) -> bool:

@@ -39,7 +39,7 @@ async def undo_run(conn: Conn, principal: Principal, run_id: UUID | None) -> tup
     job = await find_job(conn, principal, run.job_id)
     await runs.add_event(conn, job, run.id, "run_undone", {"by": principal.actor_id, "effects": undone})
     await audit.record(conn, principal, "steward.run_undone", "steward_run", run.id, project_id=run.project_id, job=str(run.job_id))
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     return await find_run(conn, principal, run.id), undone
 
 

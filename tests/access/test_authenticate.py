@@ -10,9 +10,10 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from cmserver.access import announce, keys, repository
+from cmserver.access import announce, repository
 from cmserver.access import authenticate as room
 from cmserver.access.authenticate import Authenticator
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.limits.denials import Denials
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Limits, StoredKey
@@ -78,8 +79,8 @@ async def denied(db: Db) -> list[dict[str, object]]:
 async def test_no_key_and_every_kind_of_bad_key(db: Db, cast: Cast, authenticate: Authenticator):
     async with db.system() as conn:
         past = datetime.now(UTC) - timedelta(seconds=1)
-        expired = await keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="old", expires_at=past)
-        revoked = await keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="gone")
+        expired = await manage_keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="old", expires_at=past)
+        revoked = await manage_keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="gone")
     await revoke(db, revoked.id)
 
     with pytest.raises(Unauthenticated):
@@ -98,7 +99,9 @@ async def test_no_key_and_every_kind_of_bad_key(db: Db, cast: Cast, authenticate
 
 async def test_a_key_brings_its_own_limits_and_its_team_s(db: Db, cast: Cast, authenticate: Authenticator):
     async with db.system() as conn:
-        key = await keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="a", requests_per_minute=10, events_per_month=20)
+        key = await manage_keys.mint(
+            conn, cast.alice.team_id, scopes=["*"], actor_id="a", requests_per_minute=10, events_per_month=20
+        )
         await conn.execute("UPDATE teams SET requests_per_minute = 30, events_per_month = 40 WHERE id = %s", [cast.alice.team_id])
 
     principal = await authenticate(key.text, "")
@@ -131,7 +134,7 @@ async def test_the_keys_of_an_archived_team_are_refused(db: Db, cast: Cast, auth
 async def test_a_key_that_expires_while_it_is_remembered_is_over_at_once(db: Db, cast: Cast, authenticate: Authenticator):
     soon = datetime.now(UTC) + timedelta(seconds=scaled(1))
     async with db.system() as conn:
-        key = await keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="brief", expires_at=soon)
+        key = await manage_keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="brief", expires_at=soon)
     await authenticate(key.text, "")
 
     while datetime.now(UTC) < soon:
@@ -217,7 +220,7 @@ async def test_a_revocation_that_comes_while_the_key_is_looked_up_wins(
 
 async def test_the_rate_limit_comes_before_the_scope(db: Db, cast: Cast, authenticate: Authenticator):
     async with db.system() as conn:
-        key = await keys.mint(conn, cast.alice.team_id, scopes=["jobs:read"], actor_id="a", requests_per_minute=1)
+        key = await manage_keys.mint(conn, cast.alice.team_id, scopes=["jobs:read"], actor_id="a", requests_per_minute=1)
 
     with pytest.raises(Forbidden, match="events:write"):
         await authenticate(key.text, "events:write")
@@ -228,11 +231,11 @@ async def test_the_rate_limit_comes_before_the_scope(db: Db, cast: Cast, authent
 async def test_who_was_refused_and_why_stands_in_the_audit_log_of_the_key_s_team(db: Db, cast: Cast, authenticate: Authenticator):
     async with db.system() as conn:
         past = datetime.now(UTC) - timedelta(seconds=1)
-        expired = await keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="expired", expires_at=past)
-        reader = await keys.mint(
+        expired = await manage_keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="expired", expires_at=past)
+        reader = await manage_keys.mint(
             conn, cast.alice.team_id, scopes=["jobs:read"], actor_id="reader", project_id=cast.alice.project.id
         )
-        hasty = await keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="hasty", requests_per_minute=1)
+        hasty = await manage_keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="hasty", requests_per_minute=1)
         await conn.execute("UPDATE teams SET archived_at = now() WHERE id = %s", [cast.charlie.team_id])
     await revoke(db, cast.bob.principal.key_id)
     await authenticate(hasty.text, "")

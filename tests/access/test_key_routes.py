@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from cmserver.access import keys
+from cmserver.access.keys import manage as manage_keys
 from cmserver.base.db import Db
 from cmserver.base.ids import new_id
 from tests.access.tools import Api, audited, everything
@@ -216,7 +216,7 @@ async def test_keys_that_are_over_are_told_apart(client: httpx.AsyncClient, cast
     revoked = await alice.made()
     await alice.delete(f"/keys/{revoked['id']}")
     async with db.system() as conn:
-        expired = await keys.mint(
+        expired = await manage_keys.mint(
             conn, cast.alice.team_id, scopes=["*"], actor_id="old", expires_at=datetime(2026, 1, 1, tzinfo=UTC)
         )
 

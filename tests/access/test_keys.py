@@ -7,9 +7,9 @@ import hashlib
 
 import pytest
 
-from cmserver.access import keys
 from cmserver.access.authenticate import Authenticator
 from cmserver.access.bootstrap import bootstrap
+from cmserver.access.keys import manage as manage_keys
 from cmserver.base.db import Db
 from cmserver.base.errors import Invalid
 from tests.conftest import Cast
@@ -30,7 +30,7 @@ async def test_a_key_stands_for_its_team_and_scopes_and_only_its_hash_is_stored(
 async def test_a_scope_that_does_not_exist_is_refused(db: Db, cast: Cast):
     async with db.system() as conn:
         with pytest.raises(Invalid, match="scope 'everything'"):
-            await keys.mint(conn, cast.alice.team_id, scopes=["everything"], actor_id="x")
+            await manage_keys.mint(conn, cast.alice.team_id, scopes=["everything"], actor_id="x")
 
 
 async def test_the_first_start_makes_one_team_and_key_however_many_processes_begin_at_once(db: Db, authenticate: Authenticator):

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from psycopg.rows import scalar_row
 
-from cmserver.access import keys
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.limits import repository
 from cmserver.access.limits.meter import Meter
 from cmserver.access.model import Limits, Principal
@@ -435,7 +435,7 @@ async def key_with(
 ) -> str:
     """The text of a new key with limits."""
     async with db.system() as conn:
-        key = await keys.mint(
+        key = await manage_keys.mint(
             conn, team_id, scopes=["*"], actor_id="a", project_id=project, requests_per_minute=requests, events_per_month=events
         )
     return key.text
@@ -539,7 +539,7 @@ def meter_of(app: AsgiFrame) -> Meter:
 
 async def test_a_key_does_not_escape_its_limits_by_rotating_itself(client: httpx.AsyncClient, cast: Cast, db: Db):
     async with db.system() as conn:
-        first = await keys.mint(
+        first = await manage_keys.mint(
             conn, cast.alice.team_id, scopes=["memories:write"], actor_id="hook", requests_per_minute=60, events_per_month=2
         )
     text, statuses, used = first.text, list[int](), [first.id]

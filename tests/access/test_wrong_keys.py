@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from cmserver.access import keys
 from cmserver.access.authenticate import Authenticator
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.limits import wrong_keys
 from cmserver.access.limits.meter import Meter
 from cmserver.access.limits.wrong_keys import IN_ALL, PER_ADDRESS, WrongKeys
@@ -51,7 +51,7 @@ async def refused(authenticate: Authenticator, texts: Sequence[str], address: st
 
 
 def wrong(count: int) -> list[str]:
-    return [keys.new_key_text() if place % 2 else f"guess {place}" for place in range(count)]
+    return [manage_keys.new_key_text() if place % 2 else f"guess {place}" for place in range(count)]
 
 
 async def test_a_flood_from_one_address_costs_few_look_ups_and_a_line_in_each_window(
@@ -94,7 +94,7 @@ async def test_a_good_key_from_there_is_let_in_though_it_is_looked_up_with_the_o
     db: Db, authenticate: Authenticator, lookups: list[int], cast: Cast
 ):
     async with db.system() as conn:
-        brought = await keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="brought", text="a key of another form")
+        brought = await manage_keys.mint(conn, cast.alice.team_id, scopes=["*"], actor_id="brought", text="a key of another form")
     for text in wrong(PER_ADDRESS):
         await refused(authenticate, [text], ADDRESS)
     id_of_alice = cast.alice.key.split("_")[1]

@@ -16,7 +16,7 @@ from uuid import UUID
 import httpx
 import msgspec
 
-from cmserver.access import keys
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.model import SCOPES
 from cmserver.app import ROUTES
 from cmserver.base.db import Db
@@ -89,8 +89,8 @@ async def keys_of_strangers(db: Db, charlie: Attacker, charlies_team: UUID, alic
         _, key = await mint(db, charlies_team, f"only {scope}", scopes=[scope])
         attackers.append(Attacker(name=f"the other team, {scope} only", key=key, own=charlie.own))
     async with db.system() as conn:
-        revoked = await keys.mint(conn, alices_team, scopes=["*"], actor_id="revoked")
-        expired = await keys.mint(
+        revoked = await manage_keys.mint(conn, alices_team, scopes=["*"], actor_id="revoked")
+        expired = await manage_keys.mint(
             conn, alices_team, scopes=["*"], actor_id="expired", expires_at=datetime.now(UTC) - timedelta(days=1)
         )
         await conn.execute("UPDATE api_keys SET revoked_at = now() WHERE id = %s", [revoked.id])

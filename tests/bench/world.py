@@ -20,8 +20,8 @@ from uuid import UUID
 import msgspec
 import psycopg
 
-from cmserver.access import keys
 from cmserver.access import repository as access
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.model import Principal
 from cmserver.access.projects import make_project
 from cmserver.base.db import Db
@@ -134,7 +134,7 @@ async def _furnished(url: str, superuser_url: str) -> Place:
     async with Db(url, size=2) as db:
         async with db.system() as conn:
             team = await access.insert_team(conn, new_id(), "bench")
-            key = await keys.mint(conn, team.id, scopes=["*"], actor_id="bench")
+            key = await manage_keys.mint(conn, team.id, scopes=["*"], actor_id="bench")
         principal = Principal(
             kind="key",
             team_id=team.id,

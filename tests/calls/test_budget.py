@@ -300,7 +300,7 @@ async def test_what_was_put_to_rest_just_as_the_budget_was_changed_is_found_by_t
     await hand.work()
     waits = await outbox.statuses()
 
-    found = await db.in_system(repository.unhold_for_budget)
+    found = await db.in_system(repository.make_affordable_lanes_due)
     await hand.work()
 
     assert waits == {"completed": 1, "queued": 1}
@@ -317,5 +317,5 @@ async def test_the_sweep_leaves_what_still_has_to_wait(outbox: Outbox, db: Db, c
     await outbox.put(1, first=1)
     await hand.work()
 
-    assert await db.in_system(repository.unhold_for_budget) == 0
+    assert await db.in_system(repository.make_affordable_lanes_due) == 0
     assert await hand.claim() == []

@@ -209,7 +209,7 @@ async def test_a_first_key_that_somebody_may_have_is_never_replaced(db: Db, tmp_
         if why == "used":
             await conn.execute("UPDATE api_keys SET last_used_at = now()")
         if why == "another key":
-            await bootstrap_module.keys.mint(conn, principal.team_id, scopes=["observations:read"], actor_id="somebody")
+            await bootstrap_module.manage_keys.mint(conn, principal.team_id, scopes=["observations:read"], actor_id="somebody")
 
     embedded = why != "own database"
     given = key.text if why == "brought along" else None

@@ -93,7 +93,7 @@ async def happened(
             conn, person.principal, "observations.created", "project", made.project_id, project_id=made.project_id,
             observations=[str(made.id)],
         )  # fmt: skip
-        await announce.wake_stream(conn)
+        await announce.notify_stream(conn)
     return made.number
 
 

@@ -17,7 +17,7 @@ from cmserver.calls.provider_health import pause_provider
 from cmserver.generation import batch
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.manage import resume_provider
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle as sessions
 from cmserver.providers.failures import classify_status, incomplete_answer_error
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from tests.conftest import Cast

@@ -10,7 +10,7 @@ from cmserver.base.db import Db
 from cmserver.generation import repository
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle as sessions
 from tests.conftest import Cast
 from tests.generation.tools import Hand, Outbox, Scripted
 from tests.timeouts import until

@@ -22,7 +22,7 @@ from cmserver.generation.leases import repository as leases
 from cmserver.generation.manager import OutboxManager, WorkerLimits
 from cmserver.generation.model import Claim
 from cmserver.generation.operate.manage import resume_provider
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle as sessions
 from cmserver.providers.model import Answer, Completion, DraftObservation, FailureKind, Prompt, ProviderError, Skip
 from tests.conftest import Cast
 from tests.generation.tools import Hand, Outbox, Scripted, completion, each_observed
@@ -185,7 +185,7 @@ async def test_jobs_in_lanes_that_sleep_or_are_missing_are_found(outbox: Outbox)
     assert await hand.work() == 0
 
     async with outbox.db.system() as conn:
-        assert await leases.wake_sleeping_lanes(conn) == 2
+        assert await leases.make_stray_lanes_due(conn) == 2
 
     assert await hand.work() == 2
     assert await outbox.statuses() == {"completed": 2, "queued": 1}

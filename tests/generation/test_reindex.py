@@ -119,14 +119,14 @@ async def test_the_run_that_somebody_else_has_just_made_is_the_answer(
     client: httpx.AsyncClient, outbox: Outbox, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ):
     first = await ask(client, cast, projectId="orders")
-    known = reindex.operate.last_reindex
+    known = reindex.queue.last_reindex
     seen: list[int] = []
 
     async def blind_at_first(*arguments: object) -> object:
         seen.append(1)
         return None if len(seen) == 1 else await known(*arguments)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(reindex.operate, "last_reindex", blind_at_first)
+    monkeypatch.setattr(reindex.queue, "last_reindex", blind_at_first)
 
     assert (await ask(client, cast, projectId="orders"))["id"] == first["id"]
 
@@ -252,7 +252,7 @@ async def test_a_row_of_psql_that_makes_no_sense_fails_and_reaches_no_provider(
         payload,
     )
     async with outbox.db.system() as conn:
-        await leases.wake_sleeping_lanes(conn)
+        await leases.make_stray_lanes_due(conn)
     provider = Scripted()
 
     await (await outbox.hand(provider)).work()

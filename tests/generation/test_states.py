@@ -30,7 +30,7 @@ from cmserver.generation.batch_effects import LeaseLostError
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.model import Claim
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle as sessions
 from cmserver.ops import repository as ops
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import mint

@@ -272,5 +272,5 @@ async def test_an_event_waits_for_the_end_of_its_turn_and_then_no_longer(
     assert at_most * 0.5 < seconds <= at_most
     assert recorded.job is not None
     lane = recorded.job.lane
-    await outbox.db.in_tenant(outbox.principal.team_id, lambda conn: repository.hasten_lane(conn, lane))
+    await outbox.db.in_tenant(outbox.principal.team_id, lambda conn: repository.make_waiting_lane_due(conn, lane))
     assert await outbox.value("SELECT due_at <= now() FROM generation_lanes") is True

@@ -369,7 +369,7 @@ async def test_a_session_is_found_by_what_its_agent_calls_it_in_whichever_projec
             await conn.execute(SESSIONS, {"team_id": person.team_id, "project_id": person.project.id})
     async with await psycopg.AsyncConnection.connect(db.url, autocommit=True) as conn:
         await conn.execute("VACUUM ANALYZE server_sessions")
-    asked = {"team_id": cast.alice.team_id, "agents_id": "s4711", "platform_source": "claude", "only": None}
+    asked = {"team_id": cast.alice.team_id, "external_id": "s4711", "platform_source": "claude", "only": None}
 
     told = await plan(db, cast.alice.team_id, SESSION_AND_LAST_PROMPT.text, {**asked, "prompt": None, "within_seconds": 10.0})
 

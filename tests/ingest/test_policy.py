@@ -15,7 +15,7 @@ from cmserver.base.db import Db
 from cmserver.base.notifications import NotificationListener
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle as sessions
 from cmserver.ingest.policy import LATEST_SECONDS, decide_timing, resolve_policy
 from cmserver.ingest.record import EventSubmission
 from cmserver.ingest.wire import EventIn
@@ -164,7 +164,7 @@ async def test_at_end_nothing_is_made_before_the_end_and_everything_then(outbox:
 
     before = await hand.work()
     async with outbox.db.system() as conn:
-        woken = await leases.wake_sleeping_lanes(conn)
+        woken = await leases.make_stray_lanes_due(conn)
     still_before = await hand.work()
     await end(outbox)
     await hand.work()

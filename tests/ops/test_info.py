@@ -17,7 +17,7 @@ from cmserver.calls import repository as calls
 from cmserver.generation.leases import repository as leases
 from cmserver.generation.operate.model import QueueCounts
 from cmserver.generation.queue_monitor import QueueMonitor
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle as sessions
 from cmserver.providers.model import Completion, FailureKind, Prompt, ProviderError
 from tests.conftest import Cast, bound_to, mint
 from tests.generation.tools import Outbox, Scripted

@@ -59,7 +59,7 @@ async def say(db: Db, person: Person, action: str, subject: UUID | None = None, 
         await audit.record(
             conn, person.principal, action, action.partition(".")[0], subject, project_id=person.project.id, **details
         )
-        await announce.wake_stream(conn)
+        await announce.notify_stream(conn)
     return subject
 
 
@@ -385,7 +385,7 @@ async def test_nor_is_it_when_the_later_one_has_the_higher_number_of_a_transacti
         await early.execute("SELECT pg_current_xact_id()")
         async with open_transaction(db, cast.alice) as (late, lower):
             await audit.record(early, cast.alice.principal, "session.resumed", "session", higher, project_id=cast.alice.project.id)
-            await announce.wake_stream(early)
+            await announce.notify_stream(early)
             await early.commit()
             while not looks.empty():
                 looks.get_nowait()
@@ -535,7 +535,7 @@ async def test_while_nobody_listens_nothing_is_looked_at_and_the_next_one_begins
 
 async def announce_news(db: Db) -> None:
     async with db.system() as conn:
-        await announce.wake_stream(conn)
+        await announce.notify_stream(conn)
 
 
 # -- the door

@@ -11,7 +11,7 @@ import pytest
 from cmserver.base.db import Db
 from cmserver.base.errors import NotFound
 from cmserver.generation.model import Job
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle as sessions
 from cmserver.ingest.model import Checkpoints
 from tests.conftest import Cast, Person
 from tests.generation.tools import Outbox, Scripted

@@ -16,7 +16,7 @@ from cmserver.base.sql import Conn
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job
 from cmserver.ingest import jobs as ingest_jobs
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle as sessions
 from cmserver.ingest.jobs import sweep
 from cmserver.ingest.record import EventSubmission
 from cmserver.ingest.wire import EventIn

@@ -393,7 +393,7 @@ async def test_each_queued_job_has_a_task_and_what_is_lost_comes_back(keeper: Ke
 
     await rows(keeper.db, "UPDATE procrastinate_jobs SET status = 'doing' WHERE queue_name = 'steward'")  # its worker was killed
     async with keeper.db.system() as conn:
-        await repository.wake(conn)
+        await repository.make_missing_tasks(conn)
     assert await rows(keeper.db, tasks + " AND status = 'todo'") != []
     assert await rows(keeper.db, tasks + " AND status = 'doing'") == []
 

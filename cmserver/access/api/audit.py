@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cmserver.access import projects
-from cmserver.access.audit import repository
+from cmserver.access.audit import repository as audit_log
 from cmserver.access.audit.model import AuditFilter
 from cmserver.access.model import Principal
 from cmserver.access.projects import NO_SUCH
@@ -54,7 +54,7 @@ async def get_audit(request: Request) -> Response:
             actor_id=params.actor,
             api_key_id=params.key,
         )
-        rows = await repository.newest(conn, principal.team_id, audit_filter, before=before, limit=params.limit + 1)
+        rows = await audit_log.newest(conn, principal.team_id, audit_filter, before=before, limit=params.limit + 1)
     entries = [audit_entry_out(row, cipher.encrypt_number(row.id)) for row in rows[: params.limit]]
     return answer(AuditOut(entries=entries, next_cursor=entries[-1].id if len(rows) > params.limit else None))
 

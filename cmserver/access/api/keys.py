@@ -16,7 +16,8 @@ from cmserver.access import repository as access
 from cmserver.access.api.inputs import forget
 from cmserver.access.api.teams import EventsPerMonth, RequestsPerMinute
 from cmserver.access.clean import Name, clean_name
-from cmserver.access.keys import manage, repository
+from cmserver.access.keys import manage as manage_keys
+from cmserver.access.keys import repository as keys
 from cmserver.access.keys.manage import NO_SUCH
 from cmserver.access.keys.model import KeyRequest, NewKey
 from cmserver.access.model import Principal
@@ -81,7 +82,7 @@ async def get_keys(request: Request) -> Response:
     params = query(request, KeysQuery)
     before, before_id = place(params.cursor)
     async with db(request).tenant(principal.team_id) as conn:
-        rows = await repository.newest(
+        rows = await keys.newest(
             conn,
             principal.team_id,
             project_id=principal.project_id,
@@ -92,8 +93,8 @@ async def get_keys(request: Request) -> Response:
         )
         keys_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.id))
         names = await access.names_of(conn, principal.team_id, {key.project_id for key in keys_of_page if key.project_id})
-    keys = [reshape(key, ListedKeyOut, project=names.get(key.project_id) if key.project_id else None) for key in keys_of_page]
-    return answer(KeysOut(keys=keys, next_cursor=next_cursor))
+    listed = [reshape(key, ListedKeyOut, project=names.get(key.project_id) if key.project_id else None) for key in keys_of_page]
+    return answer(KeysOut(keys=listed, next_cursor=next_cursor))
 
 
 async def post_key(request: Request) -> Response:
@@ -116,7 +117,7 @@ async def post_key(request: Request) -> Response:
     )
     usual = dependency(request, Settings).key_requests_per_minute
     new_key = await db(request).in_tenant(
-        principal.team_id, lambda conn: manage.create(conn, principal, key_request, usual_requests_per_minute=usual)
+        principal.team_id, lambda conn: manage_keys.create(conn, principal, key_request, usual_requests_per_minute=usual)
     )
     return answer(new_key_out(request, new_key), 201)
 
@@ -147,7 +148,7 @@ async def get_key(request: Request) -> Response:
     """One key."""
     principal = await caller(request, Principal)
     async with db(request).tenant(principal.team_id) as conn:
-        key = await manage.require_key(conn, principal, path_id(request, NO_SUCH))
+        key = await manage_keys.require_key(conn, principal, path_id(request, NO_SUCH))
     return answer(OneKeyOut(key=reshape(key, KeyOut)))
 
 
@@ -157,7 +158,7 @@ async def get_current_key(request: Request) -> Response:
     if principal.key_id is None:
         raise NotFound("This request was made without a key.")
     async with db(request).tenant(principal.team_id) as conn:
-        key = await manage.require_key(conn, principal, principal.key_id)
+        key = await manage_keys.require_key(conn, principal, principal.key_id)
     return answer(OneKeyOut(key=reshape(key, KeyOut)))
 
 
@@ -170,7 +171,7 @@ async def post_rotate(request: Request) -> Response:
     body = await read(request, RotateIn)
     key_id = path_id(request, NO_SUCH)
     new_key = await db(request).in_tenant(
-        principal.team_id, lambda conn: manage.rotate(conn, principal, key_id, overlap_seconds=body.overlap_seconds)
+        principal.team_id, lambda conn: manage_keys.rotate(conn, principal, key_id, overlap_seconds=body.overlap_seconds)
     )
     forget(request, principal)
     return answer(new_key_out(request, new_key), 201)
@@ -184,7 +185,9 @@ async def delete_key(request: Request) -> Response:
     principal = await caller(request, Principal)
     params = query(request, RevokeQuery)
     key_id = path_id(request, NO_SUCH)
-    revoked = await db(request).in_tenant(principal.team_id, lambda conn: manage.revoke(conn, principal, key_id, only=params.only))
+    revoked = await db(request).in_tenant(
+        principal.team_id, lambda conn: manage_keys.revoke(conn, principal, key_id, only=params.only)
+    )
     forget(request, principal)
     others = [reshape(key, KeyOut) for key in revoked.others]
     return answer(RevokedKeyOut(revoked=True, id=key_id, key=reshape(revoked.key, KeyOut), also_revoked=others))

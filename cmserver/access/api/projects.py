@@ -9,7 +9,8 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import change_project, projects, repository
+from cmserver.access import change_project, projects
+from cmserver.access import repository as access
 from cmserver.access.api.inputs import Metadata, clean_metadata, forget
 from cmserver.access.change_project import ProjectChange
 from cmserver.access.clean import Name, clean_name, clean_policy
@@ -69,7 +70,7 @@ async def get_projects(request: Request) -> Response:
     params = query(request, ProjectsQuery)
     before, before_id = place(params.cursor)
     async with db(request).tenant(principal.team_id) as conn:
-        rows = await repository.projects(
+        rows = await access.projects(
             conn,
             principal.team_id,
             only=principal.project_id,

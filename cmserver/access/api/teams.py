@@ -9,10 +9,11 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import repository, teams
+from cmserver.access import repository as access
+from cmserver.access import teams
 from cmserver.access.api.inputs import Metadata, clean_metadata, forget
 from cmserver.access.clean import Name, clean_name, clean_policy
-from cmserver.access.keys import manage
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.model import GenerationPolicy, Principal, RetentionPolicy, Role
 from cmserver.access.teams import TeamChange
 from cmserver.access.wire import (
@@ -91,7 +92,7 @@ async def post_team(request: Request) -> Response:
     metadata = await clean_metadata(request, body.metadata, size)
     usual = dependency(request, Settings).key_requests_per_minute
     async with db(request).tenant(principal.team_id) as conn:
-        has = await manage.load_caller_grant(conn, principal)
+        has = await manage_keys.load_caller_grant(conn, principal)
     operator = msgspec.structs.replace(principal, team_id=new_id(), team_name=name)
     team, new_key = await db(request).in_tenant(
         operator.team_id,
@@ -136,7 +137,7 @@ async def get_members(request: Request) -> Response:
     before, after = place_by_name(params.cursor)
     async with db(request).tenant(principal.team_id) as conn:
         team = await teams.require_team(conn, principal, str(request.path_params["team"]))
-        rows = await repository.members(conn, team.id, before=before, after=after, limit=params.limit + 1)
+        rows = await access.members(conn, team.id, before=before, after=after, limit=params.limit + 1)
     members_of_page, next_cursor = page(rows, params.limit, lambda row: (row.created_at, row.user_id))
     return answer(MembersOut(members=[reshape(member, MemberOut) for member in members_of_page], next_cursor=next_cursor))
 

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from cmserver.access.api.inputs import forget
 from cmserver.access.model import PersonRole, Principal
-from cmserver.access.people import manage, repository
+from cmserver.access.people import manage as manage_people
+from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import TeamPerson
 from cmserver.access.people.wire import (
@@ -59,14 +60,14 @@ async def get_users(request: Request) -> Response:
     """The people of the team, by name."""
     principal = await caller(request, Principal)
     require_team_key(principal)
-    people = await dependency(request, Accounts).run(lambda conn: repository.people_of(conn, principal.team_id))
-    return answer(PeopleOut(users=[reshape(person, PersonOut) for person in people], next_cursor=None))
+    persons = await dependency(request, Accounts).run(lambda conn: people.people_of(conn, principal.team_id))
+    return answer(PeopleOut(users=[reshape(person, PersonOut) for person in persons], next_cursor=None))
 
 
 async def get_accounts(request: Request) -> Response:
     """The accounts of the whole server, by name, for its operator."""
     require_team_key(await caller(request, Principal))
-    users = await dependency(request, Accounts).run(lambda conn: repository.users(conn, limit=_MAX_ACCOUNTS))
+    users = await dependency(request, Accounts).run(lambda conn: people.users(conn, limit=_MAX_ACCOUNTS))
     return answer(AccountsOut(accounts=[reshape(user, AccountOut) for user in users]))
 
 
@@ -74,7 +75,7 @@ async def get_invitations(request: Request) -> Response:
     """Invitations into the team that nobody has used, newest first; never their links."""
     principal = await caller(request, Principal)
     require_team_key(principal)
-    rows = await dependency(request, Accounts).run(lambda conn: repository.invitations(conn, principal.team_id))
+    rows = await dependency(request, Accounts).run(lambda conn: people.invitations(conn, principal.team_id))
     return answer(InvitationsOut(invitations=[reshape(row, InvitationOut) for row in rows]))
 
 
@@ -85,7 +86,7 @@ async def post_invitation(request: Request) -> Response:
     body = await read(request, InvitationIn)
     note = lookalikes.clean_name(redact(body.note)[0])
     new = await dependency(request, Accounts).run(
-        lambda conn: manage.invite(conn, principal, body.role, note=note, makes_operator=body.operator)
+        lambda conn: manage_people.invite(conn, principal, body.role, note=note, makes_operator=body.operator)
     )
     path = f"/ui/join/{new.token}"
     out = NewInvitationOut(invitation=reshape(new.invitation, InvitationOut), path=path, url=_url(request, path))
@@ -97,7 +98,7 @@ async def delete_invitation(request: Request) -> Response:
     principal = await caller(request, Principal)
     require_team_key(principal)
     invitation_id = path_id(request, "Invitation not found. It may have been used.", "invitation")
-    await dependency(request, Accounts).run(lambda conn: manage.uninvite(conn, principal, invitation_id))
+    await dependency(request, Accounts).run(lambda conn: manage_people.uninvite(conn, principal, invitation_id))
     return answer(WithdrawnInvitationOut(deleted=True, id=invitation_id))
 
 
@@ -109,12 +110,12 @@ async def patch_user(request: Request) -> Response:
     reference = _read_reference(request)
 
     async def change(conn: Conn) -> TeamPerson:
-        person = await manage.require_person(conn, principal.team_id, reference)
+        person = await manage_people.require_person(conn, principal.team_id, reference)
         if body.role is not UNSET:
-            person = await manage.set_role(conn, principal, reference, body.role)
+            person = await manage_people.set_role(conn, principal, reference, body.role)
         if body.operator is not UNSET:
-            await manage.set_operator(conn, principal, person.name, is_operator=body.operator)
-        return await manage.require_person(conn, principal.team_id, str(person.user_id))
+            await manage_people.set_operator(conn, principal, person.name, is_operator=body.operator)
+        return await manage_people.require_person(conn, principal.team_id, str(person.user_id))
 
     person = await dependency(request, Accounts).run(change)
     return answer(OnePersonOut(user=reshape(person, PersonOut)))
@@ -125,7 +126,7 @@ async def delete_user(request: Request) -> Response:
     principal = await caller(request, Principal)
     require_team_key(principal)
     reference = _read_reference(request)
-    person, revoked = await dependency(request, Accounts).run(lambda conn: manage.remove_person(conn, principal, reference))
+    person, revoked = await dependency(request, Accounts).run(lambda conn: manage_people.remove_person(conn, principal, reference))
     forget(request, principal)
     return answer(RemovedPersonOut(deleted=True, user_id=person.user_id, name=person.name, revoked_keys=revoked))
 
@@ -135,7 +136,7 @@ async def post_reset(request: Request) -> Response:
     principal = await caller(request, Principal)
     require_team_key(principal)
     reference = _read_reference(request)
-    user, token = await dependency(request, Accounts).run(lambda conn: manage.reset(conn, principal, reference))
+    user, token = await dependency(request, Accounts).run(lambda conn: manage_people.reset(conn, principal, reference))
     path = f"/ui/reset/{token}"
     return answer(ResetOut(name=user.name, path=path, url=_url(request, path)), 201)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from cmserver.access import announce, audit
-from cmserver.access.keys import manage as key_manage
+from cmserver.access.keys import manage as manage_keys
 from cmserver.access.model import PersonRole, Principal
 from cmserver.access.people import repository
 from cmserver.access.people.model import NewInvitation, TeamPerson, User
@@ -80,7 +80,7 @@ async def remove_person(conn: Conn, principal: Principal, reference: str) -> tup
     if person.user_id != principal.user_id:
         principal.require("admin")
     await _leave_an_owner(conn, principal.team_id, person)
-    revoked = await key_manage.revoke_all_of_user(conn, principal, person.user_id)
+    revoked = await manage_keys.revoke_all_of_user(conn, principal, person.user_id)
     await repository.remove_membership(conn, principal.team_id, person.user_id)
     await audit.record(conn, principal, "person.removed", "user", person.user_id, name=person.name, revoked_keys=revoked)
     await announce.drop_cached(conn, principal.team_id)

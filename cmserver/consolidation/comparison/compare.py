@@ -13,7 +13,7 @@ from psycopg import errors
 from structlog.typing import FilteringBoundLogger
 
 from cmserver.access import announce
-from cmserver.access.audit import repository as audit
+from cmserver.access.audit import repository as audit_log
 from cmserver.access.model import Consolidation
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
@@ -227,7 +227,7 @@ async def _merge(conn: Conn, team_id: UUID, judgement: Judgement) -> bool:
             merged = await combine(conn, older, [newer], change)
     except (MergeTooLong, errors.ProgramLimitExceeded):  # over a field's limit, or too many words to index
         return False
-    await audit.append(
+    await audit_log.append(
         conn,
         team_id=team_id,
         project_id=merged.project_id,
@@ -239,5 +239,5 @@ async def _merge(conn: Conn, team_id: UUID, judgement: Judgement) -> bool:
         request_id=None,
         details={"sources": [newer.number], "strategy": "smart_merge"},
     )
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     return True

@@ -85,7 +85,7 @@ WORKERS = Query(
 
 REAP = Query(UUID, "SELECT requeue_stale(%(hard_limit_seconds)s)")
 
-WAKE_SLEEPING_LANES = Query(int, "SELECT wake_sleeping_lanes()")
+MAKE_STRAY_LANES_DUE = Query(int, "SELECT wake_sleeping_lanes()")
 
 _NONE: list[int] = []
 
@@ -131,6 +131,6 @@ async def reap(conn: Conn, *, hard_limit_seconds: float) -> list[UUID]:
     return await REAP.all(conn, hard_limit_seconds=hard_limit_seconds)
 
 
-async def wake_sleeping_lanes(conn: Conn) -> int:
+async def make_stray_lanes_due(conn: Conn) -> int:
     """Make lanes due that have due jobs; return how many were not."""
-    return await WAKE_SLEEPING_LANES.one(conn)
+    return await MAKE_STRAY_LANES_DUE.one(conn)

@@ -16,7 +16,7 @@ from cmserver.base.errors import Conflict, Invalid, NotFound
 from cmserver.base.ids import named_id
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
-from cmserver.generation import repository as outbox
+from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job, Status
 from cmserver.generation.operate import repository
@@ -196,7 +196,7 @@ async def resume_provider(conn: Conn, provider: str) -> bool:
     """End the provider's pause and make the lanes due that wait for it. False when it was not paused."""
     was_paused = await calls.end_pause(conn, provider)
     if was_paused:
-        await outbox.unhold_lanes(conn)
+        await generation.make_paused_lanes_due(conn)
     return was_paused
 
 

@@ -23,7 +23,7 @@ from cmserver.observations.calibration.stranger_titles import STRANGER_TITLES
 from cmserver.observations.embedding import repository as embeddings
 from cmserver.observations.embedding.model import EmbeddingModel, document_text
 from cmserver.observations.embedding.model_choice import settings_of_model
-from cmserver.providers.embedding import registry
+from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, Purpose
 from cmserver.providers.model import ProviderError
 
@@ -43,7 +43,7 @@ _MAX_TITLES = 100
 
 
 async def calibrate_team(
-    db: Db, settings: Settings, team_id: UUID, make: Callable[[EmbedderSettings], Embedder] = registry.make
+    db: Db, settings: Settings, team_id: UUID, make: Callable[[EmbedderSettings], Embedder] = embedders.make
 ) -> CalibratedModel:
     """Calibrate the model that search uses. Raises Conflict where there is nothing to measure, and Unavailable."""
     model = await db.statement_in_tenant(embeddings.current)

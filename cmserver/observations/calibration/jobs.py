@@ -15,13 +15,13 @@ from cmserver.observations.calibration import repository
 from cmserver.observations.calibration.calibrate import MIN_TITLES, calibrate_team
 from cmserver.observations.calibration.model import is_built_in
 from cmserver.observations.embedding import repository as embeddings
-from cmserver.providers.embedding import registry
+from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 
 log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-async def calibrate_teams(db: Db, settings: Settings, make: Callable[[EmbedderSettings], Embedder] = registry.make) -> None:
+async def calibrate_teams(db: Db, settings: Settings, make: Callable[[EmbedderSettings], Embedder] = embedders.make) -> None:
     """Calibrate the current model for each team with enough documents that has not been yet.
 
     A team whose documents are too few, or an embedder that does not answer, is tried again the next time.

@@ -25,7 +25,7 @@ from cmserver.observations.embedding.model import ClaimedEmbedding, EmbeddingMod
 from cmserver.observations.embedding.model_choice import ModelsInUseError, apply_choice, settings_of_model, switch
 from cmserver.observations.embedding.model_pull import ModelPull
 from cmserver.observations.embedding.status import explain_missing
-from cmserver.providers.embedding import registry
+from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings, PullingEmbedder
 from cmserver.providers.model import MAX_WAIT_SECONDS, FailureKind, ProviderError
 
@@ -63,7 +63,7 @@ class Outage(msgspec.Struct):
 class EmbeddingWorker:
     """Embeds what waits, for every model that is wanted. One per worker; several share the work."""
 
-    def __init__(self, db: Db, settings: Settings, make: Callable[[EmbedderSettings], Embedder] = registry.make) -> None:
+    def __init__(self, db: Db, settings: Settings, make: Callable[[EmbedderSettings], Embedder] = embedders.make) -> None:
         self._db = db
         self._settings = settings
         self._make = make
@@ -80,7 +80,7 @@ class EmbeddingWorker:
 
     async def run(self, woken: asyncio.Event, stop: asyncio.Event) -> None:
         """Until `stop`. What is in hand then is given back."""
-        chosen = registry.embedder_settings(self._settings)
+        chosen = embedders.embedder_settings(self._settings)
         if chosen is not None and (why := explain_missing(chosen)):
             self._log_missing(why)
         try:

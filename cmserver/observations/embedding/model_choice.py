@@ -14,7 +14,7 @@ from cmserver.base.settings import Settings
 from cmserver.base.sql import Conn
 from cmserver.observations.embedding import repository
 from cmserver.observations.embedding.model import EmbeddingModel
-from cmserver.providers.embedding import registry
+from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import Embedder, EmbedderSettings
 from cmserver.providers.embedding.prompt_styles import choose_style
 
@@ -29,7 +29,7 @@ class ModelsInUseError(Unavailable):
 
 def settings_of_model(settings: Settings, model: EmbeddingModel) -> EmbedderSettings:
     """The settings of the model's embedder: the configured ones if they name this model, else those stored with it and a key."""
-    chosen = registry.embedder_settings(settings)
+    chosen = embedders.embedder_settings(settings)
     if chosen is not None and is_same(chosen, chosen.model, model):
         return chosen
     return EmbedderSettings(
@@ -38,7 +38,7 @@ def settings_of_model(settings: Settings, model: EmbeddingModel) -> EmbedderSett
         base_url=model.base_url,
         dimensions=model.asked_dimensions,
         document_prefix=model.document_prefix,
-        api_key=registry.embedder_key(settings, model.provider, model.base_url),
+        api_key=embedders.embedder_key(settings, model.provider, model.base_url),
         timeout_seconds=settings.provider_timeout_seconds,
     )
 
@@ -73,13 +73,13 @@ async def apply_choice(db: Db, settings: Settings) -> None:
         if not await repository.is_possible(conn):
             return
         known = await repository.models(conn)
-    embedder_settings = registry.embedder_settings(settings)
+    embedder_settings = embedders.embedder_settings(settings)
     embedder: Embedder | None = None
     if embedder_settings is None and settings.embedder != "none":
         return
     if embedder_settings is not None:
         try:
-            embedder = registry.make(embedder_settings)
+            embedder = embedders.make(embedder_settings)
         except Invalid:
             return  # the embedding worker logs it
     try:

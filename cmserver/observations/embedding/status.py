@@ -16,7 +16,7 @@ from cmserver.observations.embedding import repository
 from cmserver.observations.embedding.model import EmbeddingModel, WaitingCount
 from cmserver.observations.embedding.model_choice import settings_of_model
 from cmserver.observations.embedding.wire import EmbeddingsOut, NextModelOut
-from cmserver.providers.embedding import registry
+from cmserver.providers.embedding import registry as embedders
 from cmserver.providers.embedding.model import EmbedderSettings
 
 
@@ -56,7 +56,7 @@ def _hint(settings: Settings, models: Sequence[EmbeddingModel], *, is_possible: 
     """Why search by meaning does not work here, or not fully; None when nothing is missing."""
     if not is_possible:
         return "The database has no pgvector: search goes by words."
-    chosen = registry.embedder_settings(settings)
+    chosen = embedders.embedder_settings(settings)
     if chosen is None and not models:
         if settings.embedder == "none":
             return "CMSERVER_EMBEDDER is none: search goes by words."
@@ -70,7 +70,7 @@ def _hint(settings: Settings, models: Sequence[EmbeddingModel], *, is_possible: 
 def explain_missing(embedder_settings: EmbedderSettings) -> str | None:
     """A sentence, when this process cannot ask that embedder."""
     try:
-        registry.make(embedder_settings)
+        embedders.make(embedder_settings)
     except Invalid as error:
         return str(error)
     return None
@@ -80,5 +80,5 @@ async def retry_failed(conn: Conn, principal: Principal) -> int:
     """Make all that failed in what the key reaches due now; how many embeddings."""
     count = await repository.retry(conn, principal.team_id, principal.project_id)
     await audit.record(conn, principal, "embeddings.retried", "embedding", None, project_id=principal.project_id, embeddings=count)
-    await announce.wake_stream(conn)  # workers look at once
+    await announce.notify_stream(conn)  # workers look at once
     return count

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from cmserver.access.budgets import manage
+from cmserver.access.budgets import manage as manage_budgets
 from cmserver.access.budgets.model import Period
 from cmserver.access.model import Principal
 from cmserver.base.db import Db
 from cmserver.base.sql import Conn
 from cmserver.calls import repository as calls
 from cmserver.calls.model import BudgetStatus
-from cmserver.generation import repository as outbox
+from cmserver.generation import repository as generation
 from cmserver.generation.job_notifier import JobNotifier
 
 
@@ -28,7 +28,7 @@ async def set_budget(
     """Set the budget of a project, or of the team for None; returns its status, and whether it is new."""
 
     async def put(conn: Conn) -> tuple[BudgetStatus, bool]:
-        budget, is_new = await manage.put(conn, principal, project, period, max_tokens=max_tokens, max_usd=max_usd)
+        budget, is_new = await manage_budgets.put(conn, principal, project, period, max_tokens=max_tokens, max_usd=max_usd)
         statuses = await calls.budget_statuses(conn, principal.team_id, project_id=budget.project_id)
         return next(status for status in statuses if status.id == budget.id), is_new
 
@@ -39,11 +39,11 @@ async def set_budget(
 
 async def remove_budget(db: Db, notifier: JobNotifier, principal: Principal, project: str | None, period: Period) -> None:
     """Remove the budget of a project, or of the team for None."""
-    await db.in_tenant(principal.team_id, lambda conn: manage.remove(conn, principal, project, period))
+    await db.in_tenant(principal.team_id, lambda conn: manage_budgets.remove(conn, principal, project, period))
     await _resume_jobs(db, notifier, principal)
 
 
 async def _resume_jobs(db: Db, notifier: JobNotifier, principal: Principal) -> None:
     """Release the jobs in a separate transaction: an erasure of the project holds its lanes and waits for its budgets."""
-    await db.in_tenant(principal.team_id, lambda conn: outbox.unhold_for_budget(conn, principal.team_id))
+    await db.in_tenant(principal.team_id, lambda conn: generation.make_affordable_lanes_due(conn, principal.team_id))
     notifier.notify_due()

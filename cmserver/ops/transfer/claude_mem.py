@@ -121,19 +121,19 @@ class ClaudeMemSource:
     def _session_lines(self, database: sqlite3.Connection) -> Iterator[tuple[str, DataLine]]:
         for table in _SESSION_TABLES:
             for row in self._rows(database, table):
-                agents_id = _first(row, "content_session_id", "claude_session_id", "session_id")
-                if agents_id is None or agents_id in self._sessions:
+                external_id = _first(row, "content_session_id", "claude_session_id", "session_id")
+                if external_id is None or external_id in self._sessions:
                     continue
                 at = _time(row, "started_at", "created_at")
-                session_id = derive_id(_NAME, f"session {agents_id}", at)
-                for name in (agents_id, _first(row, "memory_session_id", "sdk_session_id")):
+                session_id = derive_id(_NAME, f"session {external_id}", at)
+                for name in (external_id, _first(row, "memory_session_id", "sdk_session_id")):
                     if name is not None:
                         self._sessions.setdefault(name, session_id)
                 line = SessionLine(
                     id=session_id,
                     project_id=_project_id(_project(row)),
-                    external_session_id=agents_id,
-                    content_session_id=agents_id,
+                    external_session_id=external_id,
+                    content_session_id=external_id,
                     platform_source=_first(row, "platform_source") or "claude",
                     title=tidy_line(_first(row, "custom_title")),
                     started_at=at,
@@ -153,15 +153,15 @@ class ClaudeMemSource:
         prompts: list[tuple[str, TurnLine]] = []
         seen: set[tuple[UUID, int]] = set()
         for row in rows:
-            agents_id, text = _first(row, "content_session_id", "claude_session_id"), tidy_text(_first(row, "prompt_text"))
-            session_id = self._sessions.get(agents_id or "")
+            external_id, text = _first(row, "content_session_id", "claude_session_id"), tidy_text(_first(row, "prompt_text"))
+            session_id = self._sessions.get(external_id or "")
             number = row.get("prompt_number")
             if session_id is None or text is None or not isinstance(number, int) or number < 1 or (session_id, number) in seen:
                 continue
             seen.add((session_id, number))
             at, place = _time(row, "created_at", "started_at"), f"user_prompts, id {row.get('id')}"
-            project_id = _project_id(projects.get(agents_id, _NO_PROJECT))
-            event_id = derive_id(_NAME, f"event {agents_id} {number}", at)
+            project_id = _project_id(projects.get(external_id, _NO_PROJECT))
+            event_id = derive_id(_NAME, f"event {external_id} {number}", at)
             yield (
                 place,
                 EventLine(
@@ -177,7 +177,7 @@ class ClaudeMemSource:
                 ),
             )
             prompts.append((place, TurnLine(
-                id=derive_id(_NAME, f"prompt {agents_id} {number}", at),
+                id=derive_id(_NAME, f"prompt {external_id} {number}", at),
                 project_id=project_id,
                 server_session_id=session_id,
                 agent_event_id=event_id,

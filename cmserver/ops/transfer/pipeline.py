@@ -338,7 +338,7 @@ class Importer:
                 conn, self._principal, "memory.imported", "team", self._team_id, source=self._source.name, counts=self._report.taken
             )
             await announce.drop_cached(conn, self._team_id)
-            await announce.wake_stream(conn)
+            await announce.notify_stream(conn)
 
     # -- contents
 

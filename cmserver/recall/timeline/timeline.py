@@ -30,7 +30,8 @@ from cmserver.recall.search.search import find_best
 from cmserver.recall.timeline import repository
 from cmserver.recall.timeline.model import ALL_KINDS, PROMPT_CHARS, TimedTurn, Timeline, TimelinePosition, TimelineRange
 from cmserver.recall.timeline.wire import TimelineIn
-from cmserver.sessions import read as sessions
+from cmserver.sessions.read import NO_SUCH as NO_SUCH_SESSION
+from cmserver.sessions.read import audit_prompt_read, find_session
 
 _MIN_ID, _MAX_ID = UUID(int=0), UUID(int=2**128 - 1)
 _MAX_PROMPT_CHARS = 2**31 - 1
@@ -73,10 +74,10 @@ async def _read(
     conn: Conn, principal: Principal, project_id: UUID | None, request: TimelineIn, ranking: Ranking, vector: QueryVector | None
 ) -> Timeline | None:
     """The timeline around the request's anchor, or the best hit of its query; None where the query finds nothing."""
-    session = await sessions.find_session(conn, principal, request.session) if request.session else None
+    session = await find_session(conn, principal, request.session) if request.session else None
     if session is not None:
         if project_id not in {None, session.project_id}:
-            raise NotFound(sessions.NO_SUCH)
+            raise NotFound(NO_SUCH_SESSION)
         project_id = session.project_id
     full = request.format == "full"
     span = TimelineRange(
@@ -130,7 +131,7 @@ async def _read_at(
     before = sorted(earlier, key=_sort_key)[-span.before :] if span.before else []
     entries = [*before, *([anchor] if anchor else []), *sorted(later, key=_sort_key)[: span.after]]
     await audit_read(conn, principal, project_id, via, [entry for entry in entries if isinstance(entry, Observation)])
-    await sessions.audit_prompt_read(conn, principal, project_id, sum(isinstance(entry, TimedTurn) for entry in entries))
+    await audit_prompt_read(conn, principal, project_id, sum(isinstance(entry, TimedTurn) for entry in entries))
     return Timeline(at=position.at, anchor=anchor, entries=entries)
 
 

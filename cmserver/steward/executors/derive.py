@@ -223,7 +223,7 @@ async def _store(conn: Conn, context: JobContext, proposal: DerivedProposal, sou
     stored = await observations.by_id(conn, job.team_id, new.id)
     assert stored is not None
     await consolidation.dismiss(conn, stored, [row.id for row in sources], similarity=1.0, resolved_by=STEWARD)
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     numbers = [row.number for row in sources]
     return Effect(kind="derived", observation_id=new.id, number=number, version=stored.version, source_numbers=numbers)
 

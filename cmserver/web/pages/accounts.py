@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from cmserver.access.model import Principal
-from cmserver.access.people import repository
+from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import Password, UserName
 from cmserver.base import lookalikes
@@ -43,7 +43,7 @@ async def get_sign_in(visit: Visit) -> Response:
     """Sign in by name and password, or by an API key."""
     accounts = visit.dependency(Accounts)
     sent = visit.submitted.get("next") or visit.request.query_params.getlist("next")
-    has_users = await accounts.run(repository.any_user)
+    has_users = await accounts.run(people.any_user)
     return visit.render("sign_in.html", title="Sign in", next=security.safe_next(sent[-1] if sent else "/ui"), has_users=has_users)
 
 

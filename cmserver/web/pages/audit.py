@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from cmserver.access.audit import repository
+from cmserver.access.audit import repository as audit_log
 from cmserver.access.audit.model import AuditEntry, AuditFilter
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.repository import people_of
@@ -53,7 +53,7 @@ async def get_audit(visit: Visit) -> Response:
         raise paging.no_cursor()
     criteria = await _criteria(visit, filters)
     async with visit.tenant() as conn:
-        rows = await repository.newest(conn, visit.team_id, criteria, before=before, limit=_PAGE + 1)
+        rows = await audit_log.newest(conn, visit.team_id, criteria, before=before, limit=_PAGE + 1)
         entries = rows[:_PAGE]
         names = await _names_of_things(conn, visit, entries)
     return visit.render(
@@ -94,7 +94,7 @@ async def get_export(visit: Visit) -> Response:
     before: int | None = None
     for _ in range(_MAX_EXPORTED // _EXPORT_PAGE):
         async with visit.tenant() as conn:
-            rows = await repository.newest(conn, visit.team_id, criteria, before=before, limit=_EXPORT_PAGE)
+            rows = await audit_log.newest(conn, visit.team_id, criteria, before=before, limit=_EXPORT_PAGE)
         for entry in rows:
             writer.writerow([_cell(value) for value in _values(entry)])
         if len(rows) < _EXPORT_PAGE:

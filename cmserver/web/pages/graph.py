@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from cmserver.access.projects import Projects
 from cmserver.base.text import Text
-from cmserver.graph import entities, repository
+from cmserver.graph import entities
+from cmserver.graph import repository as graph
 from cmserver.graph.model import LABEL_MOST, NAME_MOST, NOTES_MOST, EntityName, EntityType, Neighbour
 from cmserver.graph.wire import decode_place, encode_place
 from cmserver.observations.plain import one_line
@@ -95,7 +96,7 @@ async def get_graph(visit: Visit) -> Response:
             after=after,
             limit=_PAGE,
         )
-        counts = await repository.count_types(conn, principal.team_id, project_id)
+        counts = await graph.count_types(conn, principal.team_id, project_id)
         projects = await list_projects(conn, principal)
         names = await names_of_projects(conn, principal, {row.project_id for row in rows})
     return visit.render(

@@ -17,7 +17,8 @@ from cmserver.base.sql import Conn
 from cmserver.base.text import Key
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.model import Job, Status
-from cmserver.generation.operate import manage, repository
+from cmserver.generation.operate import manage as manage_jobs
+from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import MAX_SELECTED, JobFilter, JobSelection, SourceType
 from cmserver.observations import repository as observations
 from cmserver.observations.read import audit_read
@@ -96,11 +97,11 @@ async def get_jobs(visit: Visit) -> Response:
             source_type=filters.source_type,
             since=parse_since(filters.since),
         )
-        page = await manage.list_jobs(conn, criteria, limit=PAGE_ROWS, cursor=filters.cursor)
+        page = await manage_jobs.list_jobs(conn, criteria, limit=PAGE_ROWS, cursor=filters.cursor)
         counts = [
             (
                 status,
-                await repository.count(
+                await queue.count(
                     conn, JobFilter(team_id=principal.team_id, project_id=project_id, status=status), _MAX_COUNTED + 1
                 ),
             )
@@ -128,7 +129,7 @@ async def get_selection(visit: Visit) -> Response:
     query = visit.query(SelectionForm)
     principal = visit.principal
     selection = await _resolve_selection(visit, query)
-    act = manage.retry_jobs if query.act == "retry" else manage.cancel_jobs
+    act = manage_jobs.retry_jobs if query.act == "retry" else manage_jobs.cancel_jobs
     async with visit.tenant() as conn:
         result = await act(conn, principal, selection, dry_run=True)
     return visit.render(
@@ -146,13 +147,13 @@ async def post_selection(visit: Visit) -> Response:
     form = await visit.form(SelectionForm)
     principal = visit.principal
     selection = await _resolve_selection(visit, form)
-    act = manage.retry_jobs if form.act == "retry" else manage.cancel_jobs
+    act = manage_jobs.retry_jobs if form.act == "retry" else manage_jobs.cancel_jobs
     result = await visit.db.in_tenant(principal.team_id, lambda conn: act(conn, principal, selection, dry_run=False))
     notifier = visit.dependency(JobNotifier)
     if form.act == "retry":
         notifier.notify_due()
     else:
-        manage.notify_cancelled(notifier, result.changed)
+        manage_jobs.notify_cancelled(notifier, result.changed)
     count = len(result.changed)
     done = "queued again" if form.act == "retry" else "cancelled"
     return visit.redirect("/ui/jobs", f"{count:,} job{' was' if count == 1 else 's were'} {done}.")
@@ -163,12 +164,12 @@ async def get_job(visit: Visit) -> Response:
     principal = visit.principal
     sees_texts = principal.may("admin")
     async with visit.tenant() as conn:
-        status = await manage.find_job_status(conn, principal, visit.parameter("id"))
+        status = await manage_jobs.find_job_status(conn, principal, visit.parameter("id"))
         job = status.job
         job_id = str(job.id)
-        events, _ = await manage.list_job_events(conn, principal, job_id, limit=_LOG_ROWS, cursor=None)
-        runs = await manage.list_runs(conn, principal, job_id, with_answer=sees_texts)
-        payloads = await repository.payloads(conn, principal.team_id, [job.id]) if sees_texts else {}
+        events, _ = await manage_jobs.list_job_events(conn, principal, job_id, limit=_LOG_ROWS, cursor=None)
+        runs = await manage_jobs.list_runs(conn, principal, job_id, with_answer=sees_texts)
+        payloads = await queue.payloads(conn, principal.team_id, [job.id]) if sees_texts else {}
         (row,) = await name_jobs(conn, visit, [job], job.project_id)
         titles = (
             await observations.by_numbers(conn, principal.team_id, status.numbers) if principal.may("observations:read") else []
@@ -198,7 +199,7 @@ async def get_job(visit: Visit) -> Response:
 async def post_retry(visit: Visit) -> Response:
     """Queue a failed or cancelled job again."""
     principal, job_id = visit.principal, visit.parameter("id")
-    job, is_new = await visit.db.in_tenant(principal.team_id, lambda conn: manage.retry_job(conn, principal, job_id))
+    job, is_new = await visit.db.in_tenant(principal.team_id, lambda conn: manage_jobs.retry_job(conn, principal, job_id))
     if is_new:
         visit.dependency(JobNotifier).notify_due()
     return visit.redirect(f"/ui/jobs/{job.id}", "The job is queued again." if is_new else "The job was queued already.")
@@ -207,7 +208,7 @@ async def post_retry(visit: Visit) -> Response:
 async def post_cancel(visit: Visit) -> Response:
     """Cancel a queued or running job."""
     principal, job_id = visit.principal, visit.parameter("id")
-    job, is_new = await visit.db.in_tenant(principal.team_id, lambda conn: manage.cancel_job(conn, principal, job_id))
+    job, is_new = await visit.db.in_tenant(principal.team_id, lambda conn: manage_jobs.cancel_job(conn, principal, job_id))
     notifier = visit.dependency(JobNotifier)
     if is_new and job.status == "cancelled":
         notifier.notify_ended(job.lane)

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from cmserver.access import announce
 from cmserver.access import repository as access
-from cmserver.access.keys import manage, repository
+from cmserver.access.keys import manage as manage_keys
+from cmserver.access.keys import repository as keys
 from cmserver.access.keys.manage import NO_SUCH
 from cmserver.access.keys.model import KeyRequest
 from cmserver.access.model import SCOPES
@@ -57,7 +58,7 @@ async def get_keys(visit: Visit) -> Response:
     filters = visit.query(KeyFilters)
     before, before_id = paging.place(filters.cursor)
     async with visit.tenant() as conn:
-        rows = await repository.newest(
+        rows = await keys.newest(
             conn,
             principal.team_id,
             project_id=principal.project_id,
@@ -66,13 +67,13 @@ async def get_keys(visit: Visit) -> Response:
             before_id=before_id,
             limit=_PAGE + 1,
         )
-        keys, next_cursor = paging.page(rows, _PAGE, lambda key: (key.created_at, key.id))
-        names = await access.names_of(conn, principal.team_id, {key.project_id for key in keys if key.project_id})
+        keys_of_page, next_cursor = paging.page(rows, _PAGE, lambda key: (key.created_at, key.id))
+        names = await access.names_of(conn, principal.team_id, {key.project_id for key in keys_of_page if key.project_id})
         projects = await list_projects(conn, principal)
     return visit.render(
         "keys.html",
         title="Keys",
-        keys=keys,
+        keys=keys_of_page,
         names=names,
         projects=projects,
         filters=filters,
@@ -101,7 +102,7 @@ async def post_key(visit: Visit) -> Response:
     usual = visit.dependency(Settings).key_requests_per_minute
     key_id = visit.form_id(form.once)
     async with visit.tenant() as conn:
-        new_key = await manage.create(conn, principal, request, usual_requests_per_minute=usual, key_id=key_id)
+        new_key = await manage_keys.create(conn, principal, request, usual_requests_per_minute=usual, key_id=key_id)
     url = str(visit.request.base_url).rstrip("/")
     command = shlex.join(["cmserver", "connect", "claude-code", "--server", url])
     return visit.render("key.html", title="New key", status=201, new_key=new_key, command=command)
@@ -114,7 +115,7 @@ async def post_revoke(visit: Visit) -> Response:
     key_id = visit.id_parameter("id")
     if key_id is None:
         raise NotFound(NO_SUCH)
-    revoked = await visit.db.in_tenant(principal.team_id, lambda conn: manage.revoke(conn, principal, key_id, only=form.only))
+    revoked = await visit.db.in_tenant(principal.team_id, lambda conn: manage_keys.revoke(conn, principal, key_id, only=form.only))
     announce.drop_cached_here(visit.dependency(NotificationListener), principal.team_id)
     rest = f", and {len(revoked.others)} of its rotations" if revoked.others else ""
     return visit.redirect("/ui/team/keys", f"The key {revoked.key.name or revoked.key.id} is revoked{rest}.")

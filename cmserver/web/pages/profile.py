@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from cmserver.access.people import manage, repository
+from cmserver.access.people import manage as manage_people
+from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import Password, User
 from cmserver.base.errors import Forbidden, NotFound
@@ -21,7 +22,7 @@ class PasswordForm(msgspec.Struct, frozen=True):
 async def get_profile(visit: Visit) -> Response:
     """Your password, where you are signed in, and your teams."""
     user = _require_person(visit)
-    sessions = await visit.dependency(Accounts).run(lambda conn: repository.sessions_of(conn, user.id))
+    sessions = await visit.dependency(Accounts).run(lambda conn: people.sessions_of(conn, user.id))
     return visit.render("profile.html", title="Profile", user=user, sessions=sessions)
 
 
@@ -40,7 +41,7 @@ async def post_end_session(visit: Visit) -> Response:
     user = _require_person(visit)
     session_id = visit.id_parameter("id")
     if session_id is None or not await visit.dependency(Accounts).run(
-        lambda conn: repository.end_session_of(conn, user.id, session_id)
+        lambda conn: people.end_session_of(conn, user.id, session_id)
     ):
         raise NotFound("This session has ended already.")
     return visit.redirect("/ui/profile", "The session has ended.")
@@ -50,7 +51,7 @@ async def post_leave(visit: Visit) -> Response:
     """Leave the current team; the keys that you made for yourself in it are revoked."""
     user = _require_person(visit)
     principal = visit.principal
-    _, revoked = await visit.dependency(Accounts).run(lambda conn: manage.remove_person(conn, principal, str(user.id)))
+    _, revoked = await visit.dependency(Accounts).run(lambda conn: manage_people.remove_person(conn, principal, str(user.id)))
     return visit.redirect("/ui/profile", f"You left {principal.team_name}. Keys revoked: {revoked}.")
 
 

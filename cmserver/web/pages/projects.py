@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from cmserver.access import announce, change_project, projects, repository
+from cmserver.access import announce, change_project, projects
+from cmserver.access import repository as access
 from cmserver.access.change_project import ProjectChange
 from cmserver.access.clean import Name, clean_name, clean_policy
 from cmserver.access.model import (
@@ -72,7 +73,7 @@ async def get_projects(visit: Visit) -> Response:
     filters = visit.query(ProjectsPageQuery)
     before, before_id = paging.place(filters.cursor)
     async with visit.tenant() as conn:
-        rows = await repository.projects(
+        rows = await access.projects(
             conn,
             visit.team_id,
             only=visit.principal.project_id,

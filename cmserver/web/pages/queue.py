@@ -9,7 +9,7 @@ from cmserver.access.projects import Projects
 from cmserver.base.settings import Settings
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.leases import repository as leases
-from cmserver.generation.operate import repository
+from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import LaneState
 from cmserver.ops.provider_pauses import list_providers, resume_paused_provider
 from cmserver.web.page import Page
@@ -31,7 +31,7 @@ async def get_lanes(visit: Visit) -> Response:
     filters = visit.query(LaneFilters)
     project_id = await visit.dependency(Projects).within(visit.principal, filters.project)
     async with visit.tenant() as conn:
-        lanes = await repository.lanes(conn, visit.team_id, project_id=project_id, state=filters.state, limit=_MAX_LANES)
+        lanes = await queue.lanes(conn, visit.team_id, project_id=project_id, state=filters.state, limit=_MAX_LANES)
         projects = await list_projects(conn, visit.principal)
         names, labels = await names_of_work(
             conn,

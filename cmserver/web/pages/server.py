@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from cmserver.access.people import manage, repository
+from cmserver.access.people import manage as manage_people
+from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
 from cmserver.base.settings import Settings
 from cmserver.ops.deployment import read_deployment
@@ -22,7 +23,7 @@ class OperatorForm(msgspec.Struct, frozen=True):
 async def get_server(visit: Visit) -> Response:
     """Versions, database, sizes, growth and accounts of the server."""
     deployment = await read_deployment(visit.db, visit.dependency(Settings))
-    accounts = await visit.dependency(Accounts).run(lambda conn: repository.users(conn, limit=_MAX_ACCOUNTS))
+    accounts = await visit.dependency(Accounts).run(lambda conn: people.users(conn, limit=_MAX_ACCOUNTS))
     return visit.render("server.html", title="Server", deployment=deployment, accounts=accounts)
 
 
@@ -30,7 +31,7 @@ async def post_reset(visit: Visit) -> Response:
     """Make a link for a new password; it shows once."""
     principal = visit.principal
     name = visit.parameter("name")
-    user, token = await visit.dependency(Accounts).run(lambda conn: manage.reset(conn, principal, name))
+    user, token = await visit.dependency(Accounts).run(lambda conn: manage_people.reset(conn, principal, name))
     link = f"{str(visit.request.base_url).rstrip('/')}/ui/reset/{token}"
     return visit.render("reset_link.html", title="New password", status=201, user=user, link=link)
 
@@ -40,7 +41,9 @@ async def post_operator(visit: Visit) -> Response:
     principal = visit.principal
     form = await visit.form(OperatorForm)
     name = visit.parameter("name")
-    user = await visit.dependency(Accounts).run(lambda conn: manage.set_operator(conn, principal, name, is_operator=form.operator))
+    user = await visit.dependency(Accounts).run(
+        lambda conn: manage_people.set_operator(conn, principal, name, is_operator=form.operator)
+    )
     return visit.redirect("/ui/server", f"{user.name} is {'an' if user.is_operator else 'no'} operator now.")
 
 

@@ -22,7 +22,7 @@ from cmserver.events import repository as events
 from cmserver.events.model import PROMPT_TYPES, StoredEvent
 from cmserver.events.read import find_event
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.ingest.session import end_session
+from cmserver.ingest.session_lifecycle import end_session
 from cmserver.observations import repository as observations
 from cmserver.observations.model import Observation
 from cmserver.observations.plain import SUMMARY_LABELS, one_line

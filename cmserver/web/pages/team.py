@@ -12,7 +12,8 @@ from cmserver.access import repository as access
 from cmserver.access import teams
 from cmserver.access.limits import repository as limits
 from cmserver.access.model import PersonRole
-from cmserver.access.people import manage, repository
+from cmserver.access.people import manage as manage_people
+from cmserver.access.people import repository as people
 from cmserver.access.people.accounts import Accounts
 from cmserver.access.people.model import Invitation
 from cmserver.base import lookalikes
@@ -41,20 +42,20 @@ async def get_team(visit: Visit) -> Response:
     principal = visit.principal
     teams.require_team_key(principal)
     accounts = visit.dependency(Accounts)
-    people = await accounts.run(lambda conn: repository.people_of(conn, principal.team_id))
+    persons = await accounts.run(lambda conn: people.people_of(conn, principal.team_id))
     invitations: list[Invitation] = []
     if visit.may("admin"):
-        invitations = await accounts.run(lambda conn: repository.invitations(conn, principal.team_id))
+        invitations = await accounts.run(lambda conn: people.invitations(conn, principal.team_id))
     async with visit.tenant() as conn:
         team = await teams.require_team(conn, principal, str(principal.team_id))
         members = await access.members(conn, principal.team_id, before=None, after=None, limit=_MAX_MEMBERS)
         usage = await limits.used(conn, principal.team_id, api_key_id=None)
-    names = {person.name for person in people}
+    names = {person.name for person in persons}
     return visit.render(
         "team.html",
         title="Team",
         team=team,
-        people=people,
+        people=persons,
         invitations=invitations,
         members=[member for member in members if member.user_id not in names],
         usage=usage,
@@ -68,7 +69,7 @@ async def post_invitation(visit: Visit) -> Response:
     form = await visit.form(InvitationForm)
     note = lookalikes.clean_name(redact(form.note)[0])
     new = await visit.dependency(Accounts).run(
-        lambda conn: manage.invite(
+        lambda conn: manage_people.invite(
             conn, principal, form.role, note=note, makes_operator=form.operator, invitation_id=visit.form_id(form.once)
         )
     )
@@ -82,7 +83,7 @@ async def post_withdraw(visit: Visit) -> Response:
     invitation_id = visit.id_parameter("id")
     if invitation_id is None:
         raise NotFound("Invitation not found. It may have been used.")
-    await visit.dependency(Accounts).run(lambda conn: manage.uninvite(conn, principal, invitation_id))
+    await visit.dependency(Accounts).run(lambda conn: manage_people.uninvite(conn, principal, invitation_id))
     return visit.redirect("/ui/team", "The invitation is withdrawn.")
 
 
@@ -91,7 +92,7 @@ async def post_role(visit: Visit) -> Response:
     principal = visit.principal
     form = await visit.form(RoleForm)
     reference = visit.parameter("user")
-    person = await visit.dependency(Accounts).run(lambda conn: manage.set_role(conn, principal, reference, form.role))
+    person = await visit.dependency(Accounts).run(lambda conn: manage_people.set_role(conn, principal, reference, form.role))
     return visit.redirect("/ui/team", f"{person.name} is {person.role} now.")
 
 
@@ -99,7 +100,7 @@ async def post_remove(visit: Visit) -> Response:
     """Take a person out of the team, and revoke the keys that they made for themselves in it."""
     principal = visit.principal
     reference = visit.parameter("user")
-    person, revoked = await visit.dependency(Accounts).run(lambda conn: manage.remove_person(conn, principal, reference))
+    person, revoked = await visit.dependency(Accounts).run(lambda conn: manage_people.remove_person(conn, principal, reference))
     return visit.redirect("/ui/team", f"{person.name} is out of the team. Keys revoked: {revoked}.")
 
 

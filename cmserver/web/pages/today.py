@@ -16,7 +16,7 @@ from cmserver.base.settings import Settings
 from cmserver.calls import repository as calls
 from cmserver.consolidation import repository as consolidation
 from cmserver.consolidation.store import store_observations
-from cmserver.generation.operate import repository as jobs
+from cmserver.generation.operate import repository as queue
 from cmserver.generation.operate.model import JobFilter
 from cmserver.observations.model import Observation, ObservationType
 from cmserver.observations.plain import one_line
@@ -142,8 +142,8 @@ async def _find_waiting(visit: Visit, project_id: UUID | None) -> list[WaitingWo
         failed = held = 0
         if sees_jobs:
             criteria = JobFilter(team_id=principal.team_id, project_id=project_id, status="failed")
-            failed = await jobs.count(conn, criteria, _MAX_COUNTED + 1)
-            held = len(await jobs.lanes(conn, principal.team_id, project_id=project_id, state="held", limit=_MAX_COUNTED + 1))
+            failed = await queue.count(conn, criteria, _MAX_COUNTED + 1)
+            held = len(await queue.lanes(conn, principal.team_id, project_id=project_id, state="held", limit=_MAX_COUNTED + 1))
         budgets = await calls.budget_statuses(conn, principal.team_id, project_id=project_id)
     for count, noun, what, path in (
         (len(suggestions), "suggestion", "to merge", "/ui/review"),

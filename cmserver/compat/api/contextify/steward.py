@@ -18,7 +18,8 @@ from cmserver.base.text import Key
 from cmserver.compat.api.contextify.frame import admit, contextify
 from cmserver.memories.wire import StewardEventsQuery, StewardPageQuery, StewardPoliciesQuery
 from cmserver.providers import registry
-from cmserver.steward import operate, repository
+from cmserver.steward import operate
+from cmserver.steward import repository as steward
 from cmserver.steward.model import MAX_QUEUED, MAX_QUEUED_OF_PROJECT, Mode, RunFailure
 from cmserver.steward.operate import StewardStatus
 from cmserver.steward.policies import repository as policies
@@ -234,7 +235,7 @@ async def get_job_events(request: Request) -> Response:
     job_id = path_id(request, operate.NO_JOB, "jobId")
     page = query(request, StewardEventsQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        job = await repository.job(conn, principal.team_id, job_id)
+        job = await steward.job(conn, principal.team_id, job_id)
         is_visible = job is not None and principal.sees(job.project_id)
         found = await runs.events(conn, principal.team_id, job_id, limit=page.limit, offset=page.offset) if is_visible else []
     events = [reshape(event, ContextifyStewardEventOut, created_at=event.created_at.isoformat()) for event in found]

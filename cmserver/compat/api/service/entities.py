@@ -17,7 +17,8 @@ from cmserver.base.http.wire import answer, db, dependency, query, read
 from cmserver.base.sql import Conn
 from cmserver.base.text import Key, Text
 from cmserver.compat.api.service.frame import DeletionOut, ServicePageQuery, Words, admit, find_project, find_reserved_id, iso
-from cmserver.graph import entities, repository
+from cmserver.graph import entities
+from cmserver.graph import repository as graph
 from cmserver.graph.model import ENTITY_TYPES, LABEL_MOST, NAME_MOST, NOTES_MOST, Entity, EntityName, EntityRelation, EntityType
 from cmserver.observations.query_embedder import QueryEmbedder
 
@@ -100,7 +101,7 @@ async def get_by_type(request: Request) -> Response:
             )
             rows = found[page.offset :]
         else:
-            rows = await repository.list_by_type(
+            rows = await graph.list_by_type(
                 conn, principal.team_id, principal.project_id, type_, limit=page.limit, offset=page.offset
             )
         reserved_id = await find_reserved_id(conn, principal)
@@ -128,7 +129,7 @@ async def get_relationships(request: Request) -> Response:
     principal = await admit(request)
     async with db(request).tenant(principal.team_id) as conn:
         entity = await entities.find_entity(conn, principal, str(request.path_params["id"]))
-        rows = await repository.list_relations(conn, principal.team_id, entity.id, entities.RELATIONS_MOST, outbound=True)
+        rows = await graph.list_relations(conn, principal.team_id, entity.id, entities.RELATIONS_MOST, outbound=True)
     return answer([*map(_relationship_out, rows)])
 
 
@@ -153,7 +154,7 @@ async def delete_relationship(request: Request) -> Response:
         entity = await _require_entity(conn, principal, old.from_id, "$.fromId")
         other = await _require_entity(conn, principal, old.to_id, "$.toId")
         label = entities.clean_label(old.label)
-        found = await repository.find_relation_between(conn, principal.team_id, entity.id, other.id, label)
+        found = await graph.find_relation_between(conn, principal.team_id, entity.id, other.id, label)
         if found is None:
             raise NotFound(entities.NO_SUCH_RELATION)
         return await entities.unrelate_entities(conn, principal, str(found))

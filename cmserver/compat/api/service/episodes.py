@@ -38,7 +38,7 @@ from cmserver.redaction.clean import clean_aside
 from cmserver.sessions import repository as sessions
 from cmserver.sessions.read import NO_SUCH as NO_SUCH_SESSION
 from cmserver.sessions.read import audit_prompt_read
-from cmserver.sessions.turns import repository
+from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.turns.model import NewTurn, SessionTurn, cut_side, parse_turn_number
 from cmserver.sessions.turns.read import read_turn
 
@@ -88,7 +88,7 @@ async def get_session_episodes(request: Request) -> Response:
 async def _page(
     conn: Conn, principal: Principal, params: ServicePageQuery, session_id: UUID | None, project_id: UUID | None
 ) -> list[EpisodeOut]:
-    rows = await repository.newest(
+    rows = await turns.newest(
         conn, principal.team_id, project_id=project_id, session_id=session_id, limit=params.limit, offset=params.offset
     )
     await audit_prompt_read(conn, principal, project_id, len(rows))
@@ -122,9 +122,9 @@ async def post_episode(request: Request) -> Response:
             reply=cut_side(cleaned["aiResponse"]),
             actor_id=principal.actor_id,
         )
-        await repository.insert(conn, principal.team_id, turn)
-        await announce.wake_stream(conn)
-        (stored,) = await repository.by_ids(conn, principal.team_id, [turn_id])
+        await turns.insert(conn, principal.team_id, turn)
+        await announce.notify_stream(conn)
+        (stored,) = await turns.by_ids(conn, principal.team_id, [turn_id])
         if settings.entities == "model":
             await request_turn_names(conn, principal, stored)
         return stored
@@ -167,9 +167,9 @@ async def delete_episode(request: Request) -> Response:
         turn = await read_turn(conn, principal, _path_name(request))
         if turn.event_id is not None:
             raise Invalid("This turn came by an agent's hook. Delete its session instead.")
-        await repository.delete(conn, principal.team_id, turn.id)
+        await turns.delete(conn, principal.team_id, turn.id)
         await audit.record(conn, principal, "turn.deleted", "turn", turn.id, project_id=turn.project_id, number=turn.number)
-        await announce.wake_stream(conn)
+        await announce.notify_stream(conn)
         return DeletionOut(id=turn.id)
 
     return answer(await db(request).in_tenant(principal.team_id, delete))

@@ -10,7 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cmserver.access import announce, change_project, projects, repository
+from cmserver.access import announce, change_project, projects
+from cmserver.access import repository as access
 from cmserver.access.change_project import ProjectChange
 from cmserver.access.clean import clean_name
 from cmserver.access.model import Project
@@ -55,7 +56,7 @@ async def get_projects(request: Request) -> Response:
     principal = await admit(request)
     params = query(request, ServicePageQuery)
     async with db(request).tenant(principal.team_id) as conn:
-        rows = await repository.projects(
+        rows = await access.projects(
             conn,
             principal.team_id,
             only=principal.project_id,
@@ -105,7 +106,7 @@ async def patch_project(request: Request) -> Response:
 
     async def apply(conn: Conn) -> Project:
         if name is not UNSET:
-            await repository.lock_names(conn, principal.team_id)
+            await access.lock_names(conn, principal.team_id)
             project = await projects.require_project(conn, principal, reference)
             if (await projects.find(conn, principal, name) or project).id != project.id:
                 raise Conflict(_TAKEN)

@@ -34,7 +34,7 @@ from cmserver.ops.erasure.session import delete_session
 from cmserver.ops.joining.move_session import move_session
 from cmserver.redaction.clean import clean_aside
 from cmserver.redaction.identifiers import Identifiers
-from cmserver.sessions import repository
+from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import MAX_TITLE_CHARS, NewSession, Session
 from cmserver.sessions.read import NO_SUCH
 from cmserver.sessions.write import clean_title, find_or_make, rename_session
@@ -71,7 +71,7 @@ async def get_sessions(request: Request) -> Response:
     params = query(request, ServiceSessionsQuery)
     async with db(request).tenant(principal.team_id) as conn:
         project_id, _ = await find_scope(conn, principal, params.project_id, None)
-        rows = await repository.newest(
+        rows = await sessions.newest(
             conn,
             principal.team_id,
             project_id=project_id,
@@ -97,7 +97,7 @@ async def post_session(request: Request) -> Response:
 
     async def make(conn: Conn) -> ServiceSessionOut:
         await access.lock_names(conn, principal.team_id)  # no two requests take one externalId in two projects
-        if await repository.by_agents_id(conn, principal.team_id, external_id, project_id=None):
+        if await sessions.by_content_id(conn, principal.team_id, external_id, project_id=None):
             raise Conflict(_TAKEN)
         project = await find_project(conn, principal, new.project_id)
         wanted = NewSession(
@@ -161,7 +161,7 @@ async def delete_service_session(request: Request) -> Response:
 
 async def _find_by_external_id(conn: Conn, request: Request, principal: Principal) -> Session:
     external_id = dependency(request, Identifiers).clean(str(request.path_params["externalId"]))
-    session = await repository.by_agents_id(conn, principal.team_id, external_id, project_id=principal.project_id)
+    session = await sessions.by_content_id(conn, principal.team_id, external_id, project_id=principal.project_id)
     if session is None:
         raise NotFound(NO_SUCH)
     return session

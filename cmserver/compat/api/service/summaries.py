@@ -32,7 +32,7 @@ from cmserver.compat.api.service.frame import (
 from cmserver.graph.overviews.make import change_overview, delete_overview, find_overview, make_overview, read_overview
 from cmserver.graph.overviews.model import Overview
 from cmserver.graph.overviews.writer import OverviewWriter
-from cmserver.observations import repository
+from cmserver.observations import repository as observations
 from cmserver.observations.model import Correction, Observation
 from cmserver.observations.read import audit_read, find_observation
 from cmserver.observations.write import correct, delete, write_summary
@@ -88,7 +88,7 @@ async def _page(
     overview = None if session_id else await read_overview(conn, principal, project_id)
     # The overview has a place among the others: it is before the page when the last one before that is older.
     rows_before = min(params.offset, 1) if overview else 0
-    rows = await repository.newest(
+    rows = await observations.newest(
         conn,
         principal.team_id,
         project_id=project_id,
@@ -174,7 +174,7 @@ async def get_overview(request: Request) -> Response:
     async with db(request).tenant(principal.team_id) as conn:
         project = await projects.require_project(conn, principal, name)
         made = await read_overview(conn, principal, project.id)
-        written = await repository.project_summary(conn, principal.team_id, project.id)
+        written = await observations.project_summary(conn, principal.team_id, project.id)
         if written is not None and (made is None or made.made_at < written.created_at):
             await audit_read(conn, principal, project.id, "list", [written])
             return answer(summary_out(written, None))

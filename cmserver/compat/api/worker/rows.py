@@ -127,7 +127,7 @@ class RowNames(msgspec.Struct, frozen=True):
     def session(self, session_id: UUID | None) -> str | None:
         """The session's id at its agent."""
         row = self.sessions.get(session_id) if session_id else None
-        return (row.agents_id or str(row.id)) if row else None
+        return (row.external_id or str(row.id)) if row else None
 
     def platform(self, session_id: UUID | None) -> str:
         row = self.sessions.get(session_id) if session_id else None

@@ -22,12 +22,12 @@ from cmserver.base.ids import named_id, new_id
 from cmserver.base.settings import Settings
 from cmserver.base.text import KEY_MOST, storable
 from cmserver.events.model import REPLY_TYPE
-from cmserver.ingest import session as sessions
+from cmserver.ingest import session_lifecycle
 from cmserver.ingest.model import RecordedEvent
 from cmserver.ingest.record import EventRecorder, EventSubmission
 from cmserver.ingest.wire import EventIn
 from cmserver.redaction.clean import clean_aside
-from cmserver.sessions import repository
+from cmserver.sessions import repository as sessions
 from cmserver.sessions.model import NewSession, SessionAndLastPrompt
 
 NO_PROJECT = "unknown"
@@ -90,7 +90,7 @@ async def find_session(request: Request, speaker: AgentSession, prompt: str | No
     """The stored session, if any, and whether `prompt` (as it would be stored) repeats its newest one."""
     principal = speaker.principal
     async with db(request).tenant(principal.team_id) as conn:
-        return await repository.session_and_last_prompt(
+        return await sessions.session_and_last_prompt(
             conn,
             principal.team_id,
             speaker.session,
@@ -184,7 +184,7 @@ async def record_prompt(
         metadata=cast("dict[str, object]", clean_metadata.value),
         from_hooks=not moves,
     )
-    session, _ = await db(request).in_tenant(principal.team_id, lambda conn: sessions.start(conn, principal, project, new))
+    session, _ = await db(request).in_tenant(principal.team_id, lambda conn: session_lifecycle.start(conn, principal, project, new))
     before = existing_session if existing_session is not None and existing_session.id == session.id else None
     is_repeated = before is not None and before.is_repeated
     number = before.prompt_count if before is not None else 0

@@ -20,7 +20,7 @@ from cmserver.compat.api.worker import session_events
 from cmserver.compat.api.worker.rows import platform, requested_platform
 from cmserver.compat.api.worker.session_events import AgentSession
 from cmserver.generation.job_notifier import JobNotifier
-from cmserver.ingest.session import checkpoint_turn
+from cmserver.ingest.session_lifecycle import checkpoint_turn
 from cmserver.redaction.identifiers import Identifiers
 from cmserver.tooluse.own_tool_use import reads_own_memory
 from cmserver.tooluse.read import read_tool_use

@@ -23,7 +23,7 @@ from cmserver.compat.api.worker.session_events import AgentSession
 from cmserver.events.model import REPLY_TYPE
 from cmserver.generation.job_notifier import JobNotifier
 from cmserver.generation.operate import repository as queue
-from cmserver.ingest.session import checkpoint_turn, end_session
+from cmserver.ingest.session_lifecycle import checkpoint_turn, end_session
 from cmserver.sessions.read import NO_SUCH
 
 _ARCHIVED = "The project of this session is archived. An admin key brings it back."

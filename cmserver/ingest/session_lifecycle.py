@@ -34,8 +34,8 @@ from cmserver.sessions.turns import repository as turns
 from cmserver.sessions.write import find_or_make
 
 IDLE_SWEEP = "idle-sweep"
-_CHECKPOINT_MINUTES = 30.0
 """The actor, in the audit log, that ends idle sessions."""
+_CHECKPOINT_MINUTES = 30.0
 
 
 async def start(conn: Conn, principal: Principal, project: Project, new: NewSession) -> tuple[Session, bool]:
@@ -47,7 +47,7 @@ async def start(conn: Conn, principal: Principal, project: Project, new: NewSess
         return session, False
     action = "session.started" if is_new else "session.resumed"
     await audit.record(conn, principal, action, "session", session.id, project_id=session.project_id)
-    await announce.wake_stream(conn)
+    await announce.notify_stream(conn)
     return resumed or session, is_new
 
 
@@ -77,7 +77,7 @@ async def checkpoint_turn(
             occurred_at=occurred_at,
         )
         if is_gathered:
-            await generation.hasten_lane(conn, session_id)
+            await generation.make_waiting_lane_due(conn, session_id)
         return job
 
     job = await db.in_tenant(principal.team_id, end_turn)
@@ -86,12 +86,12 @@ async def checkpoint_turn(
     return job
 
 
-async def release_turn(
+async def make_turn_due(
     db: Db, notifier: JobNotifier, settings: Settings, principal: Principal, project: Project, session_id: UUID
 ) -> None:
     """Make the events due of a turn that ended without the agent's last message: it failed, or the next prompt is there."""
     if gathers_turns(settings, project):
-        await db.in_tenant(principal.team_id, lambda conn: generation.hasten_lane(conn, session_id))
+        await db.in_tenant(principal.team_id, lambda conn: generation.make_waiting_lane_due(conn, session_id))
         notifier.notify_due()
 
 
@@ -198,7 +198,7 @@ async def checkpoint(
     job = await _ask_for_summary(conn, origin, session, last, source_adapter)
     details: dict[str, object] = {"job": str(job.id), "run": job.source_run}
     await _record_audit(conn, origin, session, "session.checkpoint", details)
-    await generation.wake_lane(conn, session.id, origin.team_id, session.project_id)
+    await generation.make_lane_due(conn, session.id, origin.team_id, session.project_id)
     return job
 
 
@@ -235,7 +235,7 @@ async def _end(
     ended = await _mark_ended(conn, origin.team_id, session.id, anew=True, occurred_at=occurred_at)
     job = await _ask_for_summary(conn, origin, session, last, source_adapter)
     await _record_audit(conn, origin, session, "session.ended", {"job": str(job.id), "run": job.source_run})
-    await generation.wake_lane(conn, session.id, origin.team_id, session.project_id)
+    await generation.make_lane_due(conn, session.id, origin.team_id, session.project_id)
     return ended, job
 
 
